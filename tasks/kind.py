@@ -87,7 +87,9 @@ class Context(Protocol[P_co]):
     def secret(self, reference: Any) -> str:
         """The value of a reference `{"secret": name}` or `{"env": NAME}`; a plain name means `secret`.
 
-        Raises `MissingSecret`. The value is redacted from the log.
+        Raises `MissingSecret`, also for a reference that the params (or an action's args) do not name as a
+        `tasks.secret.Reference`: an attempt gets the secrets that its task refers to, and no other. The value is
+        redacted from the log.
         """
 
     @property

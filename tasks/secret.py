@@ -34,6 +34,7 @@ LINE_BYTES_MIN: Final = 16
 REDACTED: Final = b"[secret]"
 _HEAD_BYTES: Final = 32
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}")
+_VARIABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 
 
 class SecretFile(BaseModel):
@@ -91,24 +92,20 @@ def resolve(
     environ: Mapping[str, str],
     own: NodesOwn = NOBODYS,
 ) -> str:
-    """The value of `reference`: a `Reference`, its dict form, or the name of a file.
+    """The value of `reference`, in any form that `reference_of` takes.
 
     Raises `MissingSecret`, also if the value is the node's `own` secret or token under another name, or shorter than
     `VALUE_CHARS_MIN`. The message says where the value was searched for, and never contains a value.
     """
-    match reference:
-        case SecretFile(secret=name) | {"secret": str(name)}:
-            value, shown = _from_file(name, secrets_dir, own), f"secret {name!r}"
-        case SecretEnv(env=name) | {"env": str(name)}:
-            value, shown = _from_env(name, env_allow, environ), f"variable {name!r}"
-        case str(name):
-            value, shown = _from_file(name, secrets_dir, own), f"secret {name!r}"
-        case _:
-            raise MissingSecret('a reference to a secret must be {"secret": NAME} or {"env": NAME}')
+    match named := reference_of(reference):
+        case SecretFile(secret=name):
+            value = _from_file(name, secrets_dir, own)
+        case SecretEnv(env=name):
+            value = _from_env(name, env_allow, environ)
     if own.is_value(value):
-        raise MissingSecret(f"{shown} {_OWN}")
+        raise MissingSecret(f"{shown(named)} {_OWN}")
     if (why := _too_short(value)) is not None:
-        raise MissingSecret(f"{shown} {why}")
+        raise MissingSecret(f"{shown(named)} {why}")
     return value
 
 
@@ -124,12 +121,33 @@ def _too_short(value: str) -> str | None:
     return None
 
 
+def reference_of(given: Any) -> Reference:
+    """The reference in any form: a `Reference`, its dict form, or the name of a file. Raises `MissingSecret`."""
+    match given:
+        case SecretFile(secret=name) | {"secret": str(name)} | str(name):
+            if not _FILE_NAME.fullmatch(name):
+                raise MissingSecret(f"{name!r} is not the name of a secret: use letters, digits, '.', '_' and '-' only")
+            return SecretFile(secret=name)
+        case SecretEnv(env=name) | {"env": str(name)}:
+            if not _VARIABLE_NAME.fullmatch(name):
+                raise MissingSecret(f"{name!r} is not the name of a variable: use letters, digits and '_' only")
+            return SecretEnv(env=name)
+    raise MissingSecret('a reference to a secret must be {"secret": NAME} or {"env": NAME}')
+
+
+def shown(reference: Reference) -> str:
+    """The reference, for a sentence.
+
+    >>> shown(SecretFile(secret="hook"))
+    "secret 'hook'"
+    """
+    return f"secret {reference.secret!r}" if isinstance(reference, SecretFile) else f"variable {reference.env!r}"
+
+
 _OWN: Final = "is the node's own secret or token, which is never handed to a task"
 
 
 def _from_file(name: str, secrets_dir: Path, own: NodesOwn) -> str:
-    if not _FILE_NAME.fullmatch(name):
-        raise MissingSecret(f"{name!r} is not the name of a secret: use letters, digits, '.', '_' and '-' only")
     with _opened(name, secrets_dir, own) as file:
         content = file.read(VALUE_BYTES_MAX + 1)
     if len(content) > VALUE_BYTES_MAX:
@@ -257,7 +275,10 @@ class Redactor:
 
     def learn(self, value: str) -> None:
         """From now on redact `value`, in each of its `spellings`."""
-        self._spellings |= spellings(value)
+        new = spellings(value)
+        if new <= self._spellings:
+            return
+        self._spellings |= new
         self._sorted = sorted(self._spellings)
         self._first_bytes = frozenset(spelling[0] for spelling in self._spellings)
         self._longest = max(map(len, self._spellings), default=1)

@@ -50,8 +50,9 @@ class BadConfig(Exception):
 @dataclass(frozen=True, slots=True)
 class Config:
     """A node's settings. `members` may be empty if the node joins a running cluster at `join_url`, or if its data
-    folder knows the members. `own` is what no task may read. `kind_settings` are the ROTA_* variables
-    that the node itself does not use: kinds may ask for them. `umask` is for the processes of tasks.
+    folder knows the members. `own` is what no task may read. `variables` are the values of the variables that
+    `env_allow` names, as far as they are set. `kind_settings` are the ROTA_* variables that the node itself does not
+    use: kinds may ask for them. `umask` is for the processes of tasks.
     `command_confined`: commands are kept from what is the node's own; `command_roots` narrows them further.
     `confinement_required`: the node does not start where the kernel cannot confine tasks.
     """
@@ -70,6 +71,7 @@ class Config:
     heartbeat_port: int
     secrets_dir: Path
     env_allow: tuple[str, ...]
+    variables: Mapping[str, str]
     allow_command: bool
     hosts: tuple[str, ...]
     bounds: Bounds
@@ -113,6 +115,7 @@ def _read(reader: SettingsReader) -> Config:
     files = map(reader.given_file, ("ROTA_SECRET", "ROTA_TOKEN", "ROTA_READ_TOKEN"))
     own = own_of(files, data, (secret, token, read_token))
     allow_command = reader.parsed("ROTA_ALLOW_COMMAND", parse_switch)
+    env_allow = reader.parsed("ROTA_ENV_ALLOW", parse_env_allow)
     private = reader.parsed_or("ROTA_PRIVATE", parse_roots, NOTHING.own)
     never_reached = (*own.files, own.data, str(secrets_dir.absolute()), *private)
     return Config(
@@ -131,7 +134,8 @@ def _read(reader: SettingsReader) -> Config:
         bind=reader.text("ROTA_BIND"),
         heartbeat_port=reader.parsed("ROTA_HEARTBEAT_PORT", integer_between(0, 65_535)),
         secrets_dir=secrets_dir,
-        env_allow=reader.parsed("ROTA_ENV_ALLOW", parse_env_allow),
+        env_allow=env_allow,
+        variables=reader.variables(env_allow),
         allow_command=allow_command,
         hosts=reader.parsed("ROTA_HOSTS", parse_words),
         bounds=_read_bounds(reader),

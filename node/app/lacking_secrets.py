@@ -1,7 +1,6 @@
 """Which secrets a task names and this member lacks, before anything is claimed. No value is read."""
 
 import asyncio
-import os
 from collections.abc import Sequence
 
 from node.app.config import Config
@@ -26,5 +25,5 @@ async def lacking_secrets(state: State, task: str, kinds: InstalledKinds, config
 
 
 def _lacking(references: Sequence[Reference], config: Config) -> list[str]:
-    found = (lacking(each, config.secrets_dir, config.env_allow, os.environ, config.own) for each in references)
+    found = (lacking(each, config.secrets_dir, config.env_allow, config.variables, config.own) for each in references)
     return [why for why in found if why is not None]

@@ -18,7 +18,7 @@ from node.app.disk_owner import MemberDiskOwner
 from node.app.heartbeat_owner import MemberHeartbeatOwner
 from node.app.kind_terms import preparations_of, terms_of
 from node.app.offered_kinds import KindOffer
-from node.app.projections import join_of, needs_here, order_of
+from node.app.projections import join_of, needs_here, order_of, secrets_of
 from node.app.raft_owner import MemberRaftOwner
 from node.app.updates import Updates
 from node.client import Client
@@ -110,7 +110,10 @@ class MemberParts:
         self._updates = Updates(config.node, self.history, lambda: self._raft.role.ready)
         self._placement_thread = PlacementThread()
         self._sender = ChannelSender(
-            SenderSettings(config.node, config.access, config.secrets_dir, config.env_allow, config.own), self.now_us
+            SenderSettings(
+                config.node, config.access, config.secrets_dir, config.env_allow, config.variables, config.own
+            ),
+            self.now_us,
         )
         self._launch_watch = LaunchWatch(config.node, self.state, lambda why: self._set_wrong("start", why))
         self._core = self._make_core(
@@ -214,7 +217,10 @@ class MemberParts:
         needs = needs_here(run, self._config, self._offered)
         # A prepared process is confined without the user's own credentials: the files are not there for most.
         prepared = next(own_credentials.there(needs.own_credentials, os.environ), None) is None
-        return order_of(run, self._config, self._offered, deadline_s, needs, prepared=prepared)
+        params = run.spec.params if run.params is None else run.params
+        references = self.kinds.references(run.spec.kind, params, run.action, run.args or {})
+        secrets = secrets_of(self._config, references)
+        return order_of(run, self._config, self._offered, deadline_s, secrets, needs, prepared=prepared)
 
     def state(self) -> State:
         """The state as applied here."""

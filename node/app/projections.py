@@ -1,10 +1,11 @@
 """Values derived from configuration and state: a member's Join entry, its orders, its heartbeats' view. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from node.app.config import Config
 from node.app.kind_terms import environment_for
+from node.execution.attempt_secrets import AttemptSecrets
 from node.execution.order import Order
 from node.liveness.view import Peer, View
 from node.raft.ports import RaftRole
@@ -12,6 +13,7 @@ from node.state.entries import Join, Seed
 from node.state.value import Labels, Run, State
 from tasks.installed_kinds import KindEntry, load, needs_of
 from tasks.needs import UNCONFINED, Needs
+from tasks.secret import Reference, SecretEnv
 from tasks.spec import NODE_LABEL
 
 
@@ -43,7 +45,14 @@ def labels_of(node: str, labels: Labels) -> Labels:
 
 
 def order_of(
-    run: Run, config: Config, kinds: Mapping[str, KindEntry], deadline_s: float, needs: Needs, *, prepared: bool
+    run: Run,
+    config: Config,
+    kinds: Mapping[str, KindEntry],
+    deadline_s: float,
+    secrets: AttemptSecrets,
+    needs: Needs,
+    *,
+    prepared: bool,
 ) -> Order:
     """The order to execute the current attempt of `run`, with a lease until `deadline_s` on CLOCK_BOOTTIME.
 
@@ -63,12 +72,10 @@ def order_of(
         run.checkpoint,
         spec.timeout_s,
         deadline_s,
-        str(config.secrets_dir),
-        config.env_allow,
+        secrets,
         environment_for(kind, config.kind_settings),
         config.node,
         config.access,
-        config.own,
         kind.preparation if kind and prepared else "",
         run.action,
         run.args or {},
@@ -85,6 +92,19 @@ def needs_here(run: Run, config: Config, kinds: Mapping[str, KindEntry]) -> Need
     if not needs.everything:
         return needs
     return replace(needs, roots=config.command_roots) if config.command_confined else UNCONFINED
+
+
+def secrets_of(config: Config, references: Iterable[Reference]) -> AttemptSecrets:
+    """What the supervisor of an attempt answers from: of the node's variables only those that `references` name."""
+    named = tuple(dict.fromkeys(references))
+    names = {one.env for one in named if isinstance(one, SecretEnv)}
+    return AttemptSecrets(
+        named,
+        str(config.secrets_dir),
+        config.env_allow,
+        {name: value for name, value in config.variables.items() if name in names},
+        config.own,
+    )
 
 
 def view_of(me: str, incarnation: int, state: State, role: RaftRole) -> View:

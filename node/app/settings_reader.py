@@ -1,6 +1,6 @@
 """Takes the settings out of an environment, one by one, and collects what is wrong with them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -71,6 +71,10 @@ class SettingsReader:
             )
         self.failed.add(name)
         return None
+
+    def variables(self, names: Iterable[str]) -> dict[str, str]:
+        """The values of those of these variables that are set, exactly as they are."""
+        return {name: self._environ[name] for name in names if name in self._environ}
 
     def not_the_nodes(self) -> dict[str, str]:
         """The ROTA_* variables that are set and are not the node's own."""

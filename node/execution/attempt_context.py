@@ -2,7 +2,6 @@
 
 import logging
 import time
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +14,7 @@ from node.execution.order import Order
 from node.execution.supervisor_link import SupervisorLink
 from tasks.access import Access
 from tasks.errors import Fenced
-from tasks.secret import Redactor, resolve
+from tasks.secret import Redactor, reference_of
 
 CHECKPOINT_BYTES_MAX: Final = 64 * 1024
 ASK_AGAIN_S: Final = 0.5
@@ -37,17 +36,14 @@ class AttemptContext:
         params: BaseModel,
         link: SupervisorLink,
         scratch: Path,
-        environ: Mapping[str, str],
         redactor: Redactor,
     ) -> None:
         self._order = order
         self._params = params
         self._link = link
         self._scratch = scratch
-        self._environ = environ
         self._redactor = redactor
         self._checkpoint = None if order.checkpoint is None else _unpacked(order.checkpoint)
-        self._known: set[str] = set()
         self._log = logging.getLogger("rota.task")
         self.saw_stop = False
 
@@ -122,12 +118,9 @@ class AttemptContext:
         return self._scratch
 
     def secret(self, reference: Any) -> str:
-        """The value of a reference. Raises `MissingSecret`."""
-        value = resolve(reference, Path(self._order.secrets_dir), self._order.env_allow, self._environ, self._order.own)
-        if value not in self._known:
-            self._redactor.learn(value)
-            self._link.redact(value)
-            self._known.add(value)
+        """The value of a reference that the params name. Raises `MissingSecret`."""
+        value = self._link.secret(reference_of(reference))
+        self._redactor.learn(value)
         return value
 
     @property

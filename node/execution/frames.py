@@ -117,15 +117,19 @@ class CheckpointDoneFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class RedactFrame:
-    """Worker to supervisor: a secret's value, to be redacted from the log. Answered by `RedactedFrame`."""
+class SecretAskFrame:
+    """Worker to supervisor: the value of a reference is needed. `source` is `secret` or `env`. One at a time."""
 
-    value: str
+    source: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
-class RedactedFrame:
-    """Supervisor to worker: from now on the value does not appear in the log."""
+class SecretFrame:
+    """Supervisor to worker: the value, which does not appear in the log from now on; None: `why` there is none."""
+
+    value: str | None
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +198,8 @@ Frame = (
     | ProgressFrame
     | CheckpointAskFrame
     | CheckpointDoneFrame
-    | RedactFrame
-    | RedactedFrame
+    | SecretAskFrame
+    | SecretFrame
     | DoneFrame
     | FailedFrame
     | FrozenFrame

@@ -47,6 +47,8 @@ def host(nursery: socket.socket, spare: bool) -> NoReturn:
         if assigned is None:
             os._exit(0)
         prepared = brief.scratch
-        brief, brief_fd = assigned
-    Supervisor(node, brief, brief_fd, worker, prepared).run()
+        brief = assigned
+    else:
+        os.close(brief_fd)
+    Supervisor(node, brief, worker, prepared).run()
     os._exit(0)

@@ -15,6 +15,7 @@ from typing import Final
 from node.execution import frames
 from node.execution.leftovers import mark
 from node.execution.nursery import EXPECT, FORK
+from node.execution.preparation import brief_file
 from tasks.marks import MARK
 
 RESTART_S: Final = 0.1
@@ -28,18 +29,6 @@ log = logging.getLogger(__name__)
 
 class NurseryFailed(Exception):
     """The nursery process did not start."""
-
-
-def brief_file(packed: bytes) -> int:
-    """A file in memory that holds a brief: its descriptor. Raises `OSError`."""
-    descriptor = os.memfd_create("brief", os.MFD_CLOEXEC)
-    try:
-        with os.fdopen(os.dup(descriptor), "wb") as file:
-            file.write(packed)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 def send_attempt(supervisor: socket.socket, brief: bytes) -> None:

@@ -1,16 +1,17 @@
 """What the node tells the runner: an attempt's `Order`, the limits of every attempt, and where its files are."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgpack
 
+from node.execution import attempt_secrets
+from node.execution.attempt_secrets import NO_SECRETS, AttemptSecrets
 from tasks import access, needs
 from tasks.access import NOTHING, Access
 from tasks.needs import UNCONFINED, Needs
-from tasks.secret import NOBODYS, NodesOwn
 
 MIB = 1024 * 1024
 
@@ -22,9 +23,10 @@ class Order:
     `target` is the kind's `module:Class`. `params` hold secrets as references. `fire_at_us` is in microseconds since
     the epoch. `checkpoint` is packed, as it was committed. `deadline_s` is the end of the lease on CLOCK_BOOTTIME.
     `env` is added to the worker's variables. `node` is the member on which the attempt runs. `access` is what the
-    attempt may reach, `own` what no secret reference resolves to. `preparation` names what its worker may have done
-    before (`node.execution.preparation`); empty: nothing. `action` is what the kind does instead of the task's work,
-    with `args`; "": the work. `needs` is what the attempt needs of the machine: the kernel refuses it everything else.
+    attempt may reach, `secrets` what its supervisor answers `ctx.secret` from. `preparation` names what its worker may
+    have done before (`node.execution.preparation`); empty: nothing. `action` is what the kind does instead of the
+    task's work, with `args`; "": the work. `needs` is what the attempt needs of the machine: the kernel refuses it
+    everything else.
     """
 
     run_id: str
@@ -38,12 +40,10 @@ class Order:
     checkpoint: bytes | None
     timeout_s: float | None
     deadline_s: float
-    secrets_dir: str = "/run/secrets"
-    env_allow: tuple[str, ...] = ()
+    secrets: AttemptSecrets = NO_SECRETS
     env: Mapping[str, str] = field(default_factory=dict)
     node: str = ""
     access: Access = NOTHING
-    own: NodesOwn = NOBODYS
     preparation: str = ""
     action: str = ""
     args: Mapping[str, Any] = field(default_factory=dict)
@@ -79,19 +79,22 @@ class Brief:
 
     def pack(self) -> bytes:
         """As msgpack."""
-        brief = {"order": asdict(self.order), "limits": asdict(self.limits), "folder": self.folder}
-        return bytes(msgpack.packb(brief))
+        order = asdict(self.order)
+        order["secrets"]["references"] = [one.model_dump() for one in self.order.secrets.references]
+        return bytes(msgpack.packb({"order": order, "limits": asdict(self.limits), "folder": self.folder}))
+
+    def for_worker(self) -> "Brief":
+        """The brief without what only the supervisor may know."""
+        return replace(self, order=replace(self.order, secrets=NO_SECRETS))
 
 
 def unpack_brief(packed: bytes) -> Brief:
     """What `Brief.pack` packed."""
     brief = msgpack.unpackb(packed)
     order = brief["order"]
-    order["env_allow"] = tuple(order["env_allow"])
+    order["secrets"] = attempt_secrets.unpacked(order["secrets"])
     order["access"] = access.unpacked(order["access"])
     order["needs"] = needs.unpacked(order["needs"])
-    own = order["own"]
-    order["own"] = NodesOwn(tuple(own["files"]), own["data"], own["key"], tuple(own["marks"]))
     return Brief(Order(**order), AttemptLimits(**brief["limits"]), brief["folder"])
 
 

@@ -59,6 +59,18 @@ def prepared_folder(folder: Path, number: int) -> Path:
     return folder / "scratch" / f"prepared.{number}"
 
 
+def brief_file(packed: bytes) -> int:
+    """A file in memory that holds a brief: its descriptor. Raises `OSError`."""
+    descriptor = os.memfd_create("brief", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.write(packed)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def read_brief(descriptor: int) -> Brief | PreparationBrief:
     """The brief in a file that supervisor and worker share: its position stays."""
     packed = os.pread(descriptor, os.fstat(descriptor).st_size, 0)

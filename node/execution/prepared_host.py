@@ -10,7 +10,7 @@ import shutil
 import signal
 import socket
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from node.execution import attempt_life, domain, frames, leftovers, process_tree
 from node.execution.attempt_life import AttemptLife
@@ -24,13 +24,6 @@ WITHOUT_LEASE_S: Final = 60.0
 """A prepared process ends once the lease has lapsed for this long: what it was prepared for is another member's."""
 
 
-class Assigned(NamedTuple):
-    """An attempt, and the file with its brief."""
-
-    brief: Brief
-    brief_fd: int
-
-
 class PreparedHost:
     """Has the worker prepare itself, and waits for its attempt on the channel `node`."""
 
@@ -41,13 +34,13 @@ class PreparedHost:
         self._worker = worker
         self._life = AttemptLife(brief.deadline_s, None, brief.limits)
         self._stopped: set[int] = set()
-        self._assigned: Assigned | None = None
+        self._assigned: Brief | None = None
         self._over = False
         self._timer = Timer()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def wait(self) -> Assigned | None:
-        """Wait for the attempt. None: there is none, and no process and no file of the preparation is left."""
+    def wait(self) -> Brief | None:
+        """Wait for the attempt: its brief. None if nothing was assigned; then processes and files are gone too."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         self._node.setblocking(False)
@@ -125,8 +118,9 @@ class PreparedHost:
                 self._life = attempt_life.renewed(self._life, deadline_s)
             case frames.AttemptFrame():
                 brief = read_brief(descriptors[0])
+                os.close(descriptors[0])
                 assert isinstance(brief, Brief)
-                self._assigned = Assigned(brief, descriptors[0])
+                self._assigned = brief
             case frames.KillFrame():
                 self._over = True
 

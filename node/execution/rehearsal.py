@@ -47,13 +47,13 @@ def of_worker(link: SupervisorLink) -> None:
     kind = load(order.target)
     params = kind.Params.model_validate(dict(order.params))
     references_in(params)
-    ctx = AttemptContext(order, params, link, Path("/"), dict(os.environ), Redactor())
+    ctx = AttemptContext(order, params, link, Path("/"), Redactor())
     logging.getLogger("rota.task").debug("%s", ctx.fire_at)
     frames.pack(frames.StartedFrame())
 
 
 def _brief() -> Brief:
-    brief = unpack_brief(_EXAMPLE.pack())
+    brief = unpack_brief(_EXAMPLE.for_worker().pack())
     log_path(Path(brief.folder), brief.order.run_id, 1)
     scratch_path(Path(brief.folder), brief.order)
     thread = threading.Thread(target=boottime_s)

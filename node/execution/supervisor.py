@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Final
 
 from node.execution import attempt_life, domain, frames, leftovers, process_tree
+from node.execution.attempt_secrets import SecretAnswers
 from node.execution.forked_worker import ForkedWorker
 from node.execution.landlock import CannotConfine
 from node.execution.linux import Timer
 from node.execution.log_pump import LogPump
 from node.execution.order import Brief, log_path, scratch_path
+from node.execution.preparation import brief_file
 from node.runtime.boottime import boottime_s
 from node.storage.disk_full import is_full
 
@@ -35,21 +37,19 @@ EXIT_S: Final = 1.0
 class Supervisor:
     """The loop of one attempt.
 
-    `brief_fd` is the file with the brief, for the worker. `worker` waits for it, or could not be forked. `prepared` is
-    the folder of a worker that was prepared before, and is removed with the attempt's.
+    `worker` waits for its part of the `brief`, or could not be forked. `prepared` is the folder of a worker that was
+    prepared before, and is removed with the attempt's.
     """
 
     def __init__(
         self,
         node: socket.socket,
         brief: Brief,
-        brief_fd: int,
         worker: ForkedWorker | OSError,
         prepared: Path | None = None,
     ) -> None:
         self._node = node
         self._brief = brief
-        self._brief_fd = brief_fd
         self._worker = worker
         self._prepared = prepared
         self._folder = Path(brief.folder)
@@ -116,11 +116,19 @@ class Supervisor:
         self._work = worker.channel
         self._work.setblocking(False)
         log.start(worker.output, self._wake)
+        self._secrets = SecretAnswers(self._brief.order.secrets, log.learn, self._wake)
         try:
             leftovers.write_record(self._folder, worker.pid, self._run_mark)
         except OSError as error:
             end = "not_started" if is_full(error) else "failed"
             self._ending = frames.EndedFrame(end, None, f"cannot record the attempt: {error}", True, None)
+            self._kill()
+            return True
+        try:
+            brief_fd = brief_file(self._brief.for_worker().pack())
+        except OSError as error:
+            why = f"cannot hand the attempt to its worker: {error.strerror}"
+            self._ending = frames.EndedFrame("not_started", None, why, True, None, starved=True)
             self._kill()
             return True
         timeout_s = self._brief.order.timeout_s
@@ -133,7 +141,7 @@ class Supervisor:
             self._kill()
             return True
         try:
-            descriptors = [self._brief_fd, *ruleset]
+            descriptors = [brief_fd, *ruleset]
             go = frames.pack(frames.GoFrame("\n".join(self._remarks)))
             socket.send_fds(self._work, [go], descriptors, socket.MSG_NOSIGNAL)
         except OSError:
@@ -187,6 +195,8 @@ class Supervisor:
             if self._wake_read in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake_read, 4096)
+                if (answer := self._secrets.take()) is not None:
+                    self._tell_worker(answer)
                 self._reap()
 
     def _wake(self) -> None:
@@ -299,6 +309,8 @@ class Supervisor:
         """Read one frame. False once the worker's end is closed, or after a packet that is not a frame."""
         try:
             frame = frames.receive(self._work)
+            if isinstance(frame, frames.SecretAskFrame):
+                self._secrets.ask(frame)
         except BlockingIOError:
             return True
         except OSError:
@@ -317,10 +329,6 @@ class Supervisor:
                 self._say(frame)
             case frames.ProgressFrame() | frames.CheckpointAskFrame():
                 self._say(frame)
-            case frames.RedactFrame(value=value):
-                if self._log is not None:
-                    self._log.learn(value)
-                self._tell_worker(frames.RedactedFrame())
             case frames.DoneFrame() | frames.FailedFrame():
                 self._reported(frame)
         return True

@@ -10,6 +10,8 @@ from typing import Final, NoReturn
 from node.execution import frames
 from node.execution.order import Brief
 from node.execution.preparation import PreparationBrief, read_brief
+from tasks.errors import MissingSecret
+from tasks.secret import Reference
 
 PROGRESS_S: Final = 0.25
 """The shortest time between two progress frames."""
@@ -21,9 +23,9 @@ class SupervisorLink:
     def __init__(self, end: socket.socket) -> None:
         self._end = end
         self._changed = threading.Condition()
-        self._redacting = threading.Lock()
+        self._asking = threading.Lock()
         self._answers: dict[int, str] = {}
-        self._redacted = 0
+        self._secret: frames.SecretFrame | None = None
         self._sequence = 0
         self._progress: frames.ProgressFrame | None = None
         self._progress_at_s = 0.0
@@ -65,13 +67,18 @@ class SupervisorLink:
             self._changed.wait_for(lambda: sequence in self._answers)
             return self._answers.pop(sequence)
 
-    def redact(self, value: str) -> None:
-        """Have a secret's value redacted from the log. Returns when output from now on cannot show it."""
+    def secret(self, reference: Reference) -> str:
+        """The value of a reference, which the log does not show from now on. Blocks. Raises `MissingSecret`."""
+        source, name = next(iter(reference.model_dump().items()))
         # One request at a time: the answers carry no number.
-        with self._redacting, self._changed:
-            awaited = self._redacted + 1
-            self.send(frames.RedactFrame(value))
-            self._changed.wait_for(lambda: self._redacted >= awaited)
+        with self._asking, self._changed:
+            self.send(frames.SecretAskFrame(source, name))
+            self._changed.wait_for(lambda: self._secret is not None)
+            answer, self._secret = self._secret, None
+        assert answer is not None
+        if answer.value is None:
+            raise MissingSecret(answer.why)
+        return answer.value
 
     def progress(self, progress: frames.ProgressFrame) -> None:
         """Send `progress` now, or within `PROGRESS_S` of the last one; only the latest value is sent."""
@@ -111,8 +118,8 @@ class SupervisorLink:
                     self.stop = why
                 case frames.CheckpointDoneFrame(sequence=sequence, code=code):
                     self._answers[sequence] = code
-                case frames.RedactedFrame():
-                    self._redacted += 1
+                case frames.SecretFrame():
+                    self._secret = frame
             self._changed.notify_all()
 
     def _receive(self) -> frames.Frame:

@@ -180,7 +180,7 @@ def _work(brief: Brief, link: SupervisorLink, scratch: Path, start: _Start) -> N
             params = kind.Params.model_validate(dict(order.params))
         except ValidationError as error:
             raise InvalidParams(_faults(error, order.params)) from None
-        ctx = AttemptContext(order, params, link, scratch, dict(os.environ), redactor)
+        ctx = AttemptContext(order, params, link, scratch, redactor)
         for reference in references_in(params):
             # Resolve every secret before the work, so that a missing one fails the attempt now and not hours later.
             ctx.secret(reference)

@@ -3,17 +3,19 @@
 import logging
 from collections.abc import Mapping, Sequence
 from traceback import extract_tb
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from tasks.access import EVERYTHING, Access
 from tasks.field_errors import FieldError
-from tasks.installed_kinds import KindEntry, KindError, check_params, load, params_schema, refused
+from tasks.installed_kinds import KindEntry, KindError, action_of, check_params, load, params_schema, refused
 from tasks.kind import Kind
 from tasks.secret import Reference, references_in
 
 _log = logging.getLogger(__name__)
+
+NO_ARGS: Final[Mapping[str, Any]] = {}
 
 
 class InstalledKinds:
@@ -61,10 +63,16 @@ class InstalledKinds:
             _log_failure(kind, error)
             return []
 
-    def references(self, kind: str, params: Mapping[str, Any]) -> Sequence[Reference]:
-        """The secrets that params name; none where they cannot be read here."""
+    def references(
+        self, kind: str, params: Mapping[str, Any], action: str = "", args: Mapping[str, Any] = NO_ARGS
+    ) -> Sequence[Reference]:
+        """The secrets that params, and the args of an `action`, name; none where they cannot be read here."""
         try:
-            return list(references_in(self._kind(kind).Params.model_validate(dict(params))))
+            model = self._kind(kind)
+            named = list(references_in(model.Params.model_validate(dict(params))))
+            if action:
+                named += references_in(action_of(model, action).model_validate(dict(args)))
+            return named
         except (KeyError, KindError, ValidationError):
             return ()  # the attempt says so
         except Exception as error:  # noqa: BLE001 - a kind is third-party code

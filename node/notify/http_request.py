@@ -6,10 +6,10 @@ from typing import Final
 import aiohttp
 
 from node.notify.name_lookup import SideResolver
-from node.notify.secrets_here import SenderSettings, check_url, read_secrets, resolved, shown
+from node.notify.secrets_here import SenderSettings, check_url, read_secrets, resolved
 from node.notify.teller import NotSent
 from node.state.channel import url_fault
-from tasks.secret import Redactor, Reference
+from tasks.secret import Redactor, Reference, shown
 
 SEND_S: Final = 10.0
 """How long a receiver may take to answer."""

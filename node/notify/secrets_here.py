@@ -1,8 +1,7 @@
 """What a channel's references to secrets resolve to on this node, and what it may reach."""
 
-import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -10,7 +9,7 @@ from node.notify.side_thread import in_side_thread
 from node.notify.teller import NotSent
 from tasks.access import Access, AccessRefused, addresses, check_address
 from tasks.errors import MissingSecret
-from tasks.secret import NOBODYS, NodesOwn, Redactor, Reference, SecretFile, resolve
+from tasks.secret import NOBODYS, NodesOwn, Redactor, Reference, resolve
 
 _T = TypeVar("_T")
 
@@ -19,19 +18,23 @@ READ_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class SenderSettings:
-    """The node that sends: its name, what it may reach, and where its secrets are."""
+    """The node that sends: its name, what it may reach, and where its secrets are.
+
+    `variables` are the values of the variables that `env_allow` names, as far as they are set.
+    """
 
     node: str
     access: Access
     secrets_dir: Path
     env_allow: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
     own: NodesOwn = NOBODYS
 
 
 def resolved(settings: SenderSettings, reference: Reference, redactor: Redactor) -> str:
     """The value of a reference, which `redactor` learns. Reads a file. Raises `NotSent`."""
     try:
-        value = resolve(reference, settings.secrets_dir, settings.env_allow, os.environ, settings.own)
+        value = resolve(reference, settings.secrets_dir, settings.env_allow, settings.variables, settings.own)
     except MissingSecret as error:
         raise NotSent(f"on {settings.node}: {error}") from None
     redactor.learn(value)
@@ -44,15 +47,6 @@ async def read_secrets(node: str, read: Callable[[], _T]) -> _T:
         return await in_side_thread(read, READ_S)
     except TimeoutError:
         raise NotSent(f"on {node}: the folder of secrets did not answer within {READ_S:g} s") from None
-
-
-def shown(reference: Reference) -> str:
-    """The reference, for a sentence.
-
-    >>> shown(SecretFile(secret="hook"))
-    "secret 'hook'"
-    """
-    return f"secret {reference.secret!r}" if isinstance(reference, SecretFile) else f"variable {reference.env!r}"
 
 
 def check_url(access: Access, url: str, *, secret: bool) -> None:

@@ -9,11 +9,15 @@ from typing import Any, TypeVar
 
 from node.execution import process_tree
 from node.execution.attempt_events import AttemptEnded, AttemptStarted, CheckpointAsked, Event
+from node.execution.attempt_secrets import AttemptSecrets
 from node.execution.order import AttemptLimits, Order
 from node.execution.preparation import Preparation
 from node.execution.runner import Runner
+from node.http.kinds import InstalledKinds
 from node.runtime.boottime import boottime_s
 from tasks.access import NOTHING, Access
+from tasks.installed_kinds import KindEntry
+from tasks.secret import NOBODYS, Reference
 
 E = TypeVar("E", bound=Event)
 WAIT_S = 10.0
@@ -41,10 +45,19 @@ class Attempts:
         self.events.put_nowait(event)
 
     def launch(self, params: Mapping[str, Any], target: str = ACT, lease_s: float = 60, **more: Any) -> Order:
+        """`variables` are allowed, by their names, and set; secrets are files in `secrets_dir`."""
         self._token += 1
         run_id = f"task~{self._token}"
         deadline_s = boottime_s() + lease_s
-        values: dict[str, Any] = {"checkpoint": None, "timeout_s": None, "secrets_dir": str(self.folder), **more}
+        variables = more.pop("variables", {})
+        secrets = AttemptSecrets(
+            references(target, params),
+            str(more.pop("secrets_dir", self.folder)),
+            tuple(variables),
+            variables,
+            more.pop("own", NOBODYS),
+        )
+        values: dict[str, Any] = {"checkpoint": None, "timeout_s": None, "secrets": secrets, **more}
         order = Order(run_id, "task", "kind", target, params, 1, self._token, 0, deadline_s=deadline_s, **values)
         self.runner.launch(order)
         return order
@@ -95,6 +108,12 @@ class Attempts:
 
         await until(there)
         return pids(path)
+
+
+def references(target: str, params: Mapping[str, Any]) -> tuple[Reference, ...]:
+    """What a node computes for an order: the secrets that params name; none if they are wrong."""
+    kinds = InstalledKinds({"kind": KindEntry("kind", target)})
+    return tuple(kinds.references("kind", params))
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from node.execution import frames
 from tasks.kind import Away, Context, Unretryable
 from tasks.secret import Reference
 
@@ -21,11 +22,34 @@ SLEEP = [sys.executable, "-S", "-c", "import time\nwhile True: time.sleep(3600)"
 class Anything(BaseModel):
     what: str = ""
     secret: Reference | None = None
+    asked: Any = None
 
 
 def wait_for_stop(ctx: Context[Any]) -> None:
     while not ctx.cancelled:
         time.sleep(0.01)
+
+
+_SHIFT = bytes((byte + 1) % 256 for byte in range(256))
+
+
+def shifted(text: str) -> str:
+    """Another text, by which `_in_memory` finds this one without having it: each character is the next one's."""
+    return text.encode().translate(_SHIFT).decode()
+
+
+def _in_memory(sought: bytes) -> bool:
+    with Path("/proc/self/mem").open("rb", buffering=0) as memory:
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            place, rights = line.split()[:2]
+            start, end = (int(part, 16) for part in place.split("-"))
+            if not rights.startswith("rw") or "[v" in line:
+                continue
+            for at in range(start, end, 1 << 20):
+                memory.seek(at)
+                if sought in memory.read(min(1 << 20, end - at)).translate(_SHIFT):
+                    return True
+    return False
 
 
 class Act:
@@ -96,6 +120,28 @@ class Act:
         ctx.log.warning("log %s", value)
         subprocess.run(["sh", "-c", f"echo child {value}"], check=True)
         return {"url": f"u:{value}@h"}
+
+    def asks(self, ctx: Context[Anything]) -> dict[str, Any]:
+        return {"length": len(ctx.secret(ctx.params.asked))}
+
+    def asks_again(self, ctx: Context[Anything]) -> dict[str, Any]:
+        before = ctx.secret("pg")
+        (ctx.scratch.parents[1] / "pg").write_text("after-rotating")
+        print(after := ctx.secret("pg"))
+        return {"lengths": [len(before), len(after)]}
+
+    def leaves_a_mark(self, ctx: Context[Anything]) -> None:
+        (ctx.scratch.parents[1] / "mark").touch()
+
+    def asks_in_a_flood(self, ctx: Context[Anything]) -> None:
+        for _ in range(100):
+            ctx._link.send(frames.SecretAskFrame("secret", "pg"))  # type: ignore[attr-defined]
+        time.sleep(3600)
+
+    def remembers(self, ctx: Context[Anything]) -> dict[str, Any]:
+        """Which texts are in this process's memory. They are given `shifted`."""
+        ctx.secret("pg")
+        return {"found": [_in_memory(text.encode()) for text in ctx.params.asked]}
 
     def raises_it(self, ctx: Context[Anything]) -> None:
         raise OSError(f"cannot log in\nwith {ctx.secret(ctx.params.secret)}")

@@ -13,6 +13,7 @@ from node.execution.attempt_events import AttemptEnded, AttemptStarted, Progress
 from node.execution.order import AttemptLimits
 from tasks.command_ctx import VARIABLES
 from tests.integration.attempts import Attempts, play, until
+from tests.integration.kinds_for_tests import shifted
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("kinds_for_tests")]
 
@@ -22,7 +23,6 @@ QUICK = AttemptLimits(stop_s=0.2, hand_over_s=0.2, log_bytes=100_000)
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROTA_SECRET", "between members")
-    monkeypatch.setenv("PGPASS", "from env")
 
 
 def test_a_command_runs_and_its_output_is_logged(tmp_path: Path) -> None:
@@ -266,9 +266,98 @@ def test_secrets_are_redacted_from_logs_errors_and_results(tmp_path: Path) -> No
         assert "hunter22" not in made.log(order)
         kept = await made.ended(made.act("keeps_it", **secret))
         assert "may not be replicated" in str(kept.error)
-        order = made.act("tells", params={"secret": {"env": "PGPASS"}}, env_allow=("PGPASS",))
+        order = made.act("tells", params={"secret": {"env": "PGPASS"}}, variables={"PGPASS": "from env"})
         assert (await made.ended(order)).end == "succeeded"
         assert "from env" not in made.log(order)
+
+    play(tmp_path, scene)
+
+
+def test_a_kind_is_given_the_secrets_that_its_params_name_and_no_other(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        for name in ("pg", "other"):
+            (tmp_path / name).write_text(f"value of {name}")
+        variables = {"PGPASS": "from env"}
+        for asked, shown in (
+            ({"secret": "other"}, "secret 'other'"),
+            ("other", "secret 'other'"),
+            ({"env": "PGPASS"}, "variable 'PGPASS'"),
+        ):
+            order = made.act("asks", params={"secret": {"secret": "pg"}, "asked": asked}, variables=variables)
+            ended = await made.ended(order)
+            assert (ended.end, ended.retry, ended.error) == (
+                "failed",
+                False,
+                f"MissingSecret: {shown} is not named in the task's params: a kind is given the secrets that the "
+                "params refer to, and no other",
+            )
+            assert "value of" not in made.log(order)
+        for asked, why in (
+            ({"secret": "../pg"}, "'../pg' is not the name of a secret"),
+            ({"env": "A=B"}, "'A=B' is not the name of a variable"),
+            ({"file": "pg"}, "a reference to a secret must be"),
+        ):
+            ended = await made.ended(made.act("asks", params={"asked": asked}))
+            assert (ended.retry, str(ended.error).startswith(f"MissingSecret: {why}")) == (False, True), ended.error
+        for named in ("pg", {"secret": "pg"}):
+            order = made.act("asks", params={"secret": {"secret": "pg"}, "asked": named})
+            assert (await made.ended(order)).result == {"length": len("value of pg")}
+
+    play(tmp_path, scene)
+
+
+def test_a_secret_that_was_changed_is_seen_by_an_attempt_that_runs(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        (tmp_path / "pg").write_text("before")
+        order = made.act("asks_again", params={"secret": {"secret": "pg"}})
+        ended = await made.ended(order)
+        assert ended.result == {"lengths": [6, 14]}
+        assert "after-rotating" not in made.log(order)
+
+    play(tmp_path, scene)
+
+
+@pytest.mark.parametrize("source", ["env", "secret"])
+def test_a_missing_secret_fails_the_attempt_at_its_start(tmp_path: Path, source: str) -> None:
+    async def scene(made: Attempts) -> None:
+        order = made.act("leaves_a_mark", params={"secret": {source: "ABSENT"}}, variables={"SET": "a value"})
+        ended = await made.ended(order)
+        why = {
+            "env": "variable 'ABSENT' is not listed in ROTA_ENV_ALLOW on this member",
+            "secret": f"secret 'ABSENT': cannot read {tmp_path}/ABSENT: No such file or directory",
+        }
+        assert (ended.error, ended.retry) == (f"MissingSecret: {why[source]}", False)
+        assert not (tmp_path / "mark").exists()
+
+    play(tmp_path, scene)
+
+
+def test_a_worker_holds_nothing_of_where_secrets_come_from(tmp_path: Path) -> None:
+    """Neither the folder, nor what the node recognizes its own secret by, nor a variable that it has not asked for."""
+
+    async def scene(made: Attempts) -> None:
+        vault = tmp_path / "vault-81f5"
+        vault.mkdir()
+        (vault / "pg").write_text("correct-horse")
+        sought = [shifted(text) for text in ("vault-81f5", "IS_ALLOWED", "is-the-value", "correct-horse")]
+        order = made.act(
+            "remembers",
+            params={"secret": {"secret": "pg"}, "asked": sought},
+            secrets_dir=vault,
+            variables={"IS_ALLOWED": "is-the-value"},
+        )
+        assert (await made.ended(order)).result == {"found": [False, False, False, True]}
+
+    play(tmp_path, scene)
+
+
+def test_a_worker_that_asks_for_two_secrets_at_once_is_no_worker(tmp_path: Path) -> None:
+    """A supervisor looks up one at a time, so that a worker cannot have it start a thousand threads."""
+
+    async def scene(made: Attempts) -> None:
+        (tmp_path / "pg").write_text("a value")
+        ended = await made.ended(made.act("asks_in_a_flood", params={"secret": {"secret": "pg"}}))
+        assert "a second request for a secret before the first was answered" in str(ended.error)
 
     play(tmp_path, scene)
 

@@ -1,7 +1,7 @@
 """Checks of params by installed kinds."""
 
 import logging
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel, field_validator
@@ -9,6 +9,8 @@ from pydantic_core import from_json
 
 from node.http.kinds import InstalledKinds
 from tasks.installed_kinds import KindEntry, installed
+from tasks.kind import Context
+from tasks.secret import Reference, SecretEnv, SecretFile
 from tests.integration.hostile import spoilt
 
 FOLDER = {"type": "folder", "path": "/srv"}
@@ -78,3 +80,28 @@ def test_the_secrets_that_params_name_are_told_and_none_where_they_cannot_be_rea
     assert kinds.references("backup", {}) == ()
     assert kinds.references("absent", {}) == ()
     assert kinds.references("unknown", {}) == ()
+
+
+class Acts(BaseModel):
+    key: Reference
+
+
+class Acting:
+    """A kind with an action whose args hold a secret."""
+
+    Params = Acts
+    actions: ClassVar[dict[str, type[BaseModel]]] = {"preview": Acts}
+
+    def run(self, ctx: Context[Acts]) -> None:
+        raise NotImplementedError
+
+
+def test_references_are_those_of_the_params_and_of_an_actions_args() -> None:
+    kinds = InstalledKinds({"acting": KindEntry("acting", "tests.unit.node.http.test_kinds:Acting")})
+    params: dict[str, Any] = {"key": {"secret": "a"}}
+    args: dict[str, Any] = {"key": {"env": "B"}}
+    assert kinds.references("acting", params) == [SecretFile(secret="a")]
+    assert kinds.references("acting", params, "preview", args) == [SecretFile(secret="a"), SecretEnv(env="B")]
+    for action, given in (("preview", {}), ("preview", {"key": "b"}), ("unknown", args)):
+        assert kinds.references("acting", params, action, given) == (), "the attempt says what is wrong"
+    assert kinds.references("acting", {"key": "a"}) == ()

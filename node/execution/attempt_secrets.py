@@ -1,0 +1,111 @@
+"""The secrets of one attempt: what its supervisor knows of them, and how it answers the worker's requests.
+
+The worker has neither the folder of secrets nor a variable of the node's: it asks for a reference, and gets the value
+if the task's params name that reference.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any, Final
+
+from node.execution import frames
+from tasks.errors import MissingSecret
+from tasks.secret import NOBODYS, NodesOwn, Reference, SecretEnv, SecretFile, reference_of, resolve, shown
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSecrets:
+    """What a supervisor answers `ctx.secret` from."""
+
+    references: tuple[Reference, ...] = ()
+    """What the params name. Nothing else is answered."""
+    folder: str = "/run/secrets"
+    """The member's folder of secret files."""
+    env_allow: tuple[str, ...] = ()
+    """The names of the variables that the member lets tasks refer to."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """The values of those among `references` that are variables, are allowed, and are set."""
+    own: NodesOwn = NOBODYS
+    """The node's own secret and token, to which no reference resolves."""
+
+    def value(self, reference: Reference) -> str:
+        """The value of a reference. Reads a file. Raises `MissingSecret`."""
+        if reference not in self.references:
+            raise MissingSecret(
+                f"{shown(reference)} is not named in the task's params: a kind is given the secrets that the params "
+                "refer to, and no other"
+            )
+        return resolve(reference, Path(self.folder), self.env_allow, self.variables, self.own)
+
+
+NO_SECRETS: Final = AttemptSecrets()
+"""For an attempt whose params name none, and for the worker."""
+
+
+def unpacked(values: Mapping[str, Any]) -> AttemptSecrets:
+    """What msgpack made of an `AttemptSecrets` as a dict."""
+    own = values["own"]
+    return AttemptSecrets(
+        tuple(SecretFile(**one) if "secret" in one else SecretEnv(**one) for one in values["references"]),
+        values["folder"],
+        tuple(values["env_allow"]),
+        values["variables"],
+        NodesOwn(tuple(own["files"]), own["data"], own["key"], tuple(own["marks"])),
+    )
+
+
+class SecretAnswers:
+    """Answers the requests of one worker, one at a time.
+
+    A thread looks each value up: the folder of secrets may be on a network, and the supervisor's loop, which keeps the
+    lease's deadline, does not wait for that. `learn` is told a value before the worker has it, so that the log never
+    shows it; `wake` is called once there is an answer. Both are called in that thread.
+    """
+
+    def __init__(self, secrets: AttemptSecrets, learn: Callable[[str], None], wake: Callable[[], None]) -> None:
+        self._secrets = secrets
+        self._learn = learn
+        self._wake = wake
+        self._under_way = False
+        self._answer: frames.SecretFrame | None = None
+
+    def ask(self, request: frames.SecretAskFrame) -> None:
+        """Look a reference up. Raises `BadFrame` if it is none, or if the answer to the last was not taken yet."""
+        if self._under_way:
+            raise frames.BadFrame("a second request for a secret before the first was answered")
+        try:
+            reference = reference_of({request.source: request.name})
+        except MissingSecret as error:
+            raise frames.BadFrame(str(error)) from None
+        self._under_way = True
+        threading.Thread(target=self._look_up, args=(reference,), daemon=True, name="secret").start()
+
+    def take(self) -> frames.SecretFrame | None:
+        """The answer, once; None if there is none yet."""
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            self._under_way = False
+        return answer
+
+    def _look_up(self, reference: Reference) -> None:
+        try:
+            value = self._secrets.value(reference)
+            self._learn(value)
+            answer = frames.SecretFrame(value, "")
+        except MissingSecret as error:
+            answer = frames.SecretFrame(None, str(error))
+        except Exception as error:  # noqa: BLE001  without an answer the worker would wait for ever
+            # Without its message, which may quote a value.
+            what, where = type(error).__name__, extract_tb(error.__traceback__)[-1]
+            log.error(  # noqa: TRY400  as above
+                "%s cannot be looked up: %s at %s:%s", shown(reference), what, where.filename, where.lineno
+            )
+            answer = frames.SecretFrame(None, f"{shown(reference)} cannot be looked up: the node's log says why")
+        self._answer = answer
+        self._wake()
