@@ -40,7 +40,7 @@ class Rota:
     def __call__(self, *words: str, stdin: str = "") -> Said:
         """Run the command to its end; 30 s at most."""
         done = subprocess.run(
-            [sys.executable, "-m", "node.cli.main", *words],
+            [sys.executable, "-m", "node.cli.entry", *words],
             cwd=ROOT,
             env=self._environment(),
             input=stdin,
@@ -57,7 +57,7 @@ class Rota:
         """Run the command within the block; terminate it at the end of the block."""
         with tempfile.TemporaryFile("w+") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "node.cli.main", *words],
+                [sys.executable, "-m", "node.cli.entry", *words],
                 cwd=ROOT,
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,

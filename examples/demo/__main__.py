@@ -252,7 +252,7 @@ def end_kept_processes() -> None:
         return
     for pid in pids:
         cmdline = Path(f"/proc/{pid}/cmdline")
-        if cmdline.exists() and (b"node.cli.main" in cmdline.read_bytes() or b"rota-pg-" in cmdline.read_bytes()):
+        if cmdline.exists() and (b"node.cli.entry" in cmdline.read_bytes() or b"rota-pg-" in cmdline.read_bytes()):
             os.kill(pid, signal.SIGTERM)
             wait_for(f"process {pid} ends", lambda cmdline=cmdline: not cmdline.exists() or not cmdline.read_bytes())  # type: ignore[misc]
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from node.app.own_environment import EVERY_PROGRAMS
 from node.app.settings import PREFIX
 from node.state.entries import Seed
 from tasks.spec import NAME_PATTERN
@@ -65,6 +66,11 @@ def parse_env_allow(text: str) -> tuple[str, ...]:
     names = parse_words(text)
     if any(name.upper().startswith(PREFIX) for name in names):
         raise ValueError("ROTA_* variables belong to the node and are never given to tasks")
+    if needed := ", ".join(name for name in names if name in EVERY_PROGRAMS):
+        raise ValueError(
+            f"what it names is taken out of the environment of every program, and programs are found by {needed}; name "
+            "variables with secrets only"
+        )
     return names
 
 

@@ -182,8 +182,9 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
         ),
         Setting(
             "ROTA_ENV_ALLOW",
-            'Variables of the node\'s environment that tasks may refer to by `{"env": "NAME"}`. `ROTA_*` never.',
-            example="PGPASSWORD,AWS_PROFILE",
+            'Variables of the node\'s environment that tasks may refer to by `{"env": "NAME"}`, and that nothing '
+            "inherits. `ROTA_*` never.",
+            example="PGPASSWORD,API_KEY",
         ),
     ),
     "What tasks may reach": (

@@ -1,4 +1,8 @@
-"""The entry point of `rota`. `rota ctx`, which scripts call often, starts without the imports of other commands."""
+"""The entry point of `rota`.
+
+`rota ctx`, which scripts call often, starts without the imports of other commands; `rota node` first leaves its secrets
+out of its environment.
+"""
 
 import sys
 
@@ -9,6 +13,10 @@ def main() -> None:
         from node.cli.ctx_call import call
 
         sys.exit(call(sys.argv[2:]))
+    if sys.argv[1:2] == ["node"]:
+        from node.cli.node_process import enter_node
+
+        enter_node()
     from node.cli.main import main as others
 
     others()

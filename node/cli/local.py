@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
+from node.app.own_environment import HANDED, memory_file, parted
 from node.cli.ports import HOST, free_ports, hold
 from node.client import ApiProblem, Client, Unreachable
 
@@ -180,15 +181,18 @@ class LocalCluster:
 
     def command(self, name: str) -> list[str]:
         """The command line of a node's process."""
-        return [sys.executable, "-m", "node.cli.main", "node"]
+        return [sys.executable, "-m", "node.cli.entry", "node"]
 
     def start(self, *names: str) -> None:
         """Start these nodes, or all; does not wait until they are ready."""
         for name in names or self.names:
-            with open(self.log_file(name), "ab", opener=_open_private) as log:
+            # In the place of the node's own start without its secrets (`node.app.own_environment`).
+            environment, secret = parted(self.environment(name))
+            with os.fdopen(memory_file(secret)) as handed, open(self.log_file(name), "ab", opener=_open_private) as log:
                 self._processes[name] = subprocess.Popen(
                     self.command(name),
-                    env=self.environment(name),
+                    env={**environment, HANDED: str(handed.fileno())},
+                    pass_fds=[handed.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -186,7 +186,3 @@ def exit_code_of(problem: ApiProblem) -> int:
 def _say(sentence: str, code: int) -> int:
     say(f"rota: {sentence}", err=True)
     return code
-
-
-if __name__ == "__main__":
-    main()

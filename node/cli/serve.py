@@ -37,6 +37,7 @@ def node_command(log_format: LogFormat, log_level: str) -> None:
     gc.disable()
     from node.app.config import BadConfig, load
     from node.app.daemon import CannotStart, serve
+    from node.app.own_environment import NotHandedOver, handed_over
     from node.app.settings import unknown_settings
 
     configure(log_format, log_level)
@@ -49,7 +50,10 @@ def node_command(log_format: LogFormat, log_level: str) -> None:
             click.echo(f"rota: {sentence}", err=True)
 
     try:
-        config = load(os.environ)
+        config = load({**os.environ, **handed_over()})
+    except NotHandedOver as error:
+        say(logging.CRITICAL, str(error))
+        sys.exit(2)
     except BadConfig as error:
         for problem in error.problems:
             say(logging.CRITICAL, problem)

@@ -25,6 +25,9 @@ CHECK_S_MAX: Final = 0.5
 """The pause between two checks of the killed processes. It doubles up to `CHECK_S_MAX`: each check reads the whole
 process table, and a process that hangs in the kernel may take hours to end."""
 
+READABLE_S: Final = 1.0
+"""How long a worker that has just begun may take until it can be read."""
+
 EXEC_WAIT_S: Final = 1.0
 EXEC_CHECK_S: Final = 0.001
 """How long the environment of a process that is starting a program is waited for, and the pause between two looks."""
@@ -64,7 +67,7 @@ def write_record(folder: Path, worker: int, run_mark: str) -> Path:
 
     The record is not synced: after a crash of the machine no process is left.
     """
-    own, other = process_tree.process(os.getpid()), process_tree.process(worker)
+    own, other = process_tree.process(os.getpid()), _once_readable(worker)
     path = record_path(folder, os.getpid())
     path.parent.mkdir(parents=True, exist_ok=True)
     record = Record(
@@ -72,6 +75,16 @@ def write_record(folder: Path, worker: int, run_mark: str) -> Path:
     )
     path.write_text(json.dumps(asdict(record)))
     return path
+
+
+def _once_readable(pid: int) -> process_tree.Process | None:
+    """The process of a worker. /proc with hidepid does not show it until it has opened its memory, at its beginning."""
+    until_s = time.monotonic() + READABLE_S
+    while (one := process_tree.process(pid)) is None or one.state == "?":
+        if time.monotonic() > until_s:
+            break
+        time.sleep(EXEC_CHECK_S)
+    return one
 
 
 def _records(folder: Path) -> list[Record]:

@@ -6,6 +6,7 @@ let work continue that another member has taken over in the meantime.
 
 import ctypes
 import os
+import resource
 import threading
 import time
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
 _CAPABILITIES: Final = {"DAC_OVERRIDE": 1, "DAC_READ_SEARCH": 2, "FOWNER": 3, "KILL": 5}
@@ -56,6 +58,25 @@ def die_with_parent(signal_number: int) -> None:
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends, so that none can leave the process tree."""
     _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def close_memory() -> None:
+    """Keep other processes of this user from this one's memory, environment and open files, and from debugging it.
+
+    The kernel then gives what is below /proc/PID to root, and writes no core dump. A process that this one forks begins
+    closed too; a program that is executed does not.
+    """
+    _checked(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl(PR_SET_DUMPABLE)")
+
+
+def open_memory() -> None:
+    """Undo `close_memory`."""
+    _checked(_libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0), "prctl(PR_SET_DUMPABLE)")
+
+
+def dump_no_core() -> None:
+    """Set the soft limit on core dumps to 0, for this process and what it starts."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def may_signal_everybody(status: Path = _STATUS) -> bool:

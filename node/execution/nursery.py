@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from node.execution import frames, process_tree
-from node.execution.linux import adopt_orphans, die_with_parent
+from node.execution.linux import adopt_orphans, close_memory, die_with_parent
 from node.execution.spares import SpareCount
 
 FORK: Final = b"fork"
@@ -32,6 +32,7 @@ EXPECT: Final = b"expect"
 
 def main(descriptor: int, parent: int) -> None:
     """Serve the node at the other end of the channel `descriptor` until it is gone. `parent` is the node's pid."""
+    close_memory()
     die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:
         return

@@ -27,6 +27,7 @@ from node.execution.linux import (
     gain_no_rights,
     lower_session,
     may_signal_everybody,
+    open_memory,
     session_priority,
 )
 from node.execution.order import AttemptLimits, Brief, Order, scratch_path
@@ -137,6 +138,8 @@ def _leave_supervisor(supervisor: int, keep: Collection[int], output: int) -> No
         if int(name) > 2 and int(name) not in keep:
             _close(int(name))
     _close(output)
+    # Nothing of the supervisor's is left here. The JVM reads /proc/WORKER/fd, and this process writes below /proc/self.
+    open_memory()
     sys.stdin = open(0, closefd=False)  # noqa: SIM115  open for the life of the process
     sys.stdout = _printer(1)
     sys.stderr = _printer(2)

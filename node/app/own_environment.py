@@ -1,0 +1,90 @@
+"""What the node alone may know, taken out of the environment that it was started with.
+
+/proc/PID/environ shows the environment that a program was started with, whatever it removes from it later, to every
+process of its user, and what it starts inherits it. So a node that was given secrets in variables starts itself anew
+without them: same process, same arguments. It hands them over in a file in memory, whose descriptor one variable names.
+Imports little, so that this comes before what takes long to import.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+SECRETS: Final = ("ROTA_SECRET", "ROTA_TOKEN", "ROTA_READ_TOKEN")
+"""The node's own settings that are secrets. Their `_FILE` forms name files, and stay."""
+
+ENV_ALLOW: Final = "ROTA_ENV_ALLOW"
+"""Names the variables that tasks may refer to: secrets of theirs, which nothing inherits."""
+
+HANDED: Final = "ROTA_HANDED_OVER"
+"""The variable that says which descriptor has what was handed over. Only Rota sets it."""
+
+EVERY_PROGRAMS: Final = frozenset({"PATH", "HOME", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME"})
+"""Variables by which programs are found. `ROTA_ENV_ALLOW` may not name them: no program would have them any more."""
+
+_FILE: Final = "rota-environment"
+
+
+class NotHandedOver(Exception):
+    """`HANDED` is set, and its descriptor is not a file that `memory_file` made."""
+
+
+def parted(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """An environment without the secrets, and the secrets in it, by variable.
+
+    >>> parted({"ROTA_TOKEN": "t", "ROTA_ENV_ALLOW": "KEY, PATH", "KEY": "k", "PATH": "/bin", "ROTA_SECRET": ""})
+    ({'ROTA_ENV_ALLOW': 'KEY, PATH', 'PATH': '/bin', 'ROTA_SECRET': ''}, {'ROTA_TOKEN': 't', 'KEY': 'k'})
+    """
+    allowed = {name.strip() for name in environ.get(ENV_ALLOW, "").split(",")} - EVERY_PROGRAMS
+    secret = {
+        name: value
+        for name, value in environ.items()
+        if (value.strip() if name in SECRETS else name in allowed and not name.startswith("ROTA_"))
+    }
+    return {name: value for name, value in environ.items() if name not in secret}, secret
+
+
+def memory_file(secret: Mapping[str, str]) -> int:
+    """A file in memory with these variables: its descriptor, which is closed by exec. Raises `OSError`."""
+    descriptor = os.memfd_create(_FILE, os.MFD_CLOEXEC)
+    # As an environment is: a name and a value hold any bytes but a zero.
+    with os.fdopen(os.dup(descriptor), "wb") as file:
+        file.write(b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in secret.items()))
+    return descriptor
+
+
+def start_anew_without_secrets() -> None:
+    """Start this program anew in this process if its environment holds secrets; else return.
+
+    The new program finds them by `handed_over`. Call this while there is one thread. Raises `OSError`, and
+    `NotHandedOver`.
+    """
+    rest, secret = parted(os.environ)
+    if secret:
+        descriptor = memory_file(handed_over() | secret)
+        os.set_inheritable(descriptor, True)
+        # The same words, interpreter options among them, so that the program finds its modules as it did.
+        os.execve(sys.executable, sys.orig_argv, {**rest, HANDED: str(descriptor)})  # noqa: S606  no shell is wanted
+
+
+def handed_over() -> dict[str, str]:
+    """The variables that were handed over, {} if none were; the file is closed. Raises `NotHandedOver`."""
+    named = os.environ.get(HANDED)
+    if named is None:
+        return {}
+    try:
+        descriptor = int(named)
+        if not os.readlink(f"/proc/self/fd/{descriptor}").startswith(f"/memfd:{_FILE} "):  # noqa: PTH115  imports little
+            raise ValueError
+        with os.fdopen(descriptor, "rb") as file:
+            file.seek(0)
+            entries = file.read().split(b"\0")[:-1]
+    except (OSError, ValueError):
+        raise NotHandedOver(
+            f"{HANDED}={named} is set in the environment, and nothing was handed over there: only Rota sets this "
+            "variable, so unset it"
+        ) from None
+    del os.environ[HANDED]
+    pairs = (os.fsdecode(entry).partition("=") for entry in entries)
+    return {name: value for name, _, value in pairs}

@@ -1,0 +1,21 @@
+"""What a node's process does before anything else, so that no other process of its user learns its secrets."""
+
+import sys
+
+from node.app.own_environment import NotHandedOver, start_anew_without_secrets
+
+
+def enter_node() -> None:
+    """Leave secrets out of this process's environment, and close its memory to other processes of its user.
+
+    The program may start anew (`start_anew_without_secrets`), so call this before what takes long to import. Exits
+    with a sentence if that fails.
+    """
+    try:
+        start_anew_without_secrets()
+    except (OSError, NotHandedOver) as error:
+        sys.exit(f"rota: the node cannot take its secrets out of its environment: {error}")
+    from node.execution.linux import close_memory, dump_no_core
+
+    close_memory()
+    dump_no_core()
