@@ -4,14 +4,17 @@ Through the socket any process that the command starts (a shell, a subshell, a c
 can save a checkpoint, report progress and leave a result. A connection carries one request, JSON until the end of the
 stream, and one answer, `{"code": "ok" | "fenced" | "refused", "detail": ..., "value": ...}`. The files and the socket
 are in `.rota` in the attempt's scratch folder. Only the node's user may enter it, and it is removed with the scratch
-folder.
+folder. The attempts of a node have one user: a caller that is not a process of this attempt is refused.
 """
 
+import errno
 import json
 import os
+import select
 import shlex
 import shutil
 import socket
+import struct
 import sys
 import tempfile
 import threading
@@ -22,6 +25,7 @@ from typing import Any, Final
 import msgpack
 
 from tasks.kind import RESULT_BYTES_MAX, Context, Fenced
+from tasks.process_line import is_below
 
 FOLDER: Final = ".rota"
 SOCKET: Final = "ROTA_CTX_SOCKET"
@@ -44,6 +48,9 @@ REQUEST_S: Final = 30.0
 
 RETRY_S: Final = 0.1
 
+_SO_PEERPIDFD: Final = 77
+"""A socket option since Linux 6.5: a descriptor of the process at the other end, whatever has its number by now."""
+
 Answer = dict[str, Any]
 
 
@@ -61,6 +68,8 @@ class CommandCtx:
         self._closed = threading.Event()
         self._changing = threading.Lock()
         self._last = ""
+        # This worker, and its supervisor: what the work starts is below the worker, or adopted by the supervisor.
+        self._family = (os.getpid(), os.getppid())
         self.result: dict[str, Any] = {}
 
     def __enter__(self) -> "CommandCtx":
@@ -119,10 +128,17 @@ class CommandCtx:
         with end:
             end.settimeout(REQUEST_S)
             try:
-                answer = self._answer(_request(end))
+                caller = _caller(end)
+                ours = _is_of(end, caller, self._family)
+                request = _request(end)
+                answer = self._answer(request) if ours else self._stranger(caller)
                 end.sendall(json.dumps(answer).encode())
             except OSError as error:
                 self._ctx.log.debug("rota ctx: the connection to a caller failed: %s", error)
+
+    def _stranger(self, caller: int) -> Answer:
+        self._ctx.log.warning("rota ctx: refused a call by process %d, which is not of this attempt", caller)
+        return _refused("the caller is not a process of this attempt")
 
     def _answer(self, request: Any) -> Answer:
         try:
@@ -181,6 +197,31 @@ def bound(listening: socket.socket, folder: Path) -> Path:
         os.close(descriptor)
     (folder / "ctx").chmod(0o600)
     return folder / "ctx"
+
+
+def _caller(end: socket.socket) -> int:
+    """The pid of the process that has connected; 0 if it is in a namespace that this process does not see."""
+    pid, _, _ = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return int(pid)
+
+
+def _is_of(end: socket.socket, caller: int, family: tuple[int, ...]) -> bool:
+    """Whether the process that has connected is one of `family` or below. False if it has ended, so nobody's number
+    is taken for it.
+    """
+    if caller <= 0:
+        return False
+    try:
+        [pidfd] = struct.unpack("i", end.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, struct.calcsize("i")))
+    except OSError as error:
+        # An older kernel: the caller waits for its answer, and has its number while it does.
+        return error.errno == errno.ENOPROTOOPT and is_below(caller, family)
+    try:
+        ended = select.poll()
+        ended.register(pidfd, select.POLLIN)
+        return is_below(caller, family) and not ended.poll(0)
+    finally:
+        os.close(pidfd)
 
 
 def _request(end: socket.socket) -> Any:

@@ -18,6 +18,7 @@ from typing import Final
 
 from node.execution import process_tree
 from tasks.marks import MARK, RUN_MARK
+from tasks.process_line import stat_fields
 
 WAIT_S: Final = 10.0
 CHECK_S: Final = 0.01
@@ -137,8 +138,7 @@ def _was_given_none(pid: int) -> bool:
     nothing of it for a moment. Raises `OSError` if the process is gone, or is a thread of the kernel.
     """
     Path(f"/proc/{pid}/exe").readlink()
-    # The name, in parentheses, is the second field, and may itself contain spaces and parentheses.
-    values = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    values = stat_fields(pid)
     code, start, end = (int(values[field - 3]) for field in (_CODE, _ENV_START, _ENV_END))
     return code != 0 and start == end
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tasks.process_line import stat_fields
+
 END_CHECK_S = 0.005
 END_CHECK_S_MAX = 0.5
 """The pause between two looks at killed processes, which doubles up to the second."""
@@ -35,18 +37,11 @@ class Process:
 def process(pid: int) -> Process | None:
     """The process with that pid; None if there is none."""
     try:
-        # No pathlib, for speed: this runs for every process of the machine while an attempt waits to be frozen.
-        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            line = os.read(descriptor, 4096)
-        finally:
-            os.close(descriptor)
+        values = stat_fields(pid)
     except (FileNotFoundError, ProcessLookupError):
         return None
     except PermissionError:
         return _unreadable(pid)
-    # The name, in parentheses, may itself contain spaces and parentheses.
-    values = line[line.rindex(b")") + 2 :].split()
     return Process(pid, int(values[1]), int(values[2]), int(values[3]), values[0].decode(), int(values[19]))
 
 
@@ -61,7 +56,7 @@ def _unreadable(pid: int) -> Process | None:
 
 def processes() -> list[Process]:
     """Every visible process, including zombies."""
-    found = (process(int(name)) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208  (see `process`)
+    found = (process(int(name)) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208  (see `stat_fields`)
     return [one for one in found if one is not None]
 
 

@@ -83,10 +83,17 @@ class OwnNode:
 
     def run(self, params: dict[str, Any], kind: str = "command") -> tuple[Any, str]:
         """A run of a new task, once it is over, and its log."""
+        return self.ended(self.begin(params, kind))
+
+    def begin(self, params: dict[str, Any], kind: str = "command") -> str:
+        """The id of a run of a new task."""
         self._tasks += 1
         name = f"task-{self._tasks}"
         self.client.call("PUT", path("v1", "tasks", name), body={"kind": kind, "params": params, "schedule": None})
-        run_id = self.client.call("POST", path("v1", "tasks", name, "runs")).json["run_id"]
+        return str(self.client.call("POST", path("v1", "tasks", name, "runs")).json["run_id"])
+
+    def ended(self, run_id: str) -> tuple[Any, str]:
+        """A run, once it is over, and its log."""
 
         def over() -> Any:
             run = self.client.get(path("v1", "runs", run_id))
@@ -315,6 +322,50 @@ def test_an_ordinary_user_finds_what_an_earlier_node_left_though_it_cannot_be_re
             kill_leftovers(folder)
             for pid in (supervisor, family[4]):
                 process_tree.send(pid, signal.SIGKILL)
+
+
+def test_a_run_cannot_commit_a_checkpoint_for_another(node: OwnNode) -> None:
+    """A command found the other's socket, to which it has the rights, and called it."""
+    place, gate = node.folder / f"place-{node.process.pid}", node.folder / f"gate-{node.process.pid}"
+    script = f"echo $ROTA_CTX_SOCKET > {place}; until [ -e {gate} ]; do sleep 0.02; done; rota ctx checkpoint --show"
+    victim = node.begin({"argv": ["sh", "-c", script]})
+    wait_for("the other runs", lambda: place.exists() and place.read_text().endswith("\n"), 20)
+    try:
+        told = place.read_text().strip()
+        stdin = f"echo 1 | ROTA_CTX_SOCKET={told}"
+        for call in ("rota ctx checkpoint -", "setsid rota ctx checkpoint -", "sh -c 'rota ctx result rows=1'"):
+            seen = node.shell(f"{stdin} {call} 2>&1; echo code $?; echo 2 | rota ctx checkpoint - && echo own ok")
+            assert "refused: the caller is not a process of this attempt" in seen
+            assert "code 1\nown ok\n" in seen
+    finally:
+        gate.touch()
+    run, log = node.ended(victim)
+    assert (run["state"], run["checkpoint"], run["result"]) == ("succeeded", None, {"exit_code": 0})
+    assert log.count("rota ctx: refused a call by process") == 3
+
+
+LATER = "sleep 0.05; rota ctx result $NAME=1; touch $NAME"
+"""In a process whose parent has ended by then."""
+
+WAYS = {
+    "plain": f"sh -c '({LATER}) & true'",
+    "session": "sh -c 'setsid sh -c \"$LATER\" &'",
+    "daemon": "setsid sh -c 'setsid sh -c \"$LATER\" & true'",
+    "bare": "sh -c 'env -i NAME=$NAME PATH=$PATH ROTA_CTX_SOCKET=$ROTA_CTX_SOCKET sh -c \"$LATER\" & true'",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_an_attempt_has_started_may_call_however_far_it_went(node: OwnNode, way: str) -> None:
+    script = f"""
+        (echo 1 | rota ctx checkpoint -) || exit 1
+        (sleep 0.05; rota ctx result background=1) & wait $! || exit 2
+        {WAYS[way]}
+        until [ -e $NAME ]; do sleep 0.02; done
+    """
+    run, log = node.run({"argv": ["sh", "-c", script], "env": {"NAME": way, "LATER": LATER}})
+    assert run["state"] == "succeeded", (run["error"], log)
+    assert (run["result"], run["checkpoint"]) == ({"background": 1, way: 1, "exit_code": 0}, 1), log
 
 
 def test_a_node_stops_in_good_order_after_its_new_start() -> None:

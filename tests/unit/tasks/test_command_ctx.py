@@ -1,6 +1,8 @@
 """What a command sees of its run, and `rota ctx`, over a real socket."""
 
+import errno
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -12,7 +14,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from tasks.command import CommandParams
-from tasks.command_ctx import VARIABLES, CommandCtx, bound
+from tasks.command_ctx import _SO_PEERPIDFD, VARIABLES, CommandCtx, _caller, _is_of, bound
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
 
@@ -182,3 +184,69 @@ def test_rota_ctx_imports_few_modules() -> None:
     looks += "print({'click', 'aiohttp', 'urllib3', 'pydantic', 'rich', 'msgpack', 'asyncio'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", looks], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_a_process_of_another_attempt_is_refused(attempt: FakeContext[Nothing], seen: CommandCtx) -> None:
+    """It has the socket's path and the rights to it: all attempts have one user."""
+    another = subprocess.Popen(["sleep", "60"])
+    try:
+        seen._family = (another.pid, another.pid)
+        for call in ("checkpoint - <<<7", "result rows=1", "progress 1", "checkpoint --show"):
+            done = shell(seen, f"bash -c 'rota ctx {call}'")
+            assert (done.returncode, done.stdout) == (1, "")
+            assert "refused: the caller is not a process of this attempt" in done.stderr
+    finally:
+        another.kill()
+        another.wait()
+    assert (attempt.saved, attempt.shown, seen.result) == ([], [], {})
+
+
+def test_a_long_request_of_a_stranger_is_read_and_refused(attempt: FakeContext[Nothing], seen: CommandCtx) -> None:
+    seen._family = (1 << 22, 1 << 22)
+    done = shell(
+        seen, "(echo '\"'; head -c 300000 /dev/zero | tr '\\0' x; echo '\"') | tr -d '\\n' | rota ctx checkpoint -"
+    )
+    assert (done.returncode, done.stderr) == (1, "rota ctx: refused: the caller is not a process of this attempt\n")
+    assert attempt.saved == []
+
+
+@pytest.fixture
+def listening(tmp_path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(tmp_path / "s"))
+        made.listen()
+        yield made
+
+
+def test_who_has_connected_and_ended_is_nobody(listening: socket.socket) -> None:
+    """Its number may be another process's by now."""
+    connects = "import os, socket, sys, time; end = socket.socket(socket.AF_UNIX); end.connect(sys.argv[1])\n"
+    connects += "if os.fork() == 0: time.sleep(60)\n"
+    before = subprocess.Popen([sys.executable, "-c", connects, listening.getsockname()], start_new_session=True)
+    try:
+        before.wait(20)
+        end, _ = listening.accept()
+        with end:
+            assert _caller(end) == before.pid
+            assert not _is_of(end, _caller(end), (os.getpid(),))
+    finally:
+        os.killpg(before.pid, signal.SIGKILL)
+
+
+def test_a_caller_is_known_without_a_descriptor_of_it_and_not_in_another_namespace(listening: socket.socket) -> None:
+    class Older(socket.socket):
+        """As of a kernel before 6.5."""
+
+        def getsockopt(self, *words: Any) -> Any:
+            if words[1] == _SO_PEERPIDFD:
+                raise OSError(errno.ENOPROTOOPT, "Protocol not available")
+            return super().getsockopt(*words)
+
+    with socket.socket(socket.AF_UNIX) as ours:
+        ours.connect(listening.getsockname())
+        end, _ = listening.accept()
+        assert _is_of(end, _caller(end), (os.getpid(),))
+        with Older(fileno=end.detach()) as older:
+            assert _is_of(older, _caller(older), (os.getpid(),))
+            assert not _is_of(older, _caller(older), (1 << 22,))
+            assert not _is_of(older, 0, (0, os.getpid()))
