@@ -47,6 +47,14 @@ def test_the_node_has_time_to_hand_its_runs_over() -> None:
     assert service()["KillMode"] == "mixed", "SIGTERM to a worker would fail its run"
 
 
+def test_the_machine_survives_what_tasks_do() -> None:
+    assert service()["LimitCORE"] == "0", "a core dump would hold secrets"
+    assert service()["MemoryMax"].endswith("%")
+    assert 1_000 <= int(service()["TasksMax"]) < 4_194_304
+    assert service()["Delegate"] == "yes"
+    assert "ProtectControlGroups" not in service(), "it makes what is delegated read-only"
+
+
 @pytest.fixture
 def unit(tmp_path: Path) -> Path:
     """The unit with a program that is there, as it would be installed."""
