@@ -110,10 +110,10 @@ def resolve(
 
 
 def _too_short(value: str) -> str | None:
-    """Why a value is too short to be a secret; blanks around it do not count. None if it is long enough."""
+    """Why a value is too short to be a secret; more than one blank counts as one. None if it is long enough."""
     if not value.strip():
         return "is empty: write the value that is meant into it"
-    if len(value.strip()) < VALUE_CHARS_MIN:
+    if len(" ".join(value.split())) < VALUE_CHARS_MIN:  # the shortest of its spellings
         return (
             f"has fewer than {VALUE_CHARS_MIN} characters, and would be blotted out of ordinary words: make it longer; "
             "what is no secret is given as it is, and not by a reference"
@@ -236,7 +236,7 @@ def spellings(value: str) -> frozenset[bytes]:
     put a prefix before each. A shorter line (`}`, `-----`) may be ordinary text. Of a value shorter
     than `VALUE_CHARS_MIN` none, whoever learnt it: `resolve` gives no such secret.
     """
-    if len(value.strip()) < VALUE_CHARS_MIN:
+    if _too_short(value) is not None:
         return frozenset()
     texts = {value, value.strip(), " ".join(value.split()), quote(value, safe=""), quote(value), quote_plus(value)}
     texts |= _escaped(value) | {value.strip().lower(), value.strip().upper(), value.strip().casefold()}

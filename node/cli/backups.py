@@ -1,20 +1,32 @@
-"""Commands for backups: list, verify, restore. They run in this process with this user's secrets; given a URL, they
-need no node.
+"""Commands for backups: list, verify, restore. They run in this process, with what of this user's secrets is named on
+the command line; given a URL, they need no node.
 """
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
 import click
+from pydantic import BaseModel
 from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
 from node.cli.api import Api, ago, api_command
 from node.cli.text import say
 from node.client import ApiProblem, Unreachable, path
+from tasks.access import (
+    Access,
+    AccessRefused,
+    addresses,
+    check_address,
+    check_options,
+    check_protocol,
+    parse_hosts,
+)
 from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.location import backup_location
 from tasks.backup.manifest import Manifest, NoBackup, survey_url
@@ -22,8 +34,8 @@ from tasks.backup.restore import BadTarget, restore
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed
 from tasks.backup.verify import verify
 from tasks.errors import MissingSecret
-from tasks.place import BadDestination, local_path
-from tasks.secret import resolve
+from tasks.place import BadDestination, local_path, resolved
+from tasks.secret import Reference, SecretFile, references_in, resolve
 
 _REFUSALS: Final = (NoBackup, BadTarget, BadDestination, TargetExists, Damaged, NoTool, PostgresFailed, MissingSecret)
 
@@ -32,8 +44,9 @@ _REFUSALS: Final = (NoBackup, BadTarget, BadDestination, TargetExists, Damaged, 
 def backup_command() -> None:
     """List, verify and restore backups.
 
-    WHAT is the name of a task, the URL of a task's backups (DESTINATION/TASK), or the URL of one backup. Secrets that
-    the task's options refer to are read from ROTA_SECRETS_DIR and from this environment.
+    WHAT is the name of a task, the URL of a task's backups (DESTINATION/TASK), or the URL of one backup. A task's
+    definition comes from the cluster: what it refers to on this machine is read only if --secret and --env name it, and
+    is sent only where --host says.
     """
 
 
@@ -51,19 +64,77 @@ def _errors_as_sentences() -> Iterator[None]:
         raise click.ClickException(f"the storage returned an error: {type(error).__name__}: {error}") from error
 
 
-def _url_and_options(api: Api, what: str, options: str | None) -> tuple[str, dict[str, Any]]:
+@dataclass(frozen=True)
+class _Named:
+    """What of this machine the caller names for a task's definition, which somebody else may have written.
+
+    `secrets` are files and `env` variables, under the names that references to them have; `hosts` are where the task's
+    backups may be, as in ROTA_DESTINATION_HOSTS; `options` are the caller's own for the URL.
+    """
+
+    secrets: Mapping[str, Path]
+    env: tuple[str, ...]
+    hosts: tuple[str, ...]
+    options: Mapping[str, Any]
+
+    def lacks(self, reference: Reference) -> str | None:
+        """The option that would name a reference; None if it is named."""
+        if isinstance(reference, SecretFile):
+            return None if reference.secret in self.secrets else f"--secret {reference.secret}=FILE"
+        return None if reference.env in self.env else f"--env {reference.env}"
+
+    def resolve(self, reference: Reference) -> str:
+        """The value of a reference that is named. Raises `MissingSecret`."""
+        if isinstance(reference, SecretFile):
+            file = self.secrets[reference.secret]
+            return resolve({"secret": file.name}, file.parent, (), {})
+        return resolve(reference, Path(), self.env, os.environ)
+
+
+def _url_and_options(api: Api, what: str, named: _Named) -> tuple[str, dict[str, Any]]:
     """The URL that WHAT stands for, and fsspec's options for it."""
-    given: dict[str, Any] = _options(options)
     if "/" in what:
-        return what, given
+        return what, dict(named.options)
     task = api.client.get(path("v1", "tasks", what))
     if task["kind"] != "backup":
         raise click.UsageError(f"{what} is a task of kind {task['kind']}, not a backup")
-    url, kept = backup_location(task["params"], what, _secret)
+    url, kept = backup_location(task["params"], what)
+    options = _resolved_if_named(what, url, kept, named)
     folder = local_path(url)
     if folder is not None and not Path(folder).exists():
         _refuse_if_elsewhere(api, what, url)
-    return url, kept | given
+    return url, {**options, **named.options}
+
+
+def _resolved_if_named(task: str, url: str, options: Mapping[str, Any], named: _Named) -> dict[str, Any]:
+    """The options of a task's definition, secrets resolved. Raises `click.UsageError` unless the caller names each
+    secret that is read for it, and each address that it, or what is found on this machine, is sent to.
+    """
+    missing = [how for reference in references_in(options) if (how := named.lacks(reference))]
+    try:
+        remote = check_protocol(url)
+        check_options(url, options)
+        if missing:  # so far as that is said without the secrets
+            known = {name: None if isinstance(value, BaseModel) else value for name, value in options.items()}
+        else:
+            known = resolved(options, named.resolve)
+        where = addresses(url, known) if remote else ()
+    except ValueError as error:
+        raise click.UsageError(
+            f"the definition of {task} cannot be used here: {error}; give the backups' URL"
+        ) from None
+    for address in where:
+        try:
+            check_address(Access(destination_hosts=named.hosts), "destination", address, url)
+        except AccessRefused:
+            missing.insert(0, f"--host {address}")
+    if missing:
+        at = f"{url}, on {', '.join(where)}" if where else url
+        raise click.UsageError(
+            f"the definition of {task} comes from the cluster, and says that its backups are at {at}. Nothing of this "
+            f"machine was sent there. If it may be, say so: {' '.join(dict.fromkeys(missing))}"
+        )
+    return known
 
 
 def _refuse_if_elsewhere(api: Api, task: str, url: str) -> None:
@@ -86,29 +157,52 @@ def _options(text: str | None) -> dict[str, Any]:
     return options
 
 
-def _secret(reference: Any) -> str:
-    folder = Path(os.environ.get("ROTA_SECRETS_DIR", "/run/secrets"))
-    return resolve(reference, folder, _AllNames(), os.environ)
+def _files(pairs: tuple[str, ...]) -> dict[str, Path]:
+    files = {}
+    for pair in pairs:
+        name, is_pair, file = pair.partition("=")
+        if not is_pair or not name or not file:
+            raise click.UsageError(f"--secret is NAME=FILE, such as s3_key=/run/secrets/s3_key, not {pair!r}")
+        files[name] = Path(file)
+    return files
 
 
-class _AllNames(frozenset[str]):
-    """Contains every name: callers may use all variables of their own environment."""
+def _hosts(texts: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        return tuple(host for text in texts for host in parse_hosts(text))
+    except ValueError as error:
+        raise click.UsageError(f"--host: {error}") from None
 
-    def __contains__(self, name: object) -> bool:
-        return True
 
+def _what_is_named(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command `named`, from its options."""
 
-_options_option = click.option("--options", help="fsspec's options for the URL, as a JSON object.")
+    @click.option("--secret", "secrets", multiple=True, metavar="NAME=FILE", help="A file for a task's {secret: NAME}.")
+    @click.option("--env", multiple=True, metavar="NAME", help="A variable for a task's {env: NAME}.")
+    @click.option("--host", "hosts", multiple=True, metavar="HOST", help="Where a task's backups may be, if remote.")
+    @click.option("--options", help="fsspec's options for the URL, as a JSON object.")
+    @wraps(command)
+    def with_named(
+        *args: Any,
+        secrets: tuple[str, ...],
+        env: tuple[str, ...],
+        hosts: tuple[str, ...],
+        options: str | None,
+        **more: Any,
+    ) -> None:
+        command(*args, named=_Named(_files(secrets), env, _hosts(hosts), _options(options)), **more)
+
+    return with_named
 
 
 @backup_command.command("list")
 @click.argument("what")
-@_options_option
+@_what_is_named
 @api_command
-def list_command(api: Api, what: str, options: str | None) -> None:
+def list_command(api: Api, what: str, named: _Named) -> None:
     """List the complete backups, newest first. Backups with unreadable manifests are reported on standard error."""
     with _errors_as_sentences():
-        found = survey_url(*_url_and_options(api, what, options))
+        found = survey_url(*_url_and_options(api, what, named))
     for why in found.unreadable:
         say(f"not listed: {why}", err=True)
     api.show(
@@ -133,12 +227,12 @@ def list_command(api: Api, what: str, options: str | None) -> None:
 
 @backup_command.command("verify")
 @click.argument("what")
-@_options_option
+@_what_is_named
 @api_command
-def verify_command(api: Api, what: str, options: str | None) -> None:
+def verify_command(api: Api, what: str, named: _Named) -> None:
     """Read a whole backup and check it against its manifest. Of several backups, the newest is checked."""
     with _errors_as_sentences():
-        url, resolved_options = _url_and_options(api, what, options)
+        url, resolved_options = _url_and_options(api, what, named)
         with _progress(api, url, resolved_options) as advance:
             report = verify(url, resolved_options, advance)
     lines = [f"{report.manifest.url}: " + ("good" if report.ok else "DAMAGED")]
@@ -153,15 +247,15 @@ def verify_command(api: Api, what: str, options: str | None) -> None:
 @click.argument("what")
 @click.argument("target")
 @click.option("--overwrite", is_flag=True, help="Replace what TARGET holds.")
-@_options_option
+@_what_is_named
 @api_command
-def restore_command(api: Api, what: str, target: str, overwrite: bool, options: str | None) -> None:
+def restore_command(api: Api, what: str, target: str, overwrite: bool, named: _Named) -> None:
     """Restore a backup (of several, the newest) to TARGET: a path, or postgresql://user@host/database.
 
     The database must exist; its password is taken from PGPASSWORD or ~/.pgpass, as by psql.
     """
     with _errors_as_sentences():
-        url, resolved_options = _url_and_options(api, what, options)
+        url, resolved_options = _url_and_options(api, what, named)
         with _progress(api, url, resolved_options) as advance:
             restored = restore(url, target, overwrite, resolved_options, progress=advance)
     lines = [f"restored {restored.manifest.url} to {target}: {restored.size_bytes:,} bytes in {restored.seconds:.1f} s"]

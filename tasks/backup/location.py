@@ -1,12 +1,11 @@
 """The location of a task's backups, from its params: for listing, verifying and restoring them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
 
 from tasks.backup.params import place_url
-from tasks.place import resolved
 from tasks.secret import Reference
 
 
@@ -15,11 +14,11 @@ class _Destination(BaseModel):
     options: dict[str, Reference | str | int | bool | None] = {}
 
 
-def backup_location(params: Mapping[str, Any], task: str, secret: Callable[[Any], str]) -> tuple[str, dict[str, Any]]:
-    """The URL of a task's backups, and fsspec's options for it with secrets resolved.
+def backup_location(params: Mapping[str, Any], task: str) -> tuple[str, dict[str, Any]]:
+    """The URL of a task's backups, and fsspec's options for it, with references to secrets as they are.
 
     The other params need not be valid, so that backups made under older rules can be restored. Raises
-    `ValidationError`, and what `secret` raises.
+    `ValidationError`.
     """
     found = _Destination.model_validate(dict(params))
-    return place_url(found.destination, task), resolved(found.options, secret)
+    return place_url(found.destination, task), dict(found.options)

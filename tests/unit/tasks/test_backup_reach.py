@@ -310,7 +310,7 @@ def test_a_root_certificate_path_is_checked_against_the_policy(site: Site) -> No
 
 def test_backups_with_params_that_are_refused_today_can_be_restored() -> None:
     old = {"source": {"type": "postgres", "url": "postgresql://db/x?passfile=/x", "bin": "/b"}, "destination": "/b"}
-    assert backup_location(old, "orders", str) == ("/b/orders", {})
+    assert backup_location(old, "orders") == ("/b/orders", {})
 
 
 def test_unpacking_stops_at_the_size_in_the_manifest(site: Site) -> None:

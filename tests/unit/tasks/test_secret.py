@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from tasks.kind import MissingSecret
 from tasks.secret import (
+    VALUE_CHARS_MIN,
     NodesOwn,
     Redactor,
     Reference,
@@ -31,8 +32,8 @@ def test_a_secret_is_read_from_the_secrets_folder(reference: object, tmp_path: P
 
 
 def test_only_the_trailing_newline_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "key").write_text(" a\nb \n\n")
-    assert resolve("key", tmp_path, (), {}) == " a\nb \n"
+    (tmp_path / "key").write_text(" a key\nb \n\n")
+    assert resolve("key", tmp_path, (), {}) == " a key\nb \n"
 
 
 @pytest.mark.parametrize("reference", [{"env": "PGPASS"}, SecretEnv(env="PGPASS")])
@@ -90,8 +91,8 @@ def redactor(*values: str) -> Redactor:
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3),
-    st.lists(st.text("abc", max_size=6), max_size=6),
+    st.lists(st.text("ab", min_size=VALUE_CHARS_MIN, max_size=8), min_size=1, max_size=3),
+    st.lists(st.text("ab" * 8 + "c", max_size=12), max_size=6),
 )
 def test_values_are_redacted_across_any_chunk_boundaries(values: list[str], pieces: list[str]) -> None:
     redactor_ = redactor(*values)
@@ -121,7 +122,7 @@ def test_a_value_is_redacted_when_lowercased_as_a_host_name(shown: str) -> None:
 KEY = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEF\n  AASCBKcwggSjAgEAAoIBAQC7VJTU\nshort\n-----END KEY-----"
 
 
-@pytest.mark.parametrize("secret", [KEY, "two  blanks\tand a tab", "a\r\nb\r\nc"])
+@pytest.mark.parametrize("secret", [KEY, "two  blanks\tand a tab", "a key\r\nb\r\nc"])
 def test_a_value_printed_on_one_line_is_redacted(secret: str) -> None:
     assert redactor(secret).redact_text(f"error: {' '.join(secret.split())}!") == "error: [secret]!"
 
@@ -213,7 +214,26 @@ def test_secrets_that_are_links_in_the_data_folder_are_found(tmp_path: Path, own
 
 def test_a_named_pipe_is_refused_as_a_secret_without_blocking(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert resolve({"secret": "pipe"}, tmp_path, (), {}) == ""
+    with pytest.raises(MissingSecret, match="is empty"):
+        resolve({"secret": "pipe"}, tmp_path, (), {})
+
+
+@pytest.mark.parametrize(
+    "value", ["", "\n", "   ", "a", "hunt2", " ab\n", "a\n\n\n\n\nb", "x     ", "ä\u2003\u2003\u2003\u2003b"]
+)
+def test_a_value_of_fewer_than_six_characters_is_no_secret(value: str, tmp_path: Path) -> None:
+    (tmp_path / "short").write_text(value)
+    for reference in ({"secret": "short"}, {"env": "SHORT"}):
+        with pytest.raises(MissingSecret, match=r"fewer than 6 characters|is empty") as refused:
+            resolve(reference, tmp_path, ("SHORT",), {"SHORT": value})
+        assert value != "hunt2" or value not in str(refused.value)
+    assert redactor(value).redact_text("PostgresFailed: a x ab b hunt2") == "PostgresFailed: a x ab b hunt2"
+    assert "SHORT" in (lacking(SecretEnv(env="SHORT"), tmp_path, ("SHORT",), {"SHORT": value}) or "")
+
+
+def test_six_characters_are_a_secret(tmp_path: Path) -> None:
+    assert resolve({"env": "PIN"}, tmp_path, ("PIN",), {"PIN": "123456"}) == "123456"
+    assert redactor("123456").redact_text("refused: 123456") == "refused: [secret]"
 
 
 def test_what_is_lacking_is_told_without_reading_a_file(tmp_path: Path) -> None:
@@ -223,11 +243,15 @@ def test_what_is_lacking_is_told_without_reading_a_file(tmp_path: Path) -> None:
     (tmp_path / "node").write_text("the node's own")
 
     def why(reference: SecretFile | SecretEnv) -> str | None:
-        return lacking(reference, tmp_path, ("PGPASS", "UNSET"), {"PGPASS": "x"}, own)
+        return lacking(reference, tmp_path, ("PGPASS", "UNSET"), {"PGPASS": "hunter2"}, own)
 
     assert (why(SecretFile(secret="pg")), why(SecretEnv(env="PGPASS"))) == (None, None)
     assert "No such file" in (why(SecretFile(secret="absent")) or "")
     assert "larger than" in (why(SecretFile(secret="large")) or "")
+    (tmp_path / "short").write_text("hunt2")
+    (tmp_path / "empty").write_text("")
+    assert "fewer than 6" in (why(SecretFile(secret="short")) or "")
+    assert "is empty" in (why(SecretFile(secret="empty")) or "")
     assert "never handed to a task" in (why(SecretFile(secret="node")) or "")
     assert "is not set" in (why(SecretEnv(env="UNSET")) or "")
     assert "not listed" in (why(SecretEnv(env="OTHER")) or "")

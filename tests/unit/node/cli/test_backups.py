@@ -6,14 +6,17 @@ from typing import Any
 import click
 import pytest
 
-from node.cli.backups import _url_and_options
+from node.cli.backups import _Named, _url_and_options
+from tasks.errors import MissingSecret
+
+NOTHING = _Named({}, (), (), {})
 
 
 class Asked:
     """Stands in for `node.cli.api.Api`: a cluster with one task, and its latest run that succeeded, if there is one."""
 
-    def __init__(self, destination: Path, made: str | None) -> None:
-        self._task = {"kind": "backup", "params": {"destination": str(destination)}}
+    def __init__(self, destination: Path | str, made: str | None, **options: Any) -> None:
+        self._task = {"kind": "backup", "params": {"destination": str(destination), "options": options}}
         self._runs = [] if made is None else [{"node": "node-2", "result": {"url": made}, "finished_at": None}]
         self.client = self
 
@@ -28,16 +31,89 @@ class Asked:
 def test_backups_on_another_machine_s_disk_are_reported_with_their_node(tmp_path: Path) -> None:
     made = f"{tmp_path}/b/nightly/20261122-1"
     with pytest.raises(click.ClickException) as raised:
-        _url_and_options(Asked(tmp_path / "b", made), "nightly", None)  # type: ignore[arg-type]
+        _url_and_options(Asked(tmp_path / "b", made), "nightly", NOTHING)  # type: ignore[arg-type]
     assert f"node-2 has written {made}" in raised.value.message
     assert "Run this command on node-2, or mount the folder here" in raised.value.message
 
 
 def test_without_a_successful_run_no_other_node_is_named(tmp_path: Path) -> None:
-    url, options = _url_and_options(Asked(tmp_path / "b", None), "nightly", None)  # type: ignore[arg-type]
+    url, options = _url_and_options(Asked(tmp_path / "b", None), "nightly", NOTHING)  # type: ignore[arg-type]
     assert (url, options) == (f"{tmp_path}/b/nightly", {})
 
 
 def test_a_folder_that_is_here_is_read_here(tmp_path: Path) -> None:
     (tmp_path / "b" / "nightly").mkdir(parents=True)
-    assert _url_and_options(Asked(tmp_path / "b", "elsewhere"), "nightly", None)[0] == f"{tmp_path}/b/nightly"  # type: ignore[arg-type]
+    assert _url_and_options(Asked(tmp_path / "b", "elsewhere"), "nightly", NOTHING)[0] == f"{tmp_path}/b/nightly"  # type: ignore[arg-type]
+
+
+AUTHORS = {"key": {"env": "AWS_KEY"}, "secret": {"secret": "s3_key"}, "endpoint_url": "http://author.example"}
+
+
+def _of_author(
+    named: _Named, destination: str = "s3://b", options: dict[str, Any] = AUTHORS
+) -> tuple[str, dict[str, Any]]:
+    return _url_and_options(Asked(destination, None, **options), "nightly", named)  # type: ignore[arg-type]
+
+
+def test_what_a_definition_refers_to_is_read_and_sent_only_where_the_caller_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_KEY", "the operator's own")
+    monkeypatch.setenv("ROTA_SECRETS_DIR", str(tmp_path))
+    file = tmp_path / "s3_key"
+    file.write_text("of the operator, too")
+    at, env, secrets = ("author.example:80",), ("AWS_KEY",), {"s3_key": file}
+    for named, wanted in (
+        (NOTHING, "--host author.example:80 --env AWS_KEY --secret s3_key=FILE"),
+        (_Named(secrets, env, (), {}), "--host author.example:80"),
+        (_Named(secrets, env, ("s3://b", "other.example"), {}), "--host author.example:80"),
+        (_Named({}, env, at, {}), "--secret s3_key=FILE"),
+        (_Named(secrets, ("OTHER",), at, {}), "--env AWS_KEY"),
+        (_Named({"other": file}, ("s3_key",), at, {}), "--env AWS_KEY --secret s3_key=FILE"),
+    ):
+        with pytest.raises(click.UsageError) as refused:
+            _of_author(named)
+        assert refused.value.message.endswith(f"say so: {wanted}")
+        assert "s3://b/nightly, on author.example:80" in refused.value.message
+        assert "operator" not in refused.value.message
+    url, options = _of_author(_Named(secrets, env, at, {}))
+    assert (url, options["key"], options["secret"]) == ("s3://b/nightly", "the operator's own", "of the operator, too")
+
+
+@pytest.mark.parametrize(
+    ("destination", "options", "says"),
+    [
+        # What fsspec finds by itself (keys in ~/.aws, ~/.ssh, variables) goes to the host that the definition names.
+        ("s3://b", {"anon": False}, "--host s3://b"),
+        ("sftp://author.example/x", {"username": "u"}, "--host author.example:22"),
+        ("abfs://c@acct.dfs.core.windows.net/x", {"account_key": {"env": "K"}}, "--env K"),
+        ("http://author.example/x", {}, "--host author.example:80"),
+        ("sftp://author.example/x", {"key_filename": "/root/.ssh/id_rsa"}, "cannot be set by a task"),
+        ("s3://b", {"profile": "default"}, "cannot be set by a task"),
+        ("s3://b", {"endpoint_url": {"env": "HOME"}, "key": "k"}, "--env HOME"),
+        ("gs://b", {"token": "/root/key.json"}, "other values name a file"),
+        ("simplecache::s3://b", {}, "chains file systems"),
+        ("github://o:r@main/x", {}, "is not a file system that a task may name"),
+        ("/b", {"auto_mkdir": {"env": "HOME"}}, "--env HOME"),
+    ],
+)
+def test_other_ways_for_a_definition_to_reach_this_machine_are_refused(
+    destination: str, options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises((click.UsageError, ValueError), match=says.replace("*", r"\*")):
+        _of_author(NOTHING, destination, options)
+
+
+def test_an_address_that_a_secret_holds_must_be_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHERE", "http://author.example:9000")
+    options = {"endpoint_url": {"env": "WHERE"}}
+    with pytest.raises(click.UsageError, match=r"--host author\.example:9000"):
+        _of_author(_Named({}, ("WHERE",), ("s3://b",), {}), options=options)
+    assert _of_author(_Named({}, ("WHERE",), ("author.example",), {}), options=options)[0] == "s3://b/nightly"
+
+
+def test_a_short_or_absent_file_is_refused(tmp_path: Path) -> None:
+    for name, says in (("short", "fewer than 6"), ("absent", "No such file")):
+        (tmp_path / "short").write_text("abc")
+        with pytest.raises(MissingSecret, match=says):
+            _of_author(_Named({"k": tmp_path / name}, (), ("s3://b",), {}), options={"key": {"secret": "k"}})

@@ -13,7 +13,7 @@ def line(text: str, *secrets: str) -> str:
     return _line(ValueError(text), redactor)
 
 
-@pytest.mark.parametrize("secret", ["two  blanks", "a\ttab", "KEY\nof\nlines", " at the edges\n "])
+@pytest.mark.parametrize("secret", ["two  blanks", "a\ttab in it", "KEY\nof\nlines", " at the edges\n "])
 @pytest.mark.parametrize("around", ["refused: {}", "refused: {} by\n\n host", "{}"])
 def test_a_secret_with_whitespace_is_redacted(secret: str, around: str) -> None:
     shown = line(around.format(secret), secret)
