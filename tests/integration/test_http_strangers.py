@@ -5,6 +5,7 @@ import selectors
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
@@ -154,34 +155,37 @@ def test_a_stranger_s_body_has_4_kib(cluster: Cluster, rest: bytes, path: bytes)
     assert b"larger than 4 KiB" in heard
 
 
-@pytest.mark.parametrize(
-    "path",
+PATHS: Final = (
     "/ /sign-in /tasks /tasks/a /members /events /live /healthz /readyz /metrics /docs /docs/start.js /openapi.json "
     "/v1/cluster /v1/tasks/a /v1/tasks/b /v1/nothing /nothing /peer/members /peer/nothing /static/page.css "
-    "/static/live.js /static/htmx.min.js /static/nothing /%ff /?x=%00".split(),
+    "/static/live.js /static/htmx.min.js /static/nothing /%ff /?x=%00"
+).split()
+SHOWN: Final[tuple[bytes, ...]] = (
+    b"",
+    b"Authorization: Bearer guess\r\n",
+    b"Authorization: Rota ;;;\r\n",
+    b"Cookie: rota_00000000=operator.1.1.a.b\r\n",
+    b"HX-Request: true\r\n",
+    b"Expect: nonsense\r\n",
+    b"Host: evil.example\r\n",
 )
+
+
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "BREW"])
-def test_a_stranger_is_told_nothing_of_the_cluster(cluster: Cluster, method: str, path: str) -> None:
+def test_a_stranger_is_told_nothing_of_the_cluster(cluster: Cluster, method: str) -> None:
     known = cluster.get("/v1/cluster")
-    head = f"{method} {path} HTTP/1.1\r\n".encode() + HOST + b"Connection: close\r\n"
-    more: tuple[bytes, ...] = (
-        b"",
-        b"Authorization: Bearer guess\r\n",
-        b"Authorization: Rota ;;;\r\n",
-        b"Cookie: rota_00000000=operator.1.1.a.b\r\n",
-        b"HX-Request: true\r\n",
-        b"Host: evil.example\r\n",
-        b"Expect: nonsense\r\n",
-        b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}",
-    )
-    for each in more:
-        heard = _heard(cluster.http_ports[0], head + each + b"\r\n")
-        assert heard, (method, path, each)
-        said = heard.partition(b"\r\n\r\n")
-        for name in (b"rota-index", b"rota-epoch", b"rota-cluster", b"server:", b"aiohttp", b"python"):
-            assert name not in said[0].lower(), (name, heard[:500])
-        for text in (known["id"], "node-1", str(cluster.folder), known["settings"].get("build", "node-1")):
-            assert str(text).encode() not in heard, (text, heard[:500])
+    head = f"{method} %s HTTP/1.1\r\nConnection: close\r\n"
+    asked = [(head % path).encode() + HOST + shown + b"\r\n" for path in PATHS for shown in SHOWN]
+    # What is not HTTP is answered after 1 to 3 s.
+    with ThreadPoolExecutor(100) as pool:
+        answers = list(pool.map(lambda each: _heard(cluster.http_ports[0], each), asked))
+    for each, heard in zip(asked, answers, strict=True):
+        assert heard, each
+        headers = heard.partition(b"\r\n\r\n")[0].lower()
+        for name in (b"rota-index", b"rota-epoch", b"rota-cluster", b"\r\nserver:", b"aiohttp", b"python"):
+            assert name not in headers, (name, each, heard[:500])
+        for text in (known["id"], "node-1", str(cluster.folder)):
+            assert text.encode() not in heard, (text, each, heard[:500])
 
 
 def test_answers_of_the_api_are_not_kept(cluster: Cluster) -> None:
