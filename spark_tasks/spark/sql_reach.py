@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SQL_SETTINGS: Final[Mapping[str, str]] = {"spark.sql.runSQLOnFiles": "false"}
-"""The settings of a session whose SQL cannot name a file as a table: what a task may read, its params say."""
+SQL_SETTINGS: Final[Mapping[str, str]] = {
+    # A file is no table: what a task may read, its params say.
+    "spark.sql.runSQLOnFiles": "false",
+    # `${env:X}` and `${system:X}` are text, and not what the JVM has by that name.
+    "spark.sql.variable.substitute": "false",
+    # The parser evaluates nothing: what it has parsed is checked first (`spark_tasks.sql`).
+    "spark.sql.parser.eagerEvalOfUnresolvedInlineTable": "false",
+}
+"""The settings of a session that is given SQL of a task's params."""
 
 _REFLECTION: Final = ("reflect", "java_method", "try_reflect")
 """Functions that call any static method of the JVM."""
@@ -20,7 +27,7 @@ class ReflectionRemains(Exception):
 def forget_reflection(spark: "SparkSession") -> None:
     """Take the functions out of the session that call methods of the JVM. Raises `ReflectionRemains`.
 
-    A look at the text would not find them all: `IDENTIFIER` makes a function's name of any expression.
+    The second layer: `spark_tasks.sql` refuses them before that, with all else that is not known.
     """
     jvm: Any = spark._jvm
     registry = spark._jsparkSession.sessionState().functionRegistry()

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_tasks.sql import checked
+from spark_tasks.sql.judging import SqlRefused
 from spark_tasks.transform.params import SOURCE, Transform
-from spark_tasks.transform.query import acts
 from tasks.kind import Unretryable
 
 if TYPE_CHECKING:
@@ -45,13 +46,12 @@ def _queried(sql: str, source: "DataFrame", lookups: Mapping[str, "DataFrame"]) 
     for view, rows in views.items():
         rows.createOrReplaceTempView(view)
     try:
-        if (act := acts(source.sparkSession, sql)) is not None:
-            raise TransformUnfit(f"transform.sql must be a query, and does more than read: {act}")
-        return source.sparkSession.sql(sql)
+        return checked.query(source.sparkSession, sql, list(views))
+    except SqlRefused as error:
+        raise TransformUnfit(f"transform.sql: {error}") from None
     except (AnalysisException, ParseException) as error:
         said = _ADVICE.sub("", " ".join(str(error).partition(";")[0].split("==")[0].split()))
-        there = f" There are {', '.join(views)}." if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND" else ""
-        raise TransformUnfit(f"transform.sql: {said}{there}") from None
+        raise TransformUnfit(f"transform.sql: {said}") from None
 
 
 def check_distinct(columns: Sequence[str]) -> None:

@@ -1,0 +1,163 @@
+"""Whether a parsed text is made of nothing but what is known. Pure: the parts of its tree in, an error out."""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from spark_tasks.sql import functions, nodes
+from spark_tasks.sql.reading import Part
+
+_ALLOWED_ARE: Final = "a query reads its views and calls functions of Spark that reach nothing but their arguments"
+_TYPE_BEGINS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_`")
+"""What a type in SQL begins with; in JSON it begins with a brace or a quote."""
+
+
+class SqlRefused(Exception):
+    """A text in SQL has something in it that is not known to be harmless. The message says what, and what may be."""
+
+
+def check_query(root: Part, views: Collection[str]) -> None:
+    """Raise `SqlRefused` unless the parsed query reads `views` and nothing else, and is made of what is known."""
+    names = {view.lower() for view in views}
+    for part in root.walk():
+        if part.sort == "node" and part.simple == "UnresolvedWith":
+            names |= _named_by_with(part)
+    for part in root.walk():
+        _check(part, names, sorted(views))
+
+
+def check_condition(root: Part) -> None:
+    """Raise `SqlRefused` unless the parsed expression is about the columns of one row, and made of what is known."""
+    for part in root.walk():
+        if part.of in nodes.SUBQUERIES or part.of in nodes.PLANS:
+            raise SqlRefused("a subquery is not allowed here: a condition is about the columns of one row")
+        _check(part, frozenset(), ())
+
+
+def check_analysed(classes: Collection[str]) -> None:
+    """Raise `SqlRefused` for what Spark has made of a column's name; `classes` are those of the analysed expressions.
+
+    >>> check_analysed({"org.apache.spark.sql.catalyst.expressions.CurrentUser"})
+    Traceback (most recent call last):
+    spark_tasks.sql.judging.SqlRefused: user, current_user or session_user, and no column of that name, is not allowed
+    """
+    for name in sorted(classes):
+        if said := functions.CURRENT.get(name.rpartition(".")[2]):
+            raise SqlRefused(f"{said}, is not allowed")
+
+
+def _named_by_with(part: Part) -> set[str]:
+    relations = part.element("cteRelations")
+    return {name.lower() for one in (relations.parts if relations else ()) for name in one.values()}
+
+
+def _check(part: Part, relations: Collection[str], views: Collection[str]) -> None:
+    if part.sort == "trouble":
+        raise SqlRefused(f"it cannot be looked through: {part.of} {part.text}".rstrip())
+    if part.sort == "sequence":
+        if not part.of.startswith(nodes.SEQUENCES):
+            raise _unknown(part)
+    elif part.sort != "node":
+        if part.of not in nodes.PLAIN:
+            raise _unknown(part)
+    elif part.of in nodes.PLANS:
+        _check_plan(part, relations, views)
+    elif part.of in nodes.EXPRESSIONS:
+        _check_expression(part)
+    else:
+        raise _unknown(part)
+
+
+def _unknown(part: Part) -> SqlRefused:
+    why = nodes.REFUSED.get(part.simple, "it is not known to reach nothing else")
+    return SqlRefused(f"{part.simple} is not allowed: {why}; {_ALLOWED_ARE}")
+
+
+def _check_plan(part: Part, relations: Collection[str], views: Collection[str]) -> None:
+    kind = part.simple
+    if kind == "UnresolvedRelation":
+        _check_relation(part, relations, views)
+    elif kind == "UnresolvedTableValuedFunction":
+        name = _name(part, "name")
+        _check_known(name, functions.ALLOWED_TABLES, functions.REFUSED_TABLES, "the table function")
+        _check_is(part, "isStreaming", "false")
+    elif kind == "UnresolvedHint":
+        hint = _text(part, "name")
+        if hint.lower() not in functions.HINTS:
+            raise SqlRefused(f"the hint {hint} is not allowed; hints are {', '.join(sorted(functions.HINTS))}")
+
+
+def _check_relation(part: Part, relations: Collection[str], views: Collection[str]) -> None:
+    names = _texts(part, "multipartIdentifier")
+    if len(names) != 1 or names[0].lower() not in relations:
+        shown = ".".join(f"`{name}`" for name in names)
+        there = f"There are {', '.join(views)}" if views else "There is none"
+        raise SqlRefused(f"the table or view {shown} cannot be found. {there}.")
+    options = part.element("options")
+    if options is None or options.parts:
+        raise SqlRefused(f"WITH options of {names[0]} are not allowed: a view is read as it is")
+    _check_is(part, "isStreaming", "false")
+
+
+def _check_expression(part: Part) -> None:
+    kind = part.simple
+    if kind == "UnresolvedFunction":
+        name = _name(part, "nameParts")
+        _check_known(name, functions.ALLOWED, functions.REFUSED, "the function")
+        _check_is(part, "isInternal", "false")
+        if name in functions.TYPE_TEXTS:
+            _check_type_text(part, name, functions.TYPE_TEXTS[name])
+    elif kind == "UnresolvedGenerator":
+        identifier = part.element("name")
+        if identifier is None or [one.of for one in identifier.parts[1:]] != ["scala.None$", "scala.None$"]:
+            raise SqlRefused("a function is named by one name, without a database")
+        _check_known(_text(identifier, "funcName").lower(), functions.ALLOWED, functions.REFUSED, "the function")
+
+
+def _check_known(name: str, allowed: Collection[str], refused: Mapping[str, str], what: str) -> None:
+    if name not in allowed:
+        why = refused.get(name, "it is not one of Spark's that are known to reach nothing but their arguments")
+        raise SqlRefused(f"{what} {name} is not allowed: {why}")
+
+
+def _check_type_text(part: Part, name: str, number: int) -> None:
+    """Raise `SqlRefused` unless the argument is a type as in SQL."""
+    arguments = part.element("arguments")
+    given = arguments.parts if arguments else []
+    for one in given:
+        if one.simple in ("NamedArgumentExpression", "UnresolvedStar", "UnresolvedStarExceptOrReplace"):
+            raise SqlRefused(f"the arguments of {name} are given one by one, without names and *")
+    if len(given) <= number:
+        return  # Spark says so
+    text = given[number]
+    if text.simple == "UnresolvedFunction" and _name(text, "nameParts") in functions.TYPE_MAKERS:
+        return
+    literal = text.element("value") if text.simple == "Literal" else None
+    if literal is None or literal.text.lstrip(" \n")[:1] not in _TYPE_BEGINS:
+        raise SqlRefused(
+            f"argument {number + 1} of {name} must be a type as in SQL, written out, such as 'n INT, text STRING'"
+        )
+
+
+def _check_is(part: Part, name: str, text: str) -> None:
+    if _text(part, name) != text:
+        raise SqlRefused(f"{part.simple} with {name} is not allowed; {_ALLOWED_ARE}")
+
+
+def _name(part: Part, element: str) -> str:
+    names = _texts(part, element)
+    if len(names) != 1:
+        raise SqlRefused(f"the function {'.'.join(names)} is not allowed: a function is named by one name")
+    return names[0].lower()
+
+
+def _texts(part: Part, element: str) -> list[str]:
+    found = part.element(element)
+    return found.values() if found else []
+
+
+def _text(part: Part, element: str) -> str:
+    """The text of a value. A class that has none by that name is another version's."""
+    found = part.element(element)
+    if found is None or found.sort != "value":
+        raise SqlRefused(f"{part.simple} is not known as this version of Spark has it: it has no {element}")
+    return found.text
