@@ -140,8 +140,8 @@ REFUSED: Final[Mapping[str, str]] = {
         CreateUserDefinedFunction CreateVariable CreateView DeclareCursor DeleteFromTable DescribeColumn
         DescribeFunction DescribeNamespace DescribeRelation DescribeTablePartition DropColumns DropConstraint
         DropFunction DropIndex DropNamespace DropPartitions DropTable DropVariable DropView ErrorCondition
-        ExceptionHandler FetchCursor ForStatement IfElseStatement IterateStatement LeaveStatement LoadData
-        LoopStatement MergeIntoTable OpenCursor RecoverPartitions RefreshFunction RefreshTable RenameColumn
+        ExceptionHandler FetchCursor ForStatement IfElseStatement InsertIntoStatement IterateStatement LeaveStatement
+        LoadData LoopStatement MergeIntoTable OpenCursor RecoverPartitions RefreshFunction RefreshTable RenameColumn
         RenamePartitions RenameTable RepairTable RepeatStatement ReplaceColumns ReplaceTable ReplaceTableAsSelect
         SearchedCaseStatement SetCatalogAndNamespace SetNamespaceLocation SetNamespaceProperties SetTableLocation
         SetTableProperties SetTableSerDeProperties SetVariable SetViewProperties ShowColumns ShowCreateTable
