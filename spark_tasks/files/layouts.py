@@ -4,6 +4,7 @@ A column may be narrower in a file than in the table (int in bigint). What else 
 the file and the column.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 RESCUED: Final = "_rescued"
 """The column that keeps the fields for which the table has no column."""
+
+_SPARKS_OWN: Final = b"org.apache.spark.sql.parquet.row.metadata"
+"""The key under which Spark writes the columns, in JSON, into a Parquet file."""
 
 KINDS: Final = ("parquet", "avro")
 """The formats of such files."""
@@ -49,9 +53,40 @@ def _key(kind: str, place: Path, source: Source) -> Any:
     from pyarrow import ArrowException, parquet
 
     try:
-        return parquet.read_schema(place).remove_metadata().to_string()
+        schema = parquet.read_schema(place)
+        if wrong := unknown_type((schema.metadata or {}).get(_SPARKS_OWN)):
+            raise BadFile(source.path, SchemaDrift(f"{source.path}: {wrong}"))
+        return schema.remove_metadata().to_string()
     except (ArrowException, OSError) as error:
         raise BadFile(source.path, ReadFailed(f"{source.path}: not a whole Parquet file: {error}")) from None
+
+
+def unknown_type(written: bytes | None) -> str | None:
+    """What is wrong with the columns that Spark has written into a Parquet file, in JSON; None if nothing is. Pure.
+
+    A type may be a user's own, with the name of a class or module, which Spark loads when it reads the columns.
+
+    >>> unknown_type(b'{"type": "struct", "fields": [{"name": "a", "type": "long"}]}')
+    >>> unknown_type(b'{"type": "struct", "fields": [{"name": "a", "type": {"type": "udt", "pyClass": "os.X"}}]}')
+    "its columns have a type of kind 'udt': write the file with the types of Spark's SQL"
+    """
+    if written is None:
+        return None
+    try:
+        waiting = [json.loads(written)]
+    except ValueError:
+        return "the columns that Spark has written into it are not JSON: write the file again"
+    while waiting:
+        kind = waiting.pop()
+        if isinstance(kind, str):
+            continue
+        if not isinstance(kind, dict) or kind.get("type") not in ("struct", "array", "map"):
+            named = kind.get("type") if isinstance(kind, dict) else kind
+            return f"its columns have a type of kind {named!r}: write the file with the types of Spark's SQL"
+        fields = kind.get("fields", [])
+        waiting += [field.get("type") for field in fields if isinstance(field, dict)]
+        waiting += [kind[inner] for inner in ("elementType", "keyType", "valueType") if inner in kind]
+    return None
 
 
 def _columns(spark: "SparkSession", kind: str, place: Path, source: Source) -> "StructType":

@@ -16,6 +16,7 @@ from spark_tasks.files.header import header_of
 from spark_tasks.files.layouts import Layout, fitted
 from spark_tasks.files.listing import Source
 from spark_tasks.files.staging import for_spark
+from spark_tasks.sql.names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -144,14 +145,14 @@ def _tbl(spark: "SparkSession", form: Form, wider: "StructType", places: Iterabl
     spark.conf.set("spark.sql.optimizer.enableCsvExpressionOptimization", "false")
     line, end = f.col("value"), f.lit(form.between)
     fields = line.substr(f.lit(1), f.length(line) - len(form.between))
-    ddl = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in wider.fields)
+    ddl = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in wider.fields)
     chosen = {name: str(value) for name, value in options(form).items()}
     chosen |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     rows = spark.read.text(_paths(places)).filter(f.length(f.trim(line)) > 0)
     rows = rows.select(line, f.endswith(line, end).alias("ended"), f.from_csv(fields, ddl, chosen).alias("row"))
     fits = f.col("ended") & f.col(f"row.{CORRUPT}").isNull()
     return rows.select(
-        *(f.col(f"row.`{field.name}`").alias(field.name) for field in wider.fields[:-1]),
+        *(f.col(f"row.{quoted(field.name)}").alias(field.name) for field in wider.fields[:-1]),
         f.when(~fits, line).alias(CORRUPT),
     )
 

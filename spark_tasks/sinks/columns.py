@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from spark_tasks.files.columns import loads_columns
 from spark_tasks.files.evolving import check_name
 from spark_tasks.sinks.port import SinkUnfit
+from spark_tasks.sql.names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -68,12 +69,3 @@ def check_named(wanted: list[str], batch: "StructType") -> None:
 def chosen(rows: "DataFrame", names: list[str]) -> "DataFrame":
     """The rows with those columns, in that order."""
     return rows.select(*[quoted(name) for name in names])
-
-
-def quoted(name: str) -> str:
-    """The name of a column as Spark's functions take it, whatever characters it has.
-
-    >>> quoted("a.b`c")
-    '`a.b``c`'
-    """
-    return "`" + name.replace("`", "``") + "`"

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_tasks.sinks.columns import chosen, quoted
+from spark_tasks.sinks.columns import chosen
 from spark_tasks.sinks.port import SinkUnfit
+from spark_tasks.sql.names import quoted
 from spark_tasks.table.live_files import LiveFile
 from spark_tasks.table.parquet_files import ParquetRows, load
 from spark_tasks.table.part import Part

@@ -18,10 +18,11 @@ from spark_tasks.sources.http_client import ApiClient
 from spark_tasks.sources.http_columns import NotOfType, RecordRows, arrow_schema, converter, table_of
 from spark_tasks.sources.http_pages import pages_of
 from spark_tasks.sources.http_params import CURSOR_KINDS, HttpRows
-from spark_tasks.sources.last_rows import last_rows, quoted
+from spark_tasks.sources.last_rows import last_rows
 from spark_tasks.sources.params import Incremental
 from spark_tasks.sources.port import Cursor, Plan, SourceReplaced, SourceUnfit
 from spark_tasks.spark.session import is_local_master
+from spark_tasks.sql.names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -3,15 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from spark_tasks.sql.names import quoted
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _PLACE = "_rota_place"
-
-
-def quoted(name: str) -> str:
-    """A column's name as Spark takes it, whatever characters it has."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def last_rows(rows: "DataFrame", keys: Sequence[str], order: "Sequence[Column]", *, ties: bool) -> "DataFrame":

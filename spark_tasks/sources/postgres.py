@@ -21,6 +21,7 @@ from spark_tasks.sources.port import Cursor, Plan, SourceReplaced, SourceUnfit
 from spark_tasks.sources.postgres_copy import LocalCopy
 from spark_tasks.sources.postgres_partition import data_source
 from spark_tasks.sources.postgres_types import INTEGERS, TIMES, Column, columns_of
+from spark_tasks.sql.names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -142,7 +143,7 @@ class PostgresReader:
         """The rows of the plan (`port.RowSource`)."""
         snapshot = self.snapshots.of(self.uri)
         queries = self._queries(snapshot, self._where(snapshot, plan))
-        ddl = ", ".join(f"`{one.name.replace('`', '``')}` {one.spark}" for one in self.columns)
+        ddl = ", ".join(f"{quoted(one.name)} {one.spark}" for one in self.columns)
         if self.copies is not None:
             return self.copies.load(spark, self.uri, snapshot.name, queries, ddl)
         source = data_source(f"rota_postgres_{self.view}", self.uri, snapshot.name, queries, ddl)

@@ -1,6 +1,7 @@
 """Ingests of each format, compressed and damaged, with real Spark."""
 
 import gzip
+import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -184,3 +185,32 @@ def test_a_damaged_avro_file_fails_alone(house: House) -> None:
     assert "c.avro: not a whole Avro file" in str(told.value)
     assert "Traceback" not in str(told.value)
     assert house.numbers() == list(range(10))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"type": "udt", "pyClass": "left_by_a_file.X", "serializedClass": "eA==", "sqlType": "long"},
+        {"type": "udt", "class": "java.util.Timer", "sqlType": "long"},
+        {"type": "array", "containsNull": True, "elementType": {"type": "udt", "pyClass": "left_by_a_file.X"}},
+    ],
+)
+def test_a_file_that_names_a_class_for_its_type_is_left_out(
+    house: House, kind: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "left_by_a_file.py").write_text(f"open({str(tmp_path / 'loaded')!r}, 'w')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    columns = {"type": "struct", "fields": [{"name": "n", "nullable": True, "metadata": {}, "type": kind}]}
+    said = {"org.apache.spark.sql.parquet.row.metadata": json.dumps(columns)}
+    values = pa.array([[1]]) if kind["type"] == "array" else pa.array([1])
+    parquet.write_table(pa.table({"n": values}).replace_schema_metadata(said), house.folder / "in" / "a.parquet")
+    with pytest.raises(FilesUnfit, match=r"a\.parquet: its columns have a type of kind 'udt'"):
+        Ingest().run(house.attempt(source=f"{house.folder}/in/*.parquet", format="parquet"))
+    assert not (tmp_path / "loaded").exists()
+
+
+def test_a_column_of_a_tbl_may_have_any_name(house: House) -> None:
+    _put(house, "a.tbl", b"1|x|\n")
+    columns = "`n` INT, `a``INT,b.c` STRING"
+    Ingest().run(house.attempt(source=f"{house.folder}/in/*.tbl", format="tbl", columns=columns.replace(",b", "-b")))
+    assert _rows(house) == [{"n": 1, "a`INT-b.c": "x"}]

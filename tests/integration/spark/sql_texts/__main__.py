@@ -10,7 +10,7 @@ from spark_tasks.spark.session import spark_session
 from spark_tasks.sql import nodes
 from tests.integration.spark.sql_texts.soak import Soak
 
-PORTION = 5_000
+PORTION = 1_000
 """How many texts are checked between two lines of output."""
 
 

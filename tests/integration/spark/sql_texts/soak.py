@@ -51,7 +51,7 @@ class Soak:
     def __init__(self, spark: "SparkSession") -> None:
         self.spark = spark
         self.gateway: Any = spark.sparkContext._gateway
-        self.parser: Any = spark._jsparkSession.sessionState().sqlParser()  # type: ignore[attr-defined]  # classic
+        self.parser: Any = spark._jsparkSession.sessionState().sqlParser()
         texts, naive = _compiled(self.gateway, "Texts"), _compiled(self.gateway, "Naive")
         self.text, self.parsed, self.found = texts["text"], texts["parsed"], naive["found"]
         self.figures = Figures()
