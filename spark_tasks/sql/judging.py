@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from spark_tasks.sql import functions, nodes
-from spark_tasks.sql.reading import Part
+from spark_tasks.sql.reading import ParsedPart
 
 _ALLOWED_ARE: Final = "a query reads its views and calls functions of Spark that reach nothing but their arguments"
 _TYPE_BEGINS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_`")
@@ -15,7 +15,7 @@ class SqlRefused(Exception):
     """A text in SQL has something in it that is not known to be harmless. The message says what, and what may be."""
 
 
-def check_query(root: Part, views: Collection[str]) -> None:
+def check_query(root: ParsedPart, views: Collection[str]) -> None:
     """Raise `SqlRefused` unless the parsed query reads `views` and nothing else, and is made of what is known."""
     names = {view.lower() for view in views}
     for part in root.walk():
@@ -25,7 +25,7 @@ def check_query(root: Part, views: Collection[str]) -> None:
         _check(part, names, sorted(views))
 
 
-def check_condition(root: Part) -> None:
+def check_condition(root: ParsedPart) -> None:
     """Raise `SqlRefused` unless the parsed expression is about the columns of one row, and made of what is known."""
     for part in root.walk():
         if part.of in nodes.SUBQUERIES or part.of in nodes.PLANS:
@@ -45,12 +45,12 @@ def check_analysed(classes: Collection[str]) -> None:
             raise SqlRefused(f"{said}, is not allowed")
 
 
-def _named_by_with(part: Part) -> set[str]:
+def _named_by_with(part: ParsedPart) -> set[str]:
     relations = part.element("cteRelations")
     return {name.lower() for one in (relations.parts if relations else ()) for name in one.values()}
 
 
-def _check(part: Part, relations: Collection[str], views: Collection[str]) -> None:
+def _check(part: ParsedPart, relations: Collection[str], views: Collection[str]) -> None:
     if part.sort == "trouble":
         raise SqlRefused(f"it cannot be looked through: {part.of} {part.text}".rstrip())
     if part.sort == "sequence":
@@ -67,12 +67,12 @@ def _check(part: Part, relations: Collection[str], views: Collection[str]) -> No
         raise _unknown(part)
 
 
-def _unknown(part: Part) -> SqlRefused:
+def _unknown(part: ParsedPart) -> SqlRefused:
     why = nodes.REFUSED.get(part.simple, "it is not known to reach nothing else")
     return SqlRefused(f"{part.simple} is not allowed: {why}; {_ALLOWED_ARE}")
 
 
-def _check_plan(part: Part, relations: Collection[str], views: Collection[str]) -> None:
+def _check_plan(part: ParsedPart, relations: Collection[str], views: Collection[str]) -> None:
     kind = part.simple
     if kind == "UnresolvedRelation":
         _check_relation(part, relations, views)
@@ -86,7 +86,7 @@ def _check_plan(part: Part, relations: Collection[str], views: Collection[str]) 
             raise SqlRefused(f"the hint {hint} is not allowed; hints are {', '.join(sorted(functions.HINTS))}")
 
 
-def _check_relation(part: Part, relations: Collection[str], views: Collection[str]) -> None:
+def _check_relation(part: ParsedPart, relations: Collection[str], views: Collection[str]) -> None:
     names = _texts(part, "multipartIdentifier")
     if len(names) != 1 or names[0].lower() not in relations:
         shown = ".".join(f"`{name}`" for name in names)
@@ -98,7 +98,7 @@ def _check_relation(part: Part, relations: Collection[str], views: Collection[st
     _check_is(part, "isStreaming", "false")
 
 
-def _check_expression(part: Part) -> None:
+def _check_expression(part: ParsedPart) -> None:
     kind = part.simple
     if kind == "UnresolvedFunction":
         name = _name(part, "nameParts")
@@ -119,7 +119,7 @@ def _check_known(name: str, allowed: Collection[str], refused: Mapping[str, str]
         raise SqlRefused(f"{what} {name} is not allowed: {why}")
 
 
-def _check_type_text(part: Part, name: str, number: int) -> None:
+def _check_type_text(part: ParsedPart, name: str, number: int) -> None:
     """Raise `SqlRefused` unless the argument is a type as in SQL."""
     arguments = part.element("arguments")
     given = arguments.parts if arguments else []
@@ -138,24 +138,24 @@ def _check_type_text(part: Part, name: str, number: int) -> None:
         )
 
 
-def _check_is(part: Part, name: str, text: str) -> None:
+def _check_is(part: ParsedPart, name: str, text: str) -> None:
     if _text(part, name) != text:
         raise SqlRefused(f"{part.simple} with {name} is not allowed; {_ALLOWED_ARE}")
 
 
-def _name(part: Part, element: str) -> str:
+def _name(part: ParsedPart, element: str) -> str:
     names = _texts(part, element)
     if len(names) != 1:
         raise SqlRefused(f"the function {'.'.join(names)} is not allowed: a function is named by one name")
     return names[0].lower()
 
 
-def _texts(part: Part, element: str) -> list[str]:
+def _texts(part: ParsedPart, element: str) -> list[str]:
     found = part.element(element)
     return found.values() if found else []
 
 
-def _text(part: Part, element: str) -> str:
+def _text(part: ParsedPart, element: str) -> str:
     """The text of a value. A class that has none by that name is another version's."""
     found = part.element(element)
     if found is None or found.sort != "value":

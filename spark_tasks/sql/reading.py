@@ -19,7 +19,7 @@ _ESCAPED: Final = {"n": "\n", "t": "\t", "\\": "\\"}
 
 
 @dataclass(slots=True)
-class Part:
+class ParsedPart:
     """An object of a parsed tree, and what can be reached from it."""
 
     name: str
@@ -30,18 +30,18 @@ class Part:
     """Its class, in full."""
     text: str = ""
     """A value's text."""
-    parts: "list[Part]" = field(default_factory=list)
+    parts: "list[ParsedPart]" = field(default_factory=list)
 
     @property
     def simple(self) -> str:
         """The class's own name.
 
-        >>> Part("", "node", "org.apache.spark.sql.catalyst.expressions.Add").simple
+        >>> ParsedPart("", "node", "org.apache.spark.sql.catalyst.expressions.Add").simple
         'Add'
         """
         return self.of.rpartition(".")[2].removesuffix("$")
 
-    def element(self, name: str) -> "Part | None":
+    def element(self, name: str) -> "ParsedPart | None":
         """The element of that name; None if the class has none, as in another version of Spark."""
         return next((part for part in self.parts if part.name == name), None)
 
@@ -49,7 +49,7 @@ class Part:
         """The texts of the values directly in it."""
         return [part.text for part in self.parts if part.sort == "value"]
 
-    def walk(self) -> "Iterator[Part]":
+    def walk(self) -> "Iterator[ParsedPart]":
         """This part and all below it."""
         waiting = [self]
         while waiting:
@@ -58,16 +58,16 @@ class Part:
             waiting += reversed(part.parts)
 
 
-def parts_of(text: str) -> Part:
+def parts_of(text: str) -> ParsedPart:
     r"""The tree that `Reader.java` has written. Pure.
 
     >>> parts_of("-1\t\tnode\ta.B\t\n0\tx\tvalue\tjava.lang.String\tone\\ntwo\n").parts[0].text
     'one\ntwo'
     """
-    found: list[Part] = []
+    found: list[ParsedPart] = []
     for line in text.split("\n")[:-1]:
         parent, name, sort, of, value = line.split("\t")
-        part = Part(name, sort, of, _ESCAPE.sub(_unescaped, value) if "\\" in value else value)
+        part = ParsedPart(name, sort, of, _ESCAPE.sub(_unescaped, value) if "\\" in value else value)
         if (above := int(parent)) >= 0:
             found[above].parts.append(part)
         found.append(part)
@@ -79,7 +79,7 @@ def _unescaped(found: "re.Match[str]") -> str:
     return _ESCAPED.get(code) or chr(int(code[1:], 16))
 
 
-def read(spark: "SparkSession", tree: Any) -> Part:
+def read(spark: "SparkSession", tree: Any) -> ParsedPart:
     """The parts of `tree`, an object of the session's JVM. Nothing of it is analysed."""
     return parts_of(_called(spark, "read", tree))
 

@@ -4,34 +4,34 @@ import pytest
 
 from spark_tasks.sql import functions, nodes
 from spark_tasks.sql.judging import SqlRefused, check_analysed, check_condition, check_query
-from spark_tasks.sql.reading import Part, parts_of
+from spark_tasks.sql.reading import ParsedPart, parts_of
 
 _CATALYST = "org.apache.spark.sql.catalyst"
 
 
-def _value(name: str, text: str) -> Part:
-    return Part(name, "value", "java.lang.String", text)
+def _value(name: str, text: str) -> ParsedPart:
+    return ParsedPart(name, "value", "java.lang.String", text)
 
 
-def _names(name: str, *texts: str) -> Part:
-    return Part(name, "sequence", "scala.collection.immutable.Nil$", "", [_value("", text) for text in texts])
+def _names(name: str, *texts: str) -> ParsedPart:
+    return ParsedPart(name, "sequence", "scala.collection.immutable.Nil$", "", [_value("", text) for text in texts])
 
 
-def _relation(*names: str, options: int = 0) -> Part:
-    given = Part("options", "sequence", f"{_CATALYST[:-9]}.util.CaseInsensitiveStringMap")
+def _relation(*names: str, options: int = 0) -> ParsedPart:
+    given = ParsedPart("options", "sequence", f"{_CATALYST[:-9]}.util.CaseInsensitiveStringMap")
     given.parts = [_value("key", "path")] * options
     inner = [_names("multipartIdentifier", *names), given, _value("isStreaming", "false")]
-    return Part("", "node", f"{_CATALYST}.analysis.UnresolvedRelation", "", inner)
+    return ParsedPart("", "node", f"{_CATALYST}.analysis.UnresolvedRelation", "", inner)
 
 
-def _call(*names: str, internal: str = "false", arguments: tuple[Part, ...] = ()) -> Part:
-    given = Part("arguments", "sequence", "scala.collection.immutable.Nil$", "", list(arguments))
+def _call(*names: str, internal: str = "false", arguments: tuple[ParsedPart, ...] = ()) -> ParsedPart:
+    given = ParsedPart("arguments", "sequence", "scala.collection.immutable.Nil$", "", list(arguments))
     inner = [_names("nameParts", *names), given, _value("isInternal", internal)]
-    return Part("", "node", f"{_CATALYST}.analysis.UnresolvedFunction", "", inner)
+    return ParsedPart("", "node", f"{_CATALYST}.analysis.UnresolvedFunction", "", inner)
 
 
-def _literal(text: str) -> Part:
-    return Part("", "node", f"{_CATALYST}.expressions.Literal", "", [_value("value", text)])
+def _literal(text: str) -> ParsedPart:
+    return ParsedPart("", "node", f"{_CATALYST}.expressions.Literal", "", [_value("value", text)])
 
 
 def test_a_view_is_read_and_nothing_else() -> None:
@@ -53,8 +53,11 @@ def test_a_view_is_read_and_nothing_else() -> None:
     ],
 )
 def test_a_node_that_is_in_no_list_is_refused_wherever_it_is(of: str, why: str) -> None:
-    inside = Part("x", "product", "scala.Some", "", [Part("value", "node", of)])
-    for part in (Part("", "node", of), Part("", "sequence", "scala.collection.immutable.Nil$", "", [inside])):
+    inside = ParsedPart("x", "product", "scala.Some", "", [ParsedPart("value", "node", of)])
+    for part in (
+        ParsedPart("", "node", of),
+        ParsedPart("", "sequence", "scala.collection.immutable.Nil$", "", [inside]),
+    ):
         for check in (check_condition, lambda root: check_query(root, ["source"])):
             with pytest.raises(SqlRefused, match=why):
                 check(part)
@@ -72,7 +75,7 @@ def test_a_node_that_is_in_no_list_is_refused_wherever_it_is(of: str, why: str) 
 )
 def test_what_a_node_holds_is_of_a_known_class(sort: str, of: str) -> None:
     with pytest.raises(SqlRefused):
-        check_condition(Part("x", sort, of, "text"))
+        check_condition(ParsedPart("x", sort, of, "text"))
 
 
 def test_a_function_is_named_by_one_known_name() -> None:
@@ -92,7 +95,7 @@ def test_a_type_is_written_out_as_in_sql() -> None:
     for other in (_literal('{"type":"udt"}'), _literal(" \t{}"), _literal('"long"'), _literal(""), _call("concat")):
         with pytest.raises(SqlRefused, match="argument 2 of from_json must be a type as in SQL"):
             check_condition(_call("from_json", arguments=(given, other)))
-    star = Part("", "node", f"{_CATALYST}.analysis.UnresolvedStar")
+    star = ParsedPart("", "node", f"{_CATALYST}.analysis.UnresolvedStar")
     with pytest.raises(SqlRefused, match="one by one"):
         check_condition(_call("from_json", arguments=(star,)))
 
@@ -100,11 +103,11 @@ def test_a_type_is_written_out_as_in_sql() -> None:
 def test_a_condition_has_neither_rows_nor_subqueries() -> None:
     for of in (*nodes.SUBQUERIES, *nodes.PLANS):
         with pytest.raises(SqlRefused, match="a subquery is not allowed here"):
-            check_condition(Part("", "node", of))
+            check_condition(ParsedPart("", "node", of))
 
 
 def test_an_element_that_a_version_of_spark_lacks_is_no_permission() -> None:
-    bare = Part("", "node", f"{_CATALYST}.analysis.UnresolvedFunction", "", [_names("nameParts", "abs")])
+    bare = ParsedPart("", "node", f"{_CATALYST}.analysis.UnresolvedFunction", "", [_names("nameParts", "abs")])
     with pytest.raises(SqlRefused, match="has no isInternal"):
         check_condition(bare)
 

@@ -29,6 +29,10 @@ DERIVED: Final = frozenset(
 PLANS: Final = frozenset({"query", "statement", "singleStatement"})
 
 
+DFA_STATES: Final = 15_000
+"""How many states the parser keeps, of 10 kB each."""
+
+
 class Escaped(Exception):
     """The checker has accepted a text in which the second look finds what is in none of the lists."""
 
@@ -55,6 +59,9 @@ class Soak:
         texts, naive = _compiled(self.gateway, "Texts"), _compiled(self.gateway, "Naive")
         self.text, self.parsed, self.found = texts["text"], texts["parsed"], naive["found"]
         self.figures = Figures()
+        # The parser remembers each way through its grammar that it has met; random texts meet all, and fill the heap.
+        spark.conf.set("spark.sql.parser.manageParserCaches", "true")
+        spark.conf.set("spark.sql.parser.parserDfaCacheFlushThreshold", str(DFA_STATES))
 
     def run(self, first: int, count: int) -> Figures:
         """Make and check `count` texts. Raises `Escaped`."""
