@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
 def test_a_second_look_at_accepted_texts_finds_nothing_that_is_in_no_list(tmp_path: Path) -> None:
     """`python -m tests.integration.spark.sql_texts` checks a million."""
     with spark_session("texts", tmp_path / "scratch") as spark:
-        figures = Soak(spark).run(0, 4_000)
-    assert figures.parsed > 1_500, "the texts are of the grammar"
-    assert figures.accepted > 300, "and not all are refused"
+        figures = Soak(spark).run(0, 2_000)
+    assert figures.parsed > 700, "the texts are of the grammar"
+    assert figures.accepted > 150, "and not all are refused"
     assert not {name for name in figures.reasons if "cannot be looked through" in name}
     assert {"ScriptTransformation", "SetCommand", "PlanWithUnresolvedIdentifier"} <= figures.reasons.keys()
