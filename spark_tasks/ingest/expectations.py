@@ -62,7 +62,8 @@ def _refused(name: str) -> Iterator[None]:
     from pyspark.errors import PySparkException
 
     try:
-        yield
+        with checked.not_too_deep():
+            yield
     except SqlRefused as error:
         raise ExpectationFailed(f"expect.{name}: {error}") from None
     except PySparkException as error:

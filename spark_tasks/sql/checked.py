@@ -3,7 +3,8 @@
 Nothing is analysed before it is checked: while it analyses a query, Spark carries out parts of it.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from spark_tasks.sql.judging import SqlRefused, check_analysed, check_condition, check_query
@@ -20,10 +21,11 @@ def query(spark: "SparkSession", sql: str, views: Collection[str]) -> "DataFrame
     """
     from pyspark.sql import DataFrame
 
-    plan = _parsed(spark, "parsePlan", sql)
-    check_query(read(spark, plan), views)
-    rows: DataFrame = DataFrame(_scala_object(spark, "Dataset").ofRows(spark._jsparkSession, plan), spark)
-    check_rows(rows)
+    with not_too_deep():
+        plan = _parser(spark).parsePlan(sql)
+        check_query(read(spark, plan), views)
+        rows: DataFrame = DataFrame(_scala_object(spark, "Dataset").ofRows(spark._jsparkSession, plan), spark)
+        check_rows(rows)
     return rows
 
 
@@ -34,9 +36,10 @@ def condition(spark: "SparkSession", sql: str) -> "Column":
     """
     from pyspark.sql import Column
 
-    expression = _parsed(spark, "parseExpression", sql)
-    check_condition(read(spark, expression))
-    column: Column = Column(_scala_object(spark, "ExpressionUtils").column(expression))
+    with not_too_deep():
+        expression = _parser(spark).parseExpression(sql)
+        check_condition(read(spark, expression))
+        column: Column = Column(_scala_object(spark, "ExpressionUtils").column(expression))
     return column
 
 
@@ -45,16 +48,21 @@ def check_rows(rows: "DataFrame") -> None:
     check_analysed(classes(rows.sparkSession, rows._jdf.queryExecution().analyzed()))
 
 
-def _parsed(spark: "SparkSession", method: str, sql: str) -> Any:
+@contextmanager
+def not_too_deep() -> Iterator[None]:
+    """Raise `SqlRefused` if the JVM's stack is too small for a tree, in parsing or in whatever Spark does with it."""
     from py4j.protocol import Py4JJavaError
 
-    parser: Any = spark._jsparkSession.sessionState().sqlParser()
     try:
-        return getattr(parser, method)(sql)
+        yield
     except Py4JJavaError as error:
-        if error.java_exception.getClass().getName() != "java.lang.StackOverflowError":
+        if "java.lang.StackOverflowError" not in str(error):
             raise
-        raise SqlRefused("it is nested too deeply for Spark: make it of several parts, by WITH") from None
+        raise SqlRefused("it is nested too deeply for Spark: make it of several parts") from None
+
+
+def _parser(spark: "SparkSession") -> Any:
+    return spark._jsparkSession.sessionState().sqlParser()
 
 
 def _scala_object(spark: "SparkSession", name: str) -> Any:
