@@ -26,6 +26,7 @@ from pydantic import (
 
 from tasks.cron import check_at, check_cron
 from tasks.deadlines import Deadlines
+from tasks.limits import Limits
 from tasks.timezone import ACCEPTED, Timezone
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
@@ -214,6 +215,7 @@ class Spec(_Model):
     deadlines: Deadlines = Field(
         default=Deadlines(), description="By when its runs must have begun, and succeeded; missed ones are told"
     )
+    limits: Limits = Field(default=Limits(), description="What one attempt may use of its machine")
 
     @model_validator(mode="before")
     @classmethod
@@ -247,11 +249,15 @@ class Spec(_Model):
     def pack(self) -> bytes:
         """The spec as msgpack, every default written out; equal specs give equal bytes.
 
-        `labels` and `deadlines` are left out where there are none: so tasks from before there were any stay unchanged
-        when they are registered again, and `tasks.deadlines.deadlines_of` is cheap.
+        `labels`, `deadlines` and `limits` are left out where there are none: so tasks from before there were any stay
+        unchanged when they are registered again, and `tasks.deadlines.deadlines_of` is cheap.
         """
-        exclude = {name for name, none in (("labels", {}), ("deadlines", Deadlines())) if getattr(self, name) == none}
+        exclude = {name for name, none in _LATER if getattr(self, name) == none}
         return bytes(msgpack.packb(_sorted(self.model_dump(mode="json", exclude=exclude))))
+
+
+_LATER: Final[tuple[tuple[str, Any], ...]] = (("labels", {}), ("deadlines", Deadlines()), ("limits", Limits()))
+"""The fields that are packed only where they say something, and what says nothing."""
 
 
 def _sorted(value: Any) -> Any:

@@ -1,7 +1,6 @@
 """Query parameters and bodies: these models validate them, and /openapi.json describes them."""
 
 from datetime import datetime
-from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -23,6 +22,7 @@ from node.state.times import EPOCH
 from node.state.value import Settings
 from node.state.watchdog import WatchdogBody
 from tasks.cron import LAST_FIRE_US, check_at
+from tasks.limits import thousandths
 from tasks.run import RunState
 from tasks.spec import EXAMPLE, Name, Spec
 
@@ -228,19 +228,12 @@ class MemberBody(_RequestModel):
     http_port: Annotated[int, Field(ge=1, le=65_535)]
 
 
-def _thousandths(value: float | None) -> float | None:
-    exponent = Decimal(repr(value)).as_tuple().exponent if value is not None else 0
-    if not isinstance(exponent, int) or exponent < -3:
-        raise ValueError("at most three decimal places")
-    return value
-
-
 class SettingsBody(_RequestModel):
     """Settings to change; the others stay. `balance_slack` null turns load balancing off, `watchdog` null the pings to
     an outside watcher.
     """
 
-    balance_slack: Annotated[float | None, Field(ge=0, le=SLACK_MILLI_MAX // 1000), AfterValidator(_thousandths)] = 0
+    balance_slack: Annotated[float | None, Field(ge=0, le=SLACK_MILLI_MAX // 1000), AfterValidator(thousandths)] = 0
     lease_s: Annotated[float, Field(ge=SECONDS["lease_s"][0], le=SECONDS["lease_s"][1])] = 2.0
     window_s: Annotated[float, Field(ge=SECONDS["window_s"][0], le=SECONDS["window_s"][1])] = 1.0
     margin_s: Annotated[float, Field(ge=SECONDS["margin_s"][0], le=SECONDS["margin_s"][1])] = 0.5

@@ -6,6 +6,7 @@ from typing import Final
 from pydantic import BaseModel
 
 from tasks.deadlines import Deadlines
+from tasks.limits import Limits
 from tasks.spec import EXAMPLE, At, Continuous, Cron, Every, Failover, Retry, Spec
 from testkit.reference.schema import table
 
@@ -19,14 +20,16 @@ _HEADINGS: Final = {
     "Retry": "Retry",
     "Failover": "Failover",
     "Deadlines": "Deadlines",
+    "Limits": "Limits",
 }
 _SCHEDULES: Final[tuple[type[BaseModel], ...]] = (Cron, Every, At, Continuous)
-_POLICIES: Final[tuple[type[BaseModel], ...]] = (Retry, Failover, Deadlines)
+_POLICIES: Final[tuple[type[BaseModel], ...]] = (Retry, Failover, Deadlines, Limits)
 
 _INTRODUCTION: Final = """\
 # A task's definition
 
-<!-- Made by `python -m testkit.reference` from tasks/spec.py and tasks/deadlines.py. Edit the descriptions there. -->
+<!-- Made by `python -m testkit.reference` from tasks/spec.py, tasks/deadlines.py and tasks/limits.py. Edit the texts
+there. -->
 
 A task is registered with `rota apply -f FILE` (YAML or JSON, one or many) or `PUT /v1/tasks/NAME`. Fields that are
 left out get their default, and are stored with it. A field that is not in these tables is refused.

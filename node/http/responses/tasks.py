@@ -61,6 +61,7 @@ class RegisteredView(TypedDict):
     failover: dict[str, Any]
     enabled: bool
     deadlines: dict[str, Any]
+    limits: dict[str, Any]
     set: str | None
     version: int
     paused: bool

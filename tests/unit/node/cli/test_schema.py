@@ -66,6 +66,14 @@ WHOLE: dict[str, Any] = {
     "enabled": False,
     "set": "site",
     "deadlines": {"start_within_s": 10.0, "finish_within_s": 20.0, "success_every_s": 1000.0},
+    "limits": {
+        "memory": 2**30,
+        "cpu": 1.5,
+        "processes": 64,
+        "files": 256,
+        "scratch": 2**30,
+        "log": 2**20,
+    },
 }
 SCHEDULES: tuple[Any, ...] = (None, {"every_s": 5.0}, {"at": "2026-12-01T00:00:00Z"}, {"continuous": True})
 VALUES: tuple[Any, ...] = (
@@ -88,7 +96,8 @@ VALUES: tuple[Any, ...] = (
 )
 MANY = {str(number): "x" for number in range(101)}
 SAID_BY_THE_SERVER_ONLY = re.compile(
-    r"cron line|time zone|may not be less than|must be more than|'schedule', 'function-after"
+    r"cron line|time zone|may not be less than|must be more than|must be at least 32 MiB|decimal places|"
+    r"'schedule', 'function-after"
 )
 """What a schema cannot say: cron lines, time zones and times, and which fields may not stand beside which."""
 
@@ -111,7 +120,7 @@ def _variants() -> Iterator[dict[str, Any]]:
         yield from (_with(WHOLE, at, value) for value in VALUES)
     for name in WHOLE:
         yield {key: value for key, value in WHOLE.items() if key != name}
-    for name in ("group", "labels", "retry", "failover", "deadlines", "schedule"):
+    for name in ("group", "labels", "retry", "failover", "deadlines", "limits", "schedule"):
         yield _with(WHOLE, (name, "extra"), 1)
     yield WHOLE | {"labels": MANY}
 
