@@ -15,14 +15,20 @@ from node.app.setting_values import (
     integer_between,
     is_name,
     parse_confine,
+    parse_cores,
     parse_env_allow,
     parse_labels,
     parse_members,
+    parse_memory,
     parse_switch,
     parse_words,
+    zero_or,
 )
 from node.app.settings_reader import SettingsReader
 from node.app.task_access import own_of, parse_folder, parse_roots
+from node.execution.limits import Amounts
+from node.execution.machine import memory_bytes
+from node.runtime.descriptors import hard_limit
 from node.state.entries import Seed
 from node.storage.room import Bounds
 from tasks.access import EVERYTHING, NOTHING, Access, parse_hosts
@@ -52,7 +58,8 @@ class Config:
     """A node's settings. `members` may be empty if the node joins a running cluster at `join_url`, or if its data
     folder knows the members. `own` is what no task may read. `variables` are the values of the variables that
     `env_allow` names, as far as they are set. `kind_settings` are the ROTA_* variables that the node itself does not
-    use: kinds may ask for them. `umask` is for the processes of tasks.
+    use: kinds may ask for them. `umask` is for the processes of tasks. `limits` are what one attempt may use; what it
+    may write is in `bounds`.
     `command_confined`: commands are kept from what is the node's own; `command_roots` narrows them further.
     `confinement_required`: the node does not start where the kernel cannot confine tasks.
     """
@@ -80,6 +87,7 @@ class Config:
     own: NodesOwn
     auto_join: bool
     kind_settings: Mapping[str, str]
+    limits: Amounts
     umask: int = 0o022
     command_confined: bool = True
     command_roots: tuple[str, ...] = ()
@@ -147,6 +155,7 @@ def _read(reader: SettingsReader) -> Config:
         command_confined=reader.parsed("ROTA_COMMAND_CONFINED", parse_switch),
         command_roots=reader.parsed_or("ROTA_COMMAND_ROOTS", parse_roots, ()),
         confinement_required=reader.parsed("ROTA_CONFINE", parse_confine),
+        limits=_read_limits(reader),
     )
 
 
@@ -160,6 +169,21 @@ def _read_bounds(reader: SettingsReader) -> Bounds:
         logs_bytes=reader.parsed("ROTA_LOGS_BYTES", size),
         history_bytes=reader.parsed("ROTA_HISTORY_BYTES", size),
     )
+
+
+def _read_limits(reader: SettingsReader) -> Amounts:
+    """What one attempt may use of the machine."""
+    return Amounts(
+        memory=reader.parsed_or("ROTA_LIMIT_MEMORY", parse_memory, _memory()),
+        cpu_milli=reader.parsed("ROTA_LIMIT_CPU", parse_cores),
+        processes=reader.parsed("ROTA_LIMIT_PROCESSES", zero_or(integer_between(8, 4_194_304))),
+        files=reader.parsed("ROTA_LIMIT_FILES", zero_or(integer_between(32, hard_limit()))),
+    )
+
+
+def _memory() -> int | None:
+    """What one attempt may use of the memory that is here."""
+    return memory_bytes() * 4 // 5
 
 
 def _read_access(reader: SettingsReader, node: str, allow_command: bool, own: tuple[str, ...]) -> Access:

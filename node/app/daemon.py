@@ -20,6 +20,7 @@ from node.app.offered_kinds import offer
 from node.app.task_access import nothing_allowed, secrets_in_reach
 from node.client import Client
 from node.execution import landlock
+from node.execution.cgroup import Delegation, take_over
 from node.execution.leftovers import LeftoversRemain, kill_leftovers
 from node.execution.nursery_link import NurseryFailed
 from node.history.file import DamagedHistory
@@ -94,6 +95,7 @@ def _run(config: Config) -> int:
     join_request, cluster = None, ClusterId()
     try:
         folder = DataDir(config.data, config.node, now_us())
+        delegation = take_over()
         killed = kill_leftovers(folder.path)
         seed = _own_address(config, folder)
         if config.join_url is not None and folder.fresh:
@@ -118,7 +120,7 @@ def _run(config: Config) -> int:
     descriptors = raise_soft_limit()
     collect_in_short()
     sys.setswitchinterval(SWITCH_S)
-    return asyncio.run(_serve(config, folder, seed, join_request, cluster, descriptors))
+    return asyncio.run(_serve(config, folder, seed, join_request, cluster, descriptors, delegation))
 
 
 def _own_address(config: Config, folder: DataDir) -> Seed:
@@ -149,17 +151,20 @@ async def _serve(
     join_request: JoinRequest | None,
     cluster: ClusterId,
     descriptors: int,
+    delegation: Delegation,
 ) -> int:
     stop = _stop_signal()
     try:
         kinds = installed()
-        member = LocalMember(config, folder, seed, kinds, offer(kinds, config.allow_command), cluster)
+        member = LocalMember(config, folder, seed, kinds, offer(kinds, config.allow_command), cluster, delegation)
     except _REFUSALS as error:
         raise CannotStart(str(error)) from error
     if config.confinement_required and not landlock.abi():
         raise CannotStart(f"ROTA_CONFINE=required, and {member.not_kept[0]}")
     for sentence in member.not_kept:
         _log.warning("%s", sentence)
+    for lacking in member.limits_lacking:
+        _log.info("%s", lacking.sentence)
     api = await _serve_api(config, seed, member, descriptors)
     try:
         await member.start(join_request)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from node.app.core import Core
 from node.execution.order import log_path, scratch_folder
-from node.storage.disk_watch import Running
+from node.storage.disk_watch import AttemptFiles, Running
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,10 @@ class MemberDiskOwner:
         """The attempts that run here, and where they write."""
         runs = self.core.state().runs
         return {
-            (run_id, attempt.token): (
-                scratch_folder(self.folder, run_id, attempt.token),
+            (run_id, attempt.token): AttemptFiles(
+                (scratch_folder(self.folder, run_id, attempt.token), *self.prepared(run_id, attempt.token)),
                 log_path(self.folder, run_id, runs[run_id].attempts[-1].attempt),
-                *self.prepared(run_id, attempt.token),
+                runs[run_id].spec.limits.scratch,
             )
             for run_id, attempt in self.core.controller.held.items()
             if not attempt.ended and run_id in runs

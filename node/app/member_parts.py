@@ -8,6 +8,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from random import SystemRandom
 
 from node.app.config import Config
@@ -24,7 +25,9 @@ from node.app.updates import Updates
 from node.client import Client
 from node.control.placement_service import PlacementThread
 from node.execution import landlock, seccomp
+from node.execution.cgroup import NOTHING_DELEGATED, Delegation
 from node.execution.confinement import not_kept
+from node.execution.limits import limits_given
 from node.execution.order import AttemptLimits, Order, logs_path
 from node.execution.runner import Runner
 from node.history.backfill import Backfill
@@ -54,6 +57,7 @@ from node.state.value import Run, State
 from node.storage.disk_watch import DiskWatch, WatchedFolder, space_of
 from node.storage.full_disk_wait import WaitForRoom
 from node.storage.reserve import Reserve
+from node.storage.room import Bounds
 from node.telemetry.raft_watchdog import RaftWatchdog
 from node.telemetry.thread_lag import ThreadLag, Worst
 from tasks import own_credentials
@@ -70,7 +74,8 @@ class _Clock:
 class MemberParts:
     """All parts of one member of `cluster`, made and not started.
 
-    It checks params by the kinds that are `installed` here, and takes on those that it `offer`s.
+    It checks params by the kinds that are `installed` here, and takes on those that it `offer`s. `delegation` is where
+    attempts get cgroups.
     """
 
     def __init__(
@@ -81,6 +86,7 @@ class MemberParts:
         installed: Mapping[str, KindEntry],
         offer: KindOffer,
         cluster: ClusterId,
+        delegation: Delegation = NOTHING_DELEGATED,
     ) -> None:
         self._config, self._folder, self._seed, self._offered = config, folder, seed, offer.offered
         self.unoffered = offer.why_not
@@ -106,7 +112,8 @@ class MemberParts:
         self._machine = StateMachine(lambda change: self._core.on_change(change))  # noqa: PLW0108
         self._raft = self._make_raft(at_start(config.node, configured, agreed), cluster, start_id)
         self._heartbeat = self._make_heartbeat(cluster, start_id)
-        self._runner = self._make_runner(bounds.log_bytes)
+        self.limits_lacking = limits_given(delegation.controllers, delegation.why_not)
+        self._runner = self._make_runner(bounds, delegation)
         self._updates = Updates(config.node, self.history, lambda: self._raft.role.ready)
         self._placement_thread = PlacementThread()
         self._sender = ChannelSender(
@@ -160,13 +167,15 @@ class MemberParts:
         )
         return Heartbeat(settings, owner, cluster)
 
-    def _make_runner(self, log_bytes: int) -> Runner:
+    def _make_runner(self, bounds: Bounds, delegation: Delegation) -> Runner:
+        most = replace(self._config.limits, scratch=bounds.scratch_bytes, log=bounds.log_bytes)
         return Runner(
             self._folder.path,
             lambda event: self._core.on_event(event),  # noqa: PLW0108
-            AttemptLimits(log_bytes=log_bytes, umask=self._config.umask, landlock=self._landlock),
+            AttemptLimits(most=most, umask=self._config.umask, landlock=self._landlock),
             preparations_of(self._offered, self._config.kind_settings),
             self._config.access,
+            delegation,
         )
 
     def _make_core(self, settings: CoreSettings) -> Core:

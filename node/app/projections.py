@@ -6,6 +6,7 @@ from dataclasses import replace
 from node.app.config import Config
 from node.app.kind_terms import environment_for
 from node.execution.attempt_secrets import AttemptSecrets
+from node.execution.limits import asked
 from node.execution.order import Order
 from node.liveness.view import Peer, View
 from node.raft.ports import RaftRole
@@ -80,6 +81,7 @@ def order_of(
         run.action,
         run.args or {},
         needs,
+        asked(spec.limits),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from node.app.own_environment import EVERY_PROGRAMS
 from node.app.settings import PREFIX
 from node.state.entries import Seed
+from tasks.limits import MEMORY_MIN, SIZE_MAX, parse_size
 from tasks.spec import NAME_PATTERN
 
 _NAME: Final = re.compile(NAME_PATTERN)
@@ -92,6 +93,41 @@ def parse_switch(text: str) -> bool:
     if text.lower() in ("0", "false", "no", "off"):
         return False
     raise ValueError("must be 1 or 0")
+
+
+def parse_memory(text: str) -> int | None:
+    """A size in bytes; None for 0, which is no limit.
+
+    >>> parse_memory("2GiB"), parse_memory("0")
+    (2147483648, None)
+    """
+    found = int(text) if text.isdecimal() and text.isascii() else parse_size(text)
+    if found and not MEMORY_MIN <= found <= SIZE_MAX:
+        raise ValueError("must be 0, or from 32MiB to 1024TiB")
+    return found or None
+
+
+def parse_cores(text: str) -> int | None:
+    """Cores in thousandths; None for 0, which is no limit.
+
+    >>> parse_cores("1.5"), parse_cores("0")
+    (1500, None)
+    """
+    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,3})?", text):
+        raise ValueError("must be a number of cores with three decimal places at most, such as 1.5")
+    milli = round(float(text) * 1000)
+    if milli and not 10 <= milli <= 4_096_000:
+        raise ValueError("must be 0, or from 0.01 to 4096")
+    return milli or None
+
+
+def zero_or(parse: Callable[[str], int]) -> Callable[[str], int | None]:
+    """A parser as `parse`, but for 0, which is no limit.
+
+    >>> zero_or(integer_between(8, 9))("0"), zero_or(integer_between(8, 9))("8")
+    (None, 8)
+    """
+    return lambda text: None if text == "0" else parse(text)
 
 
 def integer_between(least: int, most: int) -> Callable[[str], int]:

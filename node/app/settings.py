@@ -228,6 +228,34 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             example="/usr/lib/postgresql/17/bin",
         ),
     ),
+    "What one attempt may use": (
+        Setting(
+            "ROTA_LIMIT_MEMORY",
+            "Memory of all processes of one attempt, as bytes or as `512MiB` or `2GB`. A task's `limits.memory` may be "
+            "less, not more; so it is with the others here. 0: no limit.",
+            computed="four fifths of the machine's, or of what its container or service may use",
+            example="4GiB",
+        ),
+        Setting(
+            "ROTA_LIMIT_CPU",
+            "Cores, with three decimal places at most, where cgroups hold them. 0: no limit.",
+            default="0",
+            example="1.5",
+        ),
+        Setting(
+            "ROTA_LIMIT_PROCESSES",
+            "Processes and threads. 8 to 4194304; 0: no limit.",
+            default="4096",
+            example="512",
+        ),
+        Setting(
+            "ROTA_LIMIT_FILES",
+            "Files and connections that each process of an attempt may have open at once. 32 to the node's own hard "
+            "limit (`ulimit -Hn`); 0: as the node.",
+            default="0",
+            example="4096",
+        ),
+    ),
     "Disk": (
         Setting(
             "ROTA_DISK_RESERVE_BYTES",
@@ -238,14 +266,15 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
         ),
         Setting(
             "ROTA_SCRATCH_BYTES",
-            "What one attempt may write to its scratch folder. 0: half of the disk.",
+            "What one attempt may write to its scratch folder; a task's `limits.scratch` may be less. 0: half of the "
+            "disk.",
             default=str(_BOUNDS.scratch_bytes),
             example="10737418240",
         ),
         Setting(
             "ROTA_LOG_BYTES",
-            "The log of one attempt; what exceeds it is dropped, and the run says `log_truncated`. At most a sixteenth "
-            "of the disk.",
+            "The log of one attempt; what exceeds it is dropped, and the run says `log_truncated`. A task's "
+            "`limits.log` may be less. At most a sixteenth of the disk.",
             default=str(_BOUNDS.log_bytes),
             example="16777216",
         ),

@@ -9,7 +9,8 @@ import signal
 import socket
 from typing import NoReturn
 
-from node.execution import rehearsal
+from node.execution import process_tree, rehearsal
+from node.execution.cgroup import AttemptGroup, Delegation
 from node.execution.forked_worker import ForkedWorker, fork_worker
 from node.execution.linux import adopt_orphans
 from node.execution.preparation import PreparationBrief, read_brief
@@ -17,24 +18,29 @@ from node.execution.prepared_host import PreparedHost
 from node.execution.supervisor import Supervisor
 
 
-def host(nursery: socket.socket, spare: bool) -> NoReturn:
+def host(delegation: Delegation, nursery: socket.socket, spare: bool) -> NoReturn:
     """Host what comes on the channel `nursery`: an attempt, or a preparation and later its attempt. Then exit.
 
-    `spare`: it comes later, if it comes.
+    `spare`: it comes later, if it comes. The worker gets a cgroup of its own below what is delegated.
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # A service manager may signal every process of a service. The node decides what happens to the work.
         signal.signal(number, signal.SIG_IGN)
     adopt_orphans()
     worker: ForkedWorker | OSError
+    cgroup = None
     try:
         worker = fork_worker(rehearses=spare)
+        cgroup = _grouped(worker, delegation)
     except OSError as error:
         worker = error
     if spare:
         rehearsal.of_supervisor()
     packet, descriptors, _, _ = socket.recv_fds(nursery, 16, 2)
     if not packet:
+        if cgroup is not None and isinstance(worker, ForkedWorker):
+            process_tree.end_children(worker.pid)
+            cgroup.end()
         os._exit(0)  # and the worker with it: the nursery is gone, or needs no spare any more
     nursery.close()
     channel, brief_fd = descriptors
@@ -43,12 +49,21 @@ def host(nursery: socket.socket, spare: bool) -> NoReturn:
     if isinstance(brief, PreparationBrief):
         assigned = None
         if isinstance(worker, ForkedWorker):
-            assigned = PreparedHost(node, brief, brief_fd, worker).wait()
+            assigned = PreparedHost(node, brief, brief_fd, worker, cgroup).wait()
         if assigned is None:
             os._exit(0)
         prepared = brief.scratch
         brief = assigned
     else:
         os.close(brief_fd)
-    Supervisor(node, brief, worker, prepared).run()
+    Supervisor(node, brief, worker, prepared, cgroup).run()
     os._exit(0)
+
+
+def _grouped(worker: ForkedWorker, delegation: Delegation) -> AttemptGroup | None:
+    """The worker's cgroup, if it gets one. Raises `OSError`; then the worker is ended."""
+    try:
+        return AttemptGroup.made(delegation, worker.pid)
+    except OSError:
+        process_tree.end_children(worker.pid)
+        raise

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from node.execution import process_tree
+from node.execution.cgroup import AttemptGroup
 from tasks.marks import MARK, RUN_MARK
 from tasks.process_line import stat_fields
 
@@ -43,7 +44,10 @@ class LeftoversRemain(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The processes of an attempt. Start times, in clock ticks, tell them from later processes with the same pids."""
+    """The processes of an attempt. Start times, in clock ticks, tell them from later processes with the same pids.
+
+    `cgroup` is the folder of the attempt's cgroup; "": it had none.
+    """
 
     boot: str
     supervisor: int
@@ -51,6 +55,7 @@ class Record:
     worker: int
     worker_started: int
     mark: str
+    cgroup: str = ""
 
 
 def mark(folder: Path) -> str:
@@ -63,8 +68,8 @@ def record_path(folder: Path, supervisor: int) -> Path:
     return folder / "groups" / f"{supervisor}.json"
 
 
-def write_record(folder: Path, worker: int, run_mark: str) -> Path:
-    """Record the attempt of this supervisor; the path of the record. Raises `OSError`.
+def write_record(folder: Path, worker: int, run_mark: str, group: AttemptGroup | None = None) -> Path:
+    """Record the attempt of this supervisor; the path of the record. Raises `OSError`. `group` is its cgroup.
 
     The record is not synced: after a crash of the machine no process is left.
     """
@@ -72,7 +77,13 @@ def write_record(folder: Path, worker: int, run_mark: str) -> Path:
     path = record_path(folder, os.getpid())
     path.parent.mkdir(parents=True, exist_ok=True)
     record = Record(
-        process_tree.boot_id(), os.getpid(), own.started if own else 0, worker, other.started if other else 0, run_mark
+        process_tree.boot_id(),
+        os.getpid(),
+        own.started if own else 0,
+        worker,
+        other.started if other else 0,
+        run_mark,
+        "" if group is None else str(group.path),
     )
     path.write_text(json.dumps(asdict(record)))
     return path
@@ -143,20 +154,10 @@ def _was_given_none(pid: int) -> bool:
     return code != 0 and start == end
 
 
-def _spared() -> set[int]:
-    """This process and its ancestors: they have the mark if a task started this node."""
-    spared: set[int] = set()
-    pid = os.getpid()
-    while pid and (one := process_tree.process(pid)) is not None:
-        spared.add(pid)
-        pid = one.parent
-    return spared
-
-
 def _find(records: Iterable[Record], entries: frozenset[bytes]) -> list[int]:
     table = process_tree.processes()
     by_pid = {one.pid: one for one in table}
-    spared = _spared()
+    spared = process_tree.lineage(os.getpid())  # it has the mark if a task started this node
     known = list(records)
     ours = {
         one.pid
@@ -178,6 +179,9 @@ def _kill(records: list[Record], marks: dict[str, str], wait_s: float) -> int:
     killed: set[int] = set()
     until_s = time.monotonic() + wait_s
     pause_s = CHECK_S
+    groups = [AttemptGroup(Path(record.cgroup), ()) for record in records if record.cgroup]
+    for group in groups:
+        group.kill()  # at once, and also what this process may not signal
     while pids := _find(records, entries):
         if time.monotonic() > until_s:
             raise LeftoversRemain(_remaining(pids, process_tree.out_of_reach(pids)))
@@ -186,6 +190,9 @@ def _kill(records: list[Record], marks: dict[str, str], wait_s: float) -> int:
         killed.update(pids)
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, CHECK_S_MAX)
+    for group in groups:
+        if not group.end(max(0.0, until_s - time.monotonic())):
+            raise LeftoversRemain(f"the cgroup {group.path} of an attempt has processes that do not end when killed")
     return len(killed)
 
 

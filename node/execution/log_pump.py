@@ -21,12 +21,12 @@ class LogPump:
     the work does not block; `error` then says why the log is not complete.
     """
 
-    def __init__(self, path: Path, limit_bytes: int) -> None:
-        """Open the file at `path` for appending at most `limit_bytes`. Raises `OSError`."""
+    def __init__(self, path: Path, limit_bytes: int, whose: str = "this node's limit (ROTA_LOG_BYTES)") -> None:
+        """Open the file at `path` for appending at most `limit_bytes`, which is `whose`. Raises `OSError`."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
         self._left_bytes = limit_bytes
-        self._limit_bytes = limit_bytes
+        self._limit = f"{size(limit_bytes)}, {whose}"
         self._given_up = False
         self._redactor = Redactor()
         self._thread: threading.Thread | None = None
@@ -68,9 +68,8 @@ class LogPump:
         self._left_bytes -= len(kept)
         if len(kept) < len(data):
             self._given_up = True
-            bound = f"{size(self._limit_bytes)}, this node's limit (ROTA_LOG_BYTES)"
-            self.error = f"the log is truncated at {bound}"
-            kept += f"\n[the log is truncated here, at {bound}]\n".encode()
+            self.error = f"the log is truncated at {self._limit}"
+            kept += f"\n[the log is truncated here, at {self._limit}]\n".encode()
         try:
             while kept:
                 kept = kept[os.write(self._file, kept) :]

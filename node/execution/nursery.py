@@ -1,8 +1,8 @@
-"""The nursery: `python -m node.execution.nursery FD PARENT`. It forks a supervisor for every attempt.
+"""The nursery: `python -m node.execution.nursery FD PARENT CGROUP CONTROLLERS`.
 
-Starting an interpreter and importing pydantic takes 150-250 ms; forking a process that has done so takes a few
-milliseconds, and none if it was done before (`spares`). The nursery has one thread, so that forking it is safe.
-Supervisors survive its end.
+It forks a supervisor for every attempt. Starting an interpreter and importing pydantic takes 150-250 ms; forking a
+process that has done so takes a few milliseconds, and none if it was done before (`spares`). The nursery has one
+thread, so that forking it is safe. Supervisors survive its end.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NoReturn
 
 from node.execution import frames, process_tree
@@ -30,8 +31,11 @@ EXPECT: Final = b"expect"
 """A request of the node: an attempt is expected soon."""
 
 
-def main(descriptor: int, parent: int) -> None:
-    """Serve the node at the other end of the channel `descriptor` until it is gone. `parent` is the node's pid."""
+def main(descriptor: int, parent: int, delegated: list[str]) -> None:
+    """Serve the node at the other end of the channel `descriptor` until it is gone. `parent` is the node's pid.
+
+    `delegated` are the words of a `Delegation`.
+    """
     close_memory()
     die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:
@@ -42,12 +46,13 @@ def main(descriptor: int, parent: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     # Forks share the pages of imported modules until one writes to them, as the garbage collector would.
     gc.disable()
+    from node.execution.cgroup import delegation_of
     from node.execution.host import host
     from node.execution.worker import preload
 
     preload()
     gc.freeze()
-    Nursery(socket.socket(fileno=descriptor), host).serve()
+    Nursery(socket.socket(fileno=descriptor), partial(host, delegation_of(delegated))).serve()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,4 +203,4 @@ class Nursery:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from node.execution import frames
+from node.execution.cgroup import Delegation
 from node.execution.leftovers import mark
 from node.execution.nursery import EXPECT, FORK
 from node.execution.preparation import brief_file
@@ -61,11 +62,13 @@ class Handout:
 class NurseryLink:
     """Keeps one nursery running, as a child of the event loop's thread.
 
-    `on_give_up` is called with a reason when the attempts that wait for a nursery are dropped.
+    `on_give_up` is called with a reason when the attempts that wait for a nursery are dropped. `delegation` is where
+    attempts get cgroups.
     """
 
-    def __init__(self, folder: Path, on_give_up: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, on_give_up: Callable[[str], None], delegation: Delegation) -> None:
         self._folder = folder
+        self._delegation = delegation
         self._on_give_up = on_give_up
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -121,7 +124,8 @@ class NurseryLink:
         loop = asyncio.get_running_loop()
         ours, theirs = frames.channel()
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
-        arguments = [sys.executable, "-P", "-m", "node.execution.nursery", str(theirs.fileno()), str(os.getpid())]
+        program = [sys.executable, "-P", "-m", "node.execution.nursery"]
+        arguments = [*program, str(theirs.fileno()), str(os.getpid()), *self._delegation.words()]
         with theirs:
             # In its own session, so that Ctrl-C in the node's terminal reaches the node only.
             self._process = subprocess.Popen(

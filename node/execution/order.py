@@ -3,17 +3,20 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 
-from node.execution import attempt_secrets
+from node.execution import attempt_secrets, limits
 from node.execution.attempt_secrets import NO_SECRETS, AttemptSecrets
+from node.execution.limits import NO_BOUNDS, Amounts
 from tasks import access, needs
 from tasks.access import NOTHING, Access
 from tasks.needs import UNCONFINED, Needs
 
 MIB = 1024 * 1024
+
+_MOST: Final = Amounts(log=64 * MIB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class Order:
     attempt may reach, `secrets` what its supervisor answers `ctx.secret` from. `preparation` names what its worker may
     have done before (`node.execution.preparation`); empty: nothing. `action` is what the kind does instead of the
     task's work, with `args`; "": the work. `needs` is what the attempt needs of the machine: the kernel refuses it
-    everything else.
+    everything else. `limits` are the task's own.
     """
 
     run_id: str
@@ -48,6 +51,7 @@ class Order:
     action: str = ""
     args: Mapping[str, Any] = field(default_factory=dict)
     needs: Needs = UNCONFINED
+    limits: Amounts = NO_BOUNDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +59,17 @@ class AttemptLimits:
     """Limits of every attempt on a member.
 
     `stop_s` is how long an attempt that was asked to stop may take before it is killed, `hand_over_s` the same for one
-    that is handed over. `log_bytes` is the most that an attempt's log may hold. `umask` is the worker's; the node's own
-    files are readable by its user only. By `oom_score_adj` the kernel kills work before the node when memory is short.
-    `landlock` is the ABI by which attempts are confined; 0: this kernel has none, and confines nothing.
+    that is handed over. `most` is what one attempt may use on the member; its task's limits may be lower. `umask` is
+    the worker's; the node's own files are readable by its user only. By `oom_score_adj` the kernel kills work before
+    the node when memory is short. `landlock` is the ABI by which attempts are confined; 0: this kernel has none, and
+    confines nothing.
     """
 
     nice: int = 10
     oom_score_adj: int = 500
     stop_s: float = 10.0
     hand_over_s: float = 60.0
-    log_bytes: int = 64 * MIB
+    most: Amounts = _MOST
     umask: int = 0o022
     landlock: int = 0
 
@@ -95,7 +100,13 @@ def unpack_brief(packed: bytes) -> Brief:
     order["secrets"] = attempt_secrets.unpacked(order["secrets"])
     order["access"] = access.unpacked(order["access"])
     order["needs"] = needs.unpacked(order["needs"])
-    return Brief(Order(**order), AttemptLimits(**brief["limits"]), brief["folder"])
+    order["limits"] = limits.unpacked(order["limits"])
+    return Brief(Order(**order), unpack_limits(brief["limits"]), brief["folder"])
+
+
+def unpack_limits(values: Mapping[str, Any]) -> AttemptLimits:
+    """The limits that were packed as plain values."""
+    return AttemptLimits(**{**values, "most": limits.unpacked(values["most"])})
 
 
 def logs_path(folder: Path) -> Path:

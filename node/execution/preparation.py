@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgpack
 
-from node.execution.order import AttemptLimits, Brief, unpack_brief
+from node.execution.order import AttemptLimits, Brief, unpack_brief, unpack_limits
 from tasks import access
 from tasks.access import NOTHING, Access
 
@@ -78,7 +78,7 @@ def read_brief(descriptor: int) -> Brief | PreparationBrief:
     if "order" in values:
         return unpack_brief(packed)
     values = values["preparation"]
-    values["limits"] = AttemptLimits(**values["limits"])
+    values["limits"] = unpack_limits(values["limits"])
     values["tools"] = tuple(values["tools"])
     values["access"] = access.unpacked(values["access"])
     return PreparationBrief(**values)

@@ -14,6 +14,7 @@ from typing import Final
 
 from node.execution import attempt_life, domain, frames, leftovers, process_tree
 from node.execution.attempt_life import AttemptLife
+from node.execution.cgroup import AttemptGroup
 from node.execution.forked_worker import ForkedWorker
 from node.execution.linux import Timer
 from node.execution.order import Brief
@@ -25,13 +26,21 @@ WITHOUT_LEASE_S: Final = 60.0
 
 
 class PreparedHost:
-    """Has the worker prepare itself, and waits for its attempt on the channel `node`."""
+    """Has the worker prepare itself, and waits for its attempt on the channel `node`. `cgroup` is the worker's own."""
 
-    def __init__(self, node: socket.socket, brief: PreparationBrief, brief_fd: int, worker: ForkedWorker) -> None:
+    def __init__(
+        self,
+        node: socket.socket,
+        brief: PreparationBrief,
+        brief_fd: int,
+        worker: ForkedWorker,
+        cgroup: AttemptGroup | None = None,
+    ) -> None:
         self._node = node
         self._brief = brief
         self._brief_fd = brief_fd
         self._worker = worker
+        self._cgroup = cgroup
         self._life = AttemptLife(brief.deadline_s, None, brief.limits)
         self._stopped: set[int] = set()
         self._assigned: Brief | None = None
@@ -48,7 +57,9 @@ class PreparedHost:
         try:
             self._say(frames.PreparingFrame(os.getpid()))
             self._brief.scratch.mkdir(parents=True)
-            leftovers.write_record(Path(self._brief.folder), self._worker.pid, self._brief.mark)
+            leftovers.write_record(Path(self._brief.folder), self._worker.pid, self._brief.mark, self._cgroup)
+            if self._cgroup is not None:
+                self._cgroup.bound(self._brief.limits.most)
             self._send_go()
             self._watch()
         except OSError as error:
@@ -151,5 +162,7 @@ class PreparedHost:
 
     def _end(self) -> None:
         process_tree.end_children(self._worker.pid)
+        if self._cgroup is not None:
+            self._cgroup.end()
         shutil.rmtree(self._brief.scratch, ignore_errors=True)
         leftovers.record_path(Path(self._brief.folder), os.getpid()).unlink(missing_ok=True)

@@ -60,6 +60,15 @@ def processes() -> list[Process]:
     return [one for one in found if one is not None]
 
 
+def lineage(pid: int) -> set[int]:
+    """The process with that pid, and its ancestors."""
+    found: set[int] = set()
+    while pid and (one := process(pid)) is not None:
+        found.add(pid)
+        pid = one.parent
+    return found
+
+
 def descendants(roots: Iterable[int], table: Iterable[Process]) -> list[Process]:
     """Every process in `table` below `roots`, parents first; without the roots themselves and without zombies."""
     children: dict[int, list[Process]] = {}
@@ -72,6 +81,29 @@ def descendants(roots: Iterable[int], table: Iterable[Process]) -> list[Process]
             queue.append(child.pid)
             if child.state not in "ZX":
                 found.append(child)
+    return found
+
+
+def below(root: int) -> list[int]:
+    """The pids of the processes below `root`, zombies too, at a cost that grows with their threads only.
+
+    While processes start and end some may be missed: good for counting them, not for killing them.
+    """
+    found: list[int] = []
+    queue = [root]
+    for pid in queue:
+        try:
+            threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208  (see `process`)
+        except OSError:
+            continue  # it has ended
+        for thread in threads:
+            try:
+                with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:  # noqa: PTH123
+                    children = [int(child) for child in file.read().split()]
+            except OSError:
+                continue
+            queue += children
+            found += children
     return found
 
 

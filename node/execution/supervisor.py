@@ -7,6 +7,7 @@ the supervisor kills the work.
 
 import contextlib
 import os
+import resource
 import select
 import shutil
 import signal
@@ -16,15 +17,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from node.execution import attempt_life, domain, frames, leftovers, process_tree
+from node.execution import attempt_life, domain, frames, leftovers, limits, process_tree
 from node.execution.attempt_secrets import SecretAnswers
+from node.execution.cgroup import AttemptGroup
 from node.execution.forked_worker import ForkedWorker
 from node.execution.landlock import CannotConfine
+from node.execution.limit_watch import LimitWatch
+from node.execution.limits import Amounts, Refused, Watched
 from node.execution.linux import Timer
 from node.execution.log_pump import LogPump
 from node.execution.order import Brief, log_path, scratch_path
 from node.execution.preparation import brief_file
 from node.runtime.boottime import boottime_s
+from node.runtime.descriptors import hard_limit
 from node.storage.disk_full import is_full
 
 OUTBOX_MAX: Final = 64
@@ -38,7 +43,8 @@ class Supervisor:
     """The loop of one attempt.
 
     `worker` waits for its part of the `brief`, or could not be forked. `prepared` is the folder of a worker that was
-    prepared before, and is removed with the attempt's.
+    prepared before, and is removed with the attempt's. `cgroup` is the group that the worker is in, if it has one of
+    its own.
     """
 
     def __init__(
@@ -47,11 +53,16 @@ class Supervisor:
         brief: Brief,
         worker: ForkedWorker | OSError,
         prepared: Path | None = None,
+        cgroup: AttemptGroup | None = None,
     ) -> None:
         self._node = node
         self._brief = brief
         self._worker = worker
         self._prepared = prepared
+        self._cgroup = cgroup
+        self._cgroup_killed = False
+        self._watched: Watched | None = None
+        self._limit_watch: LimitWatch | None = None
         self._folder = Path(brief.folder)
         order = brief.order
         self._run_mark = f"{order.run_id}:{order.token}"
@@ -89,8 +100,13 @@ class Supervisor:
 
     def _begin(self) -> bool:
         order = self._brief.order
+        may = limits.settled(order.limits, self._brief.limits.most, order.node, hard_limit())
+        if isinstance(may, Refused):
+            self._ending = frames.EndedFrame("failed", None, may.error, False, None)
+            return False
+        self._watched = Watched(may, order.limits, order.node)
         try:
-            self._log = LogPump(log_path(self._folder, order.run_id, order.attempt), self._brief.limits.log_bytes)
+            self._log = self._open_log(may)
             self._scratch.mkdir(parents=True)
         except OSError as error:
             # A full disk is not the run's fault: another member starts it, or this one does later.
@@ -109,16 +125,23 @@ class Supervisor:
             why = f"cannot fork a worker: {self._worker.strerror}"
             self._ending = frames.EndedFrame("not_started", None, why, True, None, starved=True)
             return False
-        return self._start(self._worker, self._log)
+        return self._start(self._worker, self._log, self._watched)
 
-    def _start(self, worker: ForkedWorker, log: LogPump) -> bool:
+    def _open_log(self, may: Amounts) -> LogPump:
+        order = self._brief.order
+        path = log_path(self._folder, order.run_id, order.attempt)
+        whose = "this node's limit (ROTA_LOG_BYTES)" if order.limits.log is None else "the task's limit (limits.log)"
+        return LogPump(path, may.log or 0, whose)
+
+    def _start(self, worker: ForkedWorker, log: LogPump, watched: Watched) -> bool:
         """Give the worker its brief. From here on it is waited for, whatever happens."""
         self._work = worker.channel
         self._work.setblocking(False)
         log.start(worker.output, self._wake)
         self._secrets = SecretAnswers(self._brief.order.secrets, log.learn, self._wake)
         try:
-            leftovers.write_record(self._folder, worker.pid, self._run_mark)
+            leftovers.write_record(self._folder, worker.pid, self._run_mark, self._cgroup)
+            self._bound(worker.pid, watched.may)
         except OSError as error:
             end = "not_started" if is_full(error) else "failed"
             self._ending = frames.EndedFrame(end, None, f"cannot record the attempt: {error}", True, None)
@@ -150,14 +173,26 @@ class Supervisor:
             self._reap()
         for descriptor in descriptors:
             os.close(descriptor)
+        self._limit_watch = LimitWatch(watched, os.getpid(), self._cgroup)
+        self._limit_watch.start(self._wake)
         return True
+
+    def _bound(self, worker: int, may: Amounts) -> None:
+        """Have the kernel hold the limits that it can, of the worker and of what it has prepared. Raises `OSError`."""
+        if self._cgroup is not None:
+            self._cgroup.bound(may)
+        if may.files is not None:
+            for pid in (worker, *process_tree.below(worker)):
+                with contextlib.suppress(ProcessLookupError):
+                    resource.prlimit(pid, resource.RLIMIT_NOFILE, (may.files, may.files))
 
     def _ruleset(self) -> list[int]:
         """The descriptor of what the worker is confined to, if it is not confined already. Raises `CannotConfine`."""
-        order, limits = self._brief.order, self._brief.limits
-        if self._prepared is not None or not order.needs.confined or not limits.landlock:
+        order, limits_of_all = self._brief.order, self._brief.limits
+        abi = limits_of_all.landlock
+        if self._prepared is not None or not order.needs.confined or not abi:
             return []
-        made = domain.of_attempt(order.needs, order.access, order.task, self._scratch, limits.umask, limits.landlock)
+        made = domain.of_attempt(order.needs, order.access, order.task, self._scratch, limits_of_all.umask, abi)
         self._remarks = made.remarks
         return [made.ruleset.descriptor]
 
@@ -204,6 +239,8 @@ class Supervisor:
             os.write(self._wake_write, b".")
 
     def _act(self) -> None:
+        if self._limit_watch is not None and self._limit_watch.exceeded is not None:
+            self._life = attempt_life.failing(self._life, self._limit_watch.exceeded, boottime_s())
         self._life, acts = attempt_life.step(self._life, boottime_s())
         for act in acts:
             match act:
@@ -222,7 +259,7 @@ class Supervisor:
                 case attempt_life.Act.ASK:
                     self._tell_worker(frames.StopFrame(str(self._life.why)))
                 case attempt_life.Act.KILL:
-                    self._tell_of_reach(process_tree.kill(os.getpid(), self._group()))
+                    self._kill_processes()
 
     def _group(self) -> int | None:
         # Once the worker is reaped, the kernel may reuse its number for another group.
@@ -230,7 +267,16 @@ class Supervisor:
 
     def _kill(self) -> None:
         self._life = attempt_life.killing(self._life, boottime_s())
-        self._tell_of_reach(process_tree.kill(os.getpid(), self._group()))
+        self._kill_processes()
+
+    def _kill_processes(self) -> None:
+        dying = self._cgroup is not None and not self._cgroup_killed
+        if self._cgroup is not None and dying:
+            self._cgroup_killed = True
+            self._cgroup.kill()
+        found = process_tree.kill(os.getpid(), self._group())
+        if not dying:  # what the kernel kills with its group may still be there for a moment, and is within reach
+            self._tell_of_reach(found)
 
     def _tell_of_reach(self, pids: set[int]) -> None:
         """Tell the node, once for each, which of these processes could not be signalled: only root can end them."""
@@ -360,6 +406,12 @@ class Supervisor:
                 ending = replace(ending, end="not_started")
             if self._protocol_error is not None and ending.end == "failed":
                 ending = replace(ending, error=f"{self._protocol_error}; {ending.error}")
+        if self._limit_watch is not None:
+            self._limit_watch.close()
+        if self._cgroup is not None:
+            if ending.end == "failed" and self._watched is not None and self._cgroup.out_of_memory():
+                ending = replace(ending, error=limits.out_of_memory(self._watched))
+            self._cgroup.end()
         if self._log is not None:
             self._log.close()
             ending = replace(ending, log_error=self._log.error)

@@ -5,6 +5,7 @@ import importlib
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -148,6 +149,8 @@ def _leave_supervisor(supervisor: int, keep: Collection[int], output: int) -> No
 def _limit(limits: AttemptLimits) -> None:
     os.umask(limits.umask)
     os.nice(limits.nice)
+    # The image of a worker's memory may hold secrets, and fills the disk.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     oom_score_adj = Path("/proc/self/oom_score_adj")
     # Raising the score needs no privilege; lowering it would, if the node's own score is already higher.
     oom_score_adj.write_text(str(max(limits.oom_score_adj, int(oom_score_adj.read_text()))))

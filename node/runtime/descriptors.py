@@ -23,6 +23,16 @@ FOR_CLIENT: Final = 2
 """Descriptors for one client: its connection, and a share of the files and connections to members that it uses."""
 
 
+UNBOUNDED: Final = 2**30
+"""The most descriptors that the kernel allows a process anywhere."""
+
+
+def hard_limit() -> int:
+    """How many descriptors this process, and what it starts, may have at most."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return UNBOUNDED if hard == resource.RLIM_INFINITY else hard
+
+
 def raise_soft_limit(most: int = SOFT_MAX) -> int:
     """Raise this process's soft limit on descriptors to its hard one, `most` at most. Returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from node.storage.reserve import Reserve
 from node.storage.room import POLL_S, Bounds, Level, Space, level, poll_s, size, to_stop
@@ -37,8 +37,29 @@ DYING_S: Final = 2.0
 Attempt = tuple[str, int]
 """A run's id and the attempt's token."""
 
-Running = Mapping[Attempt, tuple[Path, ...]]
-"""The paths that attempts write to here: their scratch folders and logs."""
+
+class AttemptFiles(NamedTuple):
+    """Where an attempt writes to here. `scratch_bytes` is its task's own limit on the folders; None: it has none."""
+
+    scratch: tuple[Path, ...]
+    log: Path
+    scratch_bytes: int | None = None
+
+
+Running = Mapping[Attempt, AttemptFiles]
+"""The attempts that run here."""
+
+
+class Held(NamedTuple):
+    """The bytes that an attempt holds on the disk."""
+
+    scratch: int
+    log: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.scratch + self.log
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +67,7 @@ class DiskUsage:
     """One measurement: the file system, and the bytes that each attempt holds on it, where that was measured."""
 
     space: Space
-    held: Mapping[Attempt, int]
+    held: Mapping[Attempt, Held]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +198,7 @@ class DiskWatch:
         self._level = level(usage.space, reserve, self._level)
         self._drain(usage.space)
         self._stopped = {attempt: at_s for attempt, at_s in self._stopped.items() if attempt in running}
-        self._enforce_limits(usage)
+        self._enforce_limits(usage, running)
         if self._level is Level.CRITICAL:
             self._free_space(usage)
         return poll_s(usage.space, reserve, idle=not running and self._level is Level.AMPLE)
@@ -194,7 +215,10 @@ class DiskWatch:
             self._hold(bounds.reserve_bytes // 2)
         if now_level is not Level.CRITICAL and begun_s < self._measure_next_s:
             return DiskUsage(space, {})
-        held = {attempt: sum(map(held_bytes, paths)) for attempt, paths in running.items()}
+        held = {
+            attempt: Held(sum(map(held_bytes, files.scratch)), held_bytes(files.log))
+            for attempt, files in running.items()
+        }
         self._measure_next_s = begun_s + max(POLL_S, PAUSE_TIMES * (self._now() - begun_s))
         return DiskUsage(space, held)
 
@@ -218,22 +242,22 @@ class DiskWatch:
             _log.info("the disk has free space again: %s", _room(space))
             self._owner.stand_aside(None)
 
-    def _enforce_limits(self, usage: DiskUsage) -> None:
-        limit = self._bounds.scratch_bytes + self._bounds.log_bytes
+    def _enforce_limits(self, usage: DiskUsage, running: Running) -> None:
         for attempt, held in usage.held.items():
-            if held > limit:
-                self._end(
-                    attempt,
-                    f"too much on the disk of {self._me}: this attempt held {size(held)} in its scratch folder; one "
-                    f"may hold {size(self._bounds.scratch_bytes)} (ROTA_SCRATCH_BYTES)",
-                )
+            own = running[attempt].scratch_bytes
+            limit = self._bounds.scratch_bytes if own is None else own
+            if held.scratch > limit:
+                allows = f"ROTA_SCRATCH_BYTES on {self._me}" if own is None else "limits.scratch"
+                had = size(held.scratch) if size(held.scratch) != size(limit) else f"{held.scratch:,} bytes"
+                error = f"over its limit of scratch: its scratch folder held {had}, and {allows} allows {size(limit)}"
+                self._end(attempt, error)
 
     def _free_space(self, usage: DiskUsage) -> None:
         now_s = self._now()
         if any(now_s - at_s < DYING_S for at_s in self._stopped.values()):
             return
         missing_bytes = 2 * self._bounds.reserve_bytes - usage.space.free_bytes
-        held = {attempt: held for attempt, held in usage.held.items() if attempt not in self._stopped}
+        held = {attempt: held.total for attempt, held in usage.held.items() if attempt not in self._stopped}
         for attempt in to_stop(held, missing_bytes):
             self._end(
                 attempt,

@@ -10,6 +10,7 @@ import pytest
 
 from node.execution import process_tree
 from node.execution.attempt_events import AttemptEnded, AttemptStarted, Progressed
+from node.execution.limits import Amounts
 from node.execution.order import AttemptLimits
 from tasks.command_ctx import VARIABLES
 from tests.integration.attempts import Attempts, play, until
@@ -17,7 +18,7 @@ from tests.integration.kinds_for_tests import shifted
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("kinds_for_tests")]
 
-QUICK = AttemptLimits(stop_s=0.2, hand_over_s=0.2, log_bytes=100_000)
+QUICK = AttemptLimits(stop_s=0.2, hand_over_s=0.2, most=Amounts(log=100_000))
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from node.storage.disk_watch import QUIET_S, DiskWatch, Running, WatchedFolder
+from node.storage.disk_watch import QUIET_S, AttemptFiles, DiskWatch, Running, WatchedFolder
 from node.storage.reserve import Reserve
 from node.storage.room import GIB, IDLE_POLL_S, MIB, POLL_S, Bounds, Space
 from node.storage.usage import held_bytes, trim_logs
@@ -17,6 +17,10 @@ TOTAL = 160 * MIB
 """Of which 10 MiB are kept back, and one attempt may hold 80."""
 
 
+def at(scratch: Path, scratch_bytes: int | None = None) -> AttemptFiles:
+    return AttemptFiles((scratch,), scratch.with_name("log"), scratch_bytes)
+
+
 class Disk:
     """A node's disk with two attempts on it; how much of it is free is what a test says."""
 
@@ -24,7 +28,7 @@ class Disk:
         (folder / "raft").mkdir()
         self.free_bytes = TOTAL
         self.now_s = 1_000.0
-        self.paths = {("small~1", 1): (folder / "small",), ("large~1", 2): (folder / "large",)}
+        self.paths = {("small~1", 1): at(folder / "small"), ("large~1", 2): at(folder / "large")}
         self.stopped: list[tuple[str, str]] = []
         self.said: list[str | None] = []
         self.reserve = Reserve(folder / "raft")
@@ -88,8 +92,8 @@ def test_one_is_enough_where_it_makes_room(disk: Disk) -> None:
     async def scenario() -> None:
         disk.free_bytes = 10 * MIB - 1
         disk.paths.pop(("small~1", 1))
-        (disk.paths["large~1", 2][0] / "more").write_bytes(bytes(6 * MIB))
-        disk.paths["small~1", 1] = (Path("/nowhere"),)
+        (disk.paths["large~1", 2].scratch[0] / "more").write_bytes(bytes(6 * MIB))
+        disk.paths["small~1", 1] = at(Path("/nowhere"))
         await disk.watch.step()
         assert [run_id for run_id, _ in disk.stopped] == ["large~1"]
 
@@ -113,8 +117,22 @@ def test_an_attempt_over_its_own_bounds_is_stopped_while_there_is_room(disk: Dis
         disk.watch._set = Bounds(scratch_bytes=2 * MIB, log_bytes=MIB)
         await disk.watch.step()
         assert [run_id for run_id, _ in disk.stopped] == ["large~1"]
-        assert "too much on the disk of node-2: this attempt held 6 MiB" in disk.stopped[0][1]
+        assert disk.stopped[0][1] == (
+            "over its limit of scratch: its scratch folder held 6 MiB, and ROTA_SCRATCH_BYTES on node-2 allows 2 MiB"
+        )
         assert disk.said == []
+
+    stepping(scenario)
+
+
+def test_a_task_s_own_limit_counts_its_scratch_folder_alone_and_not_its_log(disk: Disk, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        disk.paths = {("small~1", 1): at(tmp_path / "small", 2 * MIB), ("large~1", 2): at(tmp_path / "large", 4 * MIB)}
+        (tmp_path / "log").write_bytes(bytes(8 * MIB))
+        await disk.watch.step()
+        assert disk.stopped == [
+            ("large~1", "over its limit of scratch: its scratch folder held 6 MiB, and limits.scratch allows 4 MiB")
+        ]
 
     stepping(scenario)
 

@@ -1,0 +1,252 @@
+"""What an attempt may use of its machine: decided from a task's limits, the member's, and what is measured. Pure.
+
+Sizes are in bytes, `cpu_milli` is in thousandths of a core, times (`*_s`) are in seconds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Final, Literal, NamedTuple
+
+from node.storage.room import GIB, size
+from tasks.limits import Limits
+
+LOOK_S_MAX: Final = 1.0
+LOOK_S_MIN: Final = 0.05
+"""Between two looks at what an attempt uses. A look is followed by a pause that is longer by `CALM_TIMES`, until it is
+`LOOK_S_MAX`, as long as the attempt does not grow."""
+
+CALM_TIMES: Final = 1.6
+
+FILLED_BYTES_PER_S: Final = 2 * GIB
+"""What an attempt may take of the memory in a second: the less is free on the machine, the sooner comes the next
+look."""
+
+COST_TIMES: Final = 200
+"""The pause after a look, at least, as a multiple of the processor time that the look took."""
+
+GROWTH: Final = 16
+"""An attempt grows if it uses a sixteenth of its limit more than at the last look."""
+
+Enforced = Literal["memory", "cpu", "processes"]
+"""A limit that is held by a controller of cgroup v2 where there is one."""
+
+CONTROLLERS: Final[Mapping[Enforced, str]] = {"memory": "memory", "processes": "pids", "cpu": "cpu"}
+"""The controller for each of them."""
+
+SETTINGS: Final[Mapping[str, str]] = {
+    "memory": "ROTA_LIMIT_MEMORY",
+    "cpu_milli": "ROTA_LIMIT_CPU",
+    "processes": "ROTA_LIMIT_PROCESSES",
+    "files": "ROTA_LIMIT_FILES",
+    "scratch": "ROTA_SCRATCH_BYTES",
+    "log": "ROTA_LOG_BYTES",
+}
+"""The setting with a member's bound, by the field of `Amounts`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """What one attempt may use, of each resource; None: no bound.
+
+    `memory`, `scratch` and `log` are bytes, `cpu_milli` is thousandths of a core, `processes` counts threads too,
+    `files` is what each process may have open.
+    """
+
+    memory: int | None = None
+    cpu_milli: int | None = None
+    processes: int | None = None
+    files: int | None = None
+    scratch: int | None = None
+    log: int | None = None
+
+    def packed(self) -> dict[str, int | None]:
+        """As plain values, for msgpack."""
+        return asdict(self)
+
+
+NO_BOUNDS: Final = Amounts()
+
+
+def asked(limits: Limits) -> Amounts:
+    """What a task's definition says."""
+    return Amounts(limits.memory, limits.cpu_milli, limits.processes, limits.files, limits.scratch, limits.log)
+
+
+class Refused(NamedTuple):
+    """Why an attempt is not begun: its limits are more than what its member allows. `error` is a sentence."""
+
+    error: str
+
+
+def settled(task: Amounts, most: Amounts, member: str, files_hard: int) -> Amounts | Refused:
+    """What one attempt of a task with these limits may use on a member that allows `most`.
+
+    A limit that is more than the member's is refused, never lowered. `files_hard` is the most that a process of the
+    member may have open at all (`ulimit -Hn`).
+
+    >>> settled(Amounts(memory=64), Amounts(memory=128, log=9), "node-1", 1024)
+    Amounts(memory=64, cpu_milli=None, processes=None, files=None, scratch=None, log=9)
+    """
+    over = [
+        f"limits.{_field(name)} is {_exact(name, value)}, and one attempt may have {_exact(name, bound)} on {member} "
+        f"({SETTINGS[name]})"
+        for name, value in task.packed().items()
+        if value is not None and (bound := getattr(most, name)) is not None and value > bound
+    ]
+    if task.files is not None and task.files > files_hard and not over:
+        over.append(
+            f"limits.files is {task.files}, and a process may have {files_hard} open on {member} (ulimit -Hn there)"
+        )
+    if over:
+        return Refused("; ".join(over) + "; lower the limit, or raise what the member allows")
+    given = {name: value for name, value in task.packed().items() if value is not None}
+    return replace(most, **given)
+
+
+def _field(name: str) -> str:
+    return "cpu" if name == "cpu_milli" else name
+
+
+def _exact(name: str, amount: int) -> str:
+    match name:
+        case "cpu_milli":
+            return f"{amount / 1000:g}"
+        case "memory" | "scratch" | "log":
+            return f"{amount:,} bytes"
+    return str(amount)
+
+
+def allowed_by(name: str, task: Amounts, member: str) -> str:
+    """Who says how much of a resource an attempt may use: the task, or the member's setting."""
+    if getattr(task, name) is not None:
+        return f"limits.{_field(name)}"
+    return f"{SETTINGS[name]} on {member}"
+
+
+class Usage(NamedTuple):
+    """What an attempt uses: bytes of memory, processes and threads. `forks_refused`: the kernel refused some."""
+
+    memory: int
+    processes: int
+    forks_refused: int = 0
+
+
+class Watched(NamedTuple):
+    """What is watched of an attempt, and who set the bounds: the task's limits, on the member."""
+
+    may: Amounts
+    task: Amounts
+    member: str
+
+
+def over(used: Usage, watched: Watched) -> str | None:
+    """Which limit an attempt has exceeded, with figures; None: none.
+
+    >>> watched = Watched(Amounts(memory=2**26, processes=8), Amounts(processes=8), "node-1")
+    >>> over(Usage(65 * 2**20, 3), watched)
+    'over its limit of memory: its 3 processes and threads held 65 MiB, and ROTA_LIMIT_MEMORY on node-1 allows 64 MiB'
+    >>> over(Usage(2**20, 9), watched)
+    'over its limit of processes: it had 9 processes and threads, and limits.processes allows 8'
+    """
+    may = watched.may
+    if may.processes is not None and (used.processes > may.processes or used.forks_refused):
+        had = (
+            f"it had {used.processes} processes and threads"
+            if used.processes > may.processes
+            else f"it had {may.processes} processes and threads and tried to start more"
+        )
+        return f"over its limit of processes: {had}, and {_allows('processes', watched)} {may.processes}"
+    if may.memory is not None and used.memory > may.memory:
+        held = f"its {used.processes} processes and threads held {_near(used.memory, may.memory)}"
+        return f"over its limit of memory: {held}, and {_allows('memory', watched)} {size(may.memory)}"
+    return None
+
+
+def out_of_memory(watched: Watched) -> str:
+    """As `over`, where the kernel has killed the attempt."""
+    return (
+        f"over its limit of memory: the kernel killed it, since {_allows('memory', watched)} "
+        f"{size(watched.may.memory or 0)}"
+    )
+
+
+def _allows(name: str, watched: Watched) -> str:
+    return f"{allowed_by(name, watched.task, watched.member)} allows"
+
+
+def _near(held: int, bound: int) -> str:
+    """`held` in words; in bytes where the words would be those of the bound."""
+    return size(held) if size(held) != size(bound) else f"{held:,} bytes"
+
+
+class Pace(NamedTuple):
+    """How an attempt is looked at: what it used at the last look, and the pause after that."""
+
+    used: Usage = Usage(0, 0)
+    pause_s: float = LOOK_S_MIN
+
+
+def next_look(pace: Pace, used: Usage, may: Amounts, free_bytes: int, cost_s: float) -> Pace:
+    """The pause until the next look at an attempt that uses `used`.
+
+    It is short while the attempt grows, and while a quarter of the machine's free memory could be taken within it; an
+    attempt that stands still is looked at once a second. `cost_s` is the processor time of this look.
+
+    >>> used, may = Usage(2**20, 3), Amounts(memory=2**26)
+    >>> calm = next_look(Pace(used, 0.8), used, may, 2**34, 0.0002)
+    >>> calm.pause_s, next_look(calm, Usage(2**25, 3), may, 2**34, 0.0002).pause_s
+    (1.0, 0.05)
+    """
+    grew = any(
+        bound is not None and now - before > bound // GROWTH
+        for now, before, bound in (
+            (used.memory, pace.used.memory, may.memory),
+            (used.processes, pace.used.processes, may.processes),
+        )
+    )
+    calm_s = LOOK_S_MIN if grew else min(LOOK_S_MAX, CALM_TIMES * pace.pause_s)
+    if may.memory is not None:
+        calm_s = min(calm_s, max(LOOK_S_MIN, free_bytes / 4 / FILLED_BYTES_PER_S))
+    return Pace(used, max(calm_s, min(LOOK_S_MAX, COST_TIMES * cost_s)))
+
+
+class Shortfall(NamedTuple):
+    """A limit that this machine does not hold as well as it could. `code` is for programs, `sentence` for people."""
+
+    code: str
+    sentence: str
+
+
+def limits_given(controllers: tuple[str, ...], why_not: str) -> tuple[Shortfall, ...]:
+    """What this machine cannot hold, in words; none if the kernel holds all limits.
+
+    `controllers` are those of cgroup v2 that are delegated to the node, `why_not` says why the others are not.
+
+    >>> limits_given(("memory", "pids", "cpu"), "")
+    ()
+    >>> [one.code for one in limits_given(("pids",), "the controllers memory and cpu are not there")]
+    ['limits-memory-watched', 'limits-cpu-not-held']
+    """
+    because = f" ({why_not})" if why_not else ""
+    said = {
+        "memory": Shortfall(
+            "limits-memory-watched",
+            "limits of memory are watched, up to once a second, not held by the kernel: an attempt may exceed its "
+            f"limit for a moment, and memory that no process of it has mapped does not count{because}",
+        ),
+        "processes": Shortfall(
+            "limits-processes-watched",
+            "limits of processes are watched, up to once a second, not held by the kernel: an attempt may exceed its "
+            f"limit for a moment{because}",
+        ),
+        "cpu": Shortfall(
+            "limits-cpu-not-held",
+            f"limits of cpu are not held: attempts have a lower priority than the node, and no bound{because}",
+        ),
+    }
+    return tuple(said[name] for name, controller in CONTROLLERS.items() if controller not in controllers)
+
+
+def unpacked(values: Mapping[str, int | None]) -> Amounts:
+    """What `Amounts.packed` made."""
+    return Amounts(**{field.name: values[field.name] for field in fields(Amounts)})
