@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from node.execution import process_tree
 from node.execution.attempt_events import AttemptEnded, AttemptStarted, CheckpointAsked, Event
 from node.execution.attempt_secrets import AttemptSecrets
+from node.execution.cgroup import NOTHING_DELEGATED, Delegation
 from node.execution.order import AttemptLimits, Order
 from node.execution.preparation import Preparation
 from node.execution.runner import Runner
@@ -33,11 +34,12 @@ class Attempts:
         limits: AttemptLimits | None = None,
         preparations: Mapping[str, Preparation] | None = None,
         access: Access = NOTHING,
+        delegation: Delegation = NOTHING_DELEGATED,
     ) -> None:
         self.folder = folder
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         self.seen: list[Event] = []
-        self.runner = Runner(folder, self._on_event, limits, preparations, access)
+        self.runner = Runner(folder, self._on_event, limits, preparations, access, delegation)
         self._token = 0
 
     def _on_event(self, event: Event) -> None:
@@ -122,8 +124,9 @@ async def attempts(
     limits: AttemptLimits | None = None,
     preparations: Mapping[str, Preparation] | None = None,
     access: Access = NOTHING,
+    delegation: Delegation = NOTHING_DELEGATED,
 ) -> AsyncIterator[Attempts]:
-    made = Attempts(folder, limits, preparations, access)
+    made = Attempts(folder, limits, preparations, access, delegation)
     await made.runner.start()
     nursery = made.runner.nursery_pid
     try:
@@ -141,11 +144,12 @@ def play(
     scene: Callable[[Attempts], Awaitable[None]],
     limits: AttemptLimits | None = None,
     preparations: Mapping[str, Preparation] | None = None,
+    delegation: Delegation = NOTHING_DELEGATED,
 ) -> None:
     """Play a scene with a runner of its own."""
 
     async def run() -> None:
-        async with attempts(folder, limits, preparations) as made:
+        async with attempts(folder, limits, preparations, delegation) as made:
             await scene(made)
 
     asyncio.run(run())
