@@ -10,6 +10,8 @@ from node.app.projections import join_of
 from node.app.setting_values import parse_members
 from node.app.settings import FILE_NAMES, SETTINGS, unknown_settings
 from node.app.task_access import nothing_allowed, secrets_in_reach
+from node.execution.limits import Amounts
+from node.execution.machine import memory_bytes
 from node.membership.addresses import Agreed
 from tasks.access import Access
 from tasks.kind import MissingSecret
@@ -51,6 +53,14 @@ def test_a_member_list_without_the_node_itself_is_refused() -> None:
         ("ROTA_CAPACITY", "0", "whole number from 1"),
         ("ROTA_MAX_RUNS", "many", "whole number from 1"),
         ("ROTA_SCRATCH_BYTES", "10G", "whole number from 0"),
+        ("ROTA_LIMIT_MEMORY", "10G", "is not a size"),
+        ("ROTA_LIMIT_MEMORY", "1MiB", "must be 0, or from 32MiB"),
+        ("ROTA_LIMIT_MEMORY", "-1", "is not a size"),
+        ("ROTA_LIMIT_CPU", "1.0005", "three decimal places at most"),
+        ("ROTA_LIMIT_CPU", "0.001", "must be 0, or from 0.01"),
+        ("ROTA_LIMIT_CPU", "nan", "must be a number of cores"),
+        ("ROTA_LIMIT_PROCESSES", "1", "whole number from 8"),
+        ("ROTA_LIMIT_FILES", "99999999999", "whole number from 32"),
         ("ROTA_ALLOW_COMMAND", "perhaps", "must be 1 or 0"),
         ("ROTA_LABELS", "zone", "name=value"),
         ("ROTA_LABELS", "zone=a,node=node-2", "every member has that label with its own id ('node-1' here)"),
@@ -225,3 +235,15 @@ def test_the_node_s_secrets_in_the_tasks_folder_are_found_also_through_a_link(tm
 
 def test_a_wrong_switch_is_reported_once() -> None:
     assert problems(ROTA_ALLOW_COMMAND="perhaps").count("ROTA_ALLOW_COMMAND") == 1
+
+
+def test_limits_of_attempts_are_read_and_have_defaults_of_this_machine() -> None:
+    unset = load(WELL).limits
+    assert unset.memory is not None
+    assert 0 < unset.memory < memory_bytes()
+    assert (unset.cpu_milli, unset.processes, unset.files) == (None, 4096, None)
+    names = ("MEMORY", "CPU", "PROCESSES", "FILES")
+    values = zip(names, ("1GiB", "0.25", "64", "64"), strict=True)
+    given = load({**WELL, **{f"ROTA_LIMIT_{name}": value for name, value in values}})
+    assert given.limits == Amounts(2**30, 250, 64, 64)
+    assert load({**WELL, **{f"ROTA_LIMIT_{name}": "0" for name in names}}).limits == Amounts()
