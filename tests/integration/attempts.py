@@ -149,7 +149,7 @@ def play(
     """Play a scene with a runner of its own."""
 
     async def run() -> None:
-        async with attempts(folder, limits, preparations, delegation) as made:
+        async with attempts(folder, limits, preparations, delegation=delegation) as made:
             await scene(made)
 
     asyncio.run(run())

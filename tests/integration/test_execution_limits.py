@@ -10,8 +10,10 @@ from node.execution import leftovers, process_tree
 from node.execution.attempt_events import AttemptEnded
 from node.execution.limits import Amounts
 from node.execution.order import AttemptLimits, Order
+from node.execution.preparation import Preparation
 from node.runtime.boottime import boottime_s
 from node.storage.room import MIB
+from tasks.marks import MARK, RUN_MARK
 from testkit import greedy
 from tests.integration.attempts import Attempts, play, until
 
@@ -27,7 +29,7 @@ def python(made: Attempts, script: str, **limits: int) -> Order:
 
 def left(made: Attempts, mark: str) -> list[int]:
     """The processes of the attempt with that mark that run."""
-    marks = {f"{leftovers.RUN_MARK}={mark}".encode(), f"{leftovers.MARK}={leftovers.mark(made.folder)}".encode()}
+    marks = {f"{RUN_MARK}={mark}".encode(), f"{MARK}={leftovers.mark(made.folder)}".encode()}
     return [one.pid for one in process_tree.processes() if one.state not in "ZX" and marks <= environment(one.pid)]
 
 
@@ -40,9 +42,9 @@ def environment(pid: int) -> set[bytes]:
 
 def engines(folder: Path) -> list[int]:
     """What the preparation of `kinds_for_tests` has started for a runner on that folder."""
-    mark = f"{leftovers.MARK}={leftovers.mark(folder)}".encode()
+    mark = f"{MARK}={leftovers.mark(folder)}".encode()
     running = [one.pid for one in process_tree.processes() if one.state not in "ZX" and mark in environment(one.pid)]
-    return [pid for pid in running if Path(f"/proc/{pid}/comm").read_text() == "sleep\n"]
+    return [pid for pid in running if b"time.sleep(3600)" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 async def failed(made: Attempts, order: Order) -> str:
@@ -197,7 +199,7 @@ def test_a_prepared_process_is_bounded_when_its_attempt_comes(tmp_path: Path, ki
     async def scene(made: Attempts) -> None:
         made.runner.renew(boottime_s() + 60)
         made.runner.prepare(name, 1, 1)
-        await until(lambda: made.runner.prepared_ready(name) == 1)
+        await until(lambda: made.runner.prepared_ready(name) == 1 and len(engines(tmp_path)) == 1)
         script = greedy.BOMB.format(most=500, child="pass")
         limits = Amounts(processes=32, files=64)
         order = made.command(sys.executable, "-c", script, limits=limits, node="node-1", preparation=name)
@@ -206,5 +208,4 @@ def test_a_prepared_process_is_bounded_when_its_attempt_comes(tmp_path: Path, ki
         assert resource.prlimit(engine, resource.RLIMIT_NOFILE) == (64, 64), "of what it has prepared, too"
         assert (await failed(made, order)).endswith(f"{PROCESSES} 32")
 
-    preparations: dict[str, dict[str, str]] = {name: {}}
-    play(tmp_path, scene, QUICK, preparations)
+    play(tmp_path, scene, QUICK, {name: Preparation({})})
