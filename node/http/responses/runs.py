@@ -18,7 +18,7 @@ class ProgressView(TypedDict):
 
 
 class AttemptView(TypedDict):
-    """An attempt of a run. `log_truncated`: its log reached ROTA_LOG_BYTES, or could not be written to its end."""
+    """An attempt of a run. `log_truncated`: its log reached its limit, or could not be written to its end."""
 
     attempt: int
     node: str
