@@ -4,14 +4,17 @@ import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from node.execution import process_tree
 from node.execution.attempt_events import AttemptEnded, CheckpointAsked
+from node.execution.limits import Amounts
 from node.execution.order import Order
 from node.execution.preparation import Preparation
 from node.runtime.boottime import boottime_s
+from node.storage.room import MIB
 from tasks.access import EVERYTHING
 from tasks.installed_kinds import load, preparation_of
 from tests.integration.attempts import Attempts, play, states, until
@@ -42,13 +45,13 @@ async def session(made: Attempts) -> int:
     return jvm
 
 
-async def ingested(made: Attempts, folder: Path) -> tuple[Order, AttemptEnded]:
+async def ingested(made: Attempts, folder: Path, **more: Any) -> tuple[Order, AttemptEnded]:
     """An attempt that ingests two files."""
     (folder / "in").mkdir()
     for number in range(2):
         (folder / "in" / f"{number}.csv").write_text("n,text\n" + "".join(f"{row},x\n" for row in range(10)))
     params = {"source": f"{folder}/in/*.csv", "table": f"{folder}/table", "format": "csv"}
-    order = made.launch(params, INGEST, preparation=NAME, access=EVERYTHING, env=ENV, lease_s=600)
+    order = made.launch(params, INGEST, preparation=NAME, access=EVERYTHING, env=ENV, lease_s=600, **more)
     while True:
         event = await made.next_event(STARTS_S)
         if isinstance(event, CheckpointAsked):
@@ -75,5 +78,19 @@ def test_an_attempt_starts_a_session_of_its_own_where_the_prepared_jvm_was_kille
         await until(lambda: states([jvm]) == "")
         _, ended = await ingested(made, tmp_path)
         assert (ended.end, (ended.result or {}).get("rows")) == ("succeeded", 20), ended
+
+    play(tmp_path, scene, preparations={NAME: Preparation(ENV)})
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_jvm_that_takes_more_than_its_attempt_may_have_is_ended_with_it(tmp_path: Path, prepared: bool) -> None:
+    async def scene(made: Attempts) -> None:
+        jvm = await session(made) if prepared else None
+        _, ended = await ingested(made, tmp_path, limits=Amounts(memory=160 * MIB), node="node-1")
+        assert ended.end == "failed", ended
+        assert str(ended.error).startswith("over its limit of memory: its "), ended
+        assert str(ended.error).endswith("and limits.memory allows 160 MiB")
+        assert jvms(made) == []
+        assert jvm is None or states([jvm]) == ""
 
     play(tmp_path, scene, preparations={NAME: Preparation(ENV)})
