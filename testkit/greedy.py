@@ -48,6 +48,15 @@ while time.monotonic() < begun + 20:
 """
 """Starts processes by way of others that end at once, so that each loses its parent."""
 
+ZOMBIES: Final = """
+import os, time
+for _ in range({most}):
+    if os.fork() == 0:
+        os._exit(0)
+time.sleep(60)
+"""
+"""Starts `most` processes that end at once, and reaps none."""
+
 HOG: Final = """
 import time
 held = []

@@ -63,8 +63,9 @@ async def failed(made: Attempts, order: Order) -> str:
         greedy.EXPLOSION.format(generations=11),
         greedy.THREADS.format(most=500),
         greedy.CHURN,
+        greedy.ZOMBIES.format(most=500),
     ],
-    ids=["children", "sessions", "grandchildren", "explosion", "threads", "orphans"],
+    ids=["children", "sessions", "grandchildren", "explosion", "threads", "orphans", "zombies"],
 )
 def test_what_starts_too_many_processes_is_ended_and_says_so(tmp_path: Path, script: str) -> None:
     async def scene(made: Attempts) -> None:
