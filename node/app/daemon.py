@@ -163,8 +163,8 @@ async def _serve(
         raise CannotStart(f"ROTA_CONFINE=required, and {member.not_kept[0]}")
     for sentence in member.not_kept:
         _log.warning("%s", sentence)
-    for lacking in member.limits_lacking:
-        _log.info("%s", lacking.sentence)
+    for sentence in member.not_held:
+        _log.info("%s", sentence)
     api = await _serve_api(config, seed, member, descriptors)
     try:
         await member.start(join_request)

@@ -209,7 +209,12 @@ class LocalMember(MemberParts):
         space = self._disk.space
         total_bytes, free_bytes = (None, None) if space is None else (space.total_bytes, space.free_bytes)
         return MemberVitals(
-            version("rota"), self.lease_held, total_bytes, free_bytes, CLOCK.off_us, not_kept=self.not_kept
+            version("rota"),
+            self.lease_held,
+            total_bytes,
+            free_bytes,
+            CLOCK.off_us,
+            not_kept=(*self.not_kept, *self.not_held),
         )
 
     async def overdue(self) -> Overdue:

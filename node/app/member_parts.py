@@ -27,7 +27,7 @@ from node.control.placement_service import PlacementThread
 from node.execution import landlock, seccomp
 from node.execution.cgroup import NOTHING_DELEGATED, Delegation
 from node.execution.confinement import not_kept
-from node.execution.limits import limits_given
+from node.execution.limits import limits_not_held
 from node.execution.order import AttemptLimits, Order, logs_path
 from node.execution.runner import Runner
 from node.history.backfill import Backfill
@@ -97,6 +97,7 @@ class MemberParts:
             command_confined=config.command_confined,
             filtered=seccomp.known(),
         )
+        self.not_held = limits_not_held(delegation.controllers, delegation.why_not)
         self._terms = terms_of(offer.offered, config.kind_settings, config.max_runs)
         self._on_loop = Services()
         self._stopping = False
@@ -112,7 +113,6 @@ class MemberParts:
         self._machine = StateMachine(lambda change: self._core.on_change(change))  # noqa: PLW0108
         self._raft = self._make_raft(at_start(config.node, configured, agreed), cluster, start_id)
         self._heartbeat = self._make_heartbeat(cluster, start_id)
-        self.limits_lacking = limits_given(delegation.controllers, delegation.why_not)
         self._runner = self._make_runner(bounds, delegation)
         self._updates = Updates(config.node, self.history, lambda: self._raft.role.ready)
         self._placement_thread = PlacementThread()

@@ -40,9 +40,12 @@ def _list(api: Api, members: list[dict[str, Any]]) -> None:
         ),
         "no members yet",
     )
+    said: dict[str, list[str]] = {}
     for told in api.client.get("/v1/vitals")["items"]:
         for sentence in told.get("not_kept") or ():
-            say(f"{told['node']}: {sentence}")
+            said.setdefault(sentence, []).append(told["node"])
+    for sentence, nodes in said.items():
+        say(f"{', '.join(nodes)}: {sentence}")
 
 
 @click.command("join")

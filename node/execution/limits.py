@@ -210,41 +210,23 @@ def next_look(pace: Pace, used: Usage, may: Amounts, free_bytes: int, cost_s: fl
     return Pace(used, max(calm_s, min(LOOK_S_MAX, COST_TIMES * cost_s)))
 
 
-class Shortfall(NamedTuple):
-    """A limit that this machine does not hold as well as it could. `code` is for programs, `sentence` for people."""
-
-    code: str
-    sentence: str
-
-
-def limits_given(controllers: tuple[str, ...], why_not: str) -> tuple[Shortfall, ...]:
-    """What this machine cannot hold, in words; none if the kernel holds all limits.
+def limits_not_held(controllers: tuple[str, ...], why_not: str) -> tuple[str, ...]:
+    """What this machine's kernel does not hold, in a sentence; none if it holds all limits.
 
     `controllers` are those of cgroup v2 that are delegated to the node, `why_not` says why the others are not.
 
-    >>> limits_given(("memory", "pids", "cpu"), "")
+    >>> limits_not_held(("memory", "pids", "cpu"), "")
     ()
-    >>> [one.code for one in limits_given(("pids",), "the controllers memory and cpu are not there")]
-    ['limits-memory-watched', 'limits-cpu-not-held']
+    >>> limits_not_held(("memory", "pids"), "no cgroup")
+    ('the kernel does not hold limits of cpu (it is not bounded): no cgroup',)
     """
-    because = f" ({why_not})" if why_not else ""
-    said = {
-        "memory": Shortfall(
-            "limits-memory-watched",
-            "limits of memory are watched, up to once a second, not held by the kernel: an attempt may exceed its "
-            f"limit for a moment, and memory that no process of it has mapped does not count{because}",
-        ),
-        "processes": Shortfall(
-            "limits-processes-watched",
-            "limits of processes are watched, up to once a second, not held by the kernel: an attempt may exceed its "
-            f"limit for a moment{because}",
-        ),
-        "cpu": Shortfall(
-            "limits-cpu-not-held",
-            f"limits of cpu are not held: attempts have a lower priority than the node, and no bound{because}",
-        ),
-    }
-    return tuple(said[name] for name, controller in CONTROLLERS.items() if controller not in controllers)
+    lacking = [name for name, controller in CONTROLLERS.items() if controller not in controllers]
+    if not lacking:
+        return ()
+    watched = " and ".join(name for name in lacking if name != "cpu")
+    parts = [f"{watched} (they are watched, up to once a second)"] if watched else []
+    parts += ["cpu (it is not bounded)"] if "cpu" in lacking else []
+    return (f"the kernel does not hold limits of {' and '.join(parts)}{f': {why_not}' if why_not else ''}",)
 
 
 def unpacked(values: Mapping[str, int | None]) -> Amounts:
