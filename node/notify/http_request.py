@@ -25,7 +25,7 @@ def url_of(settings: SenderSettings, where: Reference | str, redactor: Redactor)
     else:
         url, named = resolved(settings, where, redactor).strip(), f"on {settings.node}: the url in {shown(where)}"
     if (fault := url_fault(url)) is not None:
-        raise NotSent(f"{named}: {fault if url else 'it is empty'}")
+        raise NotSent(f"{named}: {fault}")
     check_url(settings.access, url, secret=not isinstance(where, str))
     return url
 

@@ -86,7 +86,7 @@ def test_a_url_and_a_secret_come_from_the_nodes_secrets(receiver: WebhookReceive
     ):
         send(secrets, url={"secret": "lines"})
     (secrets / "empty").write_text("\n")
-    with pytest.raises(NotSent, match=r"^on node-1: the url in secret 'empty': it is empty$"):
+    with pytest.raises(NotSent, match=r"^on node-1: secret 'empty' is empty: write"):
         send(secrets, url={"secret": "empty"})
 
 
