@@ -129,7 +129,7 @@ def test_failures_are_told(reader: Reader, cluster: Cluster) -> None:
 
 @pytest.mark.more
 def test_postgresql_is_backed_up_to_s3(reader: Reader, cluster: Cluster, server: Server, endpoint: str) -> None:
-    for name, value in (("pg_password", server.password), ("s3_key", "somebody"), ("s3_secret", "hush")):
+    for name, value in (("pg_password", server.password), ("s3_key", "somebody"), ("s3_secret", "hush-hush")):
         (cluster.secrets_dir / name).write_text(value)
     reader(
         "how-to/backup-postgresql-to-s3.md",
