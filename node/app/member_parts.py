@@ -175,6 +175,7 @@ class MemberParts:
             AttemptLimits(most=most, umask=self._config.umask, landlock=self._landlock),
             preparations_of(self._offered, self._config.kind_settings),
             self._config.access,
+            self._config.command_roots,
             delegation,
         )
 

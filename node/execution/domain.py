@@ -7,8 +7,10 @@ Landlock only allows. "All but the node's own" is therefore a list: of each fold
 own, everything else that is in it now. What is added to such a folder later is refused, and so is listing it.
 """
 
+import json
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +18,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from node.execution import landlock
 from node.execution.landlock import READ, READ_FOLDER, RUN, WRITE, Ruleset
@@ -79,6 +81,8 @@ class Domain:
     #: What is the node's own, with links followed: never allowed by a path above it.
     own: tuple[str, ...]
     remarks: list[str] = field(default_factory=list)
+    #: The folders that were looked into, and when each had last changed, in nanoseconds since the epoch.
+    looked_into: dict[str, int] = field(default_factory=dict)
 
     def allow(self, path: str, rights: int) -> None:
         """Allow `rights` at `path` and below, but not to what is the node's own."""
@@ -86,7 +90,7 @@ class Domain:
 
     def allow_real(self, path: str, rights: int) -> None:
         """The same, for a path in which no part is a link."""
-        for part in without(path, self.own):
+        for part in without(path, self.own, self.looked_into):
             self.ruleset.allow(part, rights)
 
     def allow_all(self, paths: Iterable[str], rights: int) -> None:
@@ -95,16 +99,77 @@ class Domain:
             self.ruleset.allow(path, rights)
 
 
-def of_attempt(needs: Needs, access: Access, task: str, scratch: Path, umask: int, version: int) -> Domain:
+class Commands(NamedTuple):
+    """What is the same for the domains of all commands on a member: its own, `roots` of `Needs`, and Landlock's ABI."""
+
+    own: tuple[str, ...]
+    roots: tuple[str, ...]
+    version: int
+
+    def word(self) -> str:
+        """As an argument of a program."""
+        return json.dumps(self)
+
+
+def commands_of(word: str) -> Commands:
+    """What `Commands.word` made.
+
+    >>> commands_of(Commands(("/a",), (), 7).word())
+    Commands(own=('/a',), roots=(), version=7)
+    """
+    own, roots, version = json.loads(word)
+    return Commands(tuple(own), tuple(roots), version)
+
+
+class MadeAhead:
+    """The domain of a command, made before there is one: the many folders that it looks into take milliseconds."""
+
+    def __init__(self, commands: Commands) -> None:
+        """Make it. Raises `landlock.CannotConfine`."""
+        self._commands = commands
+        self._domain = _of_command(commands)
+        self._made_ns = time.time_ns()
+
+    def take(self, commands: Commands) -> Domain | None:
+        """The domain, for a command now; None if it would be another one: something has come into a folder, or gone."""
+        if commands != self._commands:
+            return None
+        for folder, changed_ns in self._domain.looked_into.items():
+            # A change in the same tick of the kernel's clock as the look would not show.
+            if self._made_ns - changed_ns < _TICK_NS or _changed_ns(folder) != changed_ns:
+                return None
+        return self._domain
+
+
+_TICK_NS: Final = 20_000_000
+
+
+def _of_command(commands: Commands) -> Domain:
+    domain = _made(commands.own, commands.version, network=True)
+    _allow_everything(domain, commands.roots)
+    return domain
+
+
+def of_attempt(
+    needs: Needs,
+    access: Access,
+    task: str,
+    scratch: Path,
+    umask: int,
+    version: int,
+    ahead: MadeAhead | None = None,
+) -> Domain:
     """The domain of an attempt at `task`, without its tools. Folders that are missing are made, with `umask`.
 
-    `version` is Landlock's ABI. Raises `landlock.CannotConfine`.
+    `version` is Landlock's ABI. `ahead` is taken if it fits. Raises `landlock.CannotConfine`.
     """
-    domain = _made(access, version, network=needs.network)
-    domain.ruleset.allow(str(scratch), WRITE | (RUN if needs.everything else 0))
     if needs.everything:
-        _allow_everything(domain, needs.roots)
+        commands = Commands(access.own, needs.roots, version)
+        domain = (None if ahead is None else ahead.take(commands)) or _of_command(commands)
+        domain.ruleset.allow(str(scratch), WRITE | RUN)
         return domain
+    domain = _made(access.own, version, network=needs.network)
+    domain.ruleset.allow(str(scratch), WRITE)
     _allow_system(domain)
     for path in own_credentials.there(needs.own_credentials, os.environ):
         domain.allow(path, READ)
@@ -121,7 +186,7 @@ def of_preparation(access: Access, scratch: Path, version: int) -> Domain:
 
     Raises `landlock.CannotConfine`.
     """
-    domain = _made(access, version, network=True)
+    domain = _made(access.own, version, network=True)
     domain.ruleset.allow(str(scratch), WRITE)
     _allow_system(domain)
     _allow_roots(domain, access, "source")
@@ -151,10 +216,11 @@ def allow_tools(ruleset: Ruleset, tools: Iterable[Tool]) -> None:
                 ruleset.allow(str(loader), RUN)
 
 
-def without(folder: str, own: Iterable[str]) -> Iterator[str]:
+def without(folder: str, own: Iterable[str], looked_into: dict[str, int] | None = None) -> Iterator[str]:
     """Paths that are together `folder` without `own`, as far as they are there now. All are real paths.
 
-    A folder that has something of `own` below it is not among them, only what else is in it.
+    A folder that has something of `own` below it is not among them, only what else is in it. To `looked_into` such
+    folders are added, and when each had last changed.
     """
     inside = [each for each in own if is_within(each, folder)]
     if folder in inside or any(is_within(folder, each) for each in own):
@@ -164,20 +230,28 @@ def without(folder: str, own: Iterable[str]) -> Iterator[str]:
         return
     begin = len(folder.rstrip("/")) + 1
     leading = {each[begin:].partition("/")[0] for each in inside}
+    if looked_into is not None:
+        looked_into[folder] = _changed_ns(folder)
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name in leading:
-                    yield from without(entry.path, inside)
+                    yield from without(entry.path, inside, looked_into)
                 elif not entry.is_symlink():
                     yield entry.path
     except OSError:
         return  # this user cannot look into it, and so cannot open anything in it but by name
 
 
-def _made(access: Access, version: int, *, network: bool) -> Domain:
-    own = tuple(os.path.realpath(each) for each in access.own)
-    return Domain(Ruleset.make(version, network=network), own)
+def _changed_ns(folder: str) -> int:
+    try:
+        return os.stat(folder).st_mtime_ns  # noqa: PTH116  paths are strings here
+    except OSError:
+        return 0
+
+
+def _made(own: Iterable[str], version: int, *, network: bool) -> Domain:
+    return Domain(Ruleset.make(version, network=network), tuple(map(os.path.realpath, own)))
 
 
 def _allow_system(domain: Domain) -> None:
@@ -214,7 +288,7 @@ def _allow_everything(domain: Domain, roots: Iterable[str]) -> None:
     kept = (*domain.own, *NEVER, *installation())
     everything = landlock.WRITE | READ | RUN
     for root in roots or ("/",):
-        for path in without(os.path.realpath(root), kept):
+        for path in without(os.path.realpath(root), kept, domain.looked_into):
             domain.ruleset.allow(path, everything)
     for path in (*_PROGRAMS, *_ETC) if roots else ():
         domain.allow(path, READ | RUN)

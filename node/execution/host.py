@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from node.execution import process_tree, rehearsal
 from node.execution.cgroup import AttemptGroup, Delegation
+from node.execution.domain import Commands
 from node.execution.forked_worker import ForkedWorker, fork_worker
 from node.execution.linux import adopt_orphans
 from node.execution.preparation import PreparationBrief, read_brief
@@ -18,10 +19,11 @@ from node.execution.prepared_host import PreparedHost
 from node.execution.supervisor import Supervisor
 
 
-def host(delegation: Delegation, nursery: socket.socket, spare: bool) -> NoReturn:
+def host(delegation: Delegation, commands: Commands, nursery: socket.socket, spare: bool) -> NoReturn:
     """Host what comes on the channel `nursery`: an attempt, or a preparation and later its attempt. Then exit.
 
-    `spare`: it comes later, if it comes. The worker gets a cgroup of its own below what is delegated.
+    `spare`: it comes later, if it comes. The worker gets a cgroup of its own below what is delegated. `commands` is
+    what the domain of a command is made of.
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # A service manager may signal every process of a service. The node decides what happens to the work.
@@ -34,8 +36,7 @@ def host(delegation: Delegation, nursery: socket.socket, spare: bool) -> NoRetur
         cgroup = _grouped(worker, delegation)
     except OSError as error:
         worker = error
-    if spare:
-        rehearsal.of_supervisor()
+    ahead = rehearsal.of_supervisor(commands) if spare else None
     packet, descriptors, _, _ = socket.recv_fds(nursery, 16, 2)
     if not packet:
         if cgroup is not None and isinstance(worker, ForkedWorker):
@@ -56,7 +57,7 @@ def host(delegation: Delegation, nursery: socket.socket, spare: bool) -> NoRetur
         brief = assigned
     else:
         os.close(brief_fd)
-    Supervisor(node, brief, worker, prepared, cgroup).run()
+    Supervisor(node, brief, worker, prepared, cgroup, ahead).run()
     os._exit(0)
 
 

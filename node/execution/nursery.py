@@ -1,4 +1,4 @@
-"""The nursery: `python -m node.execution.nursery FD PARENT CGROUP CONTROLLERS`.
+"""The nursery: `python -m node.execution.nursery FD PARENT COMMANDS CGROUP CONTROLLERS`.
 
 It forks a supervisor for every attempt. Starting an interpreter and importing pydantic takes 150-250 ms; forking a
 process that has done so takes a few milliseconds, and none if it was done before (`spares`). The nursery has one
@@ -31,10 +31,10 @@ EXPECT: Final = b"expect"
 """A request of the node: an attempt is expected soon."""
 
 
-def main(descriptor: int, parent: int, delegated: list[str]) -> None:
+def main(descriptor: int, parent: int, commands: str, delegated: list[str]) -> None:
     """Serve the node at the other end of the channel `descriptor` until it is gone. `parent` is the node's pid.
 
-    `delegated` are the words of a `Delegation`.
+    `commands` is the word of `Commands`, `delegated` are those of a `Delegation`.
     """
     close_memory()
     die_with_parent(signal.SIGKILL)
@@ -47,12 +47,13 @@ def main(descriptor: int, parent: int, delegated: list[str]) -> None:
     # Forks share the pages of imported modules until one writes to them, as the garbage collector would.
     gc.disable()
     from node.execution.cgroup import delegation_of
+    from node.execution.domain import commands_of
     from node.execution.host import host
     from node.execution.worker import preload
 
     preload()
     gc.freeze()
-    Nursery(socket.socket(fileno=descriptor), partial(host, delegation_of(delegated))).serve()
+    Nursery(socket.socket(fileno=descriptor), partial(host, delegation_of(delegated), commands_of(commands))).serve()
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,4 +204,4 @@ class Nursery:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])

@@ -14,6 +14,7 @@ from typing import Final
 
 from node.execution import frames
 from node.execution.cgroup import Delegation
+from node.execution.domain import Commands
 from node.execution.leftovers import mark
 from node.execution.nursery import EXPECT, FORK
 from node.execution.preparation import brief_file
@@ -62,12 +63,15 @@ class Handout:
 class NurseryLink:
     """Keeps one nursery running, as a child of the event loop's thread.
 
-    `on_give_up` is called with a reason when the attempts that wait for a nursery are dropped. `delegation` is where
-    attempts get cgroups.
+    `on_give_up` is called with a reason when the attempts that wait for a nursery are dropped. `commands` is what the
+    domain of a command is made of, which is made ahead. `delegation` is where attempts get cgroups.
     """
 
-    def __init__(self, folder: Path, on_give_up: Callable[[str], None], delegation: Delegation) -> None:
+    def __init__(
+        self, folder: Path, on_give_up: Callable[[str], None], commands: Commands, delegation: Delegation
+    ) -> None:
         self._folder = folder
+        self._commands = commands
         self._delegation = delegation
         self._on_give_up = on_give_up
         self._process: subprocess.Popen[bytes] | None = None
@@ -125,7 +129,8 @@ class NurseryLink:
         ours, theirs = frames.channel()
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
         program = [sys.executable, "-P", "-m", "node.execution.nursery"]
-        arguments = [*program, str(theirs.fileno()), str(os.getpid()), *self._delegation.words()]
+        words = (self._commands.word(), *self._delegation.words())
+        arguments = [*program, str(theirs.fileno()), str(os.getpid()), *words]
         with theirs:
             # In its own session, so that Ctrl-C in the node's terminal reaches the node only.
             self._process = subprocess.Popen(

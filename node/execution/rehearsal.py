@@ -13,13 +13,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from node.execution import attempt_life, domain, frames, landlock, leftovers, process_tree
+from node.execution import attempt_life, frames, leftovers, process_tree
 from node.execution.attempt_context import AttemptContext
+from node.execution.domain import Commands, MadeAhead
 from node.execution.order import AttemptLimits, Brief, Order, log_path, scratch_path, unpack_brief
 from node.execution.supervisor_link import SupervisorLink
 from node.runtime.boottime import boottime_s
 from tasks.installed_kinds import load
-from tasks.needs import Needs
 from tasks.secret import Redactor, references_in
 
 _EXAMPLE: Final = Brief(
@@ -28,11 +28,9 @@ _EXAMPLE: Final = Brief(
     "/",
 )
 
-_EVERYTHING: Final = Needs(everything=True)
 
-
-def of_supervisor() -> None:
-    """Rehearse a supervisor's start and end."""
+def of_supervisor(commands: Commands) -> MadeAhead | None:
+    """Rehearse a supervisor's start and end. What is made ahead for a command; None without Landlock."""
     brief = _brief()
     life = attempt_life.AttemptLife(boottime_s() + 60.0, None, brief.limits)
     attempt_life.step(life, boottime_s())
@@ -40,16 +38,9 @@ def of_supervisor() -> None:
     own = process_tree.process(os.getpid())
     json.dumps(asdict(leftovers.Record(process_tree.boot_id(), 1, own.started if own else 0, 1, 1, "r~1:1")))
     Redactor().feed(b"a line\n")
-    _make_domain()
     for frame in (frames.HelloFrame(1), frames.StartedFrame(), frames.DoneFrame("{}", False)):
         frames.unpack(frames.pack(frame))
-
-
-def _make_domain() -> None:
-    if version := landlock.abi():
-        order = _EXAMPLE.order
-        made = domain.of_attempt(_EVERYTHING, order.access, order.task, Path("/proc"), _EXAMPLE.limits.umask, version)
-        made.ruleset.close()
+    return MadeAhead(commands) if commands.version else None
 
 
 def of_worker(link: SupervisorLink) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 from node.execution import attempt_events, frames, order
 from node.execution.attempt_events import Event
 from node.execution.cgroup import NOTHING_DELEGATED, Delegation
+from node.execution.domain import Commands
 from node.execution.leftovers import LeftoversRemain, kill_attempt
 from node.execution.nursery_link import Handout, NurseryLink
 from node.execution.order import AttemptLimits, Brief, Order
@@ -58,7 +59,7 @@ class Runner:
     `on_event` is called on the event loop. Every launch is followed by exactly one `AttemptEnded`. A request to an
     attempt that has ended, or was never launched here, is dropped. `preparations` are by
     their names; processes that are prepared are confined to `access`, which is what any attempt may reach.
-    `delegation` is where attempts get cgroups.
+    `command_roots` narrows commands; `delegation` is where attempts get cgroups.
     """
 
     def __init__(
@@ -68,12 +69,18 @@ class Runner:
         limits: AttemptLimits | None = None,
         preparations: Mapping[str, Preparation] | None = None,
         access: Access = NOTHING,
+        command_roots: tuple[str, ...] = (),
         delegation: Delegation = NOTHING_DELEGATED,
     ) -> None:
         self._folder = folder.resolve()
         self._on_event = on_event
         self._limits = limits or AttemptLimits()
-        self._nursery = NurseryLink(self._folder, lambda why: log.error("attempts are given back: %s", why), delegation)
+        self._nursery = NurseryLink(
+            self._folder,
+            lambda why: log.error("attempts are given back: %s", why),
+            Commands(access.own, command_roots, self._limits.landlock),
+            delegation,
+        )
         self._prepared = PreparedProcesses(self._folder, self._limits, self._nursery, preparations or {}, access)
         self._attempts: dict[tuple[str, int], _Attempt] = {}
         self._open: dict[int, _Attempt] = {}

@@ -20,6 +20,7 @@ from typing import Final
 from node.execution import attempt_life, domain, frames, leftovers, limits, process_tree
 from node.execution.attempt_secrets import SecretAnswers
 from node.execution.cgroup import AttemptGroup
+from node.execution.domain import MadeAhead
 from node.execution.forked_worker import ForkedWorker
 from node.execution.landlock import CannotConfine
 from node.execution.limit_watch import LimitWatch
@@ -54,12 +55,14 @@ class Supervisor:
         worker: ForkedWorker | OSError,
         prepared: Path | None = None,
         cgroup: AttemptGroup | None = None,
+        ahead: MadeAhead | None = None,
     ) -> None:
         self._node = node
         self._brief = brief
         self._worker = worker
         self._prepared = prepared
         self._cgroup = cgroup
+        self._ahead = ahead
         self._cgroup_killed = False
         self._watched: Watched | None = None
         self._limit_watch: LimitWatch | None = None
@@ -192,7 +195,9 @@ class Supervisor:
         abi = limits_of_all.landlock
         if self._prepared is not None or not order.needs.confined or not abi:
             return []
-        made = domain.of_attempt(order.needs, order.access, order.task, self._scratch, limits_of_all.umask, abi)
+        made = domain.of_attempt(
+            order.needs, order.access, order.task, self._scratch, limits_of_all.umask, abi, self._ahead
+        )
         self._remarks = made.remarks
         return [made.ruleset.descriptor]
 

@@ -39,7 +39,7 @@ class Attempts:
         self.folder = folder
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         self.seen: list[Event] = []
-        self.runner = Runner(folder, self._on_event, limits, preparations, access, delegation)
+        self.runner = Runner(folder, self._on_event, limits, preparations, access, delegation=delegation)
         self._token = 0
 
     def _on_event(self, event: Event) -> None:

@@ -1,0 +1,59 @@
+"""What is in a folder beside the node's own, and a domain that is made ahead."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from node.execution import landlock
+from node.execution.domain import Commands, MadeAhead, installation, without
+
+
+def made(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).mkdir(parents=True)
+
+
+def test_a_folder_without_anything_of_the_nodes_own_is_allowed_whole(tmp_path: Path) -> None:
+    made(tmp_path, "a/b")
+    assert list(without(str(tmp_path), ["/elsewhere", f"{tmp_path}2"])) == [str(tmp_path)]
+
+
+def test_beside_the_nodes_own_everything_is_allowed_that_is_there(tmp_path: Path) -> None:
+    made(tmp_path, "a/own/x", "a/other", "b")
+    (tmp_path / "file").touch()
+    (tmp_path / "a/link").symlink_to("own")
+    found = sorted(without(str(tmp_path), [f"{tmp_path}/a/own", f"{tmp_path}/a/own/x"]))
+    assert found == [f"{tmp_path}/a/other", f"{tmp_path}/b", f"{tmp_path}/file"], "and no link"
+    assert list(without(f"{tmp_path}/a/own/x", [f"{tmp_path}/a/own"])) == []
+    assert list(without(f"{tmp_path}/a/own", [f"{tmp_path}/a/own"])) == []
+
+
+def test_what_is_not_there_yet_is_kept_from_being_made(tmp_path: Path) -> None:
+    made(tmp_path, "a", "b")
+    assert list(without(str(tmp_path), [f"{tmp_path}/a/secrets"])) == [f"{tmp_path}/b"]
+
+
+def test_python_and_rota_are_installed_in_folders_none_within_another() -> None:
+    found = installation()
+    assert found
+    assert not [path for path in found for other in found if path != other and path.startswith(f"{other}/")]
+
+
+@pytest.mark.skipif(landlock.abi() == 0, reason="this kernel has no Landlock")
+def test_a_domain_made_ahead_is_taken_only_while_nothing_has_come_or_gone_beside_the_nodes_own(tmp_path: Path) -> None:
+    made(tmp_path, "a/own", "a/other", "b")
+    commands = Commands((f"{tmp_path}/a/own",), (str(tmp_path),), landlock.abi())
+    ahead = MadeAhead(commands)
+    assert ahead.take(commands) is None, "the folders have changed too lately: another change would not show"
+    for folder in (tmp_path, tmp_path / "a"):
+        os.utime(folder, ns=(1_000_000_000, 1_000_000_000))
+    ahead = MadeAhead(commands)
+    assert ahead.take(commands) is not None
+    assert ahead.take(commands._replace(own=())) is None
+    (tmp_path / "b/below").touch()
+    assert ahead.take(commands) is not None, "it is allowed whole"
+    (tmp_path / "a/new").touch()
+    assert ahead.take(commands) is None
+    os.utime(tmp_path / "a", ns=(0, 0))
+    assert ahead.take(commands) is None, "a folder whose time was set back has changed as well"
