@@ -28,8 +28,11 @@ def capabilities(reaches: Iterable[Reach]) -> frozenset[str]:
     >>> sorted(capabilities([Reach("source", "source", "/srv", "/srv"), Reach("to", "destination", "s3://b")]))
     ['DAC_READ_SEARCH']
     """
-    uses = {reach.use for reach in reaches if reach.path is not None}
-    reading = _READING if uses else ()
+    given = tuple(reaches)
+    uses = {reach.use for reach in given if reach.path is not None}
+    # The folder of a PostgreSQL server's socket may be its user's alone.
+    sockets = any("localhost" in reach.addresses for reach in given)
+    reading = _READING if uses or sockets else ()
     return frozenset((*reading, *(_WRITING if "destination" in uses else ())))
 
 

@@ -107,7 +107,7 @@ class Commands(NamedTuple):
     version: int
 
     def word(self) -> str:
-        """As an argument of a program."""
+        """As a text."""
         return json.dumps(self)
 
 

@@ -1,4 +1,4 @@
-"""The nursery: `python -m node.execution.nursery FD PARENT COMMANDS CGROUP CONTROLLERS`.
+"""The nursery: `python -m node.execution.nursery FD PARENT CGROUP CONTROLLERS`.
 
 It forks a supervisor for every attempt. Starting an interpreter and importing pydantic takes 150-250 ms; forking a
 process that has done so takes a few milliseconds, and none if it was done before (`spares`). The nursery has one
@@ -27,14 +27,17 @@ from node.execution.spares import SpareCount
 FORK: Final = b"fork"
 """A request of the node, with two descriptors: the attempt's channel and its brief."""
 
+COMMANDS: Final = "NURSERY_COMMANDS"
+"""The environment variable that has what the domain of a command is made of. Nothing inherits it."""
+
 EXPECT: Final = b"expect"
 """A request of the node: an attempt is expected soon."""
 
 
-def main(descriptor: int, parent: int, commands: str, delegated: list[str]) -> None:
+def main(descriptor: int, parent: int, delegated: list[str]) -> None:
     """Serve the node at the other end of the channel `descriptor` until it is gone. `parent` is the node's pid.
 
-    `commands` is the word of `Commands`, `delegated` are those of a `Delegation`.
+    `delegated` are the words of a `Delegation`.
     """
     close_memory()
     die_with_parent(signal.SIGKILL)
@@ -53,7 +56,9 @@ def main(descriptor: int, parent: int, commands: str, delegated: list[str]) -> N
 
     preload()
     gc.freeze()
-    Nursery(socket.socket(fileno=descriptor), partial(host, delegation_of(delegated), commands_of(commands))).serve()
+    Nursery(
+        socket.socket(fileno=descriptor), partial(host, delegation_of(delegated), commands_of(os.environ.pop(COMMANDS)))
+    ).serve()
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,4 +209,4 @@ class Nursery:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

@@ -16,7 +16,7 @@ from node.execution import frames
 from node.execution.cgroup import Delegation
 from node.execution.domain import Commands
 from node.execution.leftovers import mark
-from node.execution.nursery import EXPECT, FORK
+from node.execution.nursery import COMMANDS, EXPECT, FORK
 from node.execution.preparation import brief_file
 from tasks.marks import MARK
 
@@ -129,13 +129,12 @@ class NurseryLink:
         ours, theirs = frames.channel()
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
         program = [sys.executable, "-P", "-m", "node.execution.nursery"]
-        words = (self._commands.word(), *self._delegation.words())
-        arguments = [*program, str(theirs.fileno()), str(os.getpid()), *words]
+        arguments = [*program, str(theirs.fileno()), str(os.getpid()), *self._delegation.words()]
         with theirs:
             # In its own session, so that Ctrl-C in the node's terminal reaches the node only.
             self._process = subprocess.Popen(
                 arguments,
-                env={**environment, MARK: mark(self._folder)},
+                env={**environment, MARK: mark(self._folder), COMMANDS: self._commands.word()},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
