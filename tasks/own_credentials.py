@@ -53,8 +53,8 @@ def group_of(url: str, options: Mapping[str, Any]) -> tuple[Group, ...]:
 
 
 def there(groups: Iterable[Group], environ: Mapping[str, str]) -> Iterator[str]:
-    """The paths of those files and folders that are there."""
-    home = os.path.expanduser("~")  # noqa: PTH111  paths are strings here
+    """The paths of those files and folders that are there, for whoever has these variables."""
+    home = environ.get("HOME") or os.path.expanduser("~")  # noqa: PTH111  paths are strings here
     for group in groups:
         variables, below = _FILES[group]
         named = (environ.get(name, "").removeprefix("FILE:") for name in variables)

@@ -37,6 +37,11 @@ NODE_LABEL: Final = "node"
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 """A task's name, or a member's id: 1 to 128 letters, digits, `.`, `_` and `-`, of which the first is alphanumeric."""
 
+USER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.@-]{0,127}$"
+
+User = Annotated[str, StringConstraints(pattern=USER_PATTERN)]
+"""A user of a machine, by name: 1 to 128 letters, digits, `_`, `.`, `@` and `-`; the first is a letter or `_`."""
+
 Weight = Annotated[int, Field(ge=1, le=1_000_000)]
 
 Overlap = Literal["skip", "queue", "replace", "allow"]
@@ -216,6 +221,12 @@ class Spec(_Model):
         default=Deadlines(), description="By when its runs must have begun, and succeeded; missed ones are told"
     )
     limits: Limits = Field(default=Limits(), description="What one attempt may use of its machine")
+    run_as: User | None = Field(
+        default=None,
+        description="The user of the machine that attempts run as, which `ROTA_RUN_AS` of the member must name; null: "
+        "the node's own",
+        examples=["deploy"],
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -249,14 +260,19 @@ class Spec(_Model):
     def pack(self) -> bytes:
         """The spec as msgpack, every default written out; equal specs give equal bytes.
 
-        `labels`, `deadlines` and `limits` are left out where there are none: so tasks from before there were any stay
-        unchanged when they are registered again, and `tasks.deadlines.deadlines_of` is cheap.
+        `labels`, `deadlines`, `limits` and `run_as` are left out where there are none: so tasks from before there were
+        any stay unchanged when they are registered again, and `tasks.deadlines.deadlines_of` is cheap.
         """
         exclude = {name for name, none in _LATER if getattr(self, name) == none}
         return bytes(msgpack.packb(_sorted(self.model_dump(mode="json", exclude=exclude))))
 
 
-_LATER: Final[tuple[tuple[str, Any], ...]] = (("labels", {}), ("deadlines", Deadlines()), ("limits", Limits()))
+_LATER: Final[tuple[tuple[str, Any], ...]] = (
+    ("labels", {}),
+    ("deadlines", Deadlines()),
+    ("limits", Limits()),
+    ("run_as", None),
+)
 """The fields that are packed only where they say something, and what says nothing."""
 
 
@@ -294,6 +310,16 @@ def set_of(packed: bytes) -> str | None:
     'site'
     """
     found: str | None = msgpack.unpackb(packed).get("set")
+    return found
+
+
+def run_as_of(packed: bytes) -> str | None:
+    """The user of a spec that `Spec.pack` packed, as `set_of` finds the set.
+
+    >>> run_as_of(Spec(name="a", kind="command", run_as="deploy").pack())
+    'deploy'
+    """
+    found: str | None = msgpack.unpackb(packed).get("run_as")
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from tasks.kind import Away, Context
+from tasks.needs import Needs
 from tasks.secret import Reference
 
 DIST_INFO = "rota_kinds_for_tests-1.dist-info"
@@ -23,7 +24,7 @@ def install(folder: Path) -> str:
     (info / "entry_points.txt").write_text(
         "[rota.kinds]\nprobe = testkit.cluster_kinds:Probe\nblocking = bench.loading.work:Blocking\n"
         "engine = testkit.cluster_kinds:Engine\nfirst_job = bench.first_job:FirstJob\n"
-        "many_sinks = testkit.many_sinks:ManySinks\n"
+        "many_sinks = testkit.many_sinks:ManySinks\nnumbered = testkit.cluster_kinds:Numbered\n"
     )
     return os.pathsep.join((str(folder), str(Path(__file__).parents[1])))
 
@@ -123,3 +124,24 @@ class Engine:
         while ctx.params.gate is not None and not Path(ctx.params.gate).exists() and not ctx.cancelled:
             time.sleep(0.01)
         return {"prepared": bool(_PREPARED)}
+
+
+class Numbered:
+    """Says who it is. It needs nothing of the machine."""
+
+    class Params(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+
+        sleep_s: float = 0
+
+    @staticmethod
+    def needs(params: Params, task: str) -> Needs:
+        """Nothing."""
+        return Needs()
+
+    def run(self, ctx: Context[Params]) -> dict[str, Any]:
+        (ctx.scratch / "own").touch()
+        until_s = time.monotonic() + ctx.params.sleep_s
+        while time.monotonic() < until_s and not ctx.cancelled:
+            time.sleep(0.02)
+        return {"uids": list(os.getresuid()), "groups": os.getgroups(), "home": os.environ["HOME"]}

@@ -21,6 +21,8 @@ from node.app.setting_values import (
     parse_members,
     parse_memory,
     parse_switch,
+    parse_uids,
+    parse_users,
     parse_words,
     zero_or,
 )
@@ -61,7 +63,8 @@ class Config:
     use: kinds may ask for them. `umask` is for the processes of tasks. `limits` are what one attempt may use; what it
     may write is in `bounds`.
     `command_confined`: commands are kept from what is the node's own; `command_roots` narrows them further.
-    `confinement_required`: the node does not start where the kernel cannot confine tasks.
+    `confinement_required`: the node does not start where the kernel cannot confine tasks. `run_as` are the users that
+    tasks may run as, `work_uids` the user ids of which an attempt gets one of its own.
     """
 
     node: str
@@ -92,6 +95,13 @@ class Config:
     command_confined: bool = True
     command_roots: tuple[str, ...] = ()
     confinement_required: bool = False
+    run_as: tuple[str, ...] = ()
+    work_uids: range = range(0)
+
+    @property
+    def other_users(self) -> bool:
+        """Whether attempts may run as other users than the node's."""
+        return bool(self.run_as or self.work_uids)
 
     @property
     def me(self) -> Seed | None:
@@ -107,6 +117,7 @@ def load(environ: Mapping[str, str]) -> Config:
         *_membership_problems(config, reader.failed),
         *_label_problems(config),
         *_secret_problems(config, reader.failed),
+        *_uid_problems(config),
     ]
     if reader.problems or problems:
         raise BadConfig([*reader.problems, *problems])
@@ -156,6 +167,8 @@ def _read(reader: SettingsReader) -> Config:
         command_roots=reader.parsed_or("ROTA_COMMAND_ROOTS", parse_roots, ()),
         confinement_required=reader.parsed("ROTA_CONFINE", parse_confine),
         limits=_read_limits(reader),
+        run_as=reader.parsed_or("ROTA_RUN_AS", parse_users, ()),
+        work_uids=reader.parsed_or("ROTA_WORK_UIDS", parse_uids, range(0)),
     )
 
 
@@ -233,6 +246,16 @@ def _label_problems(config: Config) -> list[str]:
     return [
         f"ROTA_LABELS sets the label 'node': every member has that label with its own id ({config.node!r} here), and "
         "tasks are bound to members by it; give your label another name"
+    ]
+
+
+def _uid_problems(config: Config) -> list[str]:
+    uids, least = config.work_uids, 2 * config.max_runs
+    if not uids or len(uids) >= least:
+        return []
+    return [
+        f"ROTA_WORK_UIDS={uids.start}-{uids.stop - 1} has {len(uids)} user ids, and must have {least} at least, twice "
+        f"ROTA_MAX_RUNS ({config.max_runs}): an attempt keeps its own until its last process has ended"
     ]
 
 

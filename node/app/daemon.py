@@ -13,6 +13,7 @@ from typing import Final
 
 from aiohttp import web
 
+from node.app import other_users
 from node.app.config import SHORT_SECRET, Config, is_loopback
 from node.app.data_dir import DataDir, DataDirInUse, ForeignFolder
 from node.app.member import LocalMember
@@ -94,9 +95,11 @@ def _run(config: Config) -> int:
         )
     join_request, cluster = None, ClusterId()
     try:
-        folder = DataDir(config.data, config.node, now_us())
+        if lacking := other_users.lacking(config):
+            raise CannotStart(lacking)
+        folder = DataDir(config.data, config.node, now_us(), passable=config.other_users)
         delegation = take_over()
-        killed = kill_leftovers(folder.path)
+        killed = kill_leftovers(folder.path, uids=config.work_uids)
         seed = _own_address(config, folder)
         if config.join_url is not None and folder.fresh:
             join_request = JoinRequest(seed, config.join_url, _newcomer(config, config.join_url))
@@ -115,6 +118,8 @@ def _run(config: Config) -> int:
             "'What tasks may reach'): %s",
             ", ".join(nothing),
         )
+    for sentence in other_users.doubts(config, folder.path):
+        _log.warning("%s", sentence)
     if killed:
         _log.warning("killed %d processes that an earlier start had left behind", killed)
     descriptors = raise_soft_limit()

@@ -14,6 +14,7 @@ import fcntl
 import json
 import logging
 import os
+import stat
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -31,6 +32,8 @@ _log = logging.getLogger("rota")
 MEMBERS: Final = "members.json"
 PLACE: Final = "place.json"
 
+_PRIVATE: Final = 0o700
+
 
 class DataDirInUse(Exception):
     """Another process runs a node on this data folder."""
@@ -43,12 +46,14 @@ class ForeignFolder(Exception):
 class DataDir:
     """An open data folder. Raises `DataDirInUse` or `ForeignFolder` if this node cannot use it.
 
+    `passable`: other users may pass it, to the scratch folders of attempts that are theirs.
     `session` is a number that grows with each start of this node, even if the folder was lost in between: it is at
     least the wall clock in microseconds, `now_us`.
     """
 
-    def __init__(self, path: Path, node: str, now_us: int) -> None:
+    def __init__(self, path: Path, node: str, now_us: int, *, passable: bool = False) -> None:
         self.path = path.absolute()
+        self._mode = 0o711 if passable else _PRIVATE
         try:
             self._lock_folder()
             self.session = self._begin_session(node, now_us)
@@ -56,7 +61,7 @@ class DataDir:
             raise ForeignFolder(f"cannot use {self.path} as ROTA_DATA: {error.strerror}") from error
 
     def _lock_folder(self) -> None:
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
         self._make_private()
         self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -78,8 +83,24 @@ class DataDir:
         A folder with other content is not changed: it may have been named by mistake.
         """
         ours = (self.path / "node.json").exists() or not any(self.path.iterdir())
-        if ours and self.path.stat().st_uid == os.geteuid():
-            self.path.chmod(0o700)
+        if not ours or self.path.stat().st_uid != os.geteuid():
+            return
+        if self._mode != _PRIVATE:
+            # What is in it was behind a closed folder until now, whatever its mode.
+            for inside in self.path.iterdir():
+                if not inside.is_symlink():
+                    inside.chmod(stat.S_IMODE(inside.stat().st_mode) & _PRIVATE)
+        before = stat.S_IMODE(self.path.stat().st_mode)
+        if before != self._mode:
+            self.path.chmod(self._mode)
+            if self._mode != _PRIVATE:
+                _log.warning(
+                    "%s had mode %04o, and has %04o now: attempts of other users (ROTA_RUN_AS, ROTA_WORK_UIDS) pass it "
+                    "to their scratch folders; all else in it is private to this node's user",
+                    self.path,
+                    before,
+                    self._mode,
+                )
 
     def _begin_session(self, node: str, now_us: int) -> int:
         path = self.path / "node.json"

@@ -19,12 +19,13 @@ from node.app.disk_owner import MemberDiskOwner
 from node.app.heartbeat_owner import MemberHeartbeatOwner
 from node.app.kind_terms import preparations_of, terms_of
 from node.app.offered_kinds import KindOffer
-from node.app.projections import join_of, needs_here, order_of, secrets_of
+from node.app.projections import apart, join_of, needs_here, order_of, secrets_of
 from node.app.raft_owner import MemberRaftOwner
 from node.app.updates import Updates
 from node.client import Client
 from node.control.placement_service import PlacementThread
 from node.execution import landlock, seccomp
+from node.execution.account import lowest_free
 from node.execution.cgroup import NOTHING_DELEGATED, Delegation
 from node.execution.confinement import not_kept
 from node.execution.limits import limits_not_held
@@ -102,7 +103,7 @@ class MemberParts:
         self._on_loop = Services()
         self._stopping = False
         self.facts = config
-        self.kinds = InstalledKinds(installed, config.access)
+        self.kinds = InstalledKinds(installed, config.access, config.node, config.run_as)
         configured, agreed = {seed.id: (seed.host, seed.raft_port) for seed in config.members}, folder.agreed()
         self._first_start = not agreed and not cluster.known
         self.history = HistoryStore(folder.path / HISTORY, lambda error: self._on_loop.call(self._on_loop.fail, error))
@@ -230,7 +231,10 @@ class MemberParts:
         params = run.spec.params if run.params is None else run.params
         references = self.kinds.references(run.spec.kind, params, run.action, run.args or {})
         secrets = secrets_of(self._config, references)
-        return order_of(run, self._config, self._offered, deadline_s, secrets, needs, prepared=prepared)
+        uid = None
+        if apart(run, self._config, self._offered, needs):
+            uid = lowest_free(self._config.work_uids, self._runner.uids)
+        return order_of(run, self._config, self._offered, deadline_s, secrets, needs, prepared=prepared, uid=uid)
 
     def state(self) -> State:
         """The state as applied here."""

@@ -54,10 +54,12 @@ def order_of(
     needs: Needs,
     *,
     prepared: bool,
+    uid: int | None = None,
 ) -> Order:
     """The order to execute the current attempt of `run`, with a lease until `deadline_s` on CLOCK_BOOTTIME.
 
-    `prepared`: a process that was prepared has what the attempt needs.
+    `prepared`: a process that was prepared has what the attempt needs, except that it is the node's own user's. `uid`
+    is a user id of the attempt's own.
     """
     spec = run.spec
     kind = kinds.get(spec.kind)
@@ -77,11 +79,31 @@ def order_of(
         environment_for(kind, config.kind_settings),
         config.node,
         config.access,
-        kind.preparation if kind and prepared else "",
+        kind.preparation if kind and prepared and spec.run_as is None else "",
         run.action,
         run.args or {},
         needs,
         asked(spec.limits),
+        spec.run_as or "",
+        config.run_as,
+        uid,
+    )
+
+
+def apart(run: Run, config: Config, kinds: Mapping[str, KindEntry], needs: Needs) -> bool:
+    """Whether the current attempt of `run` gets a user id of its own.
+
+    Not if it has paths on the machine: later attempts could not change what earlier ones have written. Spark needs a
+    user with a name, and a process that is prepared is the node's own user's.
+    """
+    kind = kinds.get(run.spec.kind)
+    return (
+        bool(config.work_uids)
+        and run.spec.run_as is None
+        and kind is not None
+        and not kind.preparation
+        and not needs.everything
+        and not any(reach.path is not None for reach in needs.reaches)
     )
 
 

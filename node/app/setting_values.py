@@ -8,9 +8,15 @@ from node.app.own_environment import EVERY_PROGRAMS
 from node.app.settings import PREFIX
 from node.state.entries import Seed
 from tasks.limits import MEMORY_MIN, SIZE_MAX, parse_size
-from tasks.spec import NAME_PATTERN
+from tasks.spec import NAME_PATTERN, USER_PATTERN
 
 _NAME: Final = re.compile(NAME_PATTERN)
+_USER: Final = re.compile(USER_PATTERN)
+
+_UID_MIN: Final = 1000
+"""Those below are the system's."""
+_UID_MAX: Final = 2**32 - 2
+"""The largest number means no user."""
 
 
 def is_name(text: str) -> bool:
@@ -73,6 +79,33 @@ def parse_env_allow(text: str) -> tuple[str, ...]:
             "variables with secrets only"
         )
     return names
+
+
+def parse_users(text: str) -> tuple[str, ...]:
+    """Names of users.
+
+    >>> parse_users("deploy, postgres")
+    ('deploy', 'postgres')
+    """
+    users = parse_words(text)
+    for user in users:
+        if _USER.match(user) is None:
+            raise ValueError(f"{user!r} is not a user's name: users are given by name, separated by commas")
+    return users
+
+
+def parse_uids(text: str) -> range:
+    """The user ids from one to another, `FIRST-LAST`.
+
+    >>> parse_uids("200000-200099")
+    range(200000, 200100)
+    """
+    first, dash, last = text.partition("-")
+    if not (dash and first.isdecimal() and last.isdecimal()):
+        raise ValueError("must be FIRST-LAST, for example 200000-200099")
+    if not _UID_MIN <= int(first) <= int(last) <= _UID_MAX:
+        raise ValueError(f"must be from {_UID_MIN} to {_UID_MAX}, the first not after the last")
+    return range(int(first), int(last) + 1)
 
 
 def parse_confine(text: str) -> bool:

@@ -161,6 +161,19 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             example="/srv,/var/lib/app",
         ),
         Setting(
+            "ROTA_RUN_AS",
+            "Users of this machine that tasks may run as (`run_as`). root must be named itself: it is no other user's "
+            "right. The node must be root, or have the capabilities for it.",
+            example="deploy,postgres",
+        ),
+        Setting(
+            "ROTA_WORK_UIDS",
+            "User ids of which each attempt that names no path of the machine gets one of its own. No user and no "
+            "other node of the machine may have one of them; at least twice `ROTA_MAX_RUNS`. Not for commands, tasks "
+            "with `run_as` and kinds on Spark. At the node's start every process of these users is killed.",
+            example="200000-200099",
+        ),
+        Setting(
             "ROTA_CONFINE",
             "`required`: the node does not start where the kernel cannot confine tasks (Landlock, Linux 5.19). `auto`: "
             "it starts, and says so.",

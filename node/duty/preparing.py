@@ -8,8 +8,9 @@ from typing import Final
 from node.duty.agenda import Agenda
 from node.duty.room import NO_TERMS, FreePlaces, KindTerms
 from node.duty.step import Owners, Wanted
-from node.state.value import Run, State
+from node.state.value import Run, State, TaskRow
 from tasks.run import HELD
+from tasks.spec import run_as_of
 
 KEEP_US: Final = 60_000_000
 """A process that is there is kept for what is due within this time after the lead time, so that tasks that come due
@@ -51,7 +52,7 @@ class Preparing:
             return
         row = state.tasks.get(task)
         self._near.pop(task, None)
-        if row is not None and due_us is not None and self._prepares(row.placing.kind):
+        if row is not None and due_us is not None and self._is_prepared(row):
             self._kind_of[task] = row.placing.kind
             self._agenda.put(task, due_us)
         elif self._kind_of.pop(task, None) is not None:
@@ -120,6 +121,10 @@ class Preparing:
     def _prepares(self, kind: str) -> bool:
         return bool(self._kinds.get(kind, NO_TERMS).preparation)
 
+    def _is_prepared(self, row: TaskRow) -> bool:
+        # A process that is prepared is the node's own user's, and cannot be another's any more.
+        return self._prepares(row.placing.kind) and run_as_of(row.spec_packed) is None
+
     def _is_guarded(self, state: State, run: Run) -> bool:
         row = state.tasks.get(run.task)
         return (
@@ -127,6 +132,7 @@ class Preparing:
             and row.placing.standbys > 0
             and run.state in HELD
             and run.node != self._me
+            and run.spec.run_as is None
             and self._prepares(run.spec.kind)
         )
 

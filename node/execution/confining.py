@@ -36,17 +36,21 @@ def capabilities(reaches: Iterable[Reach]) -> frozenset[str]:
     return frozenset((*reading, *(_WRITING if "destination" in uses else ())))
 
 
+def learn(needs: Needs, access: Access) -> None:
+    """Look at what this process will not be able to see later: what is a link to the node's own is known by that."""
+    if needs.confined and any(reach.path is not None for reach in needs.reaches):
+        learn_own(access.own)
+
+
 def confine(needs: Needs, access: Access, scratch: Path, ruleset: Ruleset | None, target: str) -> None:
     """Confine this process to `needs`. It has no other thread: a domain is that of one thread and its children.
 
-    `ruleset` is the supervisor's; None: this kernel has no Landlock. `target` is the kind or the preparation, as
-    `module:name`, whose package may be read. Raises `landlock.CannotConfine`, and what the functions raise that find
-    tools.
+    Call `learn` before. `ruleset` is the supervisor's; None: this kernel has no Landlock. `target` is the kind or the
+    preparation, as `module:name`, whose package may be read. Raises `landlock.CannotConfine`, and what the functions
+    raise that find tools.
     """
     if not needs.confined:
         return
-    if any(reach.path is not None for reach in needs.reaches):
-        learn_own(access.own)  # what is a link to the node's own is known by that, later
     tools = found_tools(needs.tools, os.environ, access)
     if not needs.everything:
         # No other process finds its files there, and they go with the scratch folder.

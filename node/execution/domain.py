@@ -155,13 +155,15 @@ def of_attempt(
     access: Access,
     task: str,
     scratch: Path,
-    umask: int,
+    umask: int | None,
     version: int,
+    environ: Mapping[str, str],
     ahead: MadeAhead | None = None,
 ) -> Domain:
     """The domain of an attempt at `task`, without its tools. Folders that are missing are made, with `umask`.
 
-    `version` is Landlock's ABI. `ahead` is taken if it fits. Raises `landlock.CannotConfine`.
+    None: they are not made (`allow_missing`). `version` is Landlock's ABI, `environ` has the attempt's variables.
+    `ahead` is taken if it fits. Raises `landlock.CannotConfine`.
     """
     if needs.everything:
         commands = Commands(access.own, needs.roots, version)
@@ -171,7 +173,7 @@ def of_attempt(
     domain = _made(access.own, version, network=needs.network)
     domain.ruleset.allow(str(scratch), WRITE)
     _allow_system(domain)
-    for path in own_credentials.there(needs.own_credentials, os.environ):
+    for path in own_credentials.there(needs.own_credentials, environ):
         domain.allow(path, READ)
     if any(reach.links and reach.path is not None for reach in needs.reaches):
         _allow_roots(domain, access, "source")
@@ -179,6 +181,19 @@ def of_attempt(
         if reach.path is not None:
             _allow_reach(domain, access, reach, task, umask)
     return domain
+
+
+def allow_missing(ruleset: Ruleset, needs: Needs, access: Access, task: str, umask: int) -> list[str]:
+    """Make the destinations that are missing, and allow them: in an attempt's own process, which is another user's.
+
+    What the supervisor makes as root would be that user's where the user may make nothing. The remarks. Raises
+    `landlock.CannotConfine`.
+    """
+    domain = Domain(ruleset, tuple(os.path.realpath(each) for each in access.own))
+    for reach in needs.reaches:
+        if reach.path is not None and reach.use == "destination" and not Path(_folder(reach, reach.path)).is_dir():
+            _allow_reach(domain, access, reach, task, umask)
+    return domain.remarks
 
 
 def of_preparation(access: Access, scratch: Path, version: int) -> Domain:
@@ -315,16 +330,20 @@ def _allow_roots(domain: Domain, access: Access, use: Use) -> None:
             domain.ruleset.allow(part, READ if use == "source" else WRITE)
 
 
-def _allow_reach(domain: Domain, access: Access, reach: Reach, task: str, umask: int) -> None:
+def _folder(reach: Reach, path: str) -> str:
+    return os.path.dirname(path) if reach.beside else path  # noqa: PTH120  paths are strings here
+
+
+def _allow_reach(domain: Domain, access: Access, reach: Reach, task: str, umask: int | None) -> None:
     """One path of the params: nothing if the node refuses it, which the kind says in its own words."""
     assert reach.path is not None
     guard = FileGuard(access, reach.use)
-    folder = os.path.dirname(reach.path) if reach.beside else reach.path  # noqa: PTH120  paths are strings here
+    folder = _folder(reach, reach.path)
     try:
         guard.resolve(reach.path)
     except AccessRefused:
         return
-    if reach.use == "destination":
+    if reach.use == "destination" and umask is not None:
         _make_missing(domain, Path(folder), 0o077 if reach.private else umask)
     rights = _BESIDE if reach.beside else READ if reach.use == "source" else WRITE
     domain.allow(folder, rights)

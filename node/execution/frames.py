@@ -61,10 +61,11 @@ class GoFrame:
     """Supervisor to worker, with the file of the brief: the process group is recorded, the work may begin.
 
     With the ruleset as a second descriptor, if there is one to enter. `remarks` are for the log of an attempt that
-    fails in that domain, a sentence a line.
+    fails in that domain, a sentence a line. `account` is the `Account` to become, packed; empty: none.
     """
 
     remarks: str = ""
+    account: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 A node's workers die with it. This module is for the case where that fails: supervisor and node were both killed, and
 something that the work had started lives on. The attempt's record in the data folder names its processes, and every
-process below the nursery has the data folder in its environment unless it removed the variable itself.
+process below the nursery has the data folder in its environment unless it removed the variable itself. An attempt that
+has a user id of its own is found by that, whatever its processes do.
 """
 
 import contextlib
@@ -20,6 +21,8 @@ from node.execution import process_tree
 from node.execution.cgroup import AttemptGroup
 from tasks.marks import MARK, RUN_MARK
 from tasks.process_line import stat_fields
+
+NO_UIDS: Final = range(0)
 
 WAIT_S: Final = 10.0
 CHECK_S: Final = 0.01
@@ -154,7 +157,7 @@ def _was_given_none(pid: int) -> bool:
     return code != 0 and start == end
 
 
-def _find(records: Iterable[Record], entries: frozenset[bytes]) -> list[int]:
+def _find(records: Iterable[Record], entries: frozenset[bytes], uids: range = NO_UIDS) -> list[int]:
     table = process_tree.processes()
     by_pid = {one.pid: one for one in table}
     spared = process_tree.lineage(os.getpid())  # it has the mark if a task started this node
@@ -164,14 +167,20 @@ def _find(records: Iterable[Record], entries: frozenset[bytes]) -> list[int]:
         for one in table
         if one.state not in "ZX"
         and one.pid not in spared
-        and (any(_is_of(one, record, by_pid) for record in known) or _environment_has(one.pid, entries))
+        and (
+            any(_is_of(one, record, by_pid) for record in known)
+            or _environment_has(one.pid, entries)
+            or (uids and any(uid in uids for uid in process_tree.uids(one.pid)))
+        )
     }
     below = {one.pid for one in process_tree.descendants(ours, table)} - spared
     return sorted(ours | below)
 
 
-def _kill(records: list[Record], marks: dict[str, str], wait_s: float) -> int:
-    """Kill the processes of `records` and those with the variables `marks` in their environment; how many.
+def _kill(records: list[Record], marks: dict[str, str], wait_s: float, uids: range) -> int:
+    """Kill the processes of `records`, those with the variables `marks` in their environment, and those of these users.
+
+    How many there were.
 
     Blocks until they are gone. Raises `LeftoversRemain` after `wait_s`.
     """
@@ -182,7 +191,7 @@ def _kill(records: list[Record], marks: dict[str, str], wait_s: float) -> int:
     groups = [AttemptGroup(Path(record.cgroup), ()) for record in records if record.cgroup]
     for group in groups:
         group.kill()  # at once, and also what this process may not signal
-    while pids := _find(records, entries):
+    while pids := _find(records, entries, uids):
         if time.monotonic() > until_s:
             raise LeftoversRemain(_remaining(pids, process_tree.out_of_reach(pids)))
         for pid in pids:
@@ -210,14 +219,15 @@ def _remaining(pids: list[int], beyond: list[int]) -> str:
     )
 
 
-def kill_leftovers(folder: Path, wait_s: float = WAIT_S) -> int:
+def kill_leftovers(folder: Path, wait_s: float = WAIT_S, uids: range = NO_UIDS) -> int:
     """Kill what an earlier node on `folder` left running, and remove its scratch folders. The number of processes.
 
+    Every process of a user in `uids` counts as one: no other program has these (`ROTA_WORK_UIDS`).
     Blocks until they are gone; raises `LeftoversRemain` after `wait_s`. The caller holds the folder's lock, has not
     joined yet, and has not started its nursery yet.
     """
     try:
-        count = _kill(_records(folder), {MARK: mark(folder)}, wait_s)
+        count = _kill(_records(folder), {MARK: mark(folder)}, wait_s, uids)
     except LeftoversRemain as error:
         raise LeftoversRemain(
             f"an earlier start of this node left processes behind: {error}; then start the node again"
@@ -227,14 +237,17 @@ def kill_leftovers(folder: Path, wait_s: float = WAIT_S) -> int:
     return count
 
 
-def kill_attempt(folder: Path, supervisor: int, run_mark: str, scratch: Path, wait_s: float = WAIT_S) -> int:
+def kill_attempt(
+    folder: Path, supervisor: int, run_mark: str, scratch: Path, wait_s: float = WAIT_S, uids: range = NO_UIDS
+) -> int:
     """Kill what is left of one attempt whose supervisor was killed, and remove its scratch folder.
 
+    `uids` has the attempt's user id, if that is no other's.
     Blocks until the processes are gone, and returns how many there were; raises `LeftoversRemain` after `wait_s`.
     """
     records = [record for record in _records(folder) if record.supervisor == supervisor]
     # MARK as well as RUN_MARK: a node of another cluster on this machine may have a run with the same id and token.
-    count = _kill(records, {MARK: mark(folder), RUN_MARK: run_mark}, wait_s)
+    count = _kill(records, {MARK: mark(folder), RUN_MARK: run_mark}, wait_s, uids)
     shutil.rmtree(scratch, ignore_errors=True)
     with contextlib.suppress(OSError):
         # The processes are gone. A record that cannot be removed does no harm.

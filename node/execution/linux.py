@@ -17,7 +17,16 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
-_CAPABILITIES: Final = {"DAC_OVERRIDE": 1, "DAC_READ_SEARCH": 2, "FOWNER": 3, "KILL": 5}
+_CAPABILITIES: Final = {
+    "CHOWN": 0,
+    "DAC_OVERRIDE": 1,
+    "DAC_READ_SEARCH": 2,
+    "FOWNER": 3,
+    "KILL": 5,
+    "SETGID": 6,
+    "SETUID": 7,
+    "SYS_PTRACE": 19,
+}
 """Those that are asked for here, by their numbers in capabilities(7)."""
 
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -79,10 +88,16 @@ def dump_no_core() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
+def lacking_capabilities(names: Iterable[str], status: Path = _STATUS) -> tuple[str, ...]:
+    """Those of the capabilities `names` that this process does not have."""
+    effective = next(line for line in status.read_text().splitlines() if line.startswith("CapEff:"))
+    has = int(effective.split()[1], 16)
+    return tuple(name for name in names if not has & 1 << _CAPABILITIES[name])
+
+
 def may_signal_everybody(status: Path = _STATUS) -> bool:
     """Whether this process has CAP_KILL, and so may signal its descendants even if they run as another user."""
-    effective = next(line for line in status.read_text().splitlines() if line.startswith("CapEff:"))
-    return bool(int(effective.split()[1], 16) & 1 << _CAPABILITIES["KILL"])
+    return not lacking_capabilities(("KILL",), status)
 
 
 def gain_no_rights() -> None:

@@ -29,7 +29,9 @@ class Order:
     attempt may reach, `secrets` what its supervisor answers `ctx.secret` from. `preparation` names what its worker may
     have done before (`node.execution.preparation`); empty: nothing. `action` is what the kind does instead of the
     task's work, with `args`; "": the work. `needs` is what the attempt needs of the machine: the kernel refuses it
-    everything else. `limits` are the task's own.
+    everything else. `limits` are the task's own. `run_as` names the user of the attempt, and
+    `may_run_as` those that the member allows; `uid` is a number that only this attempt has. "" and None: the node's own
+    user (`node.execution.account`).
     """
 
     run_id: str
@@ -52,6 +54,9 @@ class Order:
     args: Mapping[str, Any] = field(default_factory=dict)
     needs: Needs = UNCONFINED
     limits: Amounts = NO_BOUNDS
+    run_as: str = ""
+    may_run_as: tuple[str, ...] = ()
+    uid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,7 @@ def unpack_brief(packed: bytes) -> Brief:
     brief = msgpack.unpackb(packed)
     order = brief["order"]
     order["secrets"] = attempt_secrets.unpacked(order["secrets"])
+    order["may_run_as"] = tuple(order["may_run_as"])
     order["access"] = access.unpacked(order["access"])
     order["needs"] = needs.unpacked(order["needs"])
     order["limits"] = limits.unpacked(order["limits"])

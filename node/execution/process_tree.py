@@ -54,6 +54,16 @@ def _unreadable(pid: int) -> Process | None:
         return None
 
 
+def uids(pid: int) -> tuple[int, ...]:
+    """The real, effective, saved and file system's user ids of a process; none if it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_bytes()
+    except OSError:
+        return ()
+    line = next((line for line in status.splitlines() if line.startswith(b"Uid:")), b"")
+    return tuple(map(int, line.split()[1:]))
+
+
 def processes() -> list[Process]:
     """Every visible process, including zombies."""
     found = (process(int(name)) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208  (see `stat_fields`)

@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,7 @@ from node.execution import attempt_events, frames, order
 from node.execution.attempt_events import Event
 from node.execution.cgroup import NOTHING_DELEGATED, Delegation
 from node.execution.domain import Commands
-from node.execution.leftovers import LeftoversRemain, kill_attempt
+from node.execution.leftovers import NO_UIDS, LeftoversRemain, kill_attempt
 from node.execution.nursery_link import Handout, NurseryLink
 from node.execution.order import AttemptLimits, Brief, Order
 from node.execution.preparation import Preparation
@@ -177,6 +178,11 @@ class Runner:
         attempt = self._attempts.get((run_id, token))
         return () if attempt is None or attempt.prepared is None else (attempt.prepared.brief.scratch,)
 
+    @property
+    def uids(self) -> frozenset[int]:
+        """The user ids that only one attempt here has. One is free again once no process of its attempt is left."""
+        return frozenset(each.order.uid for each in self._open.values() if each.order.uid is not None)
+
     def cancel(self, run_id: str, token: int) -> None:
         """Ask an attempt to stop; it is killed if it does not within `AttemptLimits.stop_s`. It ends as `cancelled`."""
         self._tell(run_id, token, frames.StopFrame("cancelled"))
@@ -309,10 +315,11 @@ class Runner:
         Retries without end: without an `AttemptEnded` the run would never end.
         """
         run_id, token = attempt.id
-        scratch = order.scratch_path(self._folder, attempt.order)
+        scratch, uid = order.scratch_path(self._folder, attempt.order), attempt.order.uid
+        kill = partial(kill_attempt, uids=NO_UIDS if uid is None else range(uid, uid + 1))
         while True:
             try:
-                await asyncio.to_thread(kill_attempt, self._folder, supervisor, f"{run_id}:{token}", scratch)
+                await asyncio.to_thread(kill, self._folder, supervisor, f"{run_id}:{token}", scratch)
                 if attempt.prepared is not None:
                     brief = attempt.prepared.brief
                     await asyncio.to_thread(kill_attempt, self._folder, supervisor, brief.mark, brief.scratch)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from node.execution import attempt_life, domain, frames, leftovers, limits, process_tree
+from node.execution import account, attempt_life, domain, frames, leftovers, limits, process_tree
 from node.execution.attempt_secrets import SecretAnswers
 from node.execution.cgroup import AttemptGroup
 from node.execution.domain import MadeAhead
@@ -84,6 +84,7 @@ class Supervisor:
         self._childless = False
         self._log: LogPump | None = None
         self._remarks: list[str] = []
+        self._account: account.Account | None = None
         self._timer = Timer()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -111,6 +112,10 @@ class Supervisor:
         try:
             self._log = self._open_log(may)
             self._scratch.mkdir(parents=True)
+            self._account = self._account_of_attempt()
+        except account.RefusedUser as error:
+            self._ending = frames.EndedFrame("failed", None, str(error), False, None)
+            return False
         except OSError as error:
             # A full disk is not the run's fault: another member starts it, or this one does later.
             end = "not_started" if is_full(error) else "failed"
@@ -135,6 +140,18 @@ class Supervisor:
         path = log_path(self._folder, order.run_id, order.attempt)
         whose = "this node's limit (ROTA_LOG_BYTES)" if order.limits.log is None else "the task's limit (limits.log)"
         return LogPump(path, may.log or 0, whose)
+
+    def _account_of_attempt(self) -> account.Account | None:
+        """The user of the attempt, which the scratch folder is given to. Raises `RefusedUser`, `OSError`."""
+        order = self._brief.order
+        if order.run_as:
+            found = account.account_of(order.run_as, order.may_run_as, order.node)
+        elif order.uid is not None:
+            found = account.of_number(order.uid, self._scratch)
+        else:
+            return None
+        account.give(found, self._scratch)
+        return found
 
     def _start(self, worker: ForkedWorker, log: LogPump, watched: Watched) -> bool:
         """Give the worker its brief. From here on it is waited for, whatever happens."""
@@ -168,7 +185,8 @@ class Supervisor:
             return True
         try:
             descriptors = [brief_fd, *ruleset]
-            go = frames.pack(frames.GoFrame("\n".join(self._remarks)))
+            become = b"" if self._account is None else self._account.pack()
+            go = frames.pack(frames.GoFrame("\n".join(self._remarks), become))
             socket.send_fds(self._work, [go], descriptors, socket.MSG_NOSIGNAL)
         except OSError:
             # It was killed before its attempt came (for want of memory?). Nothing of the attempt has begun.
@@ -195,9 +213,12 @@ class Supervisor:
         abi = limits_of_all.landlock
         if self._prepared is not None or not order.needs.confined or not abi:
             return []
-        made = domain.of_attempt(
-            order.needs, order.access, order.task, self._scratch, limits_of_all.umask, abi, self._ahead
-        )
+        umask: int | None = limits_of_all.umask
+        environ = dict(os.environ)
+        if self._account is not None:
+            umask = None  # the worker makes what is missing, as its user
+            environ |= account.environment(self._account)
+        made = domain.of_attempt(order.needs, order.access, order.task, self._scratch, umask, abi, environ, self._ahead)
         self._remarks = made.remarks
         return [made.ruleset.descriptor]
 

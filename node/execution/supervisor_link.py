@@ -8,6 +8,7 @@ import time
 from typing import Final, NoReturn
 
 from node.execution import frames
+from node.execution.account import Account, unpack_account
 from node.execution.order import Brief
 from node.execution.preparation import PreparationBrief, read_brief
 from tasks.errors import MissingSecret
@@ -32,6 +33,7 @@ class SupervisorLink:
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.stop: str | None = None
         self.remarks = ""
+        self.account: Account | None = None
 
     def wait_for_go(self) -> tuple[Brief | PreparationBrief, int | None]:
         """Wait for the supervisor's order, and the descriptor of the ruleset to enter; None: there is none to enter.
@@ -43,7 +45,7 @@ class SupervisorLink:
             if not packet:
                 _exit_orphaned()
             if isinstance(go := frames.unpack(packet), frames.GoFrame):
-                self.remarks = go.remarks
+                self.remarks, self.account = go.remarks, unpack_account(go.account)
                 descriptor, *ruleset = descriptors
                 brief = read_brief(descriptor)
                 os.close(descriptor)

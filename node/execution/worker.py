@@ -19,9 +19,10 @@ import msgpack
 from pydantic import ValidationError
 
 from node.execution import frames, rehearsal
+from node.execution.account import Account, become
 from node.execution.attempt_context import AttemptContext
-from node.execution.confining import ANY_PATH, confine
-from node.execution.domain import installation
+from node.execution.confining import ANY_PATH, confine, learn
+from node.execution.domain import allow_missing, installation
 from node.execution.landlock import Ruleset
 from node.execution.linux import (
     die_with_parent,
@@ -78,7 +79,8 @@ def enter(supervisor: int, end: socket.socket, output: int, *, rehearses: bool) 
         scratch = scratch_path(Path(brief.folder), order, prepared)
         os.environ.update({**order.env, RUN_MARK: f"{order.run_id}:{order.token}"})
         os.chdir(scratch)
-        _work(brief, link, scratch, _Start(_ruleset(brief.limits, ruleset), priority, prepared is not None))
+        start = _Start(_ruleset(brief.limits, ruleset), priority, prepared is not None, link.account)
+        _work(brief, link, scratch, start)
     except BaseException:  # noqa: BLE001  a fork must not return into its parent's code, whatever happens
         traceback.print_exc()
         os._exit(70)
@@ -89,12 +91,13 @@ class _Start(NamedTuple):
     """How the process is as the work begins.
 
     `ruleset` is what it is to be confined to, `priority` a descriptor of its session's priority. `confined`: it is
-    confined already, since it was prepared.
+    confined already, since it was prepared. `account` is the user that it is to become; None: it stays the node's.
     """
 
     ruleset: Ruleset | None
     priority: int | None
     confined: bool
+    account: Account | None
 
 
 def _ruleset(limits: AttemptLimits, descriptor: int | None) -> Ruleset | None:
@@ -111,6 +114,7 @@ def _prepare(brief: PreparationBrief, ruleset: Ruleset | None) -> str:
     _log_to_stderr()
     try:
         needs = Needs(reaches=ANY_PATH, tools=brief.tools)
+        learn(needs, brief.access)
         confine(needs, brief.access, brief.scratch, ruleset, brief.target)
         preparation_at(brief.target)(dict(os.environ), brief.scratch)
     except BaseException as error:  # noqa: BLE001  whatever it raises
@@ -178,6 +182,9 @@ def _work(brief: Brief, link: SupervisorLink, scratch: Path, start: _Start) -> N
     try:
         if not start.confined:
             # Before a thread begins, which would stay outside: that of the link, or one of the kind's own module.
+            learn(order.needs, order.access)
+            if start.account is not None:
+                _become(start.account, brief, scratch, start.ruleset, link)
             confine(order.needs, order.access, scratch, start.ruleset, order.target)
         link.listen()
         kind = load(order.target)
@@ -209,6 +216,15 @@ def _work(brief: Brief, link: SupervisorLink, scratch: Path, start: _Start) -> N
     sys.stdout.flush()
     sys.stderr.flush()
     link.send(report)
+
+
+def _become(account: Account, brief: Brief, scratch: Path, ruleset: Ruleset | None, link: SupervisorLink) -> None:
+    """Become the attempt's user, and make what it needs as that user. Raises `RefusedUser`, `CannotConfine`."""
+    order = brief.order
+    become(account, 1, (scratch, Path(os.__file__), Path(__file__)))
+    if ruleset is not None and order.needs.confined:
+        made = allow_missing(ruleset, order.needs, order.access, order.task, brief.limits.umask)
+        link.remarks = "\n".join(filter(None, (link.remarks, *made)))
 
 
 def _work_of(kind: type[Kind[Any]], order: Order) -> Callable[[AttemptContext], dict[str, Any] | None]:

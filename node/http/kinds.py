@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from node.execution.account import refusal
 from tasks.access import EVERYTHING, Access
 from tasks.field_errors import FieldError
 from tasks.installed_kinds import KindEntry, KindError, action_of, check_params, load, params_schema, refused
@@ -21,11 +22,18 @@ NO_ARGS: Final[Mapping[str, Any]] = {}
 class InstalledKinds:
     """Implements `node.http.node_port.KindsPort` with the `installed` kinds, whether offered here or not.
 
-    `access` is what tasks may reach on this node.
+    `access` is what tasks may reach on this node, `node` its id, and `run_as` the users that tasks may run as here.
     """
 
-    def __init__(self, installed: Mapping[str, KindEntry], access: Access = EVERYTHING) -> None:
+    def __init__(
+        self,
+        installed: Mapping[str, KindEntry],
+        access: Access = EVERYTHING,
+        node: str = "",
+        run_as: Sequence[str] = (),
+    ) -> None:
         self._access = access
+        self._node, self._run_as = node, run_as
         self._entries = dict(installed)
         self._loaded: dict[str, type[Kind[Any]]] = {}
         self._schemas: dict[str, dict[str, Any]] = {}
@@ -54,14 +62,16 @@ class InstalledKinds:
             what = type(error).__name__
             return [FieldError("params", f"{kind} failed to check them ({what}): see this node's log")]
 
-    def refused(self, kind: str, params: Mapping[str, Any], task: str) -> Sequence[str]:
-        """What this node does not allow the task with these valid params to reach. Raises as `check` does."""
+    def refused(self, kind: str, params: Mapping[str, Any], task: str, run_as: str | None) -> Sequence[str]:
+        """What this node does not allow the task with these valid params. Raises as `check` does."""
         model = self._kind(kind)
+        user = "" if run_as is None else refusal(run_as, self._run_as, self._node)
+        found = [user] if user else []
         try:
-            return refused(model, params, task, self._access)
+            return [*found, *refused(model, params, task, self._access)]
         except Exception as error:  # noqa: BLE001 - a kind is third-party code
             _log_failure(kind, error)
-            return []
+            return found
 
     def references(
         self, kind: str, params: Mapping[str, Any], action: str = "", args: Mapping[str, Any] = NO_ARGS

@@ -93,8 +93,10 @@ class KindsPort(Protocol):
         Raises as `schema` does.
         """
 
-    def refused(self, kind: str, params: Mapping[str, Any], task: str) -> Sequence[str]:
-        """What valid params of that task this node's settings do not allow it to reach, a sentence each.
+    def refused(self, kind: str, params: Mapping[str, Any], task: str, run_as: str | None) -> Sequence[str]:
+        """What this node's settings do not allow that task with valid params: a sentence each.
+
+        It names paths and hosts that it reaches, and in `run_as` the user that it runs as.
 
         Raises as `schema` does.
         """

@@ -38,6 +38,7 @@ class CheckedSpec(NamedTuple):
     params: Mapping[str, Any]
     group: Mapping[str, str]
     pin: str | None
+    run_as: str | None
     put: Put
 
     @property
@@ -146,7 +147,7 @@ def _checked(given: Any, place: Path) -> CheckedSpec:
     except ValidationError as error:
         raise invalid(body_errors(error, given, place)) from None
     put = Put(storable(spec.pack, (*place, "params")))
-    return CheckedSpec(spec.name, spec.kind, spec.params, spec.group, spec.pin, put)
+    return CheckedSpec(spec.name, spec.kind, spec.params, spec.group, spec.pin, spec.run_as, put)
 
 
 def all_checked(given: list[Any]) -> list[CheckedSpec]:

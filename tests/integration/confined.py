@@ -1,4 +1,4 @@
-"""`confined.py FOLDER ABI kind|command`: an attempt of an attacker in a real runner, and what came of each way."""
+"""`confined.py FOLDER ABI kind|command USER`: an attempt of an attacker in a real runner, and what each way gave."""
 
 import asyncio
 import json
@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 from node.execution.attempt_events import AttemptEnded, Event
@@ -33,6 +34,10 @@ def laid_out(folder: Path) -> dict[str, str]:
         path = folder / name
         path.parent.mkdir(parents=True)
         path.write_text("given" if name == files["given"] else "TOPSECRET")
+    # As a node has them whose attempts may be other users'.
+    for name, mode in {"secrets": 0o700, "data": 0o711, "data/raft": 0o700, "data/scratch": 0o711}.items():
+        (folder / name).chmod(mode)
+    (folder / "data/scratch/other~1.9").chmod(0o700)
     return {
         "secrets": str(folder / "secrets"),
         "data": str(folder / "data"),
@@ -41,7 +46,7 @@ def laid_out(folder: Path) -> dict[str, str]:
     }
 
 
-async def main(folder: Path, version: int, what: str) -> None:
+async def main(folder: Path, version: int, what: str, user: str = "") -> None:
     places = laid_out(folder)
     os.chdir(places["secrets"])
     listening, abstract = socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX)
@@ -72,9 +77,8 @@ async def main(folder: Path, version: int, what: str) -> None:
             Needs(everything=True),
         )
     )
-    attempts.launch(
-        Order("r~1", "r", "k", kind, params, 1, 1, 0, None, None, boottime_s() + 60, access=access, needs=needs)
-    )
+    order = Order("r~1", "r", "k", kind, params, 1, 1, 0, None, None, boottime_s() + 60, access=access, needs=needs)
+    attempts.launch(replace(order, run_as=user, may_run_as=(user,) if user else ()))
     try:
         event = await asyncio.wait_for(ended, 60)
     finally:
@@ -93,4 +97,4 @@ def greet(listening: socket.socket) -> None:
         end.close()
 
 
-asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))
+asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]))

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from node.execution import landlock
+from testkit.reachable import reachable, why_not
 
 pytestmark = [
     pytest.mark.integration,
@@ -51,6 +52,14 @@ NOT_FOR_COMMANDS = {
 }
 """What a command may."""
 
+NOT_FOR_NOBODY = {
+    "to write outside",
+    "to write to what it reads",
+    "to truncate what it reads",
+    "to move what it reads",
+}
+"""What a command may not as a user to whom nothing belongs."""
+
 USERS = ["root", pytest.param("ordinary", marks=pytest.mark.skipif(not DEBIANS.exists(), reason=f"no {DEBIANS}"))]
 
 
@@ -63,8 +72,11 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-def attempt(folder: Path, version: int, what: str, user: str) -> dict[str, Any]:
-    """What came of each way of an attempt: "" where it was refused."""
+def attempt(folder: Path, version: int, what: str, user: str, run_as: str = "") -> dict[str, Any]:
+    """What came of each way of an attempt: "" where it was refused.
+
+    The node is `user`'s, the attempt `run_as`'s.
+    """
     argv = [sys.executable]
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
     if os.geteuid() == 0 and user == "ordinary":
@@ -73,8 +85,11 @@ def attempt(folder: Path, version: int, what: str, user: str) -> dict[str, Any]:
         environ["PYTHONPATH"] += f":{SITE}"
     elif os.geteuid() == 0:
         os.chown(folder, 0, 0)
+    if run_as:
+        argv = [*reachable(), *argv]
+        folder.chmod(0o711)
     done = subprocess.run(
-        [*argv, "-m", "tests.integration.confined", str(folder), str(version), what],
+        [*argv, "-m", "tests.integration.confined", str(folder), str(version), what, run_as],
         capture_output=True,
         text=True,
         env=environ,
@@ -107,6 +122,26 @@ def test_a_command_gets_what_the_user_may_without_the_nodes_own(folder: Path, us
     found = attempt(folder, landlock.NEWEST, "command", user)
     allowed = NOT_FOR_COMMANDS | ({"what others may not read"} if user == "root" else set())
     assert got(found) == allowed | (set() if landlock.abi() >= 6 else SIGNALS)
+    assert int(found["capabilities"], 16) == 0
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.parametrize("what", ["kind", "command"])
+def test_as_another_user_an_attempt_gets_no_more_and_no_capability(folder: Path, what: str) -> None:
+    found = attempt(folder, landlock.NEWEST, what, "root", run_as="nobody")
+    # What the node allows, and the file system does not allow this user.
+    given = set() if what == "kind" else NOT_FOR_COMMANDS - NOT_FOR_NOBODY
+    allowed = given | (set() if landlock.abi() >= 6 else {"an abstract socket"})
+    assert got(found) == allowed | (NETWORK if what == "kind" and landlock.abi() < 4 else set())
+    assert int(found["capabilities"], 16) == 0
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.parametrize("what", ["kind", "command"])
+def test_without_landlock_another_user_is_kept_from_what_is_the_nodes(folder: Path, what: str) -> None:
+    found = attempt(folder, 0, what, "root", run_as="nobody")
+    mount = {"to mount in a namespace"} if found["to mount in a namespace"] else set()  # as the kernel's settings say
+    assert got(found) == (NOT_FOR_COMMANDS - NOT_FOR_NOBODY) | {"an abstract socket"} | mount
     assert int(found["capabilities"], 16) == 0
 
 

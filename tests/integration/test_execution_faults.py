@@ -203,10 +203,10 @@ def test_an_attempt_with_a_killed_supervisor_ends_despite_errors(
     """Otherwise its run would never end. Another attempt's record vanishes, and file descriptors run out once."""
     refused: list[OSError] = [OSError(errno.EMFILE, "Too many open files")]
 
-    def clear(*words: Any) -> int:
+    def clear(*words: Any, **more: Any) -> int:
         if refused:
             raise refused.pop()
-        return kill_attempt(*words)
+        return kill_attempt(*words, **more)
 
     async def scene(made: Attempts) -> None:
         monkeypatch.setattr(runner, "kill_attempt", clear)

@@ -63,6 +63,7 @@ class RegisteredView(TypedDict):
     deadlines: dict[str, Any]
     limits: dict[str, Any]
     set: str | None
+    run_as: str | None
     version: int
     paused: bool
     registered_at: Time

@@ -136,7 +136,7 @@ def warnings_of(context: RequestContext, spec: CheckedSpec) -> list[str]:
 
 
 def _refused_here(context: RequestContext, spec: CheckedSpec) -> Sequence[str]:
-    """What this node's settings do not allow the task to reach. Other nodes' settings are not known here."""
+    """What this node's settings do not allow the task. Other nodes' settings are not known here."""
     kinds = context.node.kinds
     if (
         not may_run(spec.kind, spec.group, context.state.members.get(context.node.facts.node))
@@ -144,7 +144,7 @@ def _refused_here(context: RequestContext, spec: CheckedSpec) -> Sequence[str]:
     ):
         return []
     try:
-        return kinds.refused(spec.kind, spec.params, spec.name)
+        return kinds.refused(spec.kind, spec.params, spec.name, spec.run_as)
     except KindError:
         return []  # it does not load here; another member has checked the params
 

@@ -11,6 +11,7 @@ from testkit.cluster import Cluster
 from testkit.mail_server import mail_server
 from testkit.object_store import BUCKET, object_store
 from testkit.outside_watcher import outside_watcher
+from testkit.reachable import ReachableCluster, open_folder, why_not
 from testkit.spark_cluster import EXECUTOR_MEMORY, spark_cluster
 from testkit.webhook_receiver import webhook_receiver
 from tests.integration.howto.conftest import ROOT, TOKEN, reader_of
@@ -37,6 +38,7 @@ FOLLOWED = {
     "rotate-a-secret.md",
     "run-on-a-spark-cluster.md",
     "set-deadlines.md",
+    "run-a-task-as-another-user.md",
     "run-a-script-that-resumes.md",
     "see-what-a-failure-would-do.md",
     "upgrade.md",
@@ -66,6 +68,15 @@ def test_each_page_is_followed_below() -> None:
 )
 def test_pages_without_values_of_the_reader_s(reader: Reader, page: str) -> None:
     reader(page)
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+def test_a_task_runs_as_another_user(tmp_path: Path) -> None:
+    with open_folder() as folder, ReachableCluster(folder, 1, {"ROTA_RUN_AS": "nobody"}, open_to_all=False) as cluster:
+        cluster.start()
+        cluster.wait_until_whole()
+        with reader_of(cluster, tmp_path) as read:
+            read("how-to/run-a-task-as-another-user.md", MEMBER="node-1", USER_THERE="nobody")
 
 
 def test_the_metrics_are_read(reader: Reader, cluster: Cluster) -> None:

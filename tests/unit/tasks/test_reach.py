@@ -89,7 +89,7 @@ class Hasty:
 
 def test_a_kind_whose_reach_check_raises_can_be_registered(caplog: pytest.LogCaptureFixture) -> None:
     kinds = InstalledKinds({"hasty": KindEntry("hasty", f"{__name__}:Hasty")}, ACCESS)
-    assert kinds.refused("hasty", {"argv": ["true"]}, "t") == []
+    assert kinds.refused("hasty", {"argv": ["true"]}, "t", None) == []
     [line] = caplog.messages
     assert "LookupError" in line
     assert "a secret" not in line

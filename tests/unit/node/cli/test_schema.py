@@ -65,6 +65,7 @@ WHOLE: dict[str, Any] = {
     "failover": {"grace_s": 1.0, "resume": "restart", "max": 1},
     "enabled": False,
     "set": "site",
+    "run_as": "deploy",
     "deadlines": {"start_within_s": 10.0, "finish_within_s": 20.0, "success_every_s": 1000.0},
     "limits": {
         "memory": 2**30,

@@ -1,0 +1,168 @@
+"""The user as which an attempt runs, where that is not the node's own: by name, or by a number that only it has.
+
+A task names a user (`run_as`), and the member's settings say which it may name (`ROTA_RUN_AS`). Work without paths on
+the machine may have a number of its own instead (`ROTA_WORK_UIDS`): no two attempts can signal or trace one another.
+"""
+
+import os
+import pwd
+import signal
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgpack
+
+from node.execution.linux import die_with_parent, keep_capabilities, open_memory
+from tasks.errors import Unretryable
+
+ROOT: Final = "root"
+SHELL: Final = "/bin/sh"
+"""What cron puts into SHELL, whatever the user's own shell is."""
+
+CAPABILITIES: Final = ("CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID")
+"""What a node needs to run attempts as other users: to become one, to give it its folders, to end its processes, and to
+remove what it has left."""
+
+
+class RefusedUser(Unretryable):
+    """The attempt cannot run as its user on this member. The message says what to do."""
+
+
+class NoFreeUid(Exception):
+    """Every number of `ROTA_WORK_UIDS` is an attempt's."""
+
+
+class Account(NamedTuple):
+    """A user of this machine. `groups` are all of its groups. `name` is "" for a number that only an attempt has."""
+
+    name: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    home: str
+
+    @property
+    def called(self) -> str:
+        """What to call it in a message."""
+        return self.name or f"uid {self.uid}"
+
+    def pack(self) -> bytes:
+        """As msgpack."""
+        return bytes(msgpack.packb(self))
+
+
+def unpack_account(packed: bytes) -> Account | None:
+    """What `Account.pack` packed; None if it is empty."""
+    if not packed:
+        return None
+    name, uid, gid, groups, home = msgpack.unpackb(packed)
+    return Account(name, uid, gid, tuple(groups), home)
+
+
+def refusal(user: str, allowed: Collection[str], member: str) -> str:
+    """Why `member`, whose ROTA_RUN_AS names `allowed`, does not run attempts as `user`; "" if it does. Pure.
+
+    >>> refusal("deploy", ("deploy", "postgres"), "node-1")
+    ''
+    >>> refusal("root", ("deploy",), "node-1")
+    ... # doctest: +ELLIPSIS
+    'run_as: root: node-1 runs no task as this user: ROTA_RUN_AS there names deploy; add root to it, or ...'
+    """
+    if user in allowed:
+        return ""
+    names = f"ROTA_RUN_AS there names {', '.join(allowed)}" if allowed else "ROTA_RUN_AS is not set there"
+    return (
+        f"run_as: {user}: {member} runs no task as this user: {names}; add {user} to it, or bind the task to members "
+        "that allow the user (group)"
+    )
+
+
+def account_of(user: str, allowed: Collection[str], member: str) -> Account:
+    """The user of that name on this machine. Raises `RefusedUser`."""
+    if why := refusal(user, allowed, member):
+        raise RefusedUser(why)
+    try:
+        found = pwd.getpwnam(user)
+        groups = os.getgrouplist(user, found.pw_gid)
+    except KeyError:
+        raise RefusedUser(
+            f"run_as: {user}: there is no user of this name on {member}; make it there, or bind the task to members "
+            "that have it (group)"
+        ) from None
+    if found.pw_uid == 0 and ROOT not in allowed:
+        raise RefusedUser(
+            f"run_as: {user}: it has uid 0 on {member}, and may do all that root may: ROTA_RUN_AS there must name root "
+            "too"
+        )
+    return Account(user, found.pw_uid, found.pw_gid, tuple(groups), found.pw_dir)
+
+
+def of_number(uid: int, scratch: Path) -> Account:
+    """The user with that number, which has no name, no other group, and its home in the scratch folder."""
+    return Account("", uid, uid, (), str(scratch))
+
+
+def lowest_free(numbers: range, used: Collection[int]) -> int:
+    """The number for the next attempt, of those that `used` does not have. Pure. Raises `NoFreeUid`.
+
+    >>> lowest_free(range(200000, 200003), {200000, 200002})
+    200001
+    """
+    found = next((number for number in numbers if number not in used), None)
+    if found is None:
+        raise NoFreeUid(
+            f"every uid of ROTA_WORK_UIDS={numbers.start}-{numbers.stop - 1} is taken by an attempt whose processes "
+            "have not ended; give it more"
+        )
+    return found
+
+
+def environment(account: Account) -> dict[str, str]:
+    """The variables that say who a process is, as cron sets them. Pure.
+
+    >>> environment(Account("deploy", 1001, 1001, (1001,), "/home/deploy"))
+    {'HOME': '/home/deploy', 'USER': 'deploy', 'LOGNAME': 'deploy', 'SHELL': '/bin/sh'}
+    """
+    name = account.name or str(account.uid)
+    return {"HOME": account.home, "USER": name, "LOGNAME": name, "SHELL": SHELL}
+
+
+def give(account: Account, scratch: Path) -> None:
+    """Give the user the attempt's empty scratch folder, and have it pass the folder above. Raises `OSError`."""
+    scratch.parent.chmod(0o711)
+    scratch.chmod(0o700)
+    os.chown(scratch, account.uid, account.gid, follow_symlinks=False)
+
+
+def become(account: Account, output: int, needed: Iterable[Path]) -> None:
+    """Become the user, for good, in a worker that has no other thread. `output` is its pipe to the log.
+
+    Raises `RefusedUser` if the user cannot reach one of the `needed` paths, and `OSError`.
+    """
+    parent = os.getppid()
+    os.fchown(output, account.uid, account.gid)  # so that the work can open it again, as /dev/stderr
+    os.setgroups(account.groups)
+    os.setresgid(account.gid, account.gid, account.gid)
+    os.setresuid(account.uid, account.uid, account.uid)
+    if account.uid != 0:
+        # The kernel takes them from who was root, not from a node that has them as an ordinary user.
+        keep_capabilities(())
+    # The kernel forgets this when a process becomes another user.
+    die_with_parent(signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    open_memory()  # the kernel has closed it, as for every process that becomes another user
+    os.environ.update(environment(account))
+    for path in needed:
+        if (closed := first_closed(path)) is not None:
+            raise RefusedUser(
+                f"{account.called} cannot enter the folder {closed}, and so cannot reach {path}: let others pass it "
+                f"(chmod o+x {closed}), or move what is below it elsewhere"
+            )
+
+
+def first_closed(path: Path) -> Path | None:
+    """The first folder on the way to `path`, or `path` itself if it is a folder, that this process cannot enter."""
+    way = [*reversed(path.parents), *([path] if path.is_dir() else [])]
+    return next((folder for folder in way if not os.access(folder, os.X_OK)), None)
