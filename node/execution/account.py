@@ -163,6 +163,5 @@ def become(account: Account, output: int, needed: Iterable[Path]) -> None:
 
 
 def first_closed(path: Path) -> Path | None:
-    """The first folder on the way to `path`, or `path` itself if it is a folder, that this process cannot enter."""
-    way = [*reversed(path.parents), *([path] if path.is_dir() else [])]
-    return next((folder for folder in way if not os.access(folder, os.X_OK)), None)
+    """The first folder on the way to `path` that this process cannot enter; None: it can enter all."""
+    return next((folder for folder in reversed(path.parents) if not os.access(folder, os.X_OK)), None)

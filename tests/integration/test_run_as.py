@@ -3,6 +3,7 @@
 import os
 import signal
 import stat
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,11 +13,14 @@ import pytest
 
 from node.cli.local import wait_for
 from node.execution import process_tree
-from testkit.reachable import ReachableCluster, open_folder, why_not
+from node.execution.account import CAPABILITIES
+from testkit.reachable import ReachableCluster, open_folder, reachable, why_not
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
-DAEMON, NOBODY = 1, 65534
+DAEMON, GAMES, NOBODY = 1, 5, 65534
+FIRST_UID = 2_000_000_000
+UIDS = f"{FIRST_UID}-{FIRST_UID + 99}"
 NODE = "node-1"
 STAYS = "sleep 600 & setsid sleep 600 & env -i /bin/sleep 600 & wait"
 WHO = 'id -u; id -g; id -G; echo "$HOME $USER $LOGNAME $SHELL"; pwd; umask; echo again > /dev/stderr'
@@ -24,6 +28,13 @@ WHO = 'id -u; id -g; id -G; echo "$HOME $USER $LOGNAME $SHELL"; pwd; umask; echo
 
 class Users(ReachableCluster):
     """Nodes with attempts of other users, and verbs."""
+
+    rights: tuple[str, ...] = ()
+
+    def command(self, name: str) -> list[str]:
+        """The command line of a node's process, with these rights."""
+        words, command = reachable(), super().command(name)
+        return [*words, *self.rights, *command[len(words) :]]
 
     def sh(self, name: str, script: str, **spec: Any) -> Any:
         """The run of a shell's script, once it has ended."""
@@ -43,7 +54,7 @@ class Users(ReachableCluster):
 def one_node(**env: str) -> Iterator[Users]:
     """One node that runs commands, also as two other users, and as numbers."""
     with open_folder() as folder:
-        given = {"ROTA_RUN_AS": "nobody,daemon", "ROTA_WORK_UIDS": "2000000000-2000000099", "ROTA_MAX_RUNS": "8"}
+        given = {"ROTA_RUN_AS": "nobody,daemon", "ROTA_WORK_UIDS": UIDS, "ROTA_MAX_RUNS": "8"}
         with Users(folder, 1, given | env) as made:
             made.start()
             made.wait_until_whole()
@@ -87,7 +98,7 @@ def test_a_command_is_its_user(users: Users, user: str, uid: int, home: str) -> 
     assert said[:4] == [str(uid), str(uid), groups, f"{home} {user} {user} /bin/sh"]
     assert said[4] == str(users.folder / NODE / "scratch" / f"{run['run_id']}.{run['token']}")
     assert said[5:] == ["0022", "again"]
-    assert not Path(said[4]).exists()
+    wait_for("the scratch folder is removed", lambda: not Path(said[4]).exists())
 
 
 def test_a_command_without_a_user_is_the_nodes(users: Users) -> None:
@@ -197,7 +208,7 @@ def test_work_whose_supervisor_and_nursery_were_killed_is_ended_at_the_next_star
 def test_a_kind_without_paths_gets_a_number_of_its_own(users: Users) -> None:
     run = users.ended("numbered", "numbered", {})
     assert run["state"] == "succeeded", (run, users.log(run))
-    assert run["result"]["uids"] == [2000000000] * 3
+    assert run["result"]["uids"] == [FIRST_UID] * 3
     assert run["result"]["groups"] == []
     assert run["result"]["home"] == str(users.folder / NODE / "scratch" / f"{run['run_id']}.{run['token']}")
 
@@ -214,3 +225,109 @@ def test_the_data_folder_lets_others_pass_and_nothing_more(users: Users) -> None
     assert modes.pop("scratch", 0o711) == 0o711
     assert not any(mode & 0o077 for mode in modes.values()), modes
     assert users.said(NODE).count("had mode") <= 1
+
+
+def test_a_scratch_folder_is_removed_whatever_is_in_it(users: Users) -> None:
+    """Folders that their owner closed, links out of it, a socket, a pipe, and names that are no text."""
+    outside = users.folder / "outside"
+    outside.mkdir(mode=0o755)
+    (outside / "kept").touch()
+    script = f"""
+        (for i in $(seq 1500); do mkdir d && cd -P d; done)
+        mkdir -p shut/in/it $(printf 'a\\377b') && touch shut/in/it/file && mkfifo pipe && ln -s {outside} out
+        ln -s / root && chmod 0 shut/in shut && chmod 0 . && pwd
+    """
+    run = users.sh("shuts", script, run_as="nobody")
+    assert run["state"] == "succeeded", users.log(run)
+    wait_for("the scratch folder is removed", lambda: not Path(users.log(run).strip()).exists())
+    assert (outside / "kept").exists()
+
+
+def test_destinations_are_made_with_the_users_rights_only(users: Users) -> None:
+    mine, roots, source = (users.folder / name for name in ("mine", "roots", "source"))
+    for each in (mine, roots, source):
+        each.mkdir(mode=0o755)
+    os.chown(mine, NOBODY, NOBODY)
+    (source / "file").write_text("alpha")
+    (mine / "trap").symlink_to(roots)
+    params = {"source": {"type": "folder", "path": str(source), "shared": True}}
+
+    def backup(name: str, to: Path) -> Any:
+        return users.ended(name, "backup", {**params, "destination": f"file://{to}"}, run_as="nobody")
+
+    assert backup("to-mine", mine / "deep" / "er")["state"] == "succeeded"
+    made = [mine / "deep", mine / "deep/er", *(mine / "deep/er").rglob("*")]
+    assert {each.stat().st_uid for each in made} == {NOBODY}
+    for name, to in (("to-roots", roots / "x"), ("through-a-link", mine / "trap" / "x")):
+        run = backup(name, to)
+        assert (run["state"], list(roots.iterdir())) == ("failed", []), run
+        assert "Permission denied" in run["error"]
+    (source / "private").write_text("root's")
+    (source / "private").chmod(0o600)
+    run = backup("from-roots", mine / "other")
+    assert run["state"] == "failed"
+    assert "Permission denied: 'private'" in run["error"]
+
+
+def test_a_closed_folder_above_is_named() -> None:
+    with one_node() as users:
+        users.folder.chmod(0o700)
+        run = users.sh("shut-out", "true", run_as="nobody")
+        assert (run["state"], run["attempt"]) == ("failed", 1)
+        assert f"nobody cannot enter the folder {users.folder}, and so cannot reach" in run["error"]
+
+
+def test_an_ordinary_user_with_the_capabilities_runs_attempts_as_others() -> None:
+    """As the drop-in for systemd has it: the node is no root, and its attempts keep none of its capabilities."""
+    with open_folder() as folder:
+        users = Users(folder, 1, {"ROTA_RUN_AS": "daemon,nobody", "ROTA_WORK_UIDS": UIDS, "ROTA_MAX_RUNS": "8"})
+        caps = ",".join(f"+{name.lower()}" for name in (*CAPABILITIES, "SYS_PTRACE"))
+        given = (f"--inh-caps=-all,{caps}", f"--ambient-caps=-all,{caps}", f"--bounding-set=-all,{caps}")
+        users.rights = ("setpriv", f"--reuid={GAMES}", f"--regid={GAMES}", "--clear-groups", *given, "--no-new-privs")
+        for each in (folder, *folder.rglob("*")):
+            os.chown(each, GAMES, GAMES)
+        with users:
+            users.start()
+            users.wait_until_whole()
+            for uid, user in ((GAMES, None), (DAEMON, "daemon")):
+                run = users.sh(f"who-{user}", "id -u; grep -h Cap[EPI] /proc/self/status", run_as=user)
+                said = users.log(run).split()
+                assert (said[0], {int(each, 16) for each in said[2::2]}) == (str(uid), {0}), said
+            assert users.ended("numbered", "numbered", {})["result"]["uids"] == [FIRST_UID] * 3
+            users.register("stays", "command", params={"argv": ["sh", "-c", STAYS]}, run_as="daemon")
+            users.wait_for_run(users.run("stays"), "running")
+            wait_for("three sleep", lambda: len(sleeping(DAEMON)) == 3)
+            users.kill(NODE)
+            wait_for("the work has ended", lambda: not sleeping(DAEMON))
+
+
+@pytest.mark.parametrize("setting", [{"ROTA_RUN_AS": "nobody"}, {"ROTA_WORK_UIDS": "2000000000-2000000999"}])
+def test_a_node_that_cannot_become_others_does_not_start(setting: dict[str, str]) -> None:
+    with open_folder() as folder, Users(folder, 1, setting) as users:
+        users.rights = ("setpriv", f"--reuid={GAMES}", f"--regid={GAMES}", "--clear-groups", "--bounding-set=-all")
+        for each in (folder, *folder.rglob("*")):
+            os.chown(each, GAMES, GAMES)
+        users.start()
+        wait_for("the node has ended", lambda: users.exit_code(NODE) is not None)
+        assert "lacks CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_KILL, CAP_SETGID, CAP_SETUID" in users.said(NODE)
+
+
+def test_numbers_that_somebody_has_are_refused() -> None:
+    with open_folder() as folder, Users(folder, 1, {"ROTA_WORK_UIDS": "65000-66000"}) as users:
+        users.start()
+        wait_for("the node has ended", lambda: users.exit_code(NODE) is not None)
+        assert "65534 is the user nobody, whose processes would be killed" in users.said(NODE)
+
+
+def test_what_has_a_number_of_the_node_is_ended_at_its_start() -> None:
+    """Whatever it did: here nothing says whose it was."""
+    as_number = ("setpriv", f"--reuid={FIRST_UID + 7}", f"--regid={FIRST_UID + 7}", "--clear-groups")
+    left = subprocess.Popen([*as_number, "sleep", "600"], env={}, start_new_session=True)
+    try:
+        wait_for("it sleeps", lambda: sleeping(FIRST_UID + 7) == [left.pid])
+        with one_node() as users:
+            assert left.poll() == -signal.SIGKILL
+            assert "killed 1 processes" in users.said(NODE)
+    finally:
+        left.kill()
+        left.wait()

@@ -247,3 +247,27 @@ def test_limits_of_attempts_are_read_and_have_defaults_of_this_machine() -> None
     given = load({**WELL, **{f"ROTA_LIMIT_{name}": value for name, value in values}})
     assert given.limits == Amounts(2**30, 250, 64, 64)
     assert load({**WELL, **{f"ROTA_LIMIT_{name}": "0" for name in names}}).limits == Amounts()
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"ROTA_RUN_AS": "deploy,1001"}, "'1001' is not a user's name"),
+        ({"ROTA_RUN_AS": "deploy postgres"}, "'deploy postgres' is not a user's name"),
+        ({"ROTA_RUN_AS": "-u"}, "'-u' is not a user's name"),
+        ({"ROTA_WORK_UIDS": "70000"}, "must be FIRST-LAST"),
+        ({"ROTA_WORK_UIDS": "0-99"}, "must be from 1000 to 4294967294"),
+        ({"ROTA_WORK_UIDS": "70099-70000"}, "the first not after the last"),
+        ({"ROTA_WORK_UIDS": "4294967200-4294967295"}, "must be from 1000 to 4294967294"),
+        ({"ROTA_WORK_UIDS": "70000-70014", "ROTA_MAX_RUNS": "8"}, "has 15 user ids, and must have 16 at least"),
+    ],
+)
+def test_users_that_cannot_be_are_refused(changes: dict[str, str], what: str) -> None:
+    assert what in problems(**changes)
+
+
+def test_users_of_attempts() -> None:
+    assert not load(WELL).other_users
+    config = load(WELL | {"ROTA_RUN_AS": "deploy, www-data", "ROTA_WORK_UIDS": "70000-70099", "ROTA_MAX_RUNS": "8"})
+    assert (config.run_as, config.work_uids) == (("deploy", "www-data"), range(70_000, 70_100))
+    assert config.other_users

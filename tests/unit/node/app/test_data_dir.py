@@ -129,3 +129,24 @@ def test_a_folder_with_all_addresses_needs_no_configuration_of_them(tmp_path: Pa
         folder.keep_agreed({"node-1": Agreed(("127.0.0.1", 7001), None)})
     assert knows_members(tmp_path)
     assert not knows_members(tmp_path / "nowhere")
+
+
+def test_a_folder_of_an_earlier_build_is_made_passable_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "data"
+    DataDir(path, "node-1", 1).close()
+    for name in ("raft", "scratch"):
+        (path / name).mkdir(mode=0o755)
+    (path / "history.db").touch(mode=0o644)
+    (path / "outside").symlink_to(tmp_path)
+    before = tmp_path.stat().st_mode
+    for _ in range(2):
+        DataDir(path, "node-1", 1, passable=True).close()
+        modes = {each.name: each.stat().st_mode & 0o777 for each in path.iterdir() if not each.is_symlink()}
+        modes.pop("node.json")  # written anew, with the umask of the process: a node's is 077
+        assert modes == {"lock": 0o600, "raft": 0o700, "scratch": 0o700, "history.db": 0o600}
+        assert path.stat().st_mode & 0o777 == 0o711
+    assert [line for line in caplog.messages if "had mode 0700, and has 0711 now" in line] == caplog.messages[:1]
+    assert len(caplog.messages) == 1
+    assert tmp_path.stat().st_mode == before, "what a link leads to is not the node's"
+    DataDir(path, "node-1", 1).close()
+    assert path.stat().st_mode & 0o777 == 0o700, "closed again where no attempt is another user's"

@@ -151,3 +151,8 @@ def test_a_task_that_is_deleted_while_many_have_changed_is_not_looked_for() -> N
     for _ in range(5):
         found = step(one, 2)
     assert wanted(found) == (0, 0)
+
+
+def test_nothing_is_prepared_for_a_task_of_another_user() -> None:
+    assert wanted(step(loading(world(every("t", 10, run_as="deploy"))), 1)) == (0, 0)
+    assert wanted(step(loading(world(every("t", 10))), 1)) == (1, 1)
