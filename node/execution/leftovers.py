@@ -9,7 +9,6 @@ has a user id of its own is found by that, whatever its processes do.
 import contextlib
 import json
 import os
-import shutil
 import signal
 import time
 from collections.abc import Iterable
@@ -19,6 +18,7 @@ from typing import Final
 
 from node.execution import process_tree
 from node.execution.cgroup import AttemptGroup
+from node.storage.removal import remove_tree
 from tasks.marks import MARK, RUN_MARK
 from tasks.process_line import stat_fields
 
@@ -232,8 +232,8 @@ def kill_leftovers(folder: Path, wait_s: float = WAIT_S, uids: range = NO_UIDS) 
         raise LeftoversRemain(
             f"an earlier start of this node left processes behind: {error}; then start the node again"
         ) from None
-    shutil.rmtree(folder / "groups", ignore_errors=True)
-    shutil.rmtree(folder / "scratch", ignore_errors=True)
+    remove_tree(folder / "groups")
+    remove_tree(folder / "scratch")
     return count
 
 
@@ -248,7 +248,7 @@ def kill_attempt(
     records = [record for record in _records(folder) if record.supervisor == supervisor]
     # MARK as well as RUN_MARK: a node of another cluster on this machine may have a run with the same id and token.
     count = _kill(records, {MARK: mark(folder), RUN_MARK: run_mark}, wait_s, uids)
-    shutil.rmtree(scratch, ignore_errors=True)
+    remove_tree(scratch)
     with contextlib.suppress(OSError):
         # The processes are gone. A record that cannot be removed does no harm.
         record_path(folder, supervisor).unlink()

@@ -6,7 +6,6 @@ the node is gone. What the preparation prints waits in the worker's pipe, and be
 
 import os
 import select
-import shutil
 import signal
 import socket
 from pathlib import Path
@@ -20,6 +19,7 @@ from node.execution.linux import Timer
 from node.execution.order import Brief
 from node.execution.preparation import PreparationBrief, read_brief
 from node.runtime.boottime import boottime_s
+from node.storage.removal import remove_tree
 
 WITHOUT_LEASE_S: Final = 60.0
 """A prepared process ends once the lease has lapsed for this long: what it was prepared for is another member's."""
@@ -164,5 +164,5 @@ class PreparedHost:
         process_tree.end_children(self._worker.pid)
         if self._cgroup is not None:
             self._cgroup.end()
-        shutil.rmtree(self._brief.scratch, ignore_errors=True)
+        remove_tree(self._brief.scratch)
         leftovers.record_path(Path(self._brief.folder), os.getpid()).unlink(missing_ok=True)

@@ -9,7 +9,6 @@ import contextlib
 import os
 import resource
 import select
-import shutil
 import signal
 import socket
 from collections import deque
@@ -32,6 +31,7 @@ from node.execution.preparation import brief_file
 from node.runtime.boottime import boottime_s
 from node.runtime.descriptors import hard_limit
 from node.storage.disk_full import is_full
+from node.storage.removal import remove_tree
 
 OUTBOX_MAX: Final = 64
 """Frames kept for a node that does not read. When there are more, the worker's frames are not read either."""
@@ -443,7 +443,7 @@ class Supervisor:
             ending = replace(ending, log_error=self._log.error)
         self._node.setblocking(True)
         self._say(ending)
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        remove_tree(self._scratch)
         if self._prepared is not None:
-            shutil.rmtree(self._prepared, ignore_errors=True)
+            remove_tree(self._prepared)
         leftovers.record_path(self._folder, os.getpid()).unlink(missing_ok=True)
