@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from node.cli.local import wait_for
-from node.execution import process_tree
+from node.execution import landlock, process_tree
 from node.execution.account import CAPABILITIES
 from testkit.reachable import ReachableCluster, open_folder, reachable, why_not
 
@@ -331,3 +331,49 @@ def test_what_has_a_number_of_the_node_is_ended_at_its_start() -> None:
     finally:
         left.kill()
         left.wait()
+
+
+@pytest.mark.skipif(landlock.abi() < 6, reason="this kernel's Landlock has no scopes for signals")
+def test_attempts_of_one_user_do_not_reach_one_another(users: Users) -> None:
+    script = "echo TOPSECRET > kept; echo $$ > /proc/self/fd/1; exec sleep 600"
+    users.register("first", "command", params={"argv": ["sh", "-c", script]}, run_as="nobody")
+    first = users.wait_for_attempt(users.run("first"), 1)
+    kept = users.folder / NODE / "scratch" / f"{first['run_id']}.{first['token']}" / "kept"
+    [sleeper] = wait_for("it sleeps", lambda: sleeping(NOBODY) or None)
+    assert kept.stat().st_uid == NOBODY
+    worker, fds = parent_of(sleeper), f"/proc/{sleeper}/fd"
+    reads = [kept, f"/proc/{sleeper}/cwd/kept", f"/proc/{sleeper}/environ", f"/proc/{worker}/environ"]
+    tries = [*(f"cat {each}" for each in reads), f"ls {kept.parent}", f"ls -l {fds}/1", f"echo x > {kept.parent}/x"]
+    tries += [f"kill -0 {each}" for each in (sleeper, worker)]
+    lines = [f"({each}) && echo GOT {number}" for number, each in enumerate(tries)]
+    run = users.sh("second", "\n".join((*lines, "echo DONE")), run_as="nobody")
+    users.ask("DELETE", f"/v1/runs/{first['run_id']}")
+    assert "GOT" not in users.log(run)
+    assert "DONE" in users.log(run)
+    wait_for("it has ended", lambda: not sleeping(NOBODY))
+
+
+def test_attempts_at_once_have_numbers_of_their_own(users: Users) -> None:
+    users.register("at-once", "numbered", params={"sleep_s": 60}, overlap="allow")
+    runs = [users.run("at-once") for _ in range(3)]
+    for run in runs:
+        users.wait_for_attempt(run, 1)
+    data = users.folder / NODE / "scratch"
+    found = {next(data.glob(f"{run}.*")).stat().st_uid for run in runs}
+    assert found == {FIRST_UID, FIRST_UID + 1, FIRST_UID + 2}
+    for run in runs:
+        users.ask("DELETE", f"/v1/runs/{run}")
+    for run in runs:
+        users.wait_for_run(run)
+    wait_for("the folders are removed", lambda: not [each for run in runs for each in data.glob(f"{run}.*")])
+    # A number is free once nothing of its attempt is left.
+    wait_for("the first is free", lambda: users.ended("again", "numbered", {})["result"]["uids"] == [FIRST_UID] * 3)
+
+
+@pytest.mark.parametrize("confined", ["1", "0"])
+def test_root_is_a_user_that_must_be_named(confined: str) -> None:
+    with one_node(ROTA_RUN_AS="root", ROTA_COMMAND_CONFINED=confined) as users:
+        run = users.sh("as-root", "id -u; grep -E 'CapEff|NoNewPrivs' /proc/self/status", run_as="root")
+        uid, _, capabilities, _, no_more = users.log(run).split()
+        assert uid == "0"
+        assert (int(capabilities, 16) == 0, no_more) == ((True, "1") if confined == "1" else (False, "0"))
