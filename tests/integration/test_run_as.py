@@ -377,3 +377,16 @@ def test_root_is_a_user_that_must_be_named(confined: str) -> None:
         uid, _, capabilities, _, no_more = users.log(run).split()
         assert uid == "0"
         assert (int(capabilities, 16) == 0, no_more) == ((True, "1") if confined == "1" else (False, "0"))
+
+
+def test_a_secret_that_the_user_may_not_read_is_answered_where_the_params_name_it(users: Users) -> None:
+    secret = users.secrets_dir / "for_the_job"
+    secret.write_text("hunter-two-hunter")
+    secret.chmod(0o600)
+    params = {
+        "argv": ["sh", "-c", f'[ "$PASS" = hunter-two-hunter ] && echo "$PASS" && ! cat {secret}'],
+        "env": {"PASS": {"secret": "for_the_job"}},
+    }
+    run = users.ended("with-a-secret", "command", params, run_as="nobody")
+    assert run["state"] == "succeeded", users.log(run)
+    assert users.log(run).splitlines()[0] == "[secret]"
