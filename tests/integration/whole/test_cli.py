@@ -264,7 +264,7 @@ def test_up_requires_a_token_which_its_user_s_command_line_finds(tmp_path: Path)
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "pg").write_text("hunter2")
     state = {"XDG_STATE_HOME": str(tmp_path / "state")}
-    given = {"ROTA_SECRETS_DIR": str(tmp_path / "tasks"), "ROTA_ENV_ALLOW": "SHELL_IS", "SHELL_IS": "sh"}
+    given = {"ROTA_SECRETS_DIR": str(tmp_path / "tasks"), "ROTA_ENV_ALLOW": "SHELL_IS", "SHELL_IS": "bourne"}
     words = ("up", "--nodes", "1", "--dir", str(tmp_path / "r"), "--port", str(first))
     (tmp_path / "r").mkdir(0o755)
     (tmp_path / "r" / "cluster.json").write_text(json.dumps({"node-1": [free_ports(1)[0], first]}))  # as of before
@@ -281,7 +281,7 @@ def test_up_requires_a_token_which_its_user_s_command_line_finds(tmp_path: Path)
             assert (refused.code, "401" in refused.err or "ROTA_TOKEN" in refused.err) == (2, True)
             assert Rota(url, "wrong", env=state)("members").code == 2
             rota = Rota(url, env=state)
-            told = 'test "$A$B" = hunter2sh && umask && touch by-work && stat -c %a by-work'
+            told = 'test "$A$B" = hunter2bourne && umask && touch by-work && stat -c %a by-work'
             spec = {
                 "name": "told",
                 "kind": "command",
