@@ -45,6 +45,11 @@ class Users(ReachableCluster):
         self.register(name, kind, params=params, retry={"attempts": 1}, **spec)
         return self.wait_for_run(self.run(name), deadline_s=deadline_s)
 
+    def cancel(self, run_id: str) -> None:
+        """Cancel a run, and wait until it has ended."""
+        assert self.ask("DELETE", f"/v1/runs/{run_id}").status == 202
+        self.wait_for_run(run_id)
+
     def log(self, run: Any) -> str:
         """What an attempt has said."""
         return Path(self.folder, NODE, "logs", run["run_id"], f"{run['attempt']}.log").read_text()
@@ -180,8 +185,8 @@ def test_frozen_work_of_another_user_thaws_and_ends_with_its_node(users: Users) 
     users.kill(NODE)
     wait_for("the work has ended", lambda: not sleeping(NOBODY))
     users.restart(NODE)
-    users.wait_for_run(run, "running", "abandoned")
-    users.ask("DELETE", f"/v1/runs/{run}")
+    users.wait_for_attempt(run, 2)
+    users.cancel(run)
     wait_for("the work has ended", lambda: not sleeping(NOBODY))
 
 
@@ -193,7 +198,8 @@ def test_work_whose_supervisor_and_nursery_were_killed_is_ended_at_the_next_star
     supervisor = parent_of(parent_of(sleeper))
     nursery = parent_of(supervisor)
     assert parent_of(nursery) == users.pid(NODE)
-    for pid in (nursery, supervisor):
+    # All are stopped first, so that none can clean up before it is killed.
+    for pid in (users.pid(NODE), nursery, supervisor):
         os.kill(pid, signal.SIGSTOP)
     for pid in (supervisor, users.pid(NODE)):
         os.kill(pid, signal.SIGKILL)
@@ -202,7 +208,9 @@ def test_work_whose_supervisor_and_nursery_were_killed_is_ended_at_the_next_star
     assert sleeping(DAEMON) == [sleeper], "a shell that its worker has left"
     users.restart(NODE)
     assert sleeper not in sleeping(DAEMON)
-    users.ask("DELETE", f"/v1/runs/{run}")
+    users.wait_for_attempt(run, 2)
+    users.cancel(run)
+    wait_for("the work has ended", lambda: not sleeping(DAEMON))
 
 
 def test_a_kind_without_paths_gets_a_number_of_its_own(users: Users) -> None:
@@ -347,7 +355,7 @@ def test_attempts_of_one_user_do_not_reach_one_another(users: Users) -> None:
     tries += [f"kill -0 {each}" for each in (sleeper, worker)]
     lines = [f"({each}) && echo GOT {number}" for number, each in enumerate(tries)]
     run = users.sh("second", "\n".join((*lines, "echo DONE")), run_as="nobody")
-    users.ask("DELETE", f"/v1/runs/{first['run_id']}")
+    users.cancel(first["run_id"])
     assert "GOT" not in users.log(run)
     assert "DONE" in users.log(run)
     wait_for("it has ended", lambda: not sleeping(NOBODY))
@@ -362,9 +370,7 @@ def test_attempts_at_once_have_numbers_of_their_own(users: Users) -> None:
     found = {next(data.glob(f"{run}.*")).stat().st_uid for run in runs}
     assert found == {FIRST_UID, FIRST_UID + 1, FIRST_UID + 2}
     for run in runs:
-        users.ask("DELETE", f"/v1/runs/{run}")
-    for run in runs:
-        users.wait_for_run(run)
+        users.cancel(run)
     wait_for("the folders are removed", lambda: not [each for run in runs for each in data.glob(f"{run}.*")])
     # A number is free once nothing of its attempt is left.
     wait_for("the first is free", lambda: users.ended("again", "numbered", {})["result"]["uids"] == [FIRST_UID] * 3)
