@@ -203,7 +203,7 @@ def test_an_ordinary_user_finds_what_an_earlier_node_left_though_it_cannot_be_re
                 os.kill(pid, signal.SIGKILL)
             node.wait()
             wait_for("the nursery is gone", lambda: states([nursery]) == "", 20)
-            assert states([supervisor]) == "T"
+            wait_for("the supervisor stands still", lambda: states([supervisor]) == "T", 20)
             done = subprocess.run(
                 [*rights, sys.executable, "-c", CLEARS, str(folder)],
                 env=env,
