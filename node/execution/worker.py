@@ -107,15 +107,16 @@ def _ruleset(limits: AttemptLimits, descriptor: int | None) -> Ruleset | None:
 def _prepare(brief: PreparationBrief, ruleset: Ruleset | None) -> str:
     """Do what is done before there is an attempt. Why it failed, in a line; "" if it did not.
 
-    An attempt that comes all the same goes on without it: what is wrong will show there.
+    An attempt that comes all the same goes on without it: what is wrong will show there. But a process that cannot be
+    confined raises: nothing may go on in it.
     """
     os.environ.update({**brief.env, RUN_MARK: brief.mark})
     os.chdir(brief.scratch)
     _log_to_stderr()
+    needs = Needs(reaches=ANY_PATH, tools=brief.tools)
+    learn(needs, brief.access)
+    confine(needs, brief.access, brief.scratch, ruleset, brief.target)
     try:
-        needs = Needs(reaches=ANY_PATH, tools=brief.tools)
-        learn(needs, brief.access)
-        confine(needs, brief.access, brief.scratch, ruleset, brief.target)
         preparation_at(brief.target)(dict(os.environ), brief.scratch)
     except BaseException as error:  # noqa: BLE001  whatever it raises
         traceback.print_exc()

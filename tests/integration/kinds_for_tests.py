@@ -14,7 +14,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from node.execution import frames
+from tasks.access import Access
 from tasks.kind import Away, Context, Unretryable
+from tasks.needs import Tool
 from tasks.secret import Reference
 
 SLEEP = [sys.executable, "-S", "-c", "import time\nwhile True: time.sleep(3600)"]
@@ -205,6 +207,11 @@ def prepare(environment: Mapping[str, str], scratch: Path) -> None:
         time.sleep(0.01)
     if "FAULT" in environment:
         raise OSError(f"no engine in {environment['FAULT']}")
+
+
+def no_tools(environ: Mapping[str, str], access: Access) -> list[Tool]:
+    """What finds the tools of a preparation, and fails: its process cannot be confined."""
+    raise OSError("no tools here")
 
 
 class Ready:

@@ -105,6 +105,21 @@ def test_an_attempt_that_comes_too_soon_waits_for_the_process_that_is_being_prep
     play(tmp_path, scene, GATE=str(gate))
 
 
+def test_no_attempt_goes_into_a_process_that_could_not_be_confined(tmp_path: Path) -> None:
+    """One did, and was confined by nothing: it was thought to be confined already."""
+
+    async def scene(made: Attempts) -> None:
+        made.runner.renew(boottime_s() + 60)
+        made.runner.prepare(NAME, 1, 1)
+        order = launched(made)
+        assert (await made.any_ended()).end in ("not_started", "failed"), "as it came before the process had ended"
+        assert "preparing" not in made.log(order)
+        assert engines(tmp_path) == []
+
+    tools = ("tests.integration.kinds_for_tests:no_tools",)
+    attempts.play(tmp_path, scene, AttemptLimits(), {NAME: Preparation({}, tools)})
+
+
 def test_an_attempt_of_another_kind_takes_no_prepared_process(tmp_path: Path) -> None:
     async def scene(made: Attempts) -> None:
         [engine] = await prepared(made)
