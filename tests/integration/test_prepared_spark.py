@@ -32,7 +32,14 @@ def jvms(made: Attempts) -> list[int]:
     """The JVMs below the runner's nursery."""
     assert made.runner.nursery_pid is not None
     below = process_tree.descendants([made.runner.nursery_pid], process_tree.processes())
-    return [one.pid for one in below if Path(f"/proc/{one.pid}/comm").read_text().strip() == "java"]
+    return [one.pid for one in below if _name(one.pid) == "java"]
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""  # it has just ended
 
 
 async def session(made: Attempts) -> int:
