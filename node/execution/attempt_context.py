@@ -10,13 +10,12 @@ import msgpack
 from pydantic import BaseModel
 
 from node.execution import frames
-from node.execution.order import Order
+from node.execution.order import CHECKPOINT_BYTES_MAX, Order
 from node.execution.supervisor_link import SupervisorLink
 from tasks.access import Access
 from tasks.errors import Fenced
 from tasks.secret import Redactor, reference_of
 
-CHECKPOINT_BYTES_MAX: Final = 64 * 1024
 ASK_AGAIN_S: Final = 0.5
 SECRET_BYTES_MIN: Final = 8
 """A checkpoint is searched for secrets of this size and more. A shorter one may be in it by chance."""

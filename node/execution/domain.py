@@ -64,6 +64,9 @@ _MEMORY: Final = "/dev/shm"  # noqa: S108  an ordinary file system in memory, fo
 _PROGRAMS: Final = ("/bin", "/sbin", "/usr", "/lib", "/lib32", "/lib64", "/opt")
 """Folders of programs and what they need."""
 
+_SYSTEMS: Final = ("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/sbin", "/usr", "/var/spool/cron")
+"""Folders of what root runs, and of what says what it runs."""
+
 _PACKAGES: Final = ("hashing", "node", "spark_tasks", "tasks")
 
 _LOADERS: Final = ("/lib64/ld-linux-*.so.*", "/lib/ld-linux-*.so.*", "/lib/ld-musl-*.so.*")
@@ -189,7 +192,7 @@ def allow_missing(ruleset: Ruleset, needs: Needs, access: Access, task: str, uma
     What the supervisor makes as root would be that user's where the user may make nothing. The remarks. Raises
     `landlock.CannotConfine`.
     """
-    domain = Domain(ruleset, tuple(os.path.realpath(each) for each in access.own))
+    domain = Domain(ruleset, real_and_named(access.own))
     for reach in needs.reaches:
         if reach.path is not None and reach.use == "destination" and not Path(_folder(reach, reach.path)).is_dir():
             _allow_reach(domain, access, reach, task, umask)
@@ -266,7 +269,13 @@ def _changed_ns(folder: str) -> int:
 
 
 def _made(own: Iterable[str], version: int, *, network: bool) -> Domain:
-    return Domain(Ruleset.make(version, network=network), tuple(map(os.path.realpath, own)))
+    return Domain(Ruleset.make(version, network=network), real_and_named(own))
+
+
+def real_and_named(own: Iterable[str]) -> tuple[str, ...]:
+    """The real paths of `own`, and of links that name them: whoever could replace a link would choose its target."""
+    named = (os.path.join(os.path.realpath(os.path.dirname(each)), os.path.basename(each)) for each in own)  # noqa: PTH118, PTH119, PTH120  paths are strings here
+    return tuple(dict.fromkeys((*map(os.path.realpath, own), *named)))
 
 
 def _allow_system(domain: Domain) -> None:
@@ -300,12 +309,14 @@ def _allow_everything(domain: Domain, roots: Iterable[str]) -> None:
 
     With `roots`: only these, and what programs run and read.
     """
-    kept = (*domain.own, *NEVER, *installation())
+    # Root without capabilities still owns the system's files, which the next program of root's would read or run.
+    systems = _SYSTEMS if os.geteuid() == 0 else ()
+    kept = (*domain.own, *NEVER, *installation(), *map(os.path.realpath, systems))
     everything = landlock.WRITE | READ | RUN
     for root in roots or ("/",):
         for path in without(os.path.realpath(root), kept, domain.looked_into):
             domain.ruleset.allow(path, everything)
-    for path in (*_PROGRAMS, *_ETC) if roots else ():
+    for path in (*_PROGRAMS, *_ETC) if roots else systems:
         domain.allow(path, READ | RUN)
     for path in installation():
         domain.allow_real(path, READ | RUN)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -22,6 +23,7 @@ from tasks.marks import MARK
 
 RESTART_S: Final = 0.1
 RESTART_S_MAX: Final = 5.0
+HAND_OUT_AGAIN_S: Final = 1.0
 READY_S: Final = 30.0
 EXPECT_AGAIN_S: Final = 1.0
 """The nursery is told of what is expected this often at most."""
@@ -169,8 +171,12 @@ class NurseryLink:
             except BlockingIOError:
                 loop.add_writer(self._socket.fileno(), self._hand_out)
                 return
-            except OSError:
-                # The nursery has just ended. The reader notices that, and the next nursery gets what waits.
+            except OSError as error:
+                if error.errno == errno.ETOOMANYREFS:
+                    # Descriptors under way are counted for each user: a task of this one sends many, and takes none.
+                    log.warning("attempts wait: processes of the node's user have too many descriptors under way")
+                    loop.call_later(HAND_OUT_AGAIN_S, self._hand_out)
+                # Else the nursery has just ended. The reader notices that, and the next nursery gets what waits.
                 return
             self._delay_s = RESTART_S
             self._waiting.popleft()

@@ -18,6 +18,9 @@ MIB = 1024 * 1024
 
 _MOST: Final = Amounts(log=64 * MIB)
 
+CHECKPOINT_BYTES_MAX: Final = 64 * 1024
+"""The size limit of a checkpoint, packed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Order:

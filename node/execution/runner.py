@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import msgpack
 
 from node.execution import attempt_events, frames, order
 from node.execution.attempt_events import Event
@@ -24,6 +26,7 @@ from node.execution.order import AttemptLimits, Brief, Order
 from node.execution.preparation import Preparation
 from node.execution.prepared import Prepared, PreparedProcesses
 from tasks.access import NOTHING, Access
+from tasks.kind import RESULT_BYTES_MAX
 from tasks.run import AttemptEnd
 
 log = logging.getLogger(__name__)
@@ -286,10 +289,13 @@ class Runner:
         starved: bool = False,
         log_truncated: bool = False,
     ) -> None:
+        try:
+            values = None if result is None else _values(result)
+        except (ValueError, OverflowError, RecursionError) as wrong:
+            end, values, error, retry = "failed", None, f"the worker sent a result that is none: {wrong}", False
         attempt.ended = True
         with self._changing:
             del self._attempts[attempt.id]
-        values = None if result is None else json.loads(result)
         self._on_event(attempt_events.AttemptEnded(*attempt.id, end, values, error, retry, starved, log_truncated))
 
     def _closed(self, attempt: _Attempt) -> None:
@@ -342,6 +348,23 @@ class Runner:
             attempt.channel.close()
         if not self._open:
             self._all_gone.set()
+
+
+def _values(result: str) -> dict[str, Any]:
+    """A result out of its JSON. A worker may send anything. Raises `ValueError`, `OverflowError`,
+    `RecursionError`.
+    """
+    if len(result.encode("utf-8", "surrogatepass")) > RESULT_BYTES_MAX:
+        raise ValueError(f"it has more than {RESULT_BYTES_MAX} bytes")
+    values = json.loads(result, parse_constant=_no_number)
+    if not isinstance(values, dict):
+        raise ValueError("it is no JSON object")  # noqa: TRY004  the text is wrong, not a type of ours
+    msgpack.packb(values)  # it is replicated so; raises for what msgpack has not
+    return values
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"it holds {name}")
 
 
 def _end(name: str) -> AttemptEnd:

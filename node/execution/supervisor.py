@@ -26,7 +26,7 @@ from node.execution.limit_watch import LimitWatch
 from node.execution.limits import Amounts, Refused, Watched
 from node.execution.linux import Timer
 from node.execution.log_pump import LogPump
-from node.execution.order import Brief, log_path, scratch_path
+from node.execution.order import CHECKPOINT_BYTES_MAX, Brief, log_path, scratch_path
 from node.execution.preparation import brief_file
 from node.runtime.boottime import boottime_s
 from node.runtime.descriptors import hard_limit
@@ -35,6 +35,9 @@ from node.storage.removal import remove_tree
 
 OUTBOX_MAX: Final = 64
 """Frames kept for a node that does not read. When there are more, the worker's frames are not read either."""
+
+REST_MAX: Final = 256
+"""The most frames that are read of a worker that has ended."""
 
 EXIT_S: Final = 1.0
 """How long a worker that has reported may take to exit."""
@@ -75,6 +78,7 @@ class Supervisor:
         self._ending: frames.EndedFrame | None = None
         self._orphaned = False
         self._begun = False
+        self._committing = 0
         self._protocol_error: str | None = None
         self._worker_pid = 0 if isinstance(worker, OSError) else worker.pid
         self._worker_status: int | None = None
@@ -240,7 +244,7 @@ class Supervisor:
             if not self._orphaned:
                 poll.register(self._node, select.POLLIN | (select.POLLOUT if self._outbox else 0))
             if self._work.fileno() >= 0:
-                poll.register(self._work, select.POLLIN if len(self._outbox) < OUTBOX_MAX else 0)
+                poll.register(self._work, select.POLLIN if self._takes_frames() else 0)
             ready = dict(poll.poll())
             if self._node.fileno() in ready:
                 self._hear_node()
@@ -350,6 +354,7 @@ class Supervisor:
                 case frames.FailFrame(error=error):
                     self._life = attempt_life.failing(self._life, error, boottime_s())
                 case frames.CheckpointDoneFrame(code=code):
+                    self._committing = max(0, self._committing - 1)
                     if code == "fenced":
                         self._life = attempt_life.told_to_stop(self._life, "fenced", boottime_s())
                     self._tell_worker(frame)
@@ -399,15 +404,29 @@ class Supervisor:
             case frames.StartedFrame():
                 self._begun = True
                 self._say(frame)
-            case frames.ProgressFrame() | frames.CheckpointAskFrame():
+            case frames.ProgressFrame():
+                self._say(frame)
+            case frames.CheckpointAskFrame(data=data):
+                if len(data) > CHECKPOINT_BYTES_MAX:
+                    self._protocol_error = f"the worker sent a checkpoint of {len(data)} bytes"
+                    return False
+                self._committing += 1
                 self._say(frame)
             case frames.DoneFrame() | frames.FailedFrame():
                 self._reported(frame)
         return True
 
+    def _takes_frames(self) -> bool:
+        """Whether the worker's next frame is read: not while the node does not read, nor while it commits a checkpoint.
+
+        What a worker sends is held in the channel then, and not in the node's memory.
+        """
+        return len(self._outbox) < OUTBOX_MAX and not self._committing
+
     def _hear_the_rest(self) -> None:
-        while self._work.fileno() >= 0 and select.select([self._work], [], [], 0)[0]:
-            if not self._hear_worker():
+        """Read what the worker sent before it ended. What it started may hold the channel, and send without end."""
+        for _ in range(REST_MAX):
+            if self._work.fileno() < 0 or not select.select([self._work], [], [], 0)[0] or not self._hear_worker():
                 return
 
     def _reported(self, report: frames.DoneFrame | frames.FailedFrame) -> None:

@@ -1,0 +1,69 @@
+"""Frames that code in a worker sends by itself: neither node nor supervisor takes harm, and the attempt ends."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from node.execution.attempt_events import CheckpointAsked
+from tests.integration.attempts import Attempts, play
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("kinds_for_tests")]
+
+FORGER = "tests.integration.kinds_for_tests:Forger"
+
+RESULTS = {
+    "no JSON": "{",
+    "nested too deeply": "[" * 60_000,
+    "no object": "[1]",
+    "no number": json.dumps({"a": float("nan")}),
+    "too large a number": json.dumps({"a": 2**70}),
+    "too large": json.dumps({"a": "x" * 70_000}),
+}
+
+
+@pytest.mark.parametrize("result", RESULTS.values(), ids=list(RESULTS))
+def test_a_result_that_is_none_fails_the_attempt(tmp_path: Path, result: str) -> None:
+    async def scene(made: Attempts) -> None:
+        made.launch({"what": f"done:{result}"}, FORGER)
+        ended = await made.any_ended()
+        assert (ended.end, ended.result, ended.retry) == ("failed", None, False)
+        assert str(ended.error).startswith("the worker sent a result that is none: ")
+
+    play(tmp_path, scene)
+
+
+def test_one_checkpoint_at_a_time_comes_to_the_node(tmp_path: Path) -> None:
+    """A worker that does not wait for answers filled the node's memory."""
+
+    async def scene(made: Attempts) -> None:
+        order = made.launch({"what": "checkpoints"}, FORGER)
+        for number in range(1, 4):
+            asked = await made.asked()
+            assert asked.sequence == number
+            assert not [event for event in made.seen if isinstance(event, CheckpointAsked) and event.sequence > number]
+            made.runner.checkpoint_done(order.run_id, order.token, number, "ok")
+        made.runner.kill(order.run_id, order.token)
+        assert (await made.ended(order)).end == "handed_over"
+
+    play(tmp_path, scene)
+
+
+def test_a_checkpoint_that_is_too_large_ends_the_attempt(tmp_path: Path) -> None:
+    async def scene(made: Attempts) -> None:
+        made.launch({"what": "large checkpoint"}, FORGER)
+        ended = await made.any_ended()
+        assert ended.end == "failed"
+        assert "the worker sent a checkpoint of 70000 bytes" in str(ended.error)
+
+    play(tmp_path, scene)
+
+
+def test_a_flood_of_frames_after_the_workers_end_does_not_keep_its_supervisor(tmp_path: Path) -> None:
+    """What it had started held the channel, and sent without end: the lease and the node were not heard any more."""
+
+    async def scene(made: Attempts) -> None:
+        order = made.launch({"what": "flood"}, FORGER)
+        assert (await made.ended(order)).end == "failed"
+
+    play(tmp_path, scene)
