@@ -25,7 +25,7 @@ from spark_tasks.spark.java import Java, find_java
 from spark_tasks.spark.jvm import MAIN, driver_command, driver_options, launcher_command
 from spark_tasks.spark.session import JVM_OPTIONS, settings
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
 
 HOME = Path(pyspark.__file__).parent
 ENDS_S = 300.0
