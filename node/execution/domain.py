@@ -212,6 +212,39 @@ def of_preparation(access: Access, scratch: Path, version: int) -> Domain:
     return domain
 
 
+def prepared_since(needs: Needs, access: Access, since_ns: int) -> bool:
+    """Whether a process that was confined for a preparation at `since_ns` may open all paths that an attempt needs.
+
+    It may not open what came since into a folder that has something of the node's own below it: such a folder is not
+    allowed whole. False as well where that is not sure. `since_ns` is in nanoseconds since the epoch.
+    """
+    kept = (*real_and_named(access.own), *NEVER)
+
+    def may(reach: Reach, path: str) -> bool:
+        real = os.path.realpath(_folder(reach, path))
+        # The folder above a destination is opened too, to sync the destination's name; that of a root is allowed.
+        above = str(Path(real).parent)
+        return any(
+            _was_there(real, root, kept, since_ns)
+            and (reach.use == "source" or real == os.path.realpath(root) or _was_there(above, root, kept, since_ns))
+            for root in access.roots(reach.use)
+        )
+
+    return all(may(reach, reach.path) for reach in needs.reaches if reach.path is not None)
+
+
+def _was_there(path: str, root: str, kept: Iterable[str], since_ns: int) -> bool:
+    top = os.path.realpath(root)
+    if not is_within(path, top):
+        return False
+    way = [*reversed([str(each) for each in Path(path).parents if is_within(str(each), top)]), path]
+    for each in way:
+        if not any(is_within(own, each) for own in kept):
+            # Allowed whole, if it was there: then nothing has come into the folder above it since, or gone.
+            return Path(each).exists() and _changed_ns(str(Path(each).parent)) < since_ns
+    return False
+
+
 def found_tools(names: Iterable[str], environ: Mapping[str, str], access: Access) -> list[Tool]:
     """The tools that these functions find on this machine. Raises what importing and calling them raises."""
     found: list[Tool] = []
@@ -339,6 +372,8 @@ def _allow_roots(domain: Domain, access: Access, use: Use) -> None:
     for root in access.roots(use):
         for part in without(os.path.realpath(root), kernels):
             domain.ruleset.allow(part, READ if use == "source" else WRITE)
+        if use == "destination" and root != "/":
+            domain.ruleset.allow(str(Path(os.path.realpath(root)).parent), READ_FOLDER)  # to sync the root's name
 
 
 def _folder(reach: Reach, path: str) -> str:

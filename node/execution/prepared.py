@@ -8,18 +8,21 @@ import asyncio
 import logging
 import socket
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from node.execution import frames
+from node.execution.domain import prepared_since
 from node.execution.leftovers import LeftoversRemain, kill_attempt, record_path
 from node.execution.nursery_link import Handout, NurseryLink, send_attempt
 from node.execution.order import AttemptLimits
 from node.execution.preparation import Preparation, PreparationBrief
 from node.execution.prepared_count import PreparedCount
 from tasks.access import Access
+from tasks.needs import Needs
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +37,7 @@ class Prepared:
     brief: PreparationBrief
     channel: socket.socket
     begun_s: float
+    begun_ns: int
     supervisor: int | None = None
     ready: bool = False
     failed: bool = False
@@ -83,12 +87,16 @@ class PreparedProcesses:
         if not self._closed:
             self._change(name, self._counts[name].change(len(self._of(name)), start, keep, _now_s()))
 
-    def give(self, name: str, brief: bytes) -> Prepared | None:
+    def give(self, name: str, brief: bytes, needs: Needs) -> Prepared | None:
         """Give the attempt of `brief` to a process of this preparation, to one that is prepared if there is one.
 
-        The process and its channel are the caller's from then on. None: there is none. Raises `OSError`.
+        The process may open what `needs` names. It and its channel are the caller's from then on. None: there is none.
+        Raises `OSError`.
         """
-        while found := self._of(name):
+        confined = self._limits.landlock > 0 and needs.confined
+        while found := [
+            each for each in self._of(name) if not confined or prepared_since(needs, self._access, each.begun_ns)
+        ]:
             process = min(found, key=lambda each: not each.ready)
             try:
                 send_attempt(process.channel, brief)
@@ -192,7 +200,7 @@ class PreparedProcesses:
             self._counts[name].failed(_now_s())
             log.warning("a process cannot be prepared (%s): %s", name, error)
             return
-        process = Prepared(brief, ours, _now_s())
+        process = Prepared(brief, ours, _now_s(), time.time_ns())
         with self._changing:
             self._there.append(process)
         self._gone.clear()

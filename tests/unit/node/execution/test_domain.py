@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from node.execution import landlock
-from node.execution.domain import Commands, MadeAhead, installation, without
+from node.execution.domain import Commands, MadeAhead, installation, prepared_since, without
+from tasks.access import Access, Use
+from tasks.needs import Needs
+from tasks.reach import Reach
 
 
 def made(folder: Path, *names: str) -> None:
@@ -57,3 +60,24 @@ def test_a_domain_made_ahead_is_taken_only_while_nothing_has_come_or_gone_beside
     assert ahead.take(commands) is None
     os.utime(tmp_path / "a", ns=(0, 0))
     assert ahead.take(commands) is None, "a folder whose time was set back has changed as well"
+
+
+def test_a_prepared_process_may_open_what_was_there_before_it_beside_the_nodes_own(tmp_path: Path) -> None:
+    made(tmp_path, "own", "old/below", "roots/a")
+    access = Access("", (f"{tmp_path}",), (f"{tmp_path}", f"{tmp_path}/roots"), own=(f"{tmp_path}/own",))
+    os.utime(tmp_path, ns=(1_000, 1_000))
+
+    def may(use: Use, name: str) -> bool:
+        return prepared_since(Needs(reaches=(Reach("", use, "", f"{tmp_path}/{name}"),)), access, 2_000)
+
+    assert may("source", "old")
+    assert not may("destination", "old"), "the folder above, in which its name is, is not allowed"
+    assert may("destination", "roots")
+    assert may("destination", "old/below/new"), "its folder is allowed whole"
+    assert may("destination", "roots/a/new"), "and so is a root"
+    assert not may("destination", "new"), "it is not there"
+    assert not may("source", "own/x")
+    (tmp_path / "new").mkdir()
+    assert not may("destination", "new"), "it came later"
+    assert prepared_since(Needs(), access, 0)
+    assert not prepared_since(Needs(reaches=(Reach("", "source", "", "/elsewhere"),)), access, 2_000)
