@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from testkit.cluster import Cluster
+from testkit.users import first_shut
 
 _NEEDED: Final = ("unshare", "mount")
 
@@ -42,8 +43,7 @@ def reachable() -> tuple[str, ...]:
     The process sees the interpreter where others can reach it, in a mount namespace of its own. It keeps its pid.
     """
     home = Path(sys.base_prefix).resolve()
-    way = [*reversed(home.parents), home]
-    shut = next((each for each in way if not each.stat().st_mode & 0o001), None)
+    shut = first_shut(home)
     return () if shut is None else ("unshare", "--mount", "sh", "-c", _SCRIPT, "sh", str(home), str(shut))
 
 

@@ -34,7 +34,7 @@ exec setpriv --reuid=NOBODY --regid=NOBODY --clear-groups --bounding-set=-all "$
 
 def can_be_nobody() -> bool:
     """Whether this process may start programs as an ordinary user (`as_nobody`)."""
-    return os.geteuid() == 0 and all(map(shutil.which, _NEEDED)) and _shut(_ROOT) is None
+    return os.geteuid() == 0 and all(map(shutil.which, _NEEDED)) and first_shut(_ROOT) is None
 
 
 def as_nobody(*, hidepid: bool = False) -> tuple[str, ...]:
@@ -44,13 +44,13 @@ def as_nobody(*, hidepid: bool = False) -> tuple[str, ...]:
     /proc does not show processes that it may not read.
     """
     home = Path(sys.base_prefix)
-    shut = _shut(home)
+    shut = first_shut(home)
     moved = () if shut is None else (str(home), str(shut))
     return ("unshare", "--mount", "sh", "-c", _SCRIPT, "sh", *moved, "--", "hidden" if hidepid else "shown")
 
 
-def _shut(folder: Path) -> Path | None:
-    """The first folder on the way that other users may not enter."""
+def first_shut(folder: Path) -> Path | None:
+    """The first folder on the way to `folder` that other users may not enter; None: they may enter all."""
     way = [*reversed(folder.resolve().parents), folder.resolve()]
     return next((each for each in way if not each.stat().st_mode & 0o001), None)
 
