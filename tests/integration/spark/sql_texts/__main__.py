@@ -2,16 +2,21 @@
 
 import argparse
 import logging
+import os
 import tempfile
 import time
 from pathlib import Path
 
-from spark_tasks.spark.session import spark_session
+from spark_tasks.spark.session import MEMORY, spark_session
 from spark_tasks.sql import nodes
 from tests.integration.spark.sql_texts.soak import Soak
 
 PORTION = 1_000
 """How many texts are checked between two lines of output."""
+
+HEAP = "4g"
+DFA_STATES = 200_000
+"""With so many states kept, a text takes half the time."""
 
 
 def main() -> None:
@@ -21,9 +26,10 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the number of the first text")
     given = parser.parse_args()
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    os.environ[MEMORY] = HEAP
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, spark_session("texts", Path(folder)) as spark:
-        soak = Soak(spark)
+        soak = Soak(spark, DFA_STATES)
         for first in range(given.first, given.first + given.texts, PORTION):
             figures = soak.run(first, min(PORTION, given.first + given.texts - first))
             print(

@@ -30,7 +30,7 @@ PLANS: Final = frozenset({"query", "statement", "singleStatement"})
 
 
 DFA_STATES: Final = 15_000
-"""How many states the parser keeps, of 10 kB each."""
+"""How many states the parser keeps, of 10 kB each, in a driver's usual heap."""
 
 
 class Escaped(Exception):
@@ -52,7 +52,7 @@ class Figures:
 class Soak:
     """Texts by their numbers: the same number makes the same text."""
 
-    def __init__(self, spark: "SparkSession") -> None:
+    def __init__(self, spark: "SparkSession", dfa_states: int = DFA_STATES) -> None:
         self.spark = spark
         self.gateway: Any = spark.sparkContext._gateway
         self.parser: Any = spark._jsparkSession.sessionState().sqlParser()
@@ -61,7 +61,7 @@ class Soak:
         self.figures = Figures()
         # The parser remembers each way through its grammar that it has met; random texts meet all, and fill the heap.
         spark.conf.set("spark.sql.parser.manageParserCaches", "true")
-        spark.conf.set("spark.sql.parser.parserDfaCacheFlushThreshold", str(DFA_STATES))
+        spark.conf.set("spark.sql.parser.parserDfaCacheFlushThreshold", str(dfa_states))
 
     def run(self, first: int, count: int) -> Figures:
         """Make and check `count` texts. Raises `Escaped`."""
