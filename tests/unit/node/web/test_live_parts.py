@@ -16,9 +16,9 @@ KEY = PartKey("operator", "/?part=a")
 class World:
     """A hub, the parts of one server, and what is shown."""
 
-    def __init__(self, spent_s: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(self, make_s: float = 0.05) -> None:
         self.hub = EventHub("boot", "n1")
-        self.live = LiveParts(spent_s, make_s=0.05)
+        self.live = LiveParts(lambda: 0.0, make_s=make_s)
         self.shown = "<p>1</p>"
         self.made = 0
         self._again = asyncio.Event()
@@ -52,10 +52,10 @@ async def part(events: AsyncGenerator[bytes, None]) -> bytes:
     return event
 
 
-def on_a_loop(test: Callable[[World, ExitStack], Coroutine[Any, Any, None]]) -> None:
+def on_a_loop(test: Callable[[World, ExitStack], Coroutine[Any, Any, None]], make_s: float = 0.05) -> None:
     async def run() -> None:
         with ExitStack() as opened:
-            await test(World(), opened)
+            await test(World(make_s), opened)
 
     asyncio.run(run())
 
@@ -128,7 +128,9 @@ def test_a_page_hears_something_though_nothing_happens_and_while_a_part_is_being
         assert (await anext(page)).startswith(b"retry")
         assert [await anext(page) for _ in range(3)] == [beat()] * 3
 
-    on_a_loop(test)
+    # On a busy machine the three beats may take longer than any short limit. Then the part is given up, and the page
+    # is told so between two of them, as it should be.
+    on_a_loop(test, make_s=60)
 
 
 def test_a_page_hears_something_though_its_parts_are_made_again_and_again_and_do_not_differ() -> None:
