@@ -121,25 +121,35 @@ class DuePlan:
 
 
 def settle(
-    overlap: Overlap, catch_up: CatchUp, due_us: Sequence[int], *, more: bool, active: int, waiting: int, late_us: int
+    overlap: Overlap,
+    catch_up: CatchUp,
+    due_us: Sequence[int],
+    *,
+    more: bool,
+    active: int,
+    waiting: int,
+    late_us: int,
+    lost: bool = False,
 ) -> DuePlan:
     """Decide what to do with the unhandled occurrences `due_us` of a task, all due by now, oldest first.
 
     `more` says that later ones are due as well; then more than `KEPT` must be given. `active` counts the
     task's active runs of any kind, `waiting` those of them that wait. What was due before `late_us` is late: the
-    cluster stood still, or it has waited for something other than an active run or a place. What the verdict leaves
-    unsaid is to be asked again afterwards.
+    cluster stood still, or it has waited for something other than an active run or a place. `lost`: the member of an
+    active run was lost, and no other has taken that run over yet. What the verdict leaves unsaid is to be asked again
+    afterwards.
 
     - While a run is active, `overlap: skip` skips all of them, and `replace` all but the latest, for which it
-      makes room, unless that is late and `catch_up` is `skip`. Under `allow`, or where nothing is active, and
-      before anything is queued, `catch_up` chooses:
+      makes room, unless that is late and `catch_up` is `skip`. But under `skip` with `catch_up: all`, those that fell
+      due while nothing could run (the first of them is late, or the active run is lost) wait for the active run. Under
+      `allow`, or where nothing is active, and before anything is queued, `catch_up` chooses:
     - `latest`: the latest is run, those before it are missed;
     - `skip`: likewise, but what is late is missed;
     - `all`: each is run, in order; the newest `KEPT`, less those that wait already.
     """
     if not due_us:
         return DuePlan()
-    if active and overlap == "skip":
+    if active and overlap == "skip" and not (catch_up == "all" and (lost or due_us[0] < late_us)):
         return DuePlan(skipped=tuple(due_us))
     if active and overlap == "replace":
         if catch_up == "skip" and not more and due_us[-1] < late_us:

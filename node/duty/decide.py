@@ -120,6 +120,7 @@ def _schedule(
         active=len(active),
         waiting=sum(run.state == "waiting" for run in active),
         late_us=0 if _makes_room(row, active, now_us - lateness_us) else now_us - lateness_us,
+        lost=any(run.state == "orphaned" for run in active),
     )
     if verdict.claim is not None and not verdict.replace and not room:
         # The state holds as many runs of this task as it may: the occurrence is skipped, as beside an active run.

@@ -105,17 +105,22 @@ def fault_of(state: State, entry: Settling) -> str | None:
         and times[-1] < entry.at_us - _lateness_us(state)
         and not _replaced(state, row, entry.at_us)
     )
+    behind = len(active)
+    if row.spec.catch_up == "all" and row.spec.overlap == "skip":
+        stood_still = due[0] < entry.at_us - _lateness_us(state)
+        if stood_still or any(run.state == "orphaned" for run in active):
+            behind = 0  # they are run, whatever was active when they fell due
     match entry:
         case SkipOccurrences(state="skipped"):
-            return _fault_of_skipping(row, later, len(active), full=waiting + len(due) > KEPT)
+            return _fault_of_skipping(row, later, behind, full=waiting + len(due) > KEPT)
         case SkipOccurrences():
-            return _fault_of_missing(row, later, len(active), late=late)
+            return _fault_of_missing(row, later, behind, late=late)
         case Enqueue() if not active and not _each(row):
             # For want of a place, before it would be late.
             starved = row.spec.catch_up == "skip" and not later and times[-1] <= entry.at_us - _lateness_us(state) // 2
             return None if starved and not late else "it waits, and nothing is active"
         case _:
-            return _fault_of_running(row, entry, later, len(active), late=late)
+            return _fault_of_running(row, entry, later, behind, late=late)
 
 
 def fault_of_replacing(state: State, entry: Cancel) -> str | None:

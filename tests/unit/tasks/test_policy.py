@@ -25,9 +25,16 @@ CATCH_UPS: tuple[CatchUp, ...] = ("skip", "latest", "all")
 
 
 def decide(
-    overlap: Overlap, catch_up: CatchUp, due_us: Sequence[int], *, active: int = 0, waiting: int = 0, late_us: int = 0
+    overlap: Overlap,
+    catch_up: CatchUp,
+    due_us: Sequence[int],
+    *,
+    active: int = 0,
+    waiting: int = 0,
+    late_us: int = 0,
+    lost: bool = False,
 ) -> DuePlan:
-    return settle(overlap, catch_up, due_us, more=False, active=active, waiting=waiting, late_us=late_us)
+    return settle(overlap, catch_up, due_us, more=False, active=active, waiting=waiting, late_us=late_us, lost=lost)
 
 
 def test_retries_are_backoff_times_factor_apart_and_end_after_the_attempts() -> None:
@@ -110,6 +117,17 @@ def test_after_downtime_all_runs_the_newest_hundred() -> None:
     assert decide("skip", "all", due_us) == DuePlan(missed=tuple(range(1, 51)))
     assert decide("skip", "all", due_us[50:]) == DuePlan(enqueue=tuple(due_us[50:]))
     assert settle("skip", "all", due_us, more=True, active=0, waiting=0, late_us=0).missed == tuple(range(1, 51))
+
+
+def test_what_fell_due_while_nothing_could_run_is_run_after_the_run_that_was_active_then() -> None:
+    assert decide("skip", "all", [1, 2, 9], active=1, late_us=2) == DuePlan(enqueue=(1, 2, 9)), "the first is late"
+    assert decide("skip", "all", [1], active=3, waiting=2, late_us=2) == DuePlan(enqueue=(1,))
+    assert decide("skip", "all", [5, 6], active=1, lost=True) == DuePlan(enqueue=(5, 6))
+    assert decide("skip", "all", [5, 6], active=1, late_us=5) == DuePlan(skipped=(5, 6)), "in time, beside a run"
+    due_us = list(range(1, KEPT + 51))
+    assert decide("skip", "all", due_us, active=1, late_us=KEPT) == DuePlan(missed=tuple(range(1, 51)))
+    for catch_up in ("skip", "latest"):
+        assert decide("skip", catch_up, [1, 2], active=1, late_us=9, lost=True) == DuePlan(skipped=(1, 2))
 
 
 def test_a_full_queue_accepts_no_occurrence() -> None:

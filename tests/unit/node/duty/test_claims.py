@@ -55,6 +55,17 @@ def test_a_paused_task_is_not_due_and_what_was_started_by_hand_is_claimed() -> N
     assert step.entries == (Claim(NOW, "t", NOW + 1, "a", 1, "t~1"),)
 
 
+def test_under_catch_up_all_what_fell_due_while_nothing_could_run_waits_behind_what_was_active() -> None:
+    row = task("t", since_us=NOW - 60 * S, schedule=EVERY, catch_up="all")
+    due_us = tuple(range(NOW - 50 * S, NOW + 1, 10 * S))
+    handed_over = first_step(world(row, run(row, "waiting", number=-59 * S)))
+    assert Enqueue(NOW, "t", due_us) in handed_over.entries
+    recent = replace(row, through_us=NOW - 10 * S)
+    assert Enqueue(NOW, "t", (NOW,)) in first_step(world(recent, run(recent, "orphaned"))).entries
+    held = first_step(world(recent, run(recent, "running")))
+    assert SkipOccurrences(NOW, "t", "skipped", (NOW, NOW), 1) in held.entries, "in time, beside a run"
+
+
 def test_the_tasks_of_others_and_of_nobody_are_left_to_them_until_ownership_changes() -> None:
     state = world(*(task(name, since_us=NOW - 10 * S, schedule=EVERY) for name in "tuv"))
     one = duty(state, Owners({"t": "b", "u": None}))
