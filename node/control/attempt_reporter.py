@@ -74,14 +74,14 @@ class AttemptReporter:
                 self._runner.checkpoint_done(self.run_id, self.token, sequence, code)
 
     async def _commit_end(self, ended: AttemptEnded, leaving: Callable[[], bool]) -> None:
-        end = ended.end
+        end, error = ended.end, ended.error
         if end in ("failed", "away") and ended.retry and leaving():
             # A service manager signals all processes of the node: the work failed of that signal. Another member goes
-            # on from its checkpoint.
-            end = "handed_over"
+            # on from its checkpoint. It is no failure of the run; the attempt's log has how the work ended.
+            end, error = "handed_over", None
         if end == "not_started" and ended.error is not None and not leaving():
             await self._sleep(NOT_STARTED_S)
-        outcome = (end, ended.result, ended.error, ended.retry, ended.log_truncated)
+        outcome = (end, ended.result, error, ended.retry, ended.log_truncated)
         finish = Finish(self._member.now_us(), self.run_id, self.token, *outcome)
         result = await self._commit(finish)
         if result is None or result.ok or result.code == "fenced":

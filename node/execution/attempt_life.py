@@ -137,7 +137,8 @@ def conclude(
         case "cancelled":
             return EndedFrame("cancelled", None, error or _late(life, "cancelled; ") or None, True, None)
         case "handed_over":
-            return EndedFrame("handed_over", None, error or _late(life, "handed over; ") or None, True, None)
+            # How the work ended when it was asked to stop is no failure. The attempt's log has it.
+            return EndedFrame("handed_over", None, _late(life, "handed over; ") or None, True, None)
         case "failed":
             return EndedFrame("failed", None, life.error, True, None)
     return EndedFrame("handed_over", None, "killed by its node", True, None)

@@ -87,6 +87,19 @@ def test_work_that_fails_of_being_stopped_with_the_node_goes_on_elsewhere(end: s
     serving(scenario())
 
 
+def test_work_that_ended_as_its_node_stopped_is_shown_as_handed_over_and_not_as_a_failure() -> None:
+    async def scenario() -> None:
+        work = Work()
+        order = await work.launch()
+        await work.controller.hand_over_all(0, 0)
+        work.ends(order, "failed", error="CommandFailed: 'sh' was ended by SIGTERM")
+        await until(lambda: not work.controller.held)
+        attempt = work.run(order).attempts[-1]
+        assert (attempt.state, attempt.error) == ("waiting", "handed over to the task's owner")
+
+    serving(scenario())
+
+
 def test_a_member_that_is_to_stay_after_all_goes_on() -> None:
     async def scenario() -> None:
         work = Work()

@@ -204,6 +204,12 @@ def test_a_killed_workers_error_names_the_signal(status: int, says: str) -> None
     assert ending.retry
 
 
+def test_how_work_ended_that_was_asked_to_stop_for_a_hand_over_is_no_error_of_the_run() -> None:
+    report = FailedFrame("CommandFailed: 'sh' was ended by SIGTERM", True, True)
+    assert conclude(stopped("handed_over"), report, -9, None).error is None
+    assert conclude(KILLED_LATE["handed_over"], None, -9, None).error is not None
+
+
 def test_an_attempt_that_did_not_stop_reports_it() -> None:
     assert "did not stop within 10 s" in str(conclude(KILLED_LATE["cancelled"], None, -9, None).error)
     assert conclude(KILLED_LATE["timed_out"], None, -9, 5.0).error == (
