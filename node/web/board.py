@@ -50,13 +50,15 @@ class Picture:
     """All tasks at `now_us`. The lists have `LISTED_MAX` tasks at most; `counts` is complete.
 
     `late` and `overdue` have the longest first, `failing` the latest failure first, `unowned` and `waiting` go by name.
-    `density` counts what is due in each step of the time ahead.
+    `leading` counts each task once, by what matters most of it. `density` counts what is due in each step of the time
+    ahead.
     """
 
     now_us: int
     index: int
     total: int
     counts: dict[Mark, int]
+    leading: dict[Mark, int]
     bits: dict[str, int]
     unowned: tuple[str, ...] = ()
     late: tuple[Standout, ...] = ()
@@ -71,9 +73,10 @@ class Picture:
         """Whether a task has a mark."""
         return bool(self.bits.get(task, 0) & _BITS[mark])
 
-    def failing_since_us(self) -> int | None:
-        """When the latest of the listed failures was."""
-        return self.failing[0].at_us if self.failing else None
+    def leads(self, task: str, mark: Mark) -> bool:
+        """Whether a mark is the one that matters most of a task."""
+        bits = self.bits.get(task, 0)
+        return bits & -bits == _BITS[mark]
 
 
 class TaskBoard:
@@ -116,6 +119,9 @@ class TaskBoard:
             index=state.index,
             total=len(state.tasks),
             counts={mark: sum(n for value, n in counts.items() if value & bit) for mark, bit in _BITS.items()},
+            leading={
+                mark: sum(n for value, n in counts.items() if value & -value == bit) for mark, bit in _BITS.items()
+            },
             bits=bits,
             unowned=_named(bits, "unowned"),
             late=tuple(Standout(*one) for one in heapq.nsmallest(LISTED_MAX, late)),

@@ -3,6 +3,7 @@
 It is a function of the replicated state and of what the answering node sees besides.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -15,7 +16,7 @@ from node.state.channel import channel_of
 from node.state.majority import at_risk, down_of, joined
 from node.state.outbox import ChannelRow
 from node.state.value import DownReason, Member, State
-from node.web.board import Picture
+from node.web.board import Mark, Picture
 from node.web.words import count
 
 Level = Literal["well", "watch", "wrong"]
@@ -166,33 +167,75 @@ def _of_member(member: Member) -> Finding | None:
     return None
 
 
+_ALSO: Final[dict[Mark, str]] = {
+    "late": "a deadline of it is breached",
+    "overdue": "it is overdue",
+    "failing": "its last run failed",
+}
+
+
 def _of_tasks(state: State, sight: NodeSight, picture: Picture) -> list[Finding]:
+    """Each task is in one finding, by what matters most of it; a finding of one task says what else there is of it."""
     found = []
-    if unowned := picture.counts.get("unowned", 0):
-        named = picture.unowned[0] if unowned == 1 else count(unowned, "task")
-        verb = "has" if unowned == 1 else "have"
-        text = f"{named} {verb} no owner: no member that is up has the labels, the kind and the room"
+    if unowned := picture.leading["unowned"]:
+        task = _only(picture, "unowned", unowned, picture.unowned)
+        who = f"{task or count(unowned, 'task')} {'has' if unowned == 1 else 'have'}"
+        text = f"{who} no owner: no member that is up has the labels, the kind and the room"
+        text += _also(picture, task, "unowned")
         found.append(Finding("unowned", "wrong", text, None, "tasks?show=unowned", "Show"))
-    if late := picture.counts.get("late", 0):
-        named = picture.late[0].task if late == 1 else count(late, "task")
-        which = ", ".join(view["detail"] for view in late_view(state.tasks.get(named) if late == 1 else None))
-        text = f"{named} {'is' if late == 1 else 'are'} late" + (f": {which}" if which else "")
-        found.append(Finding("late", "wrong", text, picture.late[0].at_us, "tasks?show=late", "Show"))
-    overdue = max(picture.counts.get("overdue", 0), sight.overdue.tasks)
-    if overdue:
-        since_us = picture.overdue[0].at_us if picture.overdue else None
-        oldest_s = max(sight.overdue.oldest_s, 0 if since_us is None else (picture.now_us - since_us) / 1e6)
-        named = picture.overdue[0].task if overdue == 1 and picture.overdue else count(overdue, "task")
-        text = f"{named} {'is' if overdue == 1 else 'are'} overdue, by up to {duration(oldest_s)}"
-        level: Level = "wrong" if oldest_s >= LATE_S else "watch"
-        found.append(Finding("overdue", level, text, since_us, "tasks?show=overdue", "Show"))
-    if failing := picture.counts.get("failing", 0):
-        task = picture.failing[0].task if failing == 1 else ""
+    if late := picture.leading["late"]:
+        task = _only(picture, "late", late, [one.task for one in picture.late])
+        which = ", ".join(view["detail"] for view in late_view(state.tasks.get(task) if task else None))
+        text = f"{task or count(late, 'task')} {'is' if late == 1 else 'are'} late" + (f": {which}" if which else "")
+        since_us = next((one.at_us for one in picture.late if picture.leads(one.task, "late")), None)
+        action = _run_again(picture, task)
+        text += _also(picture, task, "late")
+        found.append(
+            Finding("late", "wrong", text, since_us, "tasks?show=late", "Show", action, task if action else "")
+        )
+    found += _overdue(sight, picture)
+    if failing := picture.leading["failing"]:
+        task = _only(picture, "failing", failing, [one.task for one in picture.failing])
         text = f"The last run of {task} failed" if task else f"The last runs of {count(failing, 'task')} failed"
-        action: Action | None = "run" if task else None
-        since_us = picture.failing_since_us()
+        since_us = next((one.at_us for one in picture.failing if picture.leads(one.task, "failing")), None)
+        action = _run_again(picture, task)
         found.append(Finding("failing", "wrong", text, since_us, "tasks?show=failing", "Show", action, task))
     return found
+
+
+def _overdue(sight: NodeSight, picture: Picture) -> list[Finding]:
+    # What the node itself sees overdue may be newer than the picture.
+    seen = [
+        task for task in sight.overdue.names if not picture.leads(task, "unowned") and not picture.leads(task, "late")
+    ]
+    overdue = max(picture.leading["overdue"], len(seen))
+    if not overdue:
+        return []
+    of_it = [one for one in picture.overdue if picture.leads(one.task, "overdue")]
+    task = _only(picture, "overdue", overdue, [one.task for one in of_it] or seen)
+    since_us = of_it[0].at_us if of_it else None
+    oldest_s = 0.0 if since_us is None else (picture.now_us - since_us) / 1e6
+    if len(seen) == sight.overdue.tasks:
+        oldest_s = max(oldest_s, sight.overdue.oldest_s)
+    text = f"{task or count(overdue, 'task')} {'is' if overdue == 1 else 'are'} overdue, by up to {duration(oldest_s)}"
+    level: Level = "wrong" if oldest_s >= LATE_S else "watch"
+    text += _also(picture, task, "overdue")
+    return [Finding("overdue", level, text, since_us, "tasks?show=overdue", "Show")]
+
+
+def _only(picture: Picture, mark: Mark, number: int, listed: Iterable[str]) -> str:
+    """The one task that a finding is about; empty if it is about several, or the one is not among those `listed`."""
+    return next((task for task in listed if picture.leads(task, mark)), "") if number == 1 else ""
+
+
+def _also(picture: Picture, task: str, mark: Mark) -> str:
+    """What else is to be said of the one task of a finding."""
+    others = [words for other, words in _ALSO.items() if other != mark and picture.has(task, other)]
+    return "".join(f"; {words}" for words in others)
+
+
+def _run_again(picture: Picture, task: str) -> Action | None:
+    return "run" if picture.has(task, "failing") else None
 
 
 def _of_channels(state: State) -> list[Finding]:

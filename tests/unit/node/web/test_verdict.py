@@ -8,7 +8,7 @@ from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
 from node.raft.ports import RaftRole
 from node.state.channel_entries import PutChannel, Tell, Told
-from node.state.entries import Drain, Finish, StandAside, TakeLead
+from node.state.entries import Drain, Finish, StandAside, Start, TakeLead
 from node.state.outbox import GIVE_UP_TRIES, GIVE_UP_US
 from node.state.value import RULES, DownReason, State
 from node.web.board import TaskBoard
@@ -141,6 +141,24 @@ def test_one_failing_task_can_be_run_again() -> None:
     assert (finding.action, finding.subject, finding.since_us) == ("run", "a", NOW_US + 5)
 
 
+def test_a_task_is_named_once_however_much_is_wrong_with_it() -> None:
+    world = World()
+    world.late("a")
+    world.do(Finish(NOW_US + HOUR_US, *world.running("a"), "failed", None, "boom", False))
+    world.do(Start(NOW_US + HOUR_US, "a"))
+    overdue = replace(WELL, overdue=Overdue(1, 7200.0, frozenset({"a"})))
+    found = judged(world.state, overdue, 3 * HOUR_US)
+    assert (found.headline, codes(found)) == ("A deadline is breached", ["late"])
+    [finding] = found.findings
+    assert finding.text == "a is late: no run has succeeded for 3600 s; it is overdue; its last run failed"
+    assert (finding.action, finding.subject) == ("run", "a")
+    world.task("b")
+    world.do(Finish(NOW_US + 5, *world.running("b"), "failed", None, "boom", False))
+    found = judged(world.state, overdue, 3 * HOUR_US)
+    assert codes(found) == ["late", "failing"]
+    assert found.findings[1].text == "The last run of b failed"
+
+
 def test_a_breached_deadline_is_wrong_and_says_which() -> None:
     world = World()
     world.late("a")
@@ -157,7 +175,7 @@ def test_what_is_overdue_for_a_minute_is_wrong() -> None:
     for after_us, level in ((59_000_000, "well"), (62_000_000, "watch"), (125_000_000, "wrong")):
         assert judged(world.state, after_us=after_us).level == level
     # The control loop knows of something that the picture does not show yet.
-    found = judged(world.state, replace(WELL, overdue=Overdue(3, 90.0)))
+    found = judged(world.state, replace(WELL, overdue=Overdue(3, 90.0, frozenset("abc"))))
     assert (found.level, found.findings[0].text) == ("wrong", "3 tasks are overdue, by up to 1 min 30 s")
 
 
