@@ -49,7 +49,9 @@ def _of_tasks(rows: Sequence[tuple[str, TaskRow]]) -> Iterable[Metric]:
         "rota_task_last_success_timestamp_seconds", "When a run of the task last succeeded", labels=["task"]
     )
     duration = GaugeMetricFamily(
-        "rota_task_last_duration_seconds", "How long the work of the task's last run took", labels=["task"]
+        "rota_task_last_duration_seconds",
+        "How long the task's last run took, from its first claim to its end",
+        labels=["task"],
     )
     breached = GaugeMetricFamily(
         "rota_task_deadline_breached", "Whether a deadline of the task is breached", labels=["task", "deadline"]

@@ -18,6 +18,7 @@ from node.http.responses.why import WhyView
 from node.peer.bootstrap import Bootstrap
 from node.peer.protocol import RunProgress, url_of
 from node.state.times import rfc3339, rfc3339_or_none
+from node.state.took import took_us
 from node.state.value import Attempt, Breach, EndedRun, Member, Outcome, Run, Settings, State, TaskRow
 from tasks.deadlines import DeadlineName, Deadlines, deadlines_of
 from tasks.run import HELD
@@ -223,6 +224,7 @@ def run_view(run: Run, ended: EndedRun | None = None, progress: RunProgress | No
         "claimed_at": rfc3339(latest.claimed_at_us) if latest else None,
         "started_at": rfc3339_or_none(latest.started_at_us) if latest else None,
         "finished_at": rfc3339(ended.finished_at_us) if ended else None,
+        "took_s": None if ended is None or (time_us := took_us(run, ended.finished_at_us)) is None else time_us / 1e6,
         "progress": progress_view(progress),
         "frozen_since": rfc3339_or_none(progress.frozen_since_us) if progress else None,
         "due_at": rfc3339(run.due_us)

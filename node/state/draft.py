@@ -12,7 +12,7 @@ from immutables import Map
 
 from node.state.bounds import run_bytes
 from node.state.outbox import Fact, with_fact
-from node.state.took import took_us
+from node.state.took import RULES_TOOK, latest_took_us, took_us
 from node.state.value import (
     COUNTED,
     Breach,
@@ -142,7 +142,8 @@ class Draft:
         if row is not None and run.cancelling != "deleted":
             last = Outcome(run.run_id, state, run.fire_at_us, at_us, error)
             row = replace(row, last=last, since_us=_since_us(row, run, at_us))
-            self.tasks = self.tasks.set(run.task, _counted(row, run, state) if self.endings else row)
+            timed = took_us if self.lead.rules >= RULES_TOOK else latest_took_us
+            self.tasks = self.tasks.set(run.task, _counted(row, timed(run, at_us), state) if self.endings else row)
         if self.endings:
             self.endings = _one_more(self.endings, state)
 
@@ -162,10 +163,10 @@ class Draft:
         self.ended.append(EndedRun(run, run.state, at_us, error=error, series=series))
 
 
-def _counted(row: TaskRow, run: Run, state: RunState) -> TaskRow:
+def _counted(row: TaskRow, took_us: int | None, state: RunState) -> TaskRow:
     """The row with its last outcome counted and timed."""
     assert row.last is not None
-    last = replace(row.last, took_us=took_us(run, row.last.finished_at_us))
+    last = replace(row.last, took_us=took_us)
     succeeded_at_us = last.finished_at_us if state == "succeeded" else row.succeeded_at_us
     return replace(row, last=last, succeeded_at_us=succeeded_at_us, endings=_one_more(row.endings, state))
 

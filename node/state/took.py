@@ -1,25 +1,27 @@
-"""How long the work of a run took."""
+"""How long a run took."""
+
+from typing import Final
 
 from node.state.value import Run
 
+RULES_TOOK: Final = 4
+"""From these rules on (`value.RULES`) an outcome is timed from the run's first claim; before, by its last attempt."""
+
 
 def took_us(run: Run, ended_us: int) -> int | None:
-    """How long the last attempt of a run worked that ended at `ended_us`, in microseconds; None: none began.
+    """How long a run took that ended at `ended_us`, from its first claim to its end, in microseconds.
 
-    A run may end long after its last attempt: cancelled while it waited for the next one.
+    The pauses between its attempts are in it. None: no member has claimed it. Of a run with more attempts than are kept
+    (`draft.ATTEMPTS_KEPT`), the time begins with the first that is kept.
     """
-    latest = run.attempts[-1] if run.attempts else None
-    return None if latest is None else span_us(latest.started_at_us, latest.finished_at_us, ended_us)
-
-
-def span_us(started_us: int | None, finished_us: int | None, ended_us: int) -> int | None:
-    """The same by the times of that attempt; `finished_us` None: it ended with its run.
-
-    >>> span_us(5, 9, 20), span_us(5, None, 20), span_us(None, None, 20)
-    (4, 15, None)
-    >>> span_us(9, 5, 5)  # all are wall clock times, and a clock may have been set back
-    0
-    """
-    if started_us is None:
+    if not run.attempts:
         return None
-    return max(0, (ended_us if finished_us is None else finished_us) - started_us)
+    return max(0, ended_us - run.attempts[0].claimed_at_us)  # a clock may have been set back
+
+
+def latest_took_us(run: Run, ended_us: int) -> int | None:
+    """How long the work of its last attempt took; None: none began. What `took_us` was before `RULES_TOOK`."""
+    latest = run.attempts[-1] if run.attempts else None
+    if latest is None or latest.started_at_us is None:
+        return None
+    return max(0, (ended_us if latest.finished_at_us is None else latest.finished_at_us) - latest.started_at_us)

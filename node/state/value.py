@@ -27,12 +27,13 @@ COUNTED: Final[tuple[RunState, ...]] = ("succeeded", "failed", "cancelled", "tim
 Trigger = Literal["schedule", "manual"]
 PassedOver = Literal["skipped", "missed"]
 
-RULES: Final = 3
+RULES: Final = 4
 """The rules by which this version applies entries (`Lead.rules`). Since 1: occurrences that are passed over for one
 reason form a series; the size of the state is bounded (`node.state.bounds`); final states of runs are counted
 (`COUNTED`). Since 2: deadlines are judged (`node.state.deadlines`), and facts are noted for channels
 (`node.state.facts`). Since 3: a breach that ends without being met is a fact too, the runs of a deleted task are not
-held against one that is registered under its name, and an old notice is tried several times before it is given up."""
+held against one that is registered under its name, and an old notice is tried several times before it is given up.
+Since 4: how long a run took counts from its first claim (`node.state.took`)."""
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -81,7 +82,8 @@ class Member:
 class Outcome:
     """The outcome of a task's last ended run, kept after the run has left the state.
 
-    `took_us` is how long the work of its last attempt took; None if none began, or if an earlier version wrote this.
+    `took_us` is how long it took, from its first claim to its end; None if no member claimed it, or if an earlier
+    version wrote this.
     """
 
     run_id: str

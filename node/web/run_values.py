@@ -56,6 +56,7 @@ async def run_values(context: RequestContext, run_id: str) -> dict[str, Any]:
             for shown, attempt in list(zip(view["attempts"], run.attempts, strict=True))[: -ATTEMPTS_MAX - 1 : -1]
         ],
         "failed": failed,
+        "given_back": view["state"] == "waiting" and run.attempts and run.attempts[-1].state == "waiting",
         "lines": await last_lines(context, run_id, failed) if failed is not None else [],
         "checkpoint": _json(view["checkpoint"]),
         "fields": result_fields(shown),

@@ -13,11 +13,9 @@ from node.http.explaining import explain
 from node.http.problems import Problem
 from node.http.request_context import RequestContext
 from node.http.requests import RunsQuery
-from node.http.responses.runs import RunView
 from node.http.routes.runs import runs_page
 from node.http.views import run_view
 from node.state.times import micros
-from node.state.took import span_us
 from node.state.value import State, TaskRow
 from node.storage.room import size
 from node.web.coming_times import coming_times
@@ -99,7 +97,7 @@ async def past_values(context: RequestContext, name: str, after: str | None, lim
     """A page of a task's runs, newest first. Raises `Problem`."""
     found = await runs_page(context, RunsQuery(task=name, limit=limit, after=after))
     return {
-        "past": [{**view, "took_s": took_s(view), "did": done_words(view["result"])} for view in found["items"]],
+        "past": [{**view, "did": done_words(view["result"])} for view in found["items"]],
         "next": found["next"],
         "after": after,
         "task": name,
@@ -109,25 +107,16 @@ async def past_values(context: RequestContext, name: str, after: str | None, lim
 async def figures(context: RequestContext, name: str) -> dict[str, Any]:
     """The latest runs of a task that ended, oldest first, for its chart: columns of equal length."""
     found = await runs_page(context, RunsQuery(task=name, limit=CHART_RUNS))
-    ended = [view for view in reversed(found["items"]) if view["action"] is None and took_s(view) is not None]
+    ended = [view for view in reversed(found["items"]) if view["action"] is None and view["took_s"] is not None]
     unit = next((name for view in ended for name in ("rows", "bytes") if _number(view["result"], name) is not None), "")
     return {
         "run_id": [view["run_id"] for view in ended],
         "at_s": [_at(view["fire_at"]).timestamp() for view in ended],
-        "took_s": [took_s(view) for view in ended],
+        "took_s": [view["took_s"] for view in ended],
         "good": [view["state"] == "succeeded" for view in ended],
         "unit": unit,
         "amount": [_number(view["result"], unit) for view in ended] if unit else [],
     }
-
-
-def took_s(view: RunView) -> float | None:
-    """How long a run's last attempt took; None if none was started, or the run has not ended."""
-    if view["finished_at"] is None or not view["attempts"]:
-        return None
-    latest = view["attempts"][-1]
-    time_us = span_us(_us(latest["started_at"]), _us(latest["finished_at"]), micros(_at(view["finished_at"])))
-    return None if time_us is None else time_us / 1e6
 
 
 def done_words(result: dict[str, Any] | None) -> str:

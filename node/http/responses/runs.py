@@ -42,6 +42,9 @@ class RunView(TypedDict):
     `action` is what a client asked the kind to do instead of the task's work, such as `preview`; null: it did the work.
 
     `due_at` is until when a run waits that no member holds, such as one whose attempt has failed; `error` says why.
+
+    `took_s` is how long the run took from its first claim to its end, with the pauses between its attempts; null: it
+    has not ended, or no member claimed it.
     """
 
     run_id: str
@@ -57,6 +60,7 @@ class RunView(TypedDict):
     claimed_at: Time | None
     started_at: Time | None
     finished_at: Time | None
+    took_s: float | None
     progress: ProgressView | None
     frozen_since: Time | None
     due_at: Time | None

@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
+
 from node.state.codec import from_pieces, snapshot_pieces
 from node.state.entries import Began, Cancel, DeleteTask, Finish, MarkDown, Start, TakeLead
 from node.state.snapshot import records
+from node.state.took import RULES_TOOK
 from node.state.value import COUNTED, RULES, Run
 from tests.unit.node.state.given import NOW_US, History, cluster
 
@@ -49,6 +52,26 @@ def test_endings_are_counted_for_the_task_and_for_all() -> None:
 
     history.must(DeleteTask(NOW_US + 50 * S, "a"))
     assert counts(history.state.endings) == {"succeeded": 1, "failed": 1, "timed_out": 1, "cancelled": 1}
+
+
+@pytest.mark.parametrize(("rules", "took_us"), [(RULES, 65 * S), (RULES_TOOK - 1, 5 * S)])
+def test_a_run_takes_from_its_first_claim_to_its_end_and_by_earlier_rules_as_its_last_attempt(
+    rules: int, took_us: int
+) -> None:
+    history = cluster("a", "b")
+    history.must(TakeLead(NOW_US, "a", 1, rules))
+    history.put("a")
+    run_id = history.must(Start(NOW_US, "a"))["run_id"]
+    run = history.claim("a", history.state.runs[run_id].fire_at_us, run_id=run_id)
+    claimed_us = run.attempts[0].claimed_at_us
+    history.must(Began(claimed_us + S, run_id, run.token))
+    history.must(Finish(claimed_us + 50 * S, run_id, run.token, "handed_over"))
+    run = history.claim("a", run.fire_at_us, member="b", run_id=run_id)
+    history.must(Began(claimed_us + 60 * S, run_id, run.token))
+    history.must(Finish(claimed_us + 65 * S, run_id, run.token, "succeeded"))
+    last = history.state.tasks["a"].last
+    assert last is not None
+    assert last.took_us == took_us
 
 
 def test_an_attempt_that_is_retried_or_lost_ends_no_run() -> None:
