@@ -60,17 +60,24 @@ class MemberForecast:
 class Forecast:
     """What is due within `span`, by the member that begins it (None: nobody may).
 
-    `cut` tasks are due more often than was computed: `node.duty.timetable` says how often that is.
+    `cut` tasks are due more often than was computed: `node.duty.timetable` says how often that is. `continuous` tasks
+    run all the time: each is one of the count.
     """
 
     span: TimeSpan
     members: dict[str | None, MemberForecast]
     cut: int = 0
+    continuous: int = 0
 
     @property
     def count(self) -> int:
-        """How many occurrences there are."""
+        """How many occurrences there are, and tasks that run all the time."""
         return sum(one.count for one in self.members.values())
+
+    @property
+    def due(self) -> int:
+        """How many occurrences there are."""
+        return self.count - self.continuous
 
     @property
     def unnamed(self) -> int:
@@ -85,10 +92,11 @@ class Forecast:
 def forecast(upcoming: Iterable[UpcomingTask], span: TimeSpan, now: OwnerOf, then: OwnerOf) -> Forecast:
     """What each member begins within `span`. `now` gives the present owners, `then` the supposed ones."""
     tasks: dict[tuple[str | None, str | None], list[UpcomingTask]] = defaultdict(list)
-    cut = 0
+    cut = continuous = 0
     for one in upcoming:
         tasks[then(one.task), now(one.task)].append(one)
         cut += one.cut
+        continuous += one.continuous
     counts: Counter[str | None] = Counter()
     gone: Counter[str | None] = Counter()
     for (owner, source), found in tasks.items():
@@ -96,7 +104,7 @@ def forecast(upcoming: Iterable[UpcomingTask], span: TimeSpan, now: OwnerOf, the
         counts[owner] += number
         if owner != source:
             gone[source] += number
-    starts = {pair: _starts(found, span) for pair, found in tasks.items()}
+    starts = {pair: starts_of(found, span, STEPS) for pair, found in tasks.items()}
     members = {}
     for member in {*counts, *gone}:
         own = [pair for pair in tasks if pair[0] == member]
@@ -109,7 +117,7 @@ def forecast(upcoming: Iterable[UpcomingTask], span: TimeSpan, now: OwnerOf, the
             _named(tasks, own) if counts[member] <= NAMED_MAX else (),
             _named(tasks, left) if gone[member] <= NAMED_MAX else (),
         )
-    return Forecast(span, members, cut)
+    return Forecast(span, members, cut, continuous)
 
 
 def _named(
@@ -128,25 +136,25 @@ def _sum(columns: Sequence[Sequence[int]]) -> tuple[int, ...]:
     return tuple(map(sum, zip(*columns, strict=True))) if columns else (0,) * STEPS
 
 
-def _starts(tasks: list[UpcomingTask], span: TimeSpan) -> list[int]:
-    """How many occurrences of `tasks` there are in each step."""
-    starts = [0] * STEPS
+def starts_of(tasks: Iterable[UpcomingTask], span: TimeSpan, steps: int) -> list[int]:
+    """How many occurrences of `tasks` there are in each of `steps` equal parts of `span`."""
+    starts = [0] * steps
     length_us = span.until_us - span.from_us + 1
     lines: dict[int, tuple[Sequence[int], int]] = {}
     phases: dict[int, list[int]] = defaultdict(list)
     for one in tasks:
         times = one.times
-        if isinstance(times, range) and len(times) > STEPS and times.start - span.from_us <= times.step:
+        if isinstance(times, range) and len(times) > steps and times.start - span.from_us <= times.step:
             phases[times.step].append(times.start - span.from_us)
         elif len(times) > 1 and isinstance(times, tuple):
             # The same object for all tasks with that cron line. Its hash would be computed anew for each of them.
             lines[id(times)] = (times, lines.get(id(times), (times, 0))[1] + 1)
         else:
             for at_us in times:
-                starts[(at_us - span.from_us) * STEPS // length_us] += 1
+                starts[(at_us - span.from_us) * steps // length_us] += 1
     for times, number in lines.values():
         for at_us in times:
-            starts[(at_us - span.from_us) * STEPS // length_us] += number
+            starts[(at_us - span.from_us) * steps // length_us] += number
     for every_us, found in phases.items():
         _add_intervals(starts, every_us, sorted(found), length_us)
     return starts
@@ -158,9 +166,9 @@ def _add_intervals(starts: list[int], every_us: int, phases: list[int], length_u
     `phases` say when each task is due first: later than 0, at `every_us` at the latest.
     """
     before = 0
-    latest = len(phases) - bisect_left(phases, every_us)
-    for step in range(STEPS):
-        end_us = -(-(step + 1) * length_us // STEPS)  # the first microsecond of the next step
+    latest, steps = len(phases) - bisect_left(phases, every_us), len(starts)
+    for step in range(steps):
+        end_us = -(-(step + 1) * length_us // steps)  # the first microsecond of the next step
         whole, rest_us = divmod(end_us, every_us)
         through = whole * len(phases) + (bisect_left(phases, rest_us) if rest_us else -latest)
         starts[step] += through - before

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from node.state.value import State, TaskRow
 from tasks.schedule import occurrences
-from tasks.spec import Cron, Every
+from tasks.spec import Cron, Every, TaskTiming
 
 LINE_TIMES_MAX: Final = 1500
 """How many times of one cron line are computed: more than a line of five fields has in a day."""
@@ -41,12 +41,18 @@ class UpcomingTask(NamedTuple):
 
 def timetable(state: State, span: TimeSpan) -> list[UpcomingTask]:
     """The tasks of `state` that are due within `span`. What is overdue at its beginning is not in it."""
-    lines = _CronTimes(span)
-    return [found for task, row in state.tasks.items() if (found := _upcoming(task, row, span, lines)) is not None]
+    lines = CronTimes(span)
+    return [found for task, row in state.tasks.items() if (found := upcoming(task, row, lines)) is not None]
 
 
-def _upcoming(task: str, row: TaskRow, span: TimeSpan, lines: "_CronTimes") -> UpcomingTask | None:
-    timing = row.timing
+def upcoming(
+    task: str, row: TaskRow, lines: "CronTimes", timing: TaskTiming | None = None, first_us: int | None = None
+) -> UpcomingTask | None:
+    """When a task is due within the span of `lines`; None: not at all.
+
+    `timing` is that of the row, and `first_us` the first time within the span, where they are known.
+    """
+    timing, span = timing or row.timing, lines.span
     if row.paused or not timing.enabled or timing.schedule is None:
         return None
     took_us = row.last.took_us if row.last is not None else None
@@ -55,7 +61,8 @@ def _upcoming(task: str, row: TaskRow, span: TimeSpan, lines: "_CronTimes") -> U
     after_us = max(span.from_us, row.through_us, row.since_us)
     match timing.schedule:
         case Every(every_s=every_s):
-            first_us = next(occurrences(timing.schedule, row.since_us, after_us))
+            if first_us is None:
+                first_us = next(occurrences(timing.schedule, row.since_us, after_us))
             times: Sequence[int] = range(first_us, span.until_us + 1, max(1, round(every_s * 1_000_000)))
             cut = False
         case Cron() as cron:
@@ -72,11 +79,11 @@ def _within(at_us: int, span: TimeSpan) -> bool:
     return at_us <= span.until_us
 
 
-class _CronTimes:
+class CronTimes:
     """The times of each cron line within a span, computed once."""
 
     def __init__(self, span: TimeSpan) -> None:
-        self._span = span
+        self.span = span
         self._known: dict[tuple[str, str, int], tuple[tuple[int, ...], bool]] = {}
         self._left = TIMES_MAX
 
@@ -85,7 +92,7 @@ class _CronTimes:
         key = (cron.cron, cron.timezone, after_us)
         if key not in self._known:
             most = max(1, min(LINE_TIMES_MAX, self._left))
-            due = takewhile(lambda at_us: _within(at_us, self._span), occurrences(cron, 0, after_us))
+            due = takewhile(lambda at_us: _within(at_us, self.span), occurrences(cron, 0, after_us))
             found = tuple(islice(due, most + 1))
             self._left -= len(found)
             self._known[key] = (found[:most], len(found) > most)

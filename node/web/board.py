@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from node.duty.agenda import next_occurrence_us
+from node.duty.forecast import starts_of
 from node.duty.overdue import OVERDUE_US, unbegun_since_us
 from node.duty.ownership import Ownership
+from node.duty.timetable import CronTimes, TimeSpan, UpcomingTask, upcoming
 from node.state.value import State, TaskRow
 from tasks.run import HELD, RunState
+from tasks.spec import TaskTiming
 
 Mark = Literal["unowned", "late", "overdue", "failing", "running", "waiting", "paused", "new"]
 """What stands out of a task. `unowned`: no member may run it. `late`: a deadline of its is breached. `overdue`:
@@ -46,12 +49,22 @@ class Standout:
 
 
 @dataclass(frozen=True, slots=True)
+class ComingTask:
+    """A task that is due within `AHEAD_US`: when first, and how many times."""
+
+    at_us: int
+    task: str
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
 class Picture:
     """All tasks at `now_us`. The lists have `LISTED_MAX` tasks at most; `counts` is complete.
 
     `late` and `overdue` have the longest first, `failing` the latest failure first, `unowned` and `waiting` go by name.
-    `leading` counts each task once, by what matters most of it. `density` counts what is due in each step of the time
-    ahead.
+    `leading` counts each task once, by what matters most of it. `coming` has the tasks that are due next, of
+    `coming_tasks` that are within `AHEAD_US`; `coming_count` is how many occurrences that is, as `node.duty.timetable`
+    has them (of `coming_cut` tasks there are more than are counted); `density` counts them in each step of that time.
     """
 
     now_us: int
@@ -65,8 +78,10 @@ class Picture:
     overdue: tuple[Standout, ...] = ()
     failing: tuple[Standout, ...] = ()
     waiting: tuple[str, ...] = ()
-    coming: tuple[Standout, ...] = ()
+    coming: tuple[ComingTask, ...] = ()
+    coming_tasks: int = 0
     coming_count: int = 0
+    coming_cut: int = 0
     density: tuple[int, ...] = (0,) * STEPS
 
     def has(self, task: str, mark: Mark) -> bool:
@@ -89,6 +104,7 @@ class TaskBoard:
     def __init__(self) -> None:
         self._rows: dict[str, TaskRow] = {}
         self._due: dict[str, int] = {}
+        self._timing: dict[str, TaskTiming] = {}
         self._bits: dict[str, int] = {}
         self._failing: dict[str, int] = {}
         self._late: dict[str, int] = {}
@@ -102,7 +118,8 @@ class TaskBoard:
             self._unowned = tuple(task for task in self._rows if ownership.owner(task) is None)
             self._ownership = ownership
         near = [(due_us, task) for task, due_us in self._due.items() if due_us <= now_us + AHEAD_US]
-        coming = [one for one in near if one[0] > now_us]
+        span = TimeSpan(now_us, now_us + AHEAD_US)
+        coming = self._coming(near, span)
         bits, overdue = dict(self._bits), []
         for task in {*state.runs_of, *self._unowned, *(task for due_us, task in near if due_us <= now_us)}:
             if (row := state.tasks.get(task)) is None:
@@ -128,10 +145,21 @@ class TaskBoard:
             overdue=tuple(Standout(*one) for one in heapq.nsmallest(LISTED_MAX, overdue)),
             failing=tuple(Standout(*one) for one in failing),
             waiting=_named(bits, "waiting"),
-            coming=tuple(Standout(*one) for one in heapq.nsmallest(LISTED_MAX, coming)),
-            coming_count=len(coming),
-            density=_density(coming, now_us),
+            coming=_next(coming),
+            coming_tasks=len(coming),
+            coming_count=sum(len(one.times) for one in coming),
+            coming_cut=sum(one.cut for one in coming),
+            density=tuple(starts_of(coming, span, STEPS)),
         )
+
+    def _coming(self, near: Iterable[tuple[int, str]], span: TimeSpan) -> list[UpcomingTask]:
+        """When tasks are due within `span`, of those whose first undecided occurrence is `near`."""
+        lines = CronTimes(span)
+        found = (
+            upcoming(task, self._rows[task], lines, self._timing[task], due_us if due_us > span.from_us else None)
+            for due_us, task in near
+        )
+        return [one for one in found if one is not None and not one.continuous]
 
     def _follow(self, state: State) -> None:
         """Renew what is kept of the tasks that have changed."""
@@ -141,7 +169,7 @@ class TaskBoard:
             self._forget(task)
             rows[task] = row
             if (due_us := first_due_us(row)) is not None:
-                self._due[task] = due_us
+                self._due[task], self._timing[task] = due_us, row.timing
             found = _marks_of_row(row)
             if found:
                 self._bits[task] = _bits_of(found)
@@ -155,7 +183,7 @@ class TaskBoard:
                 del rows[task]
 
     def _forget(self, task: str) -> None:
-        for kept in (self._due, self._bits, self._failing, self._late):
+        for kept in (self._due, self._timing, self._bits, self._failing, self._late):
             kept.pop(task, None)
 
 
@@ -210,8 +238,6 @@ def _named(bits: dict[str, int], mark: Mark) -> tuple[str, ...]:
     return tuple(heapq.nsmallest(LISTED_MAX, (task for task, value in bits.items() if value & _BITS[mark])))
 
 
-def _density(coming: list[tuple[int, str]], now_us: int) -> tuple[int, ...]:
-    steps = [0] * STEPS
-    for at_us, _ in coming:
-        steps[min(STEPS - 1, (at_us - now_us) * STEPS // AHEAD_US)] += 1
-    return tuple(steps)
+def _next(coming: list[UpcomingTask]) -> tuple[ComingTask, ...]:
+    first = heapq.nsmallest(LISTED_MAX, coming, key=lambda one: (one.times[0], one.task))
+    return tuple(ComingTask(one.times[0], one.task, len(one.times)) for one in first)

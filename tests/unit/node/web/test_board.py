@@ -2,10 +2,12 @@
 
 import asyncio
 
+from node.duty.forecast import forecast
 from node.duty.ownership import Ownership
+from node.duty.timetable import TimeSpan, timetable
 from node.http.freshness import STILL_US
 from node.state.entries import Finish, Pause, Start
-from node.web.board import AHEAD_US, STEPS, Picture, Standout, TaskBoard
+from node.web.board import AHEAD_US, STEPS, ComingTask, Picture, Standout, TaskBoard
 from node.web.board_keeper import BoardKeeper
 from tests.unit.node.http.given import HOUR_US, NOW_US, World
 
@@ -71,15 +73,33 @@ def test_a_task_is_late_while_a_deadline_is_breached() -> None:
 def test_what_is_due_comes_next_until_it_is_overdue() -> None:
     world = full()
     before = picture(world, MINUTE_US // 2)
-    assert [one.task for one in before.coming] == ["minutely", "hourly"]
-    assert before.coming[0].at_us == NOW_US + MINUTE_US
     assert (len(before.density), sum(before.density)) == (STEPS, before.coming_count)
     just = picture(world, MINUTE_US + 500_000)
     assert not just.has("minutely", "overdue"), "a claim takes a moment"
+    assert before.coming == (
+        ComingTask(NOW_US + MINUTE_US, "minutely", 60),
+        ComingTask(NOW_US + HOUR_US, "hourly", 1),
+    )
     late = picture(world, MINUTE_US + 1_000_000)
     assert [one.at_us for one in late.overdue if one.task == "minutely"] == [NOW_US + MINUTE_US]
-    assert "minutely" not in {one.task for one in late.coming}
+    assert late.coming[0] == ComingTask(NOW_US + 2 * MINUTE_US, "minutely", 60), "the overdue one is told as such"
     assert picture(world, -1).coming[-1].at_us <= NOW_US + AHEAD_US - 1
+
+
+def test_the_next_hour_has_as_many_occurrences_as_the_timeline() -> None:
+    world = full()
+    world.task("often", schedule={"every_s": 7.5})
+    world.task("cron", schedule={"cron": "*/7 * * * *", "timezone": "Asia/Kathmandu"})
+    world.task("cron-too", schedule={"cron": "*/7 * * * *", "timezone": "Asia/Kathmandu"})
+    world.task("once", schedule={"at": "2026-11-18T11:20:00Z"})
+    world.task("all-the-time", schedule={"continuous": True})
+    for after_us in (0, MINUTE_US // 2, 5 * MINUTE_US):
+        found = picture(world, after_us)
+        span = TimeSpan(NOW_US + after_us, NOW_US + after_us + AHEAD_US)
+        ownership = Ownership.of(world.state)
+        ahead = forecast(timetable(world.state, span), span, ownership.owner, ownership.owner)
+        assert (found.coming_count, ahead.continuous) == (ahead.due, 1)
+        assert found.coming_count == sum(found.density) == sum(one.times for one in found.coming) > 500
 
 
 def test_a_board_follows_changes_of_the_state() -> None:
