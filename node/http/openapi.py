@@ -185,7 +185,7 @@ class _Schemas:
         wanted[id(ProblemDocument), "serialization"] = ProblemDocument
         adapters = [(key, mode, TypeAdapter(of)) for (key, mode), of in wanted.items()]
         self._found, rest = TypeAdapter.json_schemas(adapters, ref_template=_REF)
-        self.definitions: dict[str, Any] = rest.get("$defs", {})
+        self.definitions: dict[str, Any] = {name: _plain(of) for name, of in rest.get("$defs", {}).items()}
 
     def of(self, body: Any, mode: JsonSchemaMode) -> dict[str, Any]:
         """The schema of a body: mostly a reference to a definition."""
@@ -196,3 +196,19 @@ class _Schemas:
         schema = query.model_json_schema(mode="validation")
         assert "$defs" not in schema
         return schema
+
+
+def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+    """A model whose fields are no "object or null" with a default of `{}`: they are objects here, and null is taken too.
+
+    Of such a field openapi-python-client makes nothing, and it leaves out each endpoint that takes one.
+    """
+    fields = schema.get("properties", {})
+    return {**schema, "properties": {name: _without_null(of) for name, of in fields.items()}} if fields else schema
+
+
+def _without_null(field: dict[str, Any]) -> dict[str, Any]:
+    others = [one for one in field.get("anyOf", ()) if one != {"type": "null"}]
+    if len(others) != 1 or not isinstance(field.get("default"), dict):
+        return field
+    return {**others[0], **{name: value for name, value in field.items() if name != "anyOf"}}
