@@ -21,6 +21,9 @@ from node.client import ApiProblem, Unreachable, path
 WAITING_S: Final = 3.0
 """After this time `rota run --wait` says once why a run waits: it may wait for ever."""
 
+GIVEN_CHARS: Final = 40
+"""How much of a run's own params `rota runs` shows; `rota show RUN` has them all."""
+
 
 @click.command("run")
 @click.argument("name")
@@ -148,25 +151,26 @@ def wait_and_show(
 @api_command
 def runs_command(api: Api, name: str | None, state: str | None, node: str | None, limit: int) -> None:
     """List the latest runs, of one task or of all."""
-    answer = api.client.get("/v1/runs", task=name, state=state, node=node, limit=limit)
-    api.show(
-        answer,
-        lambda: api.table(
-            ("RUN", "STATE", "NODE", "TRY", "ENDED", "ERROR"),
-            (
-                (
-                    run["run_id"],
-                    _state(run),
-                    run["node"],
-                    run["attempt"],
-                    ago(run["finished_at"]),
-                    _remark(run),
-                )
-                for run in answer["items"]
-            ),
-            "no runs",
-        ),
-    )
+    items = (answer := api.client.get("/v1/runs", task=name, state=state, node=node, limit=limit))["items"]
+    # Older nodes do not send `params`.
+    with_params = any(run.get("params") is not None for run in items)
+    headings = ["RUN", "STATE", "NODE", "TRY", "ENDED", *["PARAMS"] * with_params, "ERROR"]
+    api.show(answer, lambda: api.table(headings, (_cells(run, with_params) for run in items), "no runs"))
+
+
+def _cells(run: dict[str, Any], with_params: bool) -> tuple[object, ...]:
+    given = [_given(run.get("params"))] if with_params else []
+    return run["run_id"], _state(run), run["node"], run["attempt"], ago(run["finished_at"]), *given, _remark(run)
+
+
+def _given(params: dict[str, Any] | None) -> str:
+    """The params that were given for a run, for one line; "" for a run that had the task's.
+
+    >>> _given({"argv": ["echo", "x"], "cwd": None}), _given(None), len(_given({"x": "y" * 99}))
+    ('argv=["echo", "x"] cwd=null', '', 40)
+    """
+    text = " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in (params or {}).items())
+    return text if len(text) <= GIVEN_CHARS else text[: GIVEN_CHARS - 1] + "…"
 
 
 def _state(run: dict[str, Any]) -> str:

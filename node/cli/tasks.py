@@ -1,14 +1,19 @@
 """Commands for tasks: list and show them, ask where they run, pause and delete them."""
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from node.cli.api import Api, ago, api_command
 from node.cli.task_files import definition
+from node.cli.text import say
 from node.cli.why import state_of
 from node.client import path
 from tasks.yaml_text import as_yaml
+
+
+OF_RUNS_ONLY: Final = "~"
+"""No task has this in its name, and each run in its id."""
 
 
 @click.command("tasks")
@@ -63,10 +68,17 @@ def nothing_listed(kind: str | None, owner: str | None, set_name: str | None, *,
 
 
 @click.command("show")
-@click.argument("name")
+@click.argument("name", metavar="TASK|RUN")
 @api_command
 def show_command(api: Api, name: str) -> None:
-    """Show a task as YAML that `rota apply` accepts, with its state in comments."""
+    """Show a task as YAML that `rota apply` accepts, with its state in comments; or a run, by its id, as YAML.
+
+    The params of a run are those that were given for it, such as by `rota run --param`; a run without has the task's.
+    """
+    if OF_RUNS_ONLY in name:
+        run = api.client.get(path("v1", "runs", name))
+        api.show(run, lambda: say(as_yaml({field: value for field, value in run.items() if value is not None}).rstrip()))
+        return
     task = api.client.get(path("v1", "tasks", name))
     api.show(task, lambda: click.echo(_as_yaml(task), nl=False))
 

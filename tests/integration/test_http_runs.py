@@ -25,6 +25,7 @@ async def test_a_manual_run_is_created_once_for_each_key() -> None:
         assert await served.start_run(json=body, headers={"Idempotency-Key": "k1"}) == run_id
         view = (await served.get(f"/v1/runs/{run_id}")).json
         assert (view["fire_at"], view["trigger"], view["state"]) == ("2026-10-31T23:00:00Z", "manual", "waiting")
+        assert view["params"] == {"source": "y"}
         refused = await served.ask("POST", "/v1/tasks/a/runs")
         assert (refused.status, refused.problem, refused.json["code"]) == (409, "conflict", "overlap")
         wrong = await served.ask("POST", "/v1/tasks/a/runs", json={"params": {}, "fire_at": "2026-11-01T00:00:00Z"})
@@ -34,6 +35,24 @@ async def test_a_manual_run_is_created_once_for_each_key() -> None:
         assert (await served.ask("POST", "/v1/tasks/a/runs", headers={"Idempotency-Key": "k" * 300})).status == 400
         unknown = await served.ask("GET", "/v1/runs/a/log")
         assert (unknown.status, unknown.json["detail"].endswith("`rota runs a` lists its runs")) == (404, True)
+
+
+@on_loop
+async def test_a_run_keeps_the_params_that_were_given_for_it_and_their_secrets_as_references() -> None:
+    async with servers() as served:
+        await served.put_task("a", params={"source": "x", "times": 2})
+        given = {"source": "y", "options": {"key": {"secret": "s3_key"}, "id": {"env": "S3_ID"}}}
+        run_id = await served.start_run(json={"params": given})
+        # Another definition meanwhile changes nothing about the run.
+        await served.put_task("a", params={"source": "z"})
+        assert (await served.get(f"/v1/runs/{run_id}")).json["params"] == given
+        served.cluster.ok(Finish(served.cluster.now_us, run_id, served.claim(run_id), "succeeded", {}))
+        without = await served.start_run()
+        listed = (await served.get("/v1/tasks/a/runs")).json["items"]
+        assert {run["run_id"]: run["params"] for run in listed} == {run_id: given, without: None}
+        asked = await served.ask("POST", "/v1/tasks/a/actions/preview", json={"args": {"rows": 3}})
+        action = (await served.get(f"/v1/runs/{asked.json['run_id']}")).json
+        assert (action["action"], action["args"], action["params"]) == ("preview", {"rows": 3}, None)
 
 
 @on_loop

@@ -39,7 +39,11 @@ class RunView(TypedDict):
     `progress` and `frozen_since` come from the member that runs it, and are null if that does not answer. A run is
     frozen while its member holds no lease: it continues when the lease is back, or is taken over by another member.
 
-    `action` is what a client asked the kind to do instead of the task's work, such as `preview`; null: it did the work.
+    `params` are those that were given for this run in place of the task's; null: it has the task's. Secrets in them are
+    references, as they were given.
+
+    `action` is what a client asked the kind to do instead of the task's work, such as `preview`, with `args`; null: it
+    did the work.
 
     `due_at` is until when a run waits that no member holds, such as one whose attempt has failed; `error` says why.
 
@@ -51,7 +55,9 @@ class RunView(TypedDict):
     task: str
     kind: str
     trigger: Trigger
+    params: dict[str, Any] | None
     action: str | None
+    args: dict[str, Any] | None
     fire_at: Time
     attempt: int | None
     token: int | None

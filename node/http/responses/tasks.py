@@ -64,6 +64,7 @@ class RegisteredView(TypedDict):
     limits: dict[str, Any]
     set: str | None
     run_as: str | None
+    labels: dict[str, str]
     version: int
     paused: bool
     registered_at: Time

@@ -19,6 +19,7 @@ RUN: Final = {
     "node": "node-1",
     "attempt": 1,
     "finished_at": None,
+    "params": {STEERS: STEERS},
     "error": STEERS,
     "attempts": [ATTEMPT],
     "result": None,
@@ -56,13 +57,14 @@ WHY: Final = {"code": "aside", "sentence": STEERS, "steps": [{"place": "lease", 
     ("words", "answers"),
     [
         (["runs"], {"/v1/runs": {"items": [RUN]}}),
+        (["show", "a~1"], {"/v1/runs/a~1": RUN}),
         (["members"], {"/v1/members": {"items": [MEMBER], "next": None}, "/v1/vitals": {"items": [VITALS]}}),
         (["status"], {"/v1/cluster": CLUSTER, "/v1/runs": {"items": []}}),
         (["why", "a"], {"/v1/tasks/a/why": WHY}),
         (["status"], {"/v1/cluster": {**CLUSTER, "waiting_for": STEERS}, "/v1/runs": {"items": []}}),
         (["status"], {"/v1/cluster": {**CLUSTER, "watchdog": PINGS}, "/v1/runs": {"items": []}}),
     ],
-    ids=["runs", "members", "status", "why", "waiting", "watchdog"],
+    ids=["runs", "run", "members", "status", "why", "waiting", "watchdog"],
 )
 def test_control_characters_do_not_reach_the_terminal(words: list[str], answers: dict[str, Any]) -> None:
     with api_server(lambda request: as_json(answers[request.path])) as url:
