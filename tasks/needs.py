@@ -35,7 +35,7 @@ class Needs:
     reaches: tuple[Reach, ...] = ()
     #: Functions that find tools on this machine (`Tools`), each as `module:function`.
     tools: tuple[str, ...] = ()
-    #: Whether the attempt uses TCP. Without it the kernel refuses to connect and to listen, on loopback too.
+    #: Whether the attempt uses the network, loopback included. Without it the kernel refuses all sockets but AF_UNIX.
     network: bool = True
     #: By which of the node user's own files hosts are reached, for want of a secret in the params.
     own_credentials: tuple[Group, ...] = ()

@@ -2,12 +2,11 @@
 
 from typing import Final
 
-_SINCE: Final = {3: "6.2", 4: "6.7", 6: "6.12"}
+_SINCE: Final = {3: "6.2", 6: "6.12"}
 """The first Linux with an ABI of Landlock."""
 
 _LACKS: Final = {
     3: "tasks can truncate files that they may only read",
-    4: "tasks that need no network are not kept from it",
     6: "tasks can signal other processes of the node's user, the node's own too, and connect to abstract sockets",
 }
 """What the ABIs before one cannot refuse."""
@@ -31,7 +30,10 @@ def not_kept(landlock: int, *, commands: bool, command_confined: bool, filtered:
         )
     lacks = [f"{what}: that takes Linux {_SINCE[abi]} or later" for abi, what in _LACKS.items() if landlock < abi]
     if not filtered:
-        lacks.append("tasks can change the limits of other processes of the node's user: seccomp is not there")
+        lacks.append(
+            "tasks that need no network are kept from TCP at most, and tasks can change the limits, priority and "
+            "processors of other processes of the node's user: seccomp is not there"
+        )
     if commands and not command_confined:
         lacks.append("commands are not confined (ROTA_COMMAND_CONFINED=0): they may do all that the node's user may")
     return tuple(lacks)

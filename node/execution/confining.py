@@ -9,7 +9,7 @@ from typing import Final
 from node.execution.domain import allow_tools, found_tools, places_of
 from node.execution.landlock import READ, Ruleset
 from node.execution.linux import gain_no_rights, keep_capabilities
-from node.execution.seccomp import keep_from_others_limits
+from node.execution.seccomp import enter_filter
 from tasks.access import Access
 from tasks.file_guard import learn_own
 from tasks.needs import Needs
@@ -58,7 +58,7 @@ def confine(needs: Needs, access: Access, scratch: Path, ruleset: Ruleset | None
         temporary.mkdir(exist_ok=True)
         os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
     gain_no_rights()
-    keep_from_others_limits()
+    enter_filter(network=needs.network)
     keep_capabilities(capabilities(needs.reaches))
     if ruleset is not None:
         allow_tools(ruleset, tools)

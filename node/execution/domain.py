@@ -361,8 +361,10 @@ def _allow_everything(domain: Domain, roots: Iterable[str]) -> None:
     tops = sorted({str(Path(path).parent) for path in (*hidden, *installation())})
     domain.remarks.append(
         f"this command is confined: it cannot open {', '.join(hidden)}, and can list and change the top level of "
-        f"{', '.join(tops)} and of the folders above only as far as entries were there when it began. Where a command "
-        "needs more, a member with ROTA_COMMAND_CONFINED=0 gives it"
+        f"{', '.join(tops)} and of the folders above only as far as entries were there when it began. A process sets "
+        "its own priority, processors and limits, and not those of a process number: nice, ionice -c3, taskset and "
+        "prlimit in front of a program, not renice or -p. Where a command needs more, a member with "
+        "ROTA_COMMAND_CONFINED=0 gives it"
     )
 
 

@@ -90,9 +90,11 @@ class PreparedProcesses:
     def give(self, name: str, brief: bytes, needs: Needs) -> Prepared | None:
         """Give the attempt of `brief` to a process of this preparation, to one that is prepared if there is one.
 
-        The process may open what `needs` names. It and its channel are the caller's from then on. None: there is none.
-        Raises `OSError`.
+        The process may open what `needs` names, and has the network: none is given where that is not needed. It and its
+        channel are the caller's from then on. None: there is none. Raises `OSError`.
         """
+        if needs.confined and not needs.network:
+            return None
         confined = self._limits.landlock > 0 and needs.confined
         while found := [
             each for each in self._of(name) if not confined or prepared_since(needs, self._access, each.begun_ns)

@@ -1,47 +1,129 @@
-"""A filter of system calls for attempts: they may not change the limits of another process (seccomp(2)).
+"""A filter of system calls for attempts (seccomp(2)): what Landlock does not look at.
 
-A process may set the limits of every other one of its user, the node among them, and end it so: by no processor time,
-or by no descriptors. Landlock does not look at that call.
+A process may change the limits, priority, processors and scheduling of every other one of its user, the node among
+them, and end or slow it so. And where an attempt needs no network, Landlock keeps it from TCP only.
+
+The filter sees registers and no memory: a process is allowed to change itself, named as 0, and nobody by number.
 """
 
 import ctypes
 import os
 import platform
 import struct
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from socket import AF_UNIX
+from typing import Final
 
 _SECCOMP_SET_MODE_FILTER: Final = 1
 _ALLOW_SPECULATION: Final = 1 << 2
 """Without it, kernels before 5.16 slow the process down."""
 
-_LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
-"""The codes of classic BPF: load a word, jump by whether it is equal to a constant, and end."""
+_LOAD, _EQUAL, _AND, _RETURN = 0x20, 0x15, 0x54, 0x06
+"""The codes of classic BPF: load a word, jump by whether it is equal to a constant, mask it, and end."""
 
 _ALLOWED: Final = 0x7FFF0000
 _REFUSED: Final = 0x00050000 | 1
-"""SECCOMP_RET_ERRNO, with EPERM."""
+"""SECCOMP_RET_ERRNO, with EPERM: as the kernel answers where it keeps a rule of its own."""
 
-_NUMBER, _ARCHITECTURE, _FIRST, _THIRD = 0, 4, 16, 32
-"""Where struct seccomp_data has the call's number, the architecture, and the lower words of the first argument, a pid,
-and of the third, a pointer to the new limit."""
+_NUMBER, _ARCHITECTURE = 0, 4
+"""Where struct seccomp_data has the call's number, and the architecture."""
 
+_FIRST, _SECOND, _THIRD, _THIRD_HIGH = 16, 24, 32, 36
+"""Where it has the lower words of arguments, and the upper word of the third."""
+
+Words = Mapping[int, int]
+"""The values that words of struct seccomp_data must have, by where they are."""
+
+_ITSELF: Final[tuple[Words, ...]] = ({_FIRST: 0},)
+_OF_UNIX: Final[tuple[Words, ...]] = ({_FIRST: AF_UNIX},)
+
+RULES: Final[Mapping[str, tuple[Words, ...]]] = {
+    "prlimit64": (*_ITSELF, {_THIRD: 0, _THIRD_HIGH: 0}),  # its own limits, or it only asks
+    # Not PRIO_USER, nor IOPRIO_WHO_USER: the user's processes are the node's too. A group is of the attempt's session.
+    "setpriority": tuple({_FIRST: which, _SECOND: 0} for which in (os.PRIO_PROCESS, os.PRIO_PGRP)),
+    "ioprio_set": tuple({_FIRST: which, _SECOND: 0} for which in (1, 2)),
+    "sched_setaffinity": _ITSELF,
+    "sched_setattr": _ITSELF,
+    "sched_setparam": _ITSELF,
+    "sched_setscheduler": _ITSELF,
+    # Its operations, sockets among them, pass no filter. Nothing of ours needs it; Docker's profile refuses it too.
+    "io_uring_setup": (),
+}
+"""What a call's arguments must be, in one of these ways; it is refused otherwise. All other calls are allowed."""
+
+NO_NETWORK: Final[Mapping[str, tuple[Words, ...]]] = {
+    "socket": _OF_UNIX,
+    "socketpair": _OF_UNIX,
+    "socketcall": (),  # of 32-bit programs: the family is in memory
+}
+"""The same, beside `RULES`, for what needs no network."""
+
+_I386: Final = {
+    "setpriority": 97,
+    "socketcall": 102,
+    "sched_setparam": 154,
+    "sched_setscheduler": 156,
+    "sched_setaffinity": 241,
+    "ioprio_set": 289,
+    "prlimit64": 340,
+    "sched_setattr": 351,
+    "socket": 359,
+    "socketpair": 360,
+    "io_uring_setup": 425,
+}
+_X86_64: Final = {
+    "socket": 41,
+    "socketpair": 53,
+    "setpriority": 141,
+    "sched_setparam": 142,
+    "sched_setscheduler": 144,
+    "sched_setaffinity": 203,
+    "ioprio_set": 251,
+    "prlimit64": 302,
+    "sched_setattr": 314,
+    "io_uring_setup": 425,
+}
+_ARM: Final = {
+    "setpriority": 97,
+    "sched_setparam": 154,
+    "sched_setscheduler": 156,
+    "sched_setaffinity": 241,
+    "socket": 281,
+    "socketpair": 288,
+    "ioprio_set": 314,
+    "prlimit64": 369,
+    "sched_setattr": 380,
+    "io_uring_setup": 425,
+}
+_AARCH64: Final = {
+    "ioprio_set": 30,
+    "sched_setparam": 118,
+    "sched_setscheduler": 119,
+    "sched_setaffinity": 122,
+    "setpriority": 140,
+    "socket": 198,
+    "socketpair": 199,
+    "prlimit64": 261,
+    "sched_setattr": 274,
+    "io_uring_setup": 425,
+}
+"""The numbers of the calls, as the kernel's tables have them."""
+
+Numbers = Mapping[int, Mapping[str, int]]
+"""The numbers of calls, by the architecture that struct seccomp_data names."""
+
+MACHINES: Final[Mapping[str, Numbers]] = {
+    "x86_64": {0xC000003E: _X86_64, 0x40000003: _I386},
+    "aarch64": {0xC00000B7: _AARCH64, 0x40000028: _ARM},
+}
+"""Those of a machine: its programs may be of an older architecture."""
+
+_SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
+_X32: Final = 0x40000000
+"""In a number on x86_64: a program with short pointers. The calls of `RULES` have the same numbers but for this bit."""
 
 _FILTERS: Final = Path("/proc/sys/kernel/seccomp/actions_avail")
-
-
-class _Calls(NamedTuple):
-    """The numbers of seccomp and prlimit64, and those of prlimit64 by architecture: a program may use an older one."""
-
-    seccomp: int
-    prlimit: tuple[tuple[int, int], ...]
-
-
-_X32: Final = 0x40000000
-_MACHINES: Final = {
-    "x86_64": _Calls(317, ((0xC000003E, 302), (0xC000003E, _X32 | 302), (0x40000003, 340))),
-    "aarch64": _Calls(277, ((0xC00000B7, 261), (0x40000028, 369))),
-}
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -50,29 +132,43 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
-def program(calls: tuple[tuple[int, int], ...]) -> bytes:
-    """The filter, as classic BPF: prlimit64 of another process with a new limit is refused, and all else is allowed.
+def program(machine: Numbers, *, network: bool) -> bytes:
+    """The filter for the programs of a machine, as classic BPF. Pure.
 
-    `calls` are pairs of an architecture and the number of prlimit64 there. Pure.
+    A program of an architecture that is not in `machine` is refused every call.
     """
-    checks = b""
-    for architecture, number in calls:
-        checks += b"".join(
-            (
-                _instruction(_LOAD, 0, 0, _ARCHITECTURE),
-                _instruction(_EQUAL, 0, 9, architecture),
-                _instruction(_LOAD, 0, 0, _NUMBER),
-                _instruction(_EQUAL, 0, 7, number),
-                _instruction(_LOAD, 0, 0, _FIRST),
-                _instruction(_EQUAL, 5, 0, 0),  # its own limits
-                _instruction(_LOAD, 0, 0, _THIRD),
-                _instruction(_EQUAL, 0, 2, 0),
-                _instruction(_LOAD, 0, 0, _THIRD + 4),
-                _instruction(_EQUAL, 1, 0, 0),  # it only asks
-                _instruction(_RETURN, 0, 0, _REFUSED),
-            )
-        )
-    return checks + _instruction(_RETURN, 0, 0, _ALLOWED)
+    rules = RULES if network else {**RULES, **NO_NETWORK}
+    blocks = b""
+    for architecture, numbers in machine.items():
+        calls = b"".join(_call(numbers[name], ways) for name, ways in rules.items() if name in numbers)
+        block = _load(_NUMBER) + _instruction(_AND, 0, 0, ~_X32 & 0xFFFFFFFF) + calls + _end(_ALLOWED)
+        blocks += _load(_ARCHITECTURE) + _unless(architecture, block) + block
+    return blocks + _end(_REFUSED)
+
+
+def _call(number: int, ways: tuple[Words, ...]) -> bytes:
+    """Judge the call of that number, which is loaded. Of another call: nothing, and its number stays loaded."""
+    judged = b""
+    for words in ways:
+        way = _end(_ALLOWED)
+        for offset, value in words.items():  # all of them, in whatever order
+            way = _load(offset) + _unless(value, way) + way
+        judged += way
+    judged += _end(_REFUSED)
+    return _unless(number, judged) + judged
+
+
+def _unless(value: int, block: bytes) -> bytes:
+    """Pass over `block` unless the loaded word is `value`."""
+    return _instruction(_EQUAL, 0, len(block) // 8, value)
+
+
+def _load(offset: int) -> bytes:
+    return _instruction(_LOAD, 0, 0, offset)
+
+
+def _end(verdict: int) -> bytes:
+    return _instruction(_RETURN, 0, 0, verdict)
 
 
 def _instruction(code: int, if_true: int, if_false: int, value: int) -> bytes:
@@ -81,19 +177,20 @@ def _instruction(code: int, if_true: int, if_false: int, value: int) -> bytes:
 
 def known() -> bool:
     """Whether this kernel has such filters, and the numbers of its system calls are known here."""
-    return platform.machine() in _MACHINES and _FILTERS.exists()
+    return platform.machine() in MACHINES and _FILTERS.exists()
 
 
-def keep_from_others_limits() -> None:
-    """Refuse this thread, and all that it starts, to change other processes' limits. Raises `OSError`.
+def enter_filter(*, network: bool) -> None:
+    """Have this thread, and all that it starts, refused what `RULES` says; without `network` other sockets than those
+    of AF_UNIX too. Raises `OSError`.
 
     It must not gain rights by exec (PR_SET_NO_NEW_PRIVS). Does nothing where that is not `known`.
     """
     if not known():
         return
-    calls = _MACHINES[platform.machine()]
-    code = program(calls.prlimit)
+    machine = platform.machine()
+    code = program(MACHINES[machine], network=network)
     made = _Program(len(code) // 8, code)
-    if _libc.syscall(calls.seccomp, _SECCOMP_SET_MODE_FILTER, _ALLOW_SPECULATION, ctypes.byref(made)) < 0:
+    if _libc.syscall(_SECCOMP[machine], _SECCOMP_SET_MODE_FILTER, _ALLOW_SPECULATION, ctypes.byref(made)) < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"seccomp: {os.strerror(number)}")

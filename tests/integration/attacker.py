@@ -4,9 +4,11 @@ import ctypes
 import json
 import mmap
 import os
+import platform
 import resource
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -60,6 +62,60 @@ def _bound() -> str:
         end.bind(("127.0.0.1", 0))
         end.listen()
         return str(end.getsockname()[1])
+
+
+def _opened(family: int, kind: int, protocol: int = 0) -> str:
+    with socket.socket(family, kind, protocol) as end:
+        return str(end)
+
+
+def _heard(listens: socket.socket) -> str:
+    """Listening without an address: the kernel takes one."""
+    with listens:
+        listens.listen()
+        return str(listens.getsockname())
+
+
+def _opened_fast(port: int) -> str:
+    """Data with the first packet, by no call of connect."""
+    with socket.socket() as end:
+        end.sendto(b"x", socket.MSG_FASTOPEN, ("127.0.0.1", port))
+        return end.recv(16).decode()
+
+
+def _inherited() -> str:
+    """A socket of another family that was open before."""
+    for each in Path("/proc/self/fd").iterdir():
+        if each.exists() and each.is_socket():
+            with socket.socket(fileno=os.dup(int(each.name))) as end:
+                if end.family != socket.AF_UNIX:
+                    return str(end)
+    raise OSError("there is none")
+
+
+def _called(x86_64: int, aarch64: int, *arguments: Any) -> str:
+    """A system call by its number on this machine."""
+    number = {"x86_64": x86_64, "aarch64": aarch64}[platform.machine()]
+    return str(_checked(_libc.syscall(number, *arguments)) or 1)
+
+
+_INT_80 = bytes.fromhex("53 89 f8 89 f3 89 d1 31 d2 cd 80 5b c3")
+"""push rbx; mov eax, edi; mov ebx, esi; mov ecx, edx; xor edx, edx; int 0x80; pop rbx; ret"""
+
+
+def _called_as_i386(number: int, first: int, second: int) -> str:
+    """A system call of 32-bit programs, out of a 64-bit one."""
+    if platform.machine() != "x86_64":
+        raise OSError("of another architecture")
+    code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    code.write(_INT_80)
+    at = ctypes.addressof(ctypes.c_char.from_buffer(code))
+    done = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int] * 3)(at)(number, first, second)
+    if done < 0:
+        raise OSError(-done, os.strerror(-done))
+    if done > 2:
+        os.close(done)
+    return str(done or 1)
 
 
 def _in_a_copy(scratch: Path) -> str:
@@ -135,6 +191,17 @@ def ways(to: Target) -> Mapping[str, Callable[[], Any]]:
         "to signal a neighbour": lambda: os.kill(to.neighbour, 0),
         "to limit the node": lambda: resource.prlimit(to.node, resource.RLIMIT_CORE, (0, 0)),
         "to limit the node by a pointer that ends in zeros": lambda: _limited(to.node),
+        "to slow the node down": lambda: os.setpriority(os.PRIO_PROCESS, to.node, 19),
+        "to slow all of this user down": lambda: os.setpriority(os.PRIO_USER, 0, os.nice(0)),
+        "to slow the node down as a 32-bit program": lambda: _called_as_i386(97, os.PRIO_PROCESS, to.node),
+        "to choose the node's processors": lambda: os.sched_setaffinity(to.node, os.sched_getaffinity(to.node)),
+        "to choose the node's scheduler": lambda: os.sched_setscheduler(to.node, 0, os.sched_param(0)),
+        "to schedule the node": lambda: os.sched_setparam(to.node, os.sched_param(0)),
+        "to schedule the node by attributes": lambda: _called(
+            314, 274, to.node, struct.pack("IIQiI3Q", *[48, *[0] * 7]), 0
+        ),
+        "to have the node wait for its disk": lambda: _called(251, 30, 1, to.node, 3 << 13),
+        "a ring of calls": lambda: _called(425, 425, 1, bytes(120)),
         "to trace the node": lambda: _checked(_libc.ptrace(PTRACE_ATTACH, to.node, None, None)),
         "to mount in a namespace": lambda: _mounted(scratch),
         "an abstract socket": lambda: _connected(socket.AF_UNIX, f"\0{to.abstract}"),
@@ -152,6 +219,15 @@ def ways(to: Target) -> Mapping[str, Callable[[], Any]]:
         "a program's copy": lambda: _in_a_copy(scratch),
         "to connect": lambda: _connected(socket.AF_INET, ("127.0.0.1", to.port)),
         "to listen": _bound,
+        "to listen without an address": lambda: _heard(socket.socket()),
+        "to connect by the first data": lambda: _opened_fast(to.port),
+        "a datagram": lambda: _opened(socket.AF_INET, socket.SOCK_DGRAM),
+        "a datagram of IPv6": lambda: _opened(socket.AF_INET6, socket.SOCK_DGRAM),
+        "a datagram of a 32-bit program": lambda: _called_as_i386(359, socket.AF_INET, socket.SOCK_DGRAM),
+        "TCP of several paths": lambda: _heard(socket.socket(proto=262)),
+        "the kernel's routes": lambda: _opened(socket.AF_NETLINK, socket.SOCK_RAW),
+        "a packet of its own making": lambda: _opened(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP),
+        "a socket that was open": _inherited,
     }
 
 
@@ -166,6 +242,12 @@ def tried(to: Target) -> dict[str, str]:
     status = Path("/proc/self/status").read_text()
     found["capabilities"] = next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff"))
     (Path(to.scratch) / "own").write_text("x")
+    os.setpriority(os.PRIO_PROCESS, 0, os.nice(0))
+    os.setpriority(os.PRIO_PGRP, 0, os.nice(0))
+    os.sched_setaffinity(0, os.sched_getaffinity(0))
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    for end in socket.socketpair():
+        end.close()
     assert Path("/proc/self/environ").read_text()
     return found | {"own": "yes"}
 

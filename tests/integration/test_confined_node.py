@@ -70,6 +70,11 @@ WAYS = {
     "to end the node": "kill -0 {node}",
     "to stop the node": "kill -STOP {node}",
     "to limit the node": "prlimit --pid {node} --nofile=1:1",
+    "to slow the node down": "renice -n 19 -p {node}",
+    "to give the node one processor": "taskset -cp 0 {node}",
+    "to schedule the node when all else is idle": "chrt -i -p 0 {node}",
+    "to have the node wait for its disk": "ionice -c 3 -p {node}",
+    "to slow all of its user's processes down": "renice -n 19 -u $(id -u)",
     "to be the last that memory pressure takes": "echo -1000 > /proc/self/oom_score_adj",
     "to be of another user": "setpriv --reuid=1 true",
     "to mount": "mount -t tmpfs none /mnt",
@@ -95,6 +100,16 @@ def test_a_command_is_refused_what_it_was_not_given(node: OwnNode, neighbour: st
     assert run["state"] in ("succeeded", "failed"), run
     assert "GOT IT" not in log, log
     assert not [secret for secret in (SECRET, *SECRETS, *ALLOWED.values()) if secret in log]
+
+
+def test_a_command_sets_its_own_priority_and_processors(node: OwnNode) -> None:
+    """What stands in front of a program in many crontabs. By its number a process sets nothing, not even its own."""
+    log = node.shell("nice -n 3 ionice -c 3 taskset -c 0 chrt -b 0 prlimit --core=0:0 sh -c 'nice; taskset -cp $$'")
+    assert log.splitlines()[0] == str(min(19, os.nice(0) + 13))
+    assert log.splitlines()[1].endswith("affinity list: 0")
+    run, log = node.run({"argv": ["sh", "-c", "renice -n 19 -p $$"]})
+    assert run["state"] == "failed"
+    assert "not those of a process number: nice, ionice -c3, taskset" in log
 
 
 def test_everything_is_as_it_was(node: OwnNode, neighbour: str) -> None:

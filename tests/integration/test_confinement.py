@@ -5,6 +5,7 @@ The checks that the product makes by itself are not asked: what is refused here,
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -31,8 +32,18 @@ DEBIANS = Path(f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor
 
 SIGNALS = {"to signal the node", "to signal a neighbour", "an abstract socket"}
 """Refused since the sixth ABI."""
-NETWORK = {"to connect", "to listen"}
-"""Refused to what needs no network, since the fourth."""
+NETWORK = {
+    "to connect",
+    "to listen",
+    "to listen without an address",
+    "to connect by the first data",
+    "a datagram",
+    "a datagram of IPv6",
+    "TCP of several paths",
+    "the kernel's routes",
+}
+"""Refused to what needs no network."""
+OF_32_BITS = {"a datagram of a 32-bit program"} if platform.machine() == "x86_64" else set()
 TRUNCATE = {"to truncate what it reads"}
 """Refused since the third."""
 
@@ -47,8 +58,8 @@ NOT_FOR_COMMANDS = {
     "Python",
     "a script of its own",
     "a program's copy",
-    "to connect",
-    "to listen",
+    *NETWORK,
+    *OF_32_BITS,
 }
 """What a command may."""
 
@@ -112,7 +123,7 @@ def got(found: dict[str, Any]) -> set[str]:
 def test_a_kind_gets_what_its_params_name_and_nothing_else(folder: Path, user: str) -> None:
     found = attempt(folder, landlock.NEWEST, "kind", user)
     allowed = set() if landlock.abi() >= 6 else SIGNALS
-    assert got(found) == allowed | (set() if landlock.abi() >= 4 else NETWORK)
+    assert got(found) == allowed
     assert found["given"] == "given"
     assert int(found["capabilities"], 16) == (4 if user == "root" else 0), "of root's, to read what is another user's"
 
@@ -132,7 +143,7 @@ def test_as_another_user_an_attempt_gets_no_more_and_no_capability(folder: Path,
     # What the node allows, and the file system does not allow this user.
     given = set() if what == "kind" else NOT_FOR_COMMANDS - NOT_FOR_NOBODY
     allowed = given | (set() if landlock.abi() >= 6 else {"an abstract socket"})
-    assert got(found) == allowed | (NETWORK if what == "kind" and landlock.abi() < 4 else set())
+    assert got(found) == allowed
     assert int(found["capabilities"], 16) == 0
 
 
@@ -141,15 +152,15 @@ def test_as_another_user_an_attempt_gets_no_more_and_no_capability(folder: Path,
 def test_without_landlock_another_user_is_kept_from_what_is_the_nodes(folder: Path, what: str) -> None:
     found = attempt(folder, 0, what, "root", run_as="nobody")
     mount = {"to mount in a namespace"} if found["to mount in a namespace"] else set()  # as the kernel's settings say
-    assert got(found) == (NOT_FOR_COMMANDS - NOT_FOR_NOBODY) | {"an abstract socket"} | mount
+    network = NETWORK | OF_32_BITS if what == "kind" else set()
+    assert got(found) == (NOT_FOR_COMMANDS - NOT_FOR_NOBODY - network) | {"an abstract socket"} | mount
     assert int(found["capabilities"], 16) == 0
 
 
 @pytest.mark.parametrize("version", [2, 3, 4, 5])
 def test_by_an_older_abi_a_kind_gets_what_that_cannot_refuse(folder: Path, version: int) -> None:
     found = attempt(folder, version, "kind", "ordinary")
-    more = (TRUNCATE if version < 3 else set()) | (NETWORK if version < 4 else set())
-    assert got(found) == SIGNALS | more
+    assert got(found) == SIGNALS | (TRUNCATE if version < 3 else set())
 
 
 def test_without_landlock_only_roots_capabilities_are_taken_away(folder: Path) -> None:
