@@ -42,6 +42,7 @@ from node.state.codec import DamagedSnapshot
 from node.state.entries import Seed
 from node.web.routes import PAGES
 from tasks.installed_kinds import KindError, installed
+from tasks.version import version
 
 _log = logging.getLogger("rota")
 
@@ -177,7 +178,7 @@ async def _serve(
         await member.close()
         await api.cleanup()
         raise CannotStart(str(error)) from error
-    _log.info("%s serves on http://%s:%d", config.node, config.bind, seed.http_port)
+    _log.info("%s serves on http://%s:%d (rota %s)", config.node, config.bind, seed.http_port, version())
     if is_loopback(config.bind) and not is_loopback(seed.host):
         _log.warning(
             "other members reach this node at %s, but it listens on %s only: set ROTA_BIND", seed.host, config.bind

@@ -8,7 +8,6 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +32,7 @@ from node.state.value import Result
 from node.telemetry.lease_monitor import monitor_lease
 from node.telemetry.raft_watchdog import watch_raft
 from node.telemetry.thread_lag import watch_loop
+from tasks.version import version
 
 _log = logging.getLogger("rota.member")
 
@@ -209,7 +209,7 @@ class LocalMember(MemberParts):
         space = self._disk.space
         total_bytes, free_bytes = (None, None) if space is None else (space.total_bytes, space.free_bytes)
         return MemberVitals(
-            version("rota"),
+            version(),
             self.lease_held,
             total_bytes,
             free_bytes,

@@ -11,6 +11,7 @@ import click
 
 from node.cli.text import say
 from node.client import ApiProblem, Client, Unreachable
+from tasks.version import version
 
 DONE, FAILED, WRONG_CALL, UNREACHABLE, DIFFERENT = range(5)
 ABORTED: Final = 130
@@ -127,12 +128,25 @@ def _proposal(given: str) -> str:
     return f" Did you mean {' or '.join(map(repr, names))}?" if names else ""
 
 
+def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        click.echo(f"rota {version()}")
+        ctx.exit()
+
+
 @click.group(
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=f"Exit codes: {'; '.join(f'{code} {meaning}' for code, meaning in EXIT_CODES.items())}.",
 )
-@click.version_option(package_name="rota", message="%(package)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 def rota() -> None:
     """A small cluster of equal nodes that runs backups, ETL and Spark ingests.
 

@@ -41,6 +41,7 @@ from tasks.kind import RESULT_BYTES_MAX, Away, Failed, Kind, MissingSecret, Unre
 from tasks.marks import RUN_MARK
 from tasks.needs import Needs
 from tasks.secret import Redactor, redact_json, references_in
+from tasks.version import version
 
 ERROR_CHARS_MAX: Final = 2000
 
@@ -297,3 +298,4 @@ def preload() -> None:
     """Do in the nursery what nearly every attempt needs: import the kind `command`, and find what is installed."""
     importlib.import_module("tasks.command")
     installation()
+    version()  # a confined attempt may not read git's files

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib.metadata import version
 from typing import Any, Final
 
 from pydantic import BaseModel, TypeAdapter
@@ -12,6 +11,7 @@ from node.http.auth import JSON
 from node.http.endpoint import Endpoint, ResponseSpec
 from node.http.problems import CATALOGUE, MEDIA_TYPE, TYPE_PREFIX
 from node.http.responses.common import ProblemDocument
+from tasks.version import version
 
 _REF: Final = "#/components/schemas/{model}"
 _ALWAYS: Final = ("bad-request", "misdirected", "invalid", "internal", "behind", "not-ready", "media-type")
@@ -43,7 +43,7 @@ def openapi_document(endpoints: tuple[Endpoint, ...], *, secured: bool) -> dict[
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schemas, secured=secured)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Rota", "version": version("rota"), "description": _ABOUT, "license": {"name": "Apache-2.0"}},
+        "info": {"title": "Rota", "version": version(), "description": _ABOUT, "license": {"name": "Apache-2.0"}},
         "servers": [{"url": "./"}],
         "tags": [{"name": tag} for tag in dict.fromkeys(endpoint.tag for endpoint in endpoints)],
         "paths": paths,

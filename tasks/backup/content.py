@@ -1,7 +1,6 @@
 """The content of a backup: which source it is from, and what is written of it."""
 
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from sqlite3 import sqlite_version
 
@@ -16,6 +15,7 @@ from tasks.backup.sources import folder, postgres, sqlite
 from tasks.file_guard import FileGuard
 from tasks.kind import Context
 from tasks.place import Place
+from tasks.version import version
 
 
 def check_source(source: Source, access: Access, node: str) -> None:
@@ -55,7 +55,7 @@ class BackupContent:
     def write(self) -> tuple[FileEntry, dict[str, str], list[str]]:
         """Write the content; its entry for the manifest, the versions of the tools, and remarks."""
         remarks: list[str] = []
-        tools = {"rota": _version("rota"), "zstandard": zstandard.__version__}
+        tools = {"rota": version(), "zstandard": zstandard.__version__}
         match self._ctx.params.source:
             case postgres.PostgresSource() as source:
                 database = self._database(source)
@@ -88,10 +88,3 @@ class BackupContent:
     def _check(self) -> None:
         if self._ctx.cancelled:
             raise BackupStopped("asked to stop")
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"
