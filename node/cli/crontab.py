@@ -3,11 +3,15 @@ r"""A crontab as tasks of Rota. Pure.
 The format is that of crontab(5) in Debian's cron: five fields or a name such as `@daily`, then the command; lines
 `NAME=VALUE` for those after them; `%` in a command ends it and begins its standard input; `\%` is a `%`. The crontabs
 of a system (/etc/crontab, /etc/cron.d) name a user before the command.
+
+A task's name follows from its own line alone, so that a line that is added, moved or taken away leaves the other tasks
+as they are when the crontab is imported again.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -29,6 +33,10 @@ _WITH_VALUE: Final = frozenset({"-u", "-g", "-n", "-c", "-k"})
 """Options of those that take a value: a user, a group, a number."""
 
 NAME_CHARS_MAX: Final = 100
+"""How much of a program's name is part of a task's."""
+
+DIGEST_BYTES: Final = 3
+"""How much of a digest of its line is part of a task's name: two bytes would be the same for lines of a large file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +55,18 @@ class _Settings:
     env: dict[str, str] = field(default_factory=dict)
 
 
-def tasks_of_crontab(text: str, *, timezone: str, system: bool = False, node: str | None = None) -> Imported:
+def tasks_of_crontab(
+    text: str, *, timezone: str, system: bool = False, node: str | None = None, run_as: Collection[str] = ()
+) -> Imported:
     r"""The tasks of a crontab.
 
     `timezone` is that of its machine (a `CRON_TZ` in it prevails); `system`: its lines name a user; `node`: the member
-    that the tasks are bound to, None for any.
+    that the tasks are bound to, None for any; `run_as`: the users that members allow (ROTA_RUN_AS). The task of another
+    user is disabled, and a note says so.
 
     >>> [task] = tasks_of_crontab("MAILTO=root\n5 4 * * 1-5 /opt/report.sh --all", timezone="UTC").tasks
     >>> task["name"], task["schedule"]["cron"], task["params"]["argv"]
-    ('report', '5 4 * * 1-5', ['/bin/sh', '-c', '/opt/report.sh --all'])
+    ('report-c430ef', '5 4 * * 1-5', ['/bin/sh', '-c', '/opt/report.sh --all'])
     """
     tasks: list[dict[str, Any]] = []
     notes: list[tuple[int, str]] = []
@@ -75,10 +86,22 @@ def tasks_of_crontab(text: str, *, timezone: str, system: bool = False, node: st
         except ValueError as error:
             notes.append((number, f"left out: {error}"))
             continue
-        if user not in (None, "root"):
-            notes.append((number, f"ran as {user}; as a task it runs as the node's own user"))
-        tasks.append(_task(_name(argv, names), cron, settings, argv, node))
+        task = _task(_name(cron, user, argv, names), cron, settings, argv, node)
+        if user is not None:
+            task["run_as"] = user
+            if user not in run_as:
+                task["enabled"] = False
+                notes.append((number, _not_allowed(user, run_as)))
+        tasks.append(task)
     return Imported(tasks, notes)
+
+
+def _not_allowed(user: str, run_as: Collection[str]) -> str:
+    named = f"names {', '.join(run_as)}" if run_as else "is not given"
+    return (
+        f"disabled: it runs as {user}, and ROTA_RUN_AS {named}. Add {user} to ROTA_RUN_AS of the members that may run "
+        f"it, then import again with --run-as, or set `enabled: true`"
+    )
 
 
 def _set(settings: _Settings, name: str, value: str) -> Iterator[str]:
@@ -118,12 +141,21 @@ def _fields(line: str, system: bool) -> tuple[str, str | None, str]:
         raise ValueError(
             f"{user} is not a user: is it the crontab of a user, which names none? Then leave --system out"
         )
+    if user is not None and not _is_user(user):
+        raise ValueError(f"{user} is not the name of a user that a task can run as")
     if not system and _LINE_OF_A_SYSTEM.match(command):
         raise ValueError(
             f"its command begins with {command.split()[0]}, which is a user's name: for the crontab of a system, give "
             "--system"
         )
     return cron, user, command
+
+
+def _is_user(name: str) -> bool:
+    # Imported here: the models take as long to import as everything else that a command needs.
+    from tasks.spec import USER_PATTERN
+
+    return re.fullmatch(USER_PATTERN, name) is not None
 
 
 def _command(text: str) -> str:
@@ -153,14 +185,17 @@ def _task(name: str, cron: str, settings: _Settings, command: str, node: str | N
     return task | ({} if node is None else {"group": {"node": node}})
 
 
-def _name(command: str, taken: set[str]) -> str:
-    """A name by the program that the command begins with, and a number if it is taken.
+def _name(cron: str, user: str | None, command: str, taken: set[str]) -> str:
+    """A name by the program that the command begins with and a digest of the line; a number if an equal line has it.
 
-    >>> _name("cd /srv && sudo nice -n 5 /srv/bin/backup.sh", set()), _name("/usr/bin/x", {"x"})
-    ('backup', 'x-2')
+    >>> names = set()
+    >>> [_name("5 4 * * *", None, "cd /srv && sudo nice -n 5 /srv/bin/backup.sh", names) for _ in range(2)]
+    ['backup-707288', 'backup-707288-2']
     """
     program = next(_programs(command), "task")
-    base = _NOT_A_NAME.sub("-", PurePosixPath(program).stem).strip("._-")[:NAME_CHARS_MAX] or "task"
+    stem = _NOT_A_NAME.sub("-", PurePosixPath(program).stem).strip("._-")[:NAME_CHARS_MAX] or "task"
+    line = "\n".join((cron, user or "", command)).encode(errors="surrogateescape")
+    base = f"{stem}-{blake2b(line, digest_size=DIGEST_BYTES).hexdigest()}"
     name, number = base, 1
     while name in taken:
         number += 1

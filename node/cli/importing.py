@@ -24,20 +24,36 @@ def import_command() -> None:
 @click.argument("file", default="-")
 @click.option("--system", is_flag=True, help="The lines name a user, as in /etc/crontab and /etc/cron.d.")
 @click.option("--timezone", help="The time zone of the crontab's machine; that of this machine unless given.")
+@click.option(
+    "--run-as",
+    metavar="USERS",
+    envvar="ROTA_RUN_AS",
+    default="",
+    help="With --system: the users that members allow, separated by commas, as in their ROTA_RUN_AS; that of this "
+    "shell unless given. The tasks of other users are disabled.",
+)
 @click.option("--node", help="Bind the tasks to this node, which has the files that they work on.")
-def crontab_command(file: str, system: bool, timezone: str | None, node: str | None) -> None:
+def crontab_command(file: str, system: bool, timezone: str | None, run_as: str, node: str | None) -> None:
     """Print the tasks of a crontab (- or none: standard input) as YAML, for `rota apply -f -`.
 
     What cannot be a task is left out, and said on standard error. A task makes one attempt, as cron does; unlike under
-    cron, a run is skipped while the one before it works, and one that was missed is made up for.
+    cron, a run is skipped while the one before it works, and one that was missed is made up for. A line's task keeps
+    its name whatever is changed in other lines; with --system it runs as the user that its line names.
     """
+    # Imported here: settings take as long to import as everything else that a command needs.
+    from node.app.setting_values import parse_users
+
     zone = timezone or machine_timezone()
     try:
         check_timezone(zone)
     except ValueError as error:
         raise click.UsageError(f"--timezone: {error}") from None
+    try:
+        users = parse_users(run_as)
+    except ValueError as error:
+        raise click.UsageError(f"--run-as: {error}") from None
     text = input_text(file)
-    imported = tasks_of_crontab(text, timezone=zone, system=system, node=node)
+    imported = tasks_of_crontab(text, timezone=zone, system=system, node=node, run_as=users)
     lines = text.splitlines()
     for number, note in imported.notes:
         say(f"{source_name(file)}, line {number}: {note}: {lines[number - 1].strip()}", err=True)

@@ -11,7 +11,6 @@ from node.cli.why import state_of
 from node.client import path
 from tasks.yaml_text import as_yaml
 
-
 OF_RUNS_ONLY: Final = "~"
 """No task has this in its name, and each run in its id."""
 
@@ -77,7 +76,9 @@ def show_command(api: Api, name: str) -> None:
     """
     if OF_RUNS_ONLY in name:
         run = api.client.get(path("v1", "runs", name))
-        api.show(run, lambda: say(as_yaml({field: value for field, value in run.items() if value is not None}).rstrip()))
+        api.show(
+            run, lambda: say(as_yaml({field: value for field, value in run.items() if value is not None}).rstrip())
+        )
         return
     task = api.client.get(path("v1", "tasks", name))
     api.show(task, lambda: click.echo(_as_yaml(task), nl=False))

@@ -73,7 +73,7 @@ def test_a_crontab_becomes_tasks(rota: Rota) -> None:
     made = rota("import", "crontab", "--timezone", "UTC", stdin="*/5 * * * * /usr/bin/true --often\n@reboot x\n")
     assert made.code == 0
     assert "line 2: left out: @reboot has no meaning in a cluster" in made.err
-    assert rota("apply", "-f", "-", "--dry-run", stdin=made.out).out == "true: would be created (version 1)\n"
+    assert rota("apply", "-f", "-", "--dry-run", stdin=made.out).out == "true-03d648: would be created (version 1)\n"
 
 
 WHOLE = r"""

@@ -1,5 +1,7 @@
 """Crontabs as tasks."""
 
+import re
+
 import pytest
 from pydantic import TypeAdapter
 
@@ -25,7 +27,7 @@ def test_each_line_becomes_a_task_that_is_valid() -> None:
     TypeAdapter(list[Spec]).validate_python(tasks)
     for task in tasks:
         CommandParams.model_validate(task["params"])
-    assert [task["name"] for task in tasks] == ["run-parts", "report", "report-2"]
+    assert [task["name"] for task in tasks] == ["run-parts-b66353", "report-84734f", "report-43c1fa"]
     assert tasks[1]["params"] == {
         "argv": ["/bin/bash", "-c", "/opt/report.sh --day=$(date +%F) > /dev/null 2>&1"],
         "env": {"PATH": "/usr/local/bin:/usr/bin", "HOME": "/srv"},
@@ -36,15 +38,41 @@ def test_each_line_becomes_a_task_that_is_valid() -> None:
     assert all(task["retry"] == {"attempts": 1} for task in tasks), "cron starts a command once"
 
 
-def test_a_system_s_crontab_names_users() -> None:
-    text = "0 1 * * * root /opt/a\n0 2 * * * www-data /opt/b\n0 3 * * * root\n"
-    found = tasks_of_crontab(text, timezone="UTC", system=True, node="node-1")
-    assert [(task["name"], task["group"]) for task in found.tasks] == [
-        ("a", {"node": "node-1"}),
-        ("b", {"node": "node-1"}),
+SYSTEM = "0 1 * * * root /opt/a\n0 2 * * * www-data /opt/b\n0 3 * * * root\n0 4 * * * 1st /opt/d\n"
+
+
+def test_the_tasks_of_a_system_s_crontab_run_as_their_users_if_members_allow_them() -> None:
+    found = tasks_of_crontab(SYSTEM, timezone="UTC", system=True, node="node-1", run_as=("deploy", "www-data"))
+    TypeAdapter(list[Spec]).validate_python(found.tasks)
+    assert [(task["run_as"], task.get("enabled", True), task["group"]) for task in found.tasks] == [
+        ("root", False, {"node": "node-1"}),
+        ("www-data", True, {"node": "node-1"}),
     ]
-    assert [number for number, _ in found.notes] == [2, 3]
-    assert "ran as www-data" in found.notes[0][1]
+    assert [number for number, _ in found.notes] == [1, 3, 4]
+    assert "disabled: it runs as root, and ROTA_RUN_AS names deploy, www-data. Add root to" in found.notes[0][1]
+    assert "1st is not the name of a user" in found.notes[2][1]
+    nobody = tasks_of_crontab(SYSTEM, timezone="UTC", system=True)
+    assert [task["enabled"] for task in nobody.tasks] == [False, False]
+    assert "ROTA_RUN_AS is not given" in nobody.notes[0][1]
+
+
+def test_a_task_keeps_its_name_when_other_lines_are_added_or_moved() -> None:
+    lines = [
+        "5 4 * * * /opt/report.sh --day",
+        "5 4 * * * /opt/report.sh --week",
+        "6 4 * * * /opt/report.sh --day",
+        "0 1 * * * deploy /opt/a",
+        "0 1 * * * postgres /opt/a",
+    ]
+
+    def names(*given: str, system: bool = False) -> list[str]:
+        return [task["name"] for task in tasks_of_crontab("\n".join(given), timezone="UTC", system=system).tasks]
+
+    alone = [*(names(line)[0] for line in lines[:3]), *(names(line, system=True)[0] for line in lines[3:])]
+    assert len(set(alone)) == 5
+    assert names(*lines[2::-1]) == alone[2::-1]
+    assert names(*lines[3:], system=True) == alone[3:]
+    assert names(lines[1], lines[0].replace(" ", "\t  ", 3), lines[0]) == [alone[1], alone[0], f"{alone[0]}-2"]
 
 
 @pytest.mark.parametrize(
@@ -103,4 +131,5 @@ def test_the_crontab_of_a_user_is_not_that_of_a_system() -> None:
     ],
 )
 def test_a_task_is_named_by_what_its_line_runs(command: str, name: str) -> None:
-    assert [task["name"] for task in tasks_of_crontab(f"0 1 * * * {command}", timezone="UTC").tasks] == [name]
+    [task] = tasks_of_crontab(f"0 1 * * * {command}", timezone="UTC").tasks
+    assert re.fullmatch(f"{name}-[0-9a-f]{{6}}", task["name"])
