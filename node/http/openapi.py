@@ -199,7 +199,7 @@ class _Schemas:
 
 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:
-    """A model whose fields are no "object or null" with a default of `{}`: they are objects here, and null is taken too.
+    """A model without fields that are "object or null" with a default of `{}`: here they are objects; null is taken, too.
 
     Of such a field openapi-python-client makes nothing, and it leaves out each endpoint that takes one.
     """

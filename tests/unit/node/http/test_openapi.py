@@ -92,7 +92,7 @@ def test_a_name_in_the_path_need_not_be_in_the_body(document: dict[str, Any]) ->
 
 
 def test_no_alternative_has_an_object_or_a_list_as_its_default(document: dict[str, Any]) -> None:
-    """Generators of clients leave out an endpoint that takes one: openapi-python-client 0.29 did, and it is not alone."""
+    """Generators of clients leave out an endpoint that takes one: openapi-python-client 0.29 did."""
     refused = [
         f"{model}.{name}"
         for model, schema in document["components"]["schemas"].items()
