@@ -199,7 +199,7 @@ class _Schemas:
 
 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:
-    """A model without fields that are "object or null" with a default of `{}`: here they are objects; null is taken, too.
+    """A model without fields that are "object or null" with a default of `{}`: here objects. Null is taken too.
 
     Of such a field openapi-python-client makes nothing, and it leaves out each endpoint that takes one.
     """

@@ -1,4 +1,4 @@
-"""Which build this is: from git's files, as clones, worktrees and packed repositories have them, or from the sources."""
+"""Which build this is: by git's files, as clones, worktrees and packed repositories have them, or by the sources."""
 
 import subprocess
 import sys
