@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import sys
 from typing import Any, Final
 
 import yaml
@@ -60,11 +61,15 @@ _Yaml.yaml_constructors = {
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes text with Unicode's own line breaks in double quotes: as plain text they are read as spaces."""
+    """Writes text with Unicode's own line breaks in double quotes: as plain text they are read as spaces.
+
+    Text of several lines, such as a script, is written line by line where YAML can.
+    """
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if _BREAKS.search(text) else None)
+    style = '"' if _BREAKS.search(text) else "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 _Dumper.add_representer(str, _represent_text)
@@ -104,12 +109,12 @@ def yaml_documents(text: str) -> list[Any]:
 
 
 def as_yaml(value: Any) -> str:
-    r"""A value as YAML, its fields in their order.
+    r"""A value as YAML, its fields in their order, and no line of a text cut in two.
 
-    >>> as_yaml({"name": "a", "argv": ["x"]})
-    'name: a\nargv:\n- x\n'
+    >>> as_yaml({"name": "a", "argv": ["sh", "-c", "cd /srv\n./sync\n"]})
+    'name: a\nargv:\n- sh\n- -c\n- |\n  cd /srv\n  ./sync\n'
     """
-    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True))
+    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=sys.maxsize))
 
 
 def line_of(text: str, field: str) -> int | None:

@@ -199,7 +199,7 @@ class _Schemas:
 
 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:
-    """A model without fields that are "object or null" with a default of `{}`: here objects. Null is taken too.
+    """A model whose fields are objects where they were "object or null" with a default of `{}`. Null is still taken.
 
     Of such a field openapi-python-client makes nothing, and it leaves out each endpoint that takes one.
     """

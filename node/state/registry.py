@@ -15,7 +15,7 @@ from node.state.draft import DONE, Draft, refused
 from node.state.entries import DeleteTask, Pause, Put, PutTasks
 from node.state.shape import plain
 from node.state.value import Result, TaskRow
-from tasks.spec import Spec, accepted, read
+from tasks.spec import Spec, accepted, read, same_spec
 
 PLACING: Final = ("key", "kind", "group", "pin", "sticky", "weight", "standbys")
 """The fields of a spec that placement depends on. A change of one bumps the epoch."""
@@ -123,17 +123,20 @@ def _after(
     """
     if row is not None and row.spec_packed == put.spec_packed:
         return row, False
-    if row is not None and _only_params_change(row, fields):
-        return _next(row, put), False
+    if row is not None:
+        before = msgpack.unpackb(row.spec_packed)
+        if same_spec(before, fields):
+            return row, False
+        if _only_params_change(before, fields):
+            return _next(row, put), False
     spec = _spec(fields)
     if isinstance(spec, str):
         return spec
     return (_created(draft, put, spec, at_us), False) if row is None else _changed(draft, row, put, spec, at_us)
 
 
-def _only_params_change(row: TaskRow, fields: dict[str, Any]) -> bool:
+def _only_params_change(before: dict[str, Any], fields: dict[str, Any]) -> bool:
     """Whether only the params change, of a task that is not continuous: a continuous one's run would have to end."""
-    before = msgpack.unpackb(row.spec_packed)
     alike = isinstance(fields.get("params"), dict) and {**before, "params": None} == {**fields, "params": None}
     return alike and "continuous" not in (before.get("schedule") or ())
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tasks.yaml_text import DEPTH_MAX, YamlUnreadable, as_yaml, documents, line_of
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\n\n \t#-:|>'"), max_size=8)
 NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 
 
@@ -63,6 +63,7 @@ def test_what_is_nested_less_deeply_is_read() -> None:
 
 @given(st.dictionaries(TEXT, st.none() | st.booleans() | NUMBERS | TEXT | st.lists(TEXT, max_size=2), max_size=3))
 @example({"\x85": "a\u2028b"})  # were read as spaces
+@example({"a": " b\n c\n", "d": ["\n\n", "e \nf", "g\n\n", "\th\n"], "i": "j\r\nk\n"})
 @example({"on": "2026-01-01", "<<": "=", "1e3": "~", "010": 1e20})
 def test_what_is_written_is_read_as_it_was(value: dict[str, object]) -> None:
     assert repr(documents(as_yaml(value))) == repr([value])

@@ -132,6 +132,20 @@ def test_an_unchanged_spec_keeps_version_epoch_and_what_its_schedule_counts_from
     assert history.last.touched == frozenset()
 
 
+def test_params_and_labels_keep_the_order_in_which_they_were_written() -> None:
+    history = cluster("a")
+    history.put("t", params={"argv": ["x"], "a": {"z": 1, "b": 2}}, labels={"team": "bi", "at": "x"})
+    row = history.state.tasks["t"]
+    assert json.dumps(row.spec.params) == '{"argv": ["x"], "a": {"z": 1, "b": 2}}'
+    assert json.dumps(row.spec.labels) == '{"team": "bi", "at": "x"}'
+    other = packed("t", labels={"at": "x", "team": "bi"}, params={"a": {"b": 2, "z": 1}, "argv": ["x"]})
+    assert put(history, Put(other)).value == {"tasks": [["t", 1, "unchanged"]]}
+    assert history.state.tasks["t"] is row, "another order alone is no change"
+    for value in (True, 1.0):
+        changed = packed("t", labels={"at": "x", "team": "bi"}, params={"a": {"b": 2, "z": value}, "argv": ["x"]})
+        assert put(history, Put(changed)).value["tasks"][0][2] == "changed"
+
+
 @pytest.mark.parametrize(
     ("change", "bumps"),
     [
