@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import re
 import shutil
 import stat
 import uuid
@@ -11,9 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tasks.fsync import sync
-
-_MOUNTS = Path("/proc/self/mountinfo")
-_ESCAPED = re.compile(r"\\([0-7]{3})")
+from tasks.mounts import mountinfo, mounts
 
 
 @contextmanager
@@ -45,8 +42,7 @@ def _hidden(target: Path, folder: Path, suffix: str) -> Path:
 
 def _is_mounted(path: Path) -> bool:
     # `os.path.ismount` does not recognize a bind mount of a folder of the same file system.
-    lines = os.fsdecode(_MOUNTS.read_bytes()).splitlines()
-    return str(path) in {_ESCAPED.sub(lambda code: chr(int(code[1], 8)), line.split(" ")[4]) for line in lines}
+    return str(path) in {mount.point for mount in mounts(mountinfo()).values()}
 
 
 def put_folder(aside: Path, target: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tasks import mounts
 from tasks.backup import archive
 from tasks.backup.archive import CHUNK_BYTES, Content, Damaged
 from tasks.backup.sources import folder, in_place, unpack
@@ -234,7 +235,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     if request.param == "a mount point":
         table = tmp_path.parent / f"{tmp_path.name}-mounts"
         table.write_text(f"25 24 0:23 / /dev/shm rw\n26 24 0:23 / {tmp_path}/there\\040is rw - ext4 /dev/x rw\n")
-        monkeypatch.setattr(in_place, "_MOUNTS", table)
+        monkeypatch.setattr(mounts, "MOUNTINFO", table)
         rename = Path.rename
 
         def busy(self: Path, to: Path) -> Path:

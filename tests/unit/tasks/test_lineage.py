@@ -18,6 +18,7 @@ from tasks.backup import lineage, manifest
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import list_backups
 from tasks.backup.params import BackupParams
+from tasks.mounts import Mount
 from tasks.place import Place
 from tasks.source_identity import OtherSource, identity_id
 from testkit.fake_context import FakeContext
@@ -259,7 +260,7 @@ def test_a_containers_machine_id_is_ignored() -> None:
 
 
 def test_the_machine_id_is_omitted_for_shared_sources_on_network_file_systems() -> None:
-    local, network = disk_identity.Mount("/", "ext4"), disk_identity.Mount("/", "nfs")
+    local, network = Mount("/", "ext4"), Mount("/", "nfs")
     here = disk_identity.place_facts("node-1", "m1", local, shared=True)
     assert (here["machine"], here["node"]) == ("m1", "")
     assert disk_identity.place_facts("node-1", "m1", network, shared=True)["machine"] == ""

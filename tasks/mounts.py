@@ -1,0 +1,64 @@
+"""The mounts that this process sees, as /proc/self/mountinfo has them (proc(5))."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tasks.file_guard import path_of
+
+MOUNTINFO: Final = Path("/proc/self/mountinfo")
+
+_BETWEEN_MACHINES: Final = frozenset(
+    "9p afs beegfs ceph cifs gfs2 glusterfs gpfs lustre nfs ocfs2 orangefs prl_fs smb3 vboxsf virtiofs".split()
+)
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A mount: its mount point, the type of its file system, which folder of that it shows, and whose device it is."""
+
+    point: str
+    type: str
+    root: str = "/"
+    device: str = ""
+
+    @property
+    def between_machines(self) -> bool:
+        """Whether several machines may mount this file system at the same time."""
+        return self.type in _BETWEEN_MACHINES or self.type.startswith("fuse")
+
+
+def mountinfo() -> str:
+    """The text of the file now. It changes with each mount. Raises `OSError`."""
+    return MOUNTINFO.read_text(errors="surrogateescape")
+
+
+def mounts(text: str) -> dict[int, Mount]:
+    r"""The mounts in the text of the file, by their ids, in the order in which they were mounted.
+
+    >>> mounts("36 35 98:0 /a /mnt\\040of\\040b rw,noatime master:1 - nfs4 nas:/a rw\n")
+    {36: Mount(point='/mnt of b', type='nfs', root='/a', device='98:0')}
+    """
+    found = {}
+    for line in filter(None, text.split("\n")):  # a folder's name may have what splitlines() takes for an end
+        before, _, after = line.partition(" - ")
+        number, _, device, root, point = before.split(" ")[:5]
+        kind = after.split(" ")[0]
+        found[int(number)] = Mount(_unescaped(point), "nfs" if kind == "nfs4" else kind, _unescaped(root), device)
+    return found
+
+
+def mount_of(descriptor: int, known: Mapping[int, Mount]) -> Mount:
+    """The mount on which an open file is, of those that are `known`. Raises `OSError` if it is none of them."""
+    for line in Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == "mnt_id" and int(value) in known:
+            return known[int(value)]
+    raise OSError(f"/proc/self/mountinfo does not have the mount of {path_of(descriptor)}")
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda code: chr(int(code[1], 8)), text)
