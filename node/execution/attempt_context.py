@@ -103,8 +103,13 @@ class AttemptContext:
         self._checkpoint = _unpacked(packed)
 
     def progress(self, done: float, total: float | None = None, unit: str = "") -> None:
-        """Report how far the work is."""
-        self._link.progress(frames.ProgressFrame(float(done), None if total is None else float(total), str(unit)[:64]))
+        """Report how far the work is. Raises `ValueError` for figures that are not finite."""
+        frame = frames.ProgressFrame(
+            float(done), None if total is None else float(total), str(unit)[: frames.UNIT_CHARS_MAX]
+        )
+        if fault := frames.progress_fault(frame):
+            raise ValueError(fault)
+        self._link.progress(frame)
 
     @property
     def log(self) -> logging.Logger:

@@ -129,7 +129,7 @@ def conclude(
         if not report.saw_stop or life.why in {None, "fenced"}:
             return _as_reported(report)
     elif report is None and life.why in {None, "fenced"}:
-        return EndedFrame("failed", None, _death(status), True, None)
+        return EndedFrame("failed", None, death(status), True, None)
     error = report.error if isinstance(report, FailedFrame) else None
     match life.why:
         case "timed_out":
@@ -159,7 +159,8 @@ def _late(life: AttemptLife, what: str = ", ") -> str:
     return f"{what}it did not stop within {patience_s:g} s and was killed"
 
 
-def _death(status: int | None) -> str:
+def death(status: int | None) -> str:
+    """How a worker has ended without a report, by its exit code; negative: a signal."""
     if status is None:
         return "the worker ended, and its exit status is unknown"
     if status >= 0:

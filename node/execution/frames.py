@@ -4,6 +4,7 @@ Every channel is a SOCK_SEQPACKET pair: a packet arrives whole or not at all. So
 may both write to one channel, and a full channel never leaves half a frame behind.
 """
 
+import math
 import socket
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -12,6 +13,10 @@ import msgpack
 
 FRAME_BYTES_MAX: Final = 160 * 1024
 """The largest frames carry a checkpoint or a secret (64 KiB), or a result (64 KiB) with room for its wrapping."""
+
+
+UNIT_CHARS_MAX: Final = 64
+"""The longest unit of progress."""
 
 
 class BadFrame(Exception):
@@ -85,6 +90,11 @@ class PreparedFrame:
     """Worker to supervisor to node: it is prepared for an attempt. `error` is one line; empty: nothing failed."""
 
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakenFrame:
+    """Worker to supervisor: it has the brief. Before this frame, no part of the kind's work has begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +205,7 @@ Frame = (
     | PreparingFrame
     | AttemptFrame
     | PreparedFrame
+    | TakenFrame
     | StartedFrame
     | ProgressFrame
     | CheckpointAskFrame
@@ -236,6 +247,19 @@ def unpack(packet: bytes) -> Frame:
             raise BadFrame(f"a {name} frame whose field {field} is of type {type(value).__name__}")
     frame: Frame = _TYPES[name](*values)
     return frame
+
+
+def progress_fault(progress: ProgressFrame) -> str:
+    """Why nobody could show a progress, in a sentence; "" if it can be shown.
+
+    >>> progress_fault(ProgressFrame(1.0, None, "rows")), progress_fault(ProgressFrame(1.0, float("inf"), "rows"))
+    ('', 'a progress of 1.0 of inf has no finite figures')
+    """
+    if not all(map(math.isfinite, (progress.done, progress.total or 0.0))):
+        return f"a progress of {progress.done} of {progress.total} has no finite figures"
+    if len(progress.unit) > UNIT_CHARS_MAX:
+        return f"a unit of progress has {len(progress.unit)} characters; {UNIT_CHARS_MAX} at most are allowed"
+    return ""
 
 
 def channel() -> tuple[socket.socket, socket.socket]:

@@ -77,7 +77,9 @@ class Supervisor:
         self._outbox: deque[frames.Frame] = deque()
         self._ending: frames.EndedFrame | None = None
         self._orphaned = False
+        self._taken = False
         self._begun = False
+        self._reported = False
         self._committing = 0
         self._protocol_error: str | None = None
         self._worker_pid = 0 if isinstance(worker, OSError) else worker.pid
@@ -171,36 +173,40 @@ class Supervisor:
             self._ending = frames.EndedFrame(end, None, f"cannot record the attempt: {error}", True, None)
             self._kill()
             return True
+        timeout_s = self._brief.order.timeout_s
+        if timeout_s is not None:
+            self._life = replace(self._life, timeout_at_s=boottime_s() + timeout_s)
         try:
-            brief_fd = brief_file(self._brief.for_worker().pack())
+            self._hand_brief(self._ruleset())
+        except CannotConfine as error:
+            self._ending = frames.EndedFrame("failed", None, f"the attempt cannot be confined: {error}", True, None)
+            self._kill()
+            return True
+        except ConnectionError:
+            # It was killed before its attempt came (for want of memory?).
+            self._kill()
+            self._reap()
+            return True
         except OSError as error:
             why = f"cannot hand the attempt to its worker: {error.strerror}"
             self._ending = frames.EndedFrame("not_started", None, why, True, None, starved=True)
             self._kill()
             return True
-        timeout_s = self._brief.order.timeout_s
-        if timeout_s is not None:
-            self._life = replace(self._life, timeout_at_s=boottime_s() + timeout_s)
-        try:
-            ruleset = self._ruleset()
-        except CannotConfine as error:
-            self._ending = frames.EndedFrame("failed", None, f"the attempt cannot be confined: {error}", True, None)
-            self._kill()
-            return True
-        try:
-            descriptors = [brief_fd, *ruleset]
-            become = b"" if self._account is None else self._account.pack()
-            go = frames.pack(frames.GoFrame("\n".join(self._remarks), become))
-            socket.send_fds(self._work, [go], descriptors, socket.MSG_NOSIGNAL)
-        except OSError:
-            # It was killed before its attempt came (for want of memory?). Nothing of the attempt has begun.
-            self._ending = frames.EndedFrame("not_started", None, "its worker was killed", True, None, starved=True)
-            self._reap()
-        for descriptor in descriptors:
-            os.close(descriptor)
         self._limit_watch = LimitWatch(watched, os.getpid(), self._cgroup)
         self._limit_watch.start(self._wake)
         return True
+
+    def _hand_brief(self, ruleset: list[int]) -> None:
+        """Send the worker its part of the brief, and `ruleset`, which is closed here. Raises `OSError`."""
+        descriptors = ruleset
+        try:
+            descriptors = [brief_file(self._brief.for_worker().pack()), *ruleset]
+            become = b"" if self._account is None else self._account.pack()
+            go = frames.pack(frames.GoFrame("\n".join(self._remarks), become))
+            socket.send_fds(self._work, [go], descriptors, socket.MSG_NOSIGNAL)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
 
     def _bound(self, worker: int, may: Amounts) -> None:
         """Have the kernel hold the limits that it can, of the worker and of what it has prepared. Raises `OSError`."""
@@ -383,38 +389,47 @@ class Supervisor:
     # -- frames from and to the worker
 
     def _hear_worker(self) -> bool:
-        """Read one frame. False once the worker's end is closed, or after a packet that is not a frame."""
+        """Read one frame. False once the worker's end is closed, or after what is not a frame that a worker sends."""
         try:
             frame = frames.receive(self._work)
-            if isinstance(frame, frames.SecretAskFrame):
-                self._secrets.ask(frame)
+            if frame is not None:
+                self._take(frame)
         except BlockingIOError:
             return True
         except OSError:
-            frame = None
+            return False
         except frames.BadFrame as error:
             # Nothing else from this worker can be trusted. The channel is closed, at which the worker exits.
-            self._protocol_error = f"the worker sent a packet that is not a frame: {error}"
+            self._protocol_error = f"the worker sent what no worker sends: {error}"
+            self._life = replace(self._life, kill_at_s=boottime_s() + EXIT_S)
             return False
+        return frame is not None
+
+    def _take(self, frame: frames.Frame) -> None:
+        """Take what the worker sends, which may be what anybody sends. Raises `BadFrame`."""
+        if self._reported:
+            return  # its report was its last word
         match frame:
-            case None:
-                return False
-            case frames.PreparedFrame():
+            case frames.TakenFrame():
+                self._taken = True
+            case frames.PreparedFrame() if self._prepared is not None and not self._taken:
                 self._say(frame)
-            case frames.StartedFrame():
+            case frames.StartedFrame() if not self._begun:
                 self._begun = True
                 self._say(frame)
             case frames.ProgressFrame():
+                if fault := frames.progress_fault(frame):
+                    raise frames.BadFrame(fault)
                 self._say(frame)
+            case frames.SecretAskFrame():
+                self._secrets.ask(frame)
             case frames.CheckpointAskFrame(data=data):
                 if len(data) > CHECKPOINT_BYTES_MAX:
-                    self._protocol_error = f"the worker sent a checkpoint of {len(data)} bytes"
-                    return False
+                    raise frames.BadFrame(f"a checkpoint of {len(data)} bytes")
                 self._committing += 1
                 self._say(frame)
             case frames.DoneFrame() | frames.FailedFrame():
-                self._reported(frame)
-        return True
+                self._report(frame)
 
     def _takes_frames(self) -> bool:
         """Whether the worker's next frame is read: not while the node does not read, nor while it commits a checkpoint.
@@ -429,8 +444,9 @@ class Supervisor:
             if self._work.fileno() < 0 or not select.select([self._work], [], [], 0)[0] or not self._hear_worker():
                 return
 
-    def _reported(self, report: frames.DoneFrame | frames.FailedFrame) -> None:
+    def _report(self, report: frames.DoneFrame | frames.FailedFrame) -> None:
         now_s = boottime_s()
+        self._reported = True
         if self._ending is None:
             self._ending = attempt_life.conclude(self._life, report, None, self._brief.order.timeout_s)
         self._life = replace(self._life, timeout_at_s=None, kill_at_s=now_s + EXIT_S)
@@ -449,6 +465,8 @@ class Supervisor:
             ending = attempt_life.conclude(self._life, None, self._worker_status, self._brief.order.timeout_s)
             if self._life.why == "killed" and not self._begun:
                 ending = replace(ending, end="not_started")
+            elif self._life.why is None and not self._taken:
+                ending = self._never_taken()
             if self._protocol_error is not None and ending.end == "failed":
                 ending = replace(ending, error=f"{self._protocol_error}; {ending.error}")
         if self._limit_watch is not None:
@@ -466,3 +484,10 @@ class Supervisor:
         if self._prepared is not None:
             remove_tree(self._prepared)
         leftovers.record_path(self._folder, os.getpid()).unlink(missing_ok=True)
+
+    def _never_taken(self) -> frames.EndedFrame:
+        """The worker has ended without its attempt: while it was prepared, perhaps. The claim is given back."""
+        why = f"its worker ended before it had the attempt: {attempt_life.death(self._worker_status)}"
+        if self._prepared is not None:
+            self._say(frames.PreparedFrame(why))
+        return frames.EndedFrame("not_started", None, why, True, None, starved=self._worker_status == -signal.SIGKILL)

@@ -76,6 +76,7 @@ def enter(supervisor: int, end: socket.socket, output: int, *, rehearses: bool) 
             link.send(frames.PreparedFrame(_prepare(brief, _ruleset(brief.limits, ruleset))))
             brief, ruleset = link.wait_for_go()
         assert isinstance(brief, Brief)
+        link.send(frames.TakenFrame())
         order = brief.order
         scratch = scratch_path(Path(brief.folder), order, prepared)
         os.environ.update({**order.env, RUN_MARK: f"{order.run_id}:{order.token}"})

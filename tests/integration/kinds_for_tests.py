@@ -1,6 +1,7 @@
 """Kinds that behave well or badly in the ways that the execution tests need."""
 
 import errno
+import json
 import os
 import signal
 import socket
@@ -14,7 +15,7 @@ from typing import Any
 import msgpack
 from pydantic import BaseModel
 
-from node.execution import frames
+from node.execution import frames, supervisor_link
 from tasks.access import Access
 from tasks.kind import Away, Context, Unretryable
 from tasks.needs import Tool
@@ -222,6 +223,11 @@ def _channel() -> socket.socket:
     raise AssertionError("there is no channel")
 
 
+def _stay() -> None:
+    """Keep this process from exiting when its channel is closed."""
+    supervisor_link._exit_orphaned = lambda: time.sleep(60)  # type: ignore[assignment,return-value]
+
+
 class Forger:
     """Sends frames of its own to its supervisor."""
 
@@ -238,6 +244,23 @@ class Forger:
                     end.send(msgpack.packb(["CheckpointAsk", number, b"x" * 60_000]))
             case "large checkpoint", _, _:
                 end.send(msgpack.packb(["CheckpointAsk", 1, b"x" * 70_000]))
+                time.sleep(60)
+            case "started", _, _:
+                for _ in range(1000):
+                    end.send(msgpack.packb(["Started"]))
+            case "reports", _, _:
+                for report in (["Done", '{"first": 1}', False], ["Failed", "second", True, False, False], ["Started"]):
+                    end.send(msgpack.packb(report))
+                end.send(msgpack.packb(["Progress", 1.0, None, "x"]))
+                end.send(msgpack.packb(["CheckpointAsk", 1, b"x"]))
+                time.sleep(60)
+            case "reports on", _, _:
+                while True:
+                    end.send(msgpack.packb(["Done", "{}", False]))
+                    time.sleep(0.05)
+            case "frame", _, packet:
+                _stay()  # or its own link would have it exit
+                end.send(msgpack.packb(json.loads(packet)))
                 time.sleep(60)
             case "flood", _, _:
                 packet = msgpack.packb(["Progress", 1.0, None, "x"])

@@ -2,10 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from node.execution.attempt_events import CheckpointAsked
+from node.execution.attempt_events import AttemptStarted, CheckpointAsked, Progressed
 from tests.integration.attempts import Attempts, play
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("kinds_for_tests")]
@@ -54,7 +55,7 @@ def test_a_checkpoint_that_is_too_large_ends_the_attempt(tmp_path: Path) -> None
         made.launch({"what": "large checkpoint"}, FORGER)
         ended = await made.any_ended()
         assert ended.end == "failed"
-        assert "the worker sent a checkpoint of 70000 bytes" in str(ended.error)
+        assert "the worker sent what no worker sends: a checkpoint of 70000 bytes" in str(ended.error)
 
     play(tmp_path, scene)
 
@@ -65,5 +66,69 @@ def test_a_flood_of_frames_after_the_workers_end_does_not_keep_its_supervisor(tm
     async def scene(made: Attempts) -> None:
         order = made.launch({"what": "flood"}, FORGER)
         assert (await made.ended(order)).end == "failed"
+
+    play(tmp_path, scene)
+
+
+def test_a_start_is_told_once(tmp_path: Path) -> None:
+    """Each was committed in the cluster."""
+
+    async def scene(made: Attempts) -> None:
+        order = made.launch({"what": "started"}, FORGER)
+        assert (await made.ended(order)).end == "succeeded"
+        assert len([event for event in made.seen if isinstance(event, AttemptStarted)]) == 1
+
+    play(tmp_path, scene)
+
+
+def test_a_report_is_the_last_word(tmp_path: Path) -> None:
+    """What came after it was taken, a checkpoint too."""
+
+    async def scene(made: Attempts) -> None:
+        ended = await made.ended(made.launch({"what": "reports"}, FORGER))
+        assert (ended.end, ended.result) == ("succeeded", {"first": 1})
+        assert not [event for event in made.seen if isinstance(event, Progressed | CheckpointAsked)]
+
+    play(tmp_path, scene)
+
+
+def test_a_worker_that_reports_on_and_on_is_ended(tmp_path: Path) -> None:
+    """Each report gave it another second, for ever, and took its timeout away."""
+
+    async def scene(made: Attempts) -> None:
+        assert (await made.ended(made.launch({"what": "reports on"}, FORGER))).end == "succeeded"
+
+    play(tmp_path, scene)
+
+
+FRAMES = {
+    "a progress without end": ["Progress", 1.0, float("inf"), "rows"],
+    "a progress that is no number": ["Progress", float("nan"), None, "rows"],
+    "a unit that is a text": ["Progress", 1.0, None, "x" * 100_000],
+    "no frame": ["Nothing"],
+    "a field too many": ["Started", 1],
+    "a field of another type": ["Done", 1, False],
+}
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=list(FRAMES))
+def test_what_no_worker_sends_ends_the_attempt(tmp_path: Path, frame: list[Any]) -> None:
+    """A worker that did not end at that went on for ever. A progress without end broke the page of its task."""
+
+    async def scene(made: Attempts) -> None:
+        ended = await made.ended(made.launch({"what": f"frame:{json.dumps(frame)}"}, FORGER))
+        assert ended.end == "failed"
+        assert "the worker sent what no worker sends: " in str(ended.error)
+
+    play(tmp_path, scene)
+
+
+@pytest.mark.parametrize("frame", [["Ended", "succeeded", "{}", None, True, None, False], ["Hello", 1], ["Kill"]])
+def test_frames_of_others_are_not_a_workers(tmp_path: Path, frame: list[Any]) -> None:
+    async def scene(made: Attempts) -> None:
+        order = made.launch({"what": f"frame:{json.dumps(frame)}"}, FORGER)
+        await made.started(order)
+        made.runner.kill(order.run_id, order.token)
+        assert (await made.ended(order)).end == "handed_over"
 
     play(tmp_path, scene)

@@ -112,7 +112,7 @@ def test_no_attempt_goes_into_a_process_that_could_not_be_confined(tmp_path: Pat
         made.runner.renew(boottime_s() + 60)
         made.runner.prepare(NAME, 1, 1)
         order = launched(made)
-        assert (await made.any_ended()).end in ("not_started", "failed"), "as it came before the process had ended"
+        assert (await made.any_ended()).end == "not_started"
         assert "preparing" not in made.log(order)
         assert engines(tmp_path) == []
 
@@ -201,6 +201,33 @@ def test_an_attempt_that_is_given_to_a_worker_that_has_just_been_killed_has_not_
         await until(lambda: states([engine]) == "" and folders(made) == [] and records(made) == [])
 
     play(tmp_path, scene)
+
+
+def test_an_attempt_that_is_given_to_a_worker_that_dies_while_it_prepares_has_not_begun(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was a failure of the task, though nothing of its kind had begun. The next begins without preparation."""
+    gate = tmp_path / "gate"
+
+    async def scene(made: Attempts) -> None:
+        made.runner.renew(boottime_s() + 60)
+        made.runner.prepare(NAME, 1, 1)
+        await until(lambda: len(engines(tmp_path)) == 1)
+        own = process_tree.process(engines(tmp_path)[0])
+        assert own is not None
+        order = launched(made)
+        record = tmp_path / "groups"
+        await until(lambda: any(f'"{order.run_id}:{order.token}"' in each.read_text() for each in record.glob("*")))
+        os.kill(own.parent, signal.SIGKILL)
+        given_back = await made.any_ended()
+        assert given_back.end == "not_started", given_back
+        assert str(given_back.error).startswith("its worker ended before it had the attempt: killed by SIGKILL")
+        assert "attempts begin without one" in caplog.text
+        made.runner.prepare(NAME, 1, 1)
+        launched(made)
+        assert "child" not in ((await ended(made)).result or {})
+
+    play(tmp_path, scene, GATE=str(gate))
 
 
 def test_an_attempt_that_is_given_to_a_supervisor_that_is_then_killed_has_not_begun(tmp_path: Path) -> None:
