@@ -41,12 +41,15 @@ class ApiProblem(Exception):
     detail: str
     errors: tuple[tuple[str, str], ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
+    hint: str = ""
+    """What may be behind it, where the caller knows more than the node that answered."""
 
     def __str__(self) -> str:
+        hint = [self.hint] if self.hint else []
         if self.errors:  # the detail has the same, on one line
             lines = (f"{field}: {message}" if field else message for field, message in self.errors)
-            return "\n  ".join((self.title, *lines))
-        return f"{self.title}: {self.detail}" if self.detail else self.title
+            return "\n  ".join((self.title, *lines, *hint))
+        return "\n".join((f"{self.title}: {self.detail}" if self.detail else self.title, *hint))
 
     @property
     def no_quorum(self) -> bool:

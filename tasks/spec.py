@@ -204,9 +204,9 @@ class Spec(_Model):
     catch_up: CatchUp = Field(
         default="latest",
         description="What happens to occurrences that could not run in time, for example without a quorum. `latest`: "
-        "the latest one runs; `skip`: the latest one runs if it is late by 10 s at most; `all`: each runs (100 at "
-        "most), one after the other, also behind a run that was active before (with `overlap: allow` beside one "
-        "another; with `replace` the latest only). What falls due in time while they run is treated as `overlap` says",
+        "the latest one runs; `skip`: the latest one runs if it is late by 10 s at most; `all`: each runs, up to "
+        "100, one after the other, also behind a run that was active before (with `overlap: allow` beside one another, "
+        "with `replace` the latest only). What falls due in time while they run is treated as `overlap` says",
     )
     timeout_s: Annotated[float, Field(gt=0, le=366 * 86_400)] | None = Field(
         default=None, description="How long an attempt may take, in seconds; null: no limit"

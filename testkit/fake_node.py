@@ -21,6 +21,7 @@ from node.history.bootstrap_board import BootstrapBoard
 from node.history.store import HistoryStore
 from node.http.kinds import InstalledKinds
 from node.http.node_port import ClusterUpdate, PlacementComputed
+from node.identity.mismatches import Mismatch
 from node.notify.dead_man import PingView
 from node.notify.teller import NotSent
 from node.peer.protocol import RunProgress
@@ -152,6 +153,7 @@ class FakeNode:
     lease_held: bool = True
     lease_lapsed_us: int | None = None
     outlook: Outlook = None
+    mismatches: list[Mismatch] = field(default_factory=list)
     kinds: InstalledKinds = field(default_factory=lambda: InstalledKinds({"copy": COPY}))
     reported: dict[str, RunProgress] = field(default_factory=dict)
     holds: dict[str, Hold] = field(default_factory=dict)

@@ -53,6 +53,7 @@ class Wire:
         self.state = CONNECTION_STATE.CONNECTED
         self.ready = True
         self.peer = "127.0.0.1"
+        self.unanswered = False
         self.sent: list[Message] = []
         self.backlog_bytes = 0
         self.refused_s = float("-inf")

@@ -19,6 +19,7 @@ from node.duty.ownership import Ownership
 from node.duty.watchdog import late_tasks
 from node.execution.order import log_path
 from node.http.node_port import ClusterUpdate
+from node.identity.mismatches import Mismatch
 from node.liveness.wall_clock import CLOCK
 from node.membership.join_request import JoinRequest
 from node.notify.dead_man import DeadMansSwitch, PingView
@@ -128,6 +129,11 @@ class LocalMember(MemberParts):
             others = {seed.id for seed in self._config.members} - {self._config.node}
             return FoundingWait(silent=tuple(sorted(others)))
         return outlook
+
+    @property
+    def mismatches(self) -> list[Mismatch]:
+        """The nodes met lately that do not fit to this one."""
+        return self._raft.mismatches.now()
 
     @property
     def lease_held(self) -> bool:

@@ -63,6 +63,7 @@ from node.telemetry.raft_watchdog import RaftWatchdog
 from node.telemetry.thread_lag import ThreadLag, Worst
 from tasks import own_credentials
 from tasks.installed_kinds import KindEntry
+from tasks.version import version
 
 
 class _Clock:
@@ -150,6 +151,7 @@ class MemberParts:
             config.secret,
             bind_host=config.bind,
             start_id=start_id,
+            version=version(),
         )
         owner = MemberRaftOwner(
             lambda role: self._core.on_role(role),  # noqa: PLW0108 - made later

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from rich.console import Console
@@ -15,9 +15,10 @@ from rich.console import Console
 from node.cli import tokens
 from node.cli.table import lay_out
 from node.cli.text import file_text, say
-from node.client import DEFAULT_URL, Client
+from node.client import DEFAULT_URL, ApiProblem, Client, Unreachable
 from node.runtime.durations import seconds
 from node.runtime.plain_text import plain_line
+from tasks.version import version
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -83,15 +84,51 @@ def client_of(where: str) -> Client:
 
 
 def api_command(function: F) -> F:
-    """Give a command the option `--json`, and an `Api` as its first argument."""
+    """Give a command the option `--json`, and an `Api` as its first argument.
+
+    What goes wrong with a node of another version is said to be so: it does not know a field or a path, or its answer
+    lacks one. Raises `click.ClickException` then.
+    """
 
     @click.option("--json", "as_json", is_flag=True, help="Print the API's answer as JSON.")
     @functools.wraps(function)
     def command(*args: Any, as_json: bool, **kwargs: Any) -> Any:
-        client = click.get_current_context().find_object(Client)
-        return function(Api(as_json, client), *args, **kwargs)
+        api = Api(as_json, click.get_current_context().find_object(Client))
+        try:
+            return function(api, *args, **kwargs)
+        except ApiProblem as problem:
+            if problem.status in _NOT_UNDERSTOOD and (differs := _other_version(api.client)):
+                problem.hint = differs
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            if not (differs := _other_version(api.client)):
+                raise
+            raise click.ClickException(f"the node's answer cannot be read ({error!r}): {differs}") from error
 
     return command  # type: ignore[return-value]
+
+
+_NOT_UNDERSTOOD: Final = (400, 404, 405, 415, 422)
+"""The statuses with which a node answers what it does not know, such as a field of a later version."""
+
+
+def _other_version(client: Client) -> str:
+    """That the node is of another version than this command, as a sentence; empty if it is not, or does not say."""
+    try:
+        there = str(client.get("/openapi.json")["info"]["version"])
+    except (ApiProblem, Unreachable, LookupError, TypeError):
+        return ""
+    if there == version():
+        return ""
+    return (
+        f"the node at {', '.join(client.urls)} runs rota {plain_line(there)}, and this command is of rota {version()}: "
+        "use the rota of the nodes' version, or upgrade the nodes"
+    )
+
+
+def mismatches_of(cluster: Mapping[str, Any]) -> list[str]:
+    """The nodes that do not fit to the one that has answered `GET /v1/cluster`, a sentence each."""
+    return [plain_line(one["detail"]) for one in cluster.get("mismatches", ())]  # none of an earlier version
 
 
 def status_of(member: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from node.cli.api import Api, ago, api_command, progress_text, status_of
+from node.cli.api import Api, ago, api_command, mismatches_of, progress_text, status_of
 from node.cli.reading import value as read_value
 from node.client import ApiProblem, Unreachable
 from node.runtime.plain_text import plain, plain_line
@@ -77,7 +77,7 @@ def kinds_command(api: Api) -> None:
 @click.option("--watch", is_flag=True, help="Refresh once a second until interrupted.")
 @api_command
 def status_command(api: Api, watch: bool) -> None:
-    """Show the members, the leader, and the latest runs."""
+    """Show the members, the leader, the latest runs, and nodes of another build or secret."""
     if not watch:
         cluster, runs = _status(api)
         api.show(cluster, lambda: api.console.print(_picture(cluster, runs)))
@@ -111,7 +111,8 @@ def _picture(cluster: dict[str, Any], runs: list[dict[str, Any]]) -> Group:
     for run in runs:
         state = "frozen" if run.get("frozen_since") else run["state"]
         table.add_row(run["run_id"], state, run["node"] or "-", str(run["attempt"] or "-"), _progress(run))
-    return Group(_headline(cluster), *_watchdog(cluster), "", members, "", table)
+    unfit = [Text(sentence, style="yellow") for sentence in mismatches_of(cluster)]
+    return Group(_headline(cluster), *unfit, *_watchdog(cluster), "", members, "", table)
 
 
 def _watchdog(cluster: dict[str, Any]) -> list[Text]:

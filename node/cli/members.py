@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from node.cli.api import Api, ago, api_command, client_of, status_of
+from node.cli.api import Api, ago, api_command, client_of, mismatches_of, status_of
 from node.cli.text import say
 from node.client import path
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 @click.command("members")
 @api_command
 def members_command(api: Api) -> None:
-    """List the members: status, capacity, load, labels and kinds; and what tasks on them are not kept from."""
+    """List the members: status, capacity, load, labels and kinds.
+
+    Below: what tasks on them are not kept from, and nodes of another build or secret.
+    """
     answer = api.client.get("/v1/members")
     api.show(answer, lambda: _list(api, answer["items"]))
 
@@ -46,6 +49,8 @@ def _list(api: Api, members: list[dict[str, Any]]) -> None:
             said.setdefault(sentence, []).append(told["node"])
     for sentence, nodes in said.items():
         say(f"{', '.join(nodes)}: {sentence}")
+    for sentence in mismatches_of(api.client.get("/v1/cluster")):
+        say(sentence)
 
 
 @click.command("join")

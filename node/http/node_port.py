@@ -15,6 +15,7 @@ from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
 from node.history.bootstrap_board import BootstrapBoard
 from node.history.filters import RunPosition
+from node.identity.mismatches import Mismatch
 from node.notify.dead_man import PingView
 from node.peer.portions import Gap, Portion
 from node.peer.protocol import RunProgress
@@ -127,6 +128,10 @@ class NodePort(Protocol):
     @property
     def outlook(self) -> Outlook:
         """What this node waits for while it belongs to no cluster; None once it does."""
+
+    @property
+    def mismatches(self) -> list[Mismatch]:
+        """The nodes met lately that do not fit to this one: of another build, secret or cluster, or silent."""
 
     @property
     def lease_held(self) -> bool:

@@ -10,11 +10,12 @@ from node.duty.ownership import Ownership
 from node.duty.standing import TaskStanding, standing
 from node.duty.why_values import Why
 from node.http.bootstrap_views import catching_up
-from node.http.responses.cluster import MemberView, SettingsView, WatchdogSettingView
+from node.http.responses.cluster import MemberView, MismatchView, SettingsView, WatchdogSettingView
 from node.http.responses.placement import OwnerView, RunningOn, StandingView
 from node.http.responses.runs import AttemptView, ProgressView, RunView
 from node.http.responses.tasks import BreachView, HeldView, LastView, LateView, RegisteredView, TaskView
 from node.http.responses.why import WhyView
+from node.identity.mismatches import Mismatch
 from node.peer.bootstrap import Bootstrap
 from node.peer.protocol import RunProgress, url_of
 from node.state.times import rfc3339, rfc3339_or_none
@@ -23,6 +24,7 @@ from node.state.value import Attempt, Breach, EndedRun, Member, Outcome, Run, Se
 from tasks.deadlines import DeadlineName, Deadlines, deadlines_of
 from tasks.run import HELD
 from tasks.schedule import next_due_us
+from tasks.version import version
 
 _LATE: Final[dict[DeadlineName, str]] = {
     "start_within": "not begun within {:g} s of its due time",
@@ -80,6 +82,18 @@ def members_view(state: State, ownership: Ownership, bootstraps: Mapping[str, Bo
     """All members, by slot."""
     load, held = ownership.load(), held_by_member(state.runs.values())
     return [member_view(state.members[member], load, held, bootstraps) for member in state.slots if member is not None]
+
+
+def mismatch_view(mismatch: Mismatch, me: str) -> MismatchView:
+    """A node that does not fit to the node `me`."""
+    return {
+        "member": mismatch.member or None,
+        "address": mismatch.address,
+        "code": mismatch.code,
+        "claimed": mismatch.claimed,
+        "version": mismatch.version or None,
+        "detail": mismatch.sentence(me, version()),
+    }
 
 
 def next_fire_us(row: TaskRow, now_us: int) -> int | None:

@@ -15,6 +15,7 @@ from typing import Any
 from pysyncobj.syncobj import SyncObjException
 
 from node.identity.cluster_id import ClusterId
+from node.identity.mismatches import Mismatches
 from node.raft.addresses import AddressBook
 from node.raft.append_filter import CommittedConflict
 from node.raft.applier import Applier
@@ -51,7 +52,7 @@ class Raft:
     role: the latest. members: the ids of all, by the log as it is here. outlook: what is waited for while there is no
     cluster; None once this member belongs to one. failure: why this member cannot go on, if so. truncated: how many
     entries of this log were removed because the leader had others. turns: how often the thread has come round; it
-    stands still while its disk does not answer.
+    stands still while its disk does not answer. mismatches: the nodes met that do not fit to this one.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Raft:
         self._settings, self._timing = settings, settings.timing
         self._machine, self._owner = machine, owner
         self._cluster = cluster or ClusterId()
+        self.mismatches = Mismatches(settings.me, settings.version)
         self._environment = Environment()
         self._clock = self._environment.clock
         self._book = AddressBook(dict(settings.addresses), Resolver())
@@ -104,7 +106,7 @@ class Raft:
         bind = f"{settings.bind_host or host}:{port}"
         conf = configuration(self._timing, settings.secret, bind, store.journal)
         start_id = settings.start_id or secrets.token_hex(8)
-        member = ConsensusMember(me, self._book, self._timing, self._cluster, start_id)
+        member = ConsensusMember(me, self._book, self._timing, self._cluster, start_id, self.mismatches)
         try:
             self._consensus = Consensus(member, store, conf, self._applier, self._environment)
         except SyncObjException as error:

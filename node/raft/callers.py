@@ -7,9 +7,11 @@ from typing import Any, Final, Protocol
 
 from pysyncobj.node import Node
 
+from node.identity.mismatches import Mismatch
 from node.raft.connections import PeerConnection
 from node.raft.core import RaftCore
 from node.raft.duplicate_starts import DuplicateStarts
+from node.raft.encryption import Claim, RefusalCode
 from node.raft.messages import Message
 
 UNKNOWN_S: Final = 5.0
@@ -39,8 +41,8 @@ class CallersTransport(Protocol):
     def introduction(self) -> Message:
         """What this member says of itself."""
 
-    def take_call(self, node: Node, connection: Any, cluster_id: str) -> None:
-        """Use a call as the connection with a member."""
+    def take_call(self, node: Node, connection: Any, hello: Message) -> None:
+        """Use a call as the connection with a member, which began it with `hello`."""
 
 
 class Callers:
@@ -59,15 +61,16 @@ class Callers:
     def called(self, caller: socket.socket) -> None:
         """Take the socket of a call."""
         conf = self._consensus.conf
-        self._begin(
-            PeerConnection(
-                self._consensus._poller,
-                socket=caller,
-                timeout=conf.connectionTimeout,
-                sendBufferSize=conf.sendBufferSize,
-                recvBufferSize=conf.recvBufferSize,
-            )
+        connection = PeerConnection(
+            self._consensus._poller,
+            socket=caller,
+            timeout=conf.connectionTimeout,
+            sendBufferSize=conf.sendBufferSize,
+            recvBufferSize=conf.recvBufferSize,
         )
+        connection.mine = self._consensus.claim
+        connection.on_mismatch = partial(self._refused, connection)
+        self._begin(connection)
 
     def make_room(self) -> bool:
         """Disconnect the oldest caller. Returns whether there was one."""
@@ -94,6 +97,12 @@ class Callers:
             if now_s - since_s > UNKNOWN_S:
                 connection.disconnect()
 
+    def _refused(self, connection: PeerConnection, code: RefusalCode, theirs: Claim) -> None:
+        """Note a caller of another build or secret. Whoever does not speak as a member is nobody's concern."""
+        if code != "no-member":
+            mismatch = Mismatch(theirs.member, connection.peer, code, claimed=True, version=theirs.version)
+            self._consensus.mismatches.note(mismatch)
+
     def introduced(self, connection: Any, message: Message) -> None:
         """Take the first message of a caller, which has the secret: else it would not have been decrypted."""
         if message["type"] == "founding":
@@ -108,6 +117,8 @@ class Callers:
     def _greeted(self, connection: Any, message: Message) -> None:
         transport = self._transport
         name, theirs, called, asks = message["member"], message["cluster"], message["called"], message["asks"]
+        if self._consensus.cluster.stranger(name, theirs) is not None:
+            self._consensus.mismatches.note(Mismatch(name, connection.peer, "cluster", other=theirs))
         if self._consensus.cluster.stranger(name, theirs) is not None or called != self._consensus.me:
             # The caller gets this member's introduction, so that its log can say what it has reached. It disconnects
             # itself, or is disconnected after UNKNOWN_S.
@@ -124,7 +135,7 @@ class Callers:
         if asks:
             admit = partial(self._admit_inquirer, connection)
         else:
-            admit = partial(transport.take_call, node, connection, theirs)
+            admit = partial(transport.take_call, node, connection, message)
         where = f"{connection.peer}:{message['port']}"
         transport.duplicate_starts.enter(node, connection, message["start"], where, admit, asks=asks)
 

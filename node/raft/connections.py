@@ -21,7 +21,15 @@ from pysyncobj.poller import POLL_EVENT_TYPE
 from pysyncobj.tcp_connection import CONNECTION_STATE, TcpConnection
 
 from node.raft import messages
-from node.raft.encryption import NONCE_BYTES, EncryptedChannel, NotSealed, Seal
+from node.raft.encryption import (
+    NONCE_BYTES,
+    Claim,
+    EncryptedChannel,
+    NotSealed,
+    RefusalCode,
+    Seal,
+    refusal,
+)
 from node.raft.messages import BadMessage, Message
 
 HANDSHAKE_BYTES: Final = 1024
@@ -42,10 +50,13 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
     refused_s: when the last dial began that was answered with "connection refused"; -inf while none was. limit_bytes:
     HANDSHAKE_BYTES until the owner knows which member is at the other end. The dialler calls `greet`; `on_greeted` is
     called once messages can be sent. on_bad: gets what decrypts, and is no message of this version; without it, that
-    ends the connection, as does anything that does not decrypt.
+    ends the connection, as does anything that does not decrypt. mine: what a dialler claims of itself, and whose build
+    a caller is told that is refused. on_mismatch: called when the two sides do not fit, with why, and what the other
+    one claims of itself.
     """
 
     encryptor: Seal
+    mine: Claim = Claim()
     _TcpConnection__writeBuffer: bytes
     _TcpConnection__socket: Any
 
@@ -53,6 +64,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
         self.limit_bytes = HANDSHAKE_BYTES
         self.on_greeted: Callable[[], None] = lambda: None
         self.on_bad: Callable[[BadMessage], None] | None = None
+        self.on_mismatch: Callable[[RefusalCode, Claim], None] = lambda _code, _claim: None
         self.refused_s = _NEVER_S
         self._dialled_s = _NEVER_S
         self._channel: EncryptedChannel | None = None
@@ -64,6 +76,11 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
     def ready(self) -> bool:
         """Whether messages can be sent."""
         return self._channel is not None and self._channel.ready and self.state == CONNECTION_STATE.CONNECTED
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether a dial has succeeded, and the other end has not even greeted."""
+        return self._channel is not None and not self._channel.ready and self._dialled
 
     @property
     def peer(self) -> str:
@@ -103,7 +120,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
     def greet(self) -> None:
         """Send this side's nonce, which comes first."""
         self._channel = self.encryptor.channel(os.urandom(NONCE_BYTES), dialled=self._dialled)
-        self._write(self._channel.greeting())
+        self._write(self._channel.greeting(self.mine))
 
     def send(self, message: Message) -> None:
         """Send a message. (The library would keep what cannot be sent at once until the next message.)"""
@@ -127,6 +144,8 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
             except OSError:
                 data = b""
             if not data:
+                if self.unanswered and not self._received:
+                    self.on_mismatch("no-member", Claim())
                 self.disconnect()
                 return
             self._received += data
@@ -148,7 +167,10 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
                     self.disconnect()
                     return None
                 self.on_bad(error)
-            except (InvalidTag, NotSealed, ValueError):
+            except NotSealed as error:
+                self._refuse(error)
+                return None
+            except (InvalidTag, ValueError):
                 self.disconnect()
                 return None
         return None
@@ -161,6 +183,8 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
         (length,) = _LENGTH.unpack_from(received)
         end = _LENGTH.size + length
         if not 0 < length <= self.limit_bytes:
+            if self.unanswered:
+                self.on_mismatch("no-member", Claim())
             self.disconnect()
             return None
         if len(received) < end:
@@ -179,10 +203,18 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
                 self._write(self._channel.greeting())
             else:
                 self._channel.agree(greeting)
-        except NotSealed:
-            self.disconnect()
+        except NotSealed as error:
+            self._refuse(error)
         else:
             self.on_greeted()
+
+    def _refuse(self, error: NotSealed) -> None:
+        """End the connection with a node that does not fit, and tell it why if it does not know."""
+        if error.code is not None:
+            if error.refused_here and not self._dialled:
+                self._write(refusal(error.code, self.mine.version))
+            self.on_mismatch(error.code, error.theirs)
+        self.disconnect()
 
 
 def replace_dialled_connections() -> None:

@@ -2,18 +2,20 @@
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pysyncobj import SyncObjConf
 from pysyncobj.node import Node
 
 from node.identity.cluster_id import ClusterId
+from node.identity.mismatches import Mismatches
 from node.raft import membership
 from node.raft.addresses import AddressBook
 from node.raft.amnesia_recovery import AmnesiaRecovery
 from node.raft.core import SingleCallsPort
 from node.raft.elections import Elections
+from node.raft.encryption import Claim
 from node.raft.environment import Environment
 from node.raft.founding_inquiry import FoundingInquiry
 from node.raft.inbound import Inbound
@@ -39,13 +41,17 @@ _FOLLOWER, _CANDIDATE = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class ConsensusMember:
-    """Which member this is. cluster: the one to which it belongs, if it is known already; learnt here otherwise."""
+    """Which member this is. cluster: the one to which it belongs, if it is known already; learnt here otherwise.
+
+    mismatches: has this member's build, and is told of the nodes that do not fit to this one.
+    """
 
     me: str
     book: AddressBook
     timing: RaftTiming
     cluster: ClusterId
     start_id: str = ""
+    mismatches: Mismatches = field(default_factory=Mismatches)
 
 
 class Consensus(MendedSyncObj):
@@ -64,6 +70,7 @@ class Consensus(MendedSyncObj):
         environment: Environment | None = None,
     ) -> None:
         self.me, self.start_id = member.me, member.start_id
+        self.mismatches, self.version = member.mismatches, member.mismatches.version
         self.timing, self.cluster, self.book = member.timing, member.cluster, member.book
         self._environment = environment or Environment()
         self.clock, self.rng = self._environment.clock, self._environment.rng
@@ -98,6 +105,11 @@ class Consensus(MendedSyncObj):
         return self._environment.single_calls(self, on_answer, on_end)
 
     # -- what the adapter and the parts ask
+
+    @property
+    def claim(self) -> Claim:
+        """What this member says of itself to those that it calls, before either side has proved anything."""
+        return Claim(self.me, self.version)
 
     @property
     def is_leader(self) -> bool:

@@ -13,8 +13,9 @@ from pysyncobj import SyncObjConf
 from pysyncobj.node import Node
 
 from node.identity.cluster_id import ClusterId
+from node.identity.mismatches import Mismatches
 from node.raft.addresses import AddressBook
-from node.raft.encryption import Seal
+from node.raft.encryption import Claim, Seal
 from node.raft.founding import Founding
 from node.raft.journal import SqliteJournal
 from node.raft.messages import Message
@@ -178,6 +179,8 @@ class RaftCore(Protocol):
 
     me: str
     start_id: str
+    version: str
+    mismatches: Mismatches
     timing: RaftTiming
     conf: SyncObjConf
     encryptor: Seal
@@ -188,6 +191,10 @@ class RaftCore(Protocol):
     raftCurrentTerm: int  # noqa: N815 - the library's names, here and below
     raftCommitIndex: int  # noqa: N815
     _poller: Any
+
+    @property
+    def claim(self) -> Claim:
+        """What this member says of itself to those that it calls, before either side has proved anything."""
 
     @property
     def clock(self) -> Clock:

@@ -7,26 +7,68 @@ number of the message: one that was repeated, dropped, overtaken or sent on anot
 The first message of each side also carries a proof that it has the secret. It has to come first because AES-GCM does
 not commit to its key: a stranger could make one message that decrypts under many keys, and guess many secrets at once.
 The dialler proves itself first; a caller without the secret gets nothing that was made with it.
+
+So that both sides can say what does not fit, a dialler's greeting ends with a claim, its name and its build, and a
+listener that refuses a caller answers with a refusal, which says why and names its build. Neither is proved. Their form
+is that of all builds, whatever else a build changes:
+
+    greeting:  "rota/" | protocol (3 bytes) | nonce (32) | the claim of a dialler: msgpack ["member", "version"]
+    refusal:   "rota/no1" | msgpack ["code", "version"]
 """
 
 import hmac
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
+import msgpack
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from pysyncobj import syncobj
 
 from node.identity.member_key import KEY_BYTES, member_key
+from node.runtime.plain_text import plain_line
 
-MAGIC: Final = b"rota/rf2"
+FAMILY: Final = b"rota/"
+MAGIC: Final = FAMILY + b"rf3"
+"""To be changed with whatever another build would not understand on these connections."""
+REFUSAL: Final = FAMILY + b"no1"
 NONCE_BYTES: Final = 32
 PROOF_BYTES: Final = 32
+CLAIM_BYTES_MAX: Final = 256
+VERSION_CHARS_MAX: Final = 64
+_NAME_CHARS_MAX: Final = 128
 _PURPOSE: Final = "messages between members, 2"
+
+RefusalCode = Literal["build", "secret", "no-member"]
+"""Why one side refuses the other, or `no-member`: what has arrived is of no member, of whatever build."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a caller says of itself, and has not proved: printable, short, and perhaps empty."""
+
+    member: str = ""
+    version: str = ""
+
+    def pack(self) -> bytes:
+        """The bytes at the end of a dialler's greeting."""
+        packed: bytes = msgpack.packb([self.member, self.version])
+        return packed
 
 
 class NotSealed(Exception):
-    """What has arrived is not the next message of a member on this connection."""
+    """What has arrived is not the next message of a member on this connection.
+
+    `refused_here`: this side refuses the other one, which is to be told so; else the other side said that it does.
+    `theirs`: what the other side says of itself.
+    """
+
+    def __init__(
+        self, why: str, code: RefusalCode | None = None, theirs: Claim = Claim(), *, refused_here: bool = False
+    ) -> None:
+        super().__init__(why)
+        self.code, self.theirs, self.refused_here = code, theirs, refused_here
 
 
 class Seal:
@@ -41,10 +83,14 @@ class Seal:
 
 
 class EncryptedChannel:
-    """One end of a connection. What the other end seals is opened here once, in order. Used in one thread."""
+    """One end of a connection. What the other end seals is opened here once, in order. Used in one thread.
+
+    `theirs`: what the other side claims of itself in its greeting.
+    """
 
     def __init__(self, key: bytes, nonce: bytes, *, dialled: bool) -> None:
         self._key, self._nonce, self._dialled = key, nonce, dialled
+        self.theirs = Claim()
         self._sealed = self._opened = 0
         self._out: AESGCM | None = None
         self._in: AESGCM | None = None
@@ -60,15 +106,21 @@ class EncryptedChannel:
         """Whether the other side has shown that it has the secret."""
         return self._opened > 0
 
-    def greeting(self) -> bytes:
-        """The first thing to send."""
-        return MAGIC + self._nonce
+    def greeting(self, mine: Claim | None = None) -> bytes:
+        """The first thing to send. `mine` is what a dialler says of itself; a listener says nothing to strangers."""
+        return MAGIC + self._nonce + (mine.pack() if mine is not None else b"")
 
     def agree(self, greeting: bytes) -> None:
         """Take the other side's greeting. Raises `NotSealed`."""
-        if len(greeting) != len(MAGIC) + NONCE_BYTES or not greeting.startswith(MAGIC):
-            raise NotSealed("its greeting is not that of a member of this version")
-        theirs = greeting[len(MAGIC) :]
+        if self._dialled and greeting.startswith(REFUSAL):
+            raise _refusal(greeting)
+        size = len(MAGIC) + NONCE_BYTES
+        if not greeting.startswith(FAMILY) or not size <= len(greeting) <= size + CLAIM_BYTES_MAX:
+            raise NotSealed("its greeting is not that of a member", "no-member")
+        self.theirs = _claim(greeting[size:])
+        if not greeting.startswith(MAGIC):
+            raise NotSealed("it is of another build", "build", self.theirs, refused_here=True)
+        theirs = greeting[len(MAGIC) : size]
         nonces = self._nonce + theirs if self._dialled else theirs + self._nonce
         keys = HKDF(SHA256(), 2 * KEY_BYTES + 2 * PROOF_BYTES, nonces, MAGIC).derive(self._key)
         dialler = keys[:KEY_BYTES], keys[2 * KEY_BYTES : 2 * KEY_BYTES + PROOF_BYTES]
@@ -88,12 +140,43 @@ class EncryptedChannel:
         """The decrypted message. Raises `NotSealed` or `InvalidTag` (of cryptography) if it is not the next one."""
         assert self._in is not None, "the other side's greeting has not come yet"
         if not self._opened:
+            if self._dialled and sealed.startswith(REFUSAL):
+                raise _refusal(sealed)
             proof, sealed = sealed[:PROOF_BYTES], sealed[PROOF_BYTES:]
             if not hmac.compare_digest(proof, self._their_proof):
-                raise NotSealed("it has another secret")
+                raise NotSealed("it has another secret", "secret", self.theirs, refused_here=True)
         data = self._in.decrypt(self._opened.to_bytes(12, "big"), sealed, None)
         self._opened += 1
         return data
+
+
+def refusal(code: RefusalCode, version: str) -> bytes:
+    """What tells a caller why it is refused, and by which build."""
+    packed: bytes = msgpack.packb([code, version])
+    return REFUSAL + packed
+
+
+def _refusal(data: bytes) -> NotSealed:
+    """What the other side says about why it refuses this one."""
+    said = _two_texts(data[len(REFUSAL) :])
+    code: RefusalCode = "secret" if said[0] == "secret" else "build"
+    return NotSealed(f"it says that this node has another {code}", code, Claim("", said[1][:VERSION_CHARS_MAX]))
+
+
+def _claim(packed: bytes) -> Claim:
+    member, version = _two_texts(packed)
+    return Claim(member[:_NAME_CHARS_MAX], version[:VERSION_CHARS_MAX])
+
+
+def _two_texts(packed: bytes) -> tuple[str, str]:
+    """Two texts out of msgpack, with escapes for what is not printable; empty ones for anything else."""
+    try:
+        match msgpack.unpackb(packed) if len(packed) <= CLAIM_BYTES_MAX else None:
+            case [str(one), str(other)]:
+                return plain_line(one), plain_line(other)
+    except (ValueError, msgpack.UnpackException):
+        pass
+    return "", ""
 
 
 def replace_encryptor() -> None:

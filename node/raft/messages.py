@@ -131,8 +131,10 @@ _STATEMENT: Final[Shape] = {
 
 KINDS: Final[Mapping[str, tuple[Shape, ...]]] = {
     # which member is at the other end
-    "hello": ({"member": text, "cluster": text, "called": text, "start": text, "port": number, "asks": flag},),
-    "cluster": ({"id": text, "member": text, "start": text, "term": number},),
+    "hello": (
+        {**dict.fromkeys(("member", "cluster", "called", "start", "version"), text), "port": number, "asks": flag},
+    ),
+    "cluster": ({**dict.fromkeys(("id", "member", "start", "version"), text), "term": number},),
     "probe": ({"number": number, "where": text},),
     "probe_answer": ({"number": number, "led": flag, "settled": flag},),
     "taken": ({"start": text, "where": text, "led": flag, "settled": flag},),

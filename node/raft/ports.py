@@ -118,7 +118,7 @@ class RaftSettings:
     start only; after that the log says which nodes are members. folder: for this member alone. secret: shared by the
     members; never empty. bind_host: where to listen; by default this member's own host. start_id: drawn at random for
     this start of the member, and shown on its connections: it tells a restart from a second process with the same name
-    (`start_claim`); drawn here if empty.
+    (`start_claim`); drawn here if empty. version: this member's build, which it tells the others.
     """
 
     me: str
@@ -128,3 +128,4 @@ class RaftSettings:
     timing: RaftTiming = RaftTiming()
     bind_host: str | None = None
     start_id: str = ""
+    version: str = ""

@@ -7,8 +7,9 @@ from typing import Any, Final, Protocol
 from pysyncobj import SyncObjConf
 from pysyncobj.node import Node
 
+from node.identity.mismatches import Mismatch, Mismatches
 from node.raft.connections import PeerConnection
-from node.raft.encryption import Seal
+from node.raft.encryption import Claim, RefusalCode, Seal
 from node.raft.messages import Message
 
 ANSWER_BYTES: Final = 256 << 10
@@ -18,11 +19,16 @@ _NEVER_S: Final = float("-inf")
 
 
 class LibraryPort(Protocol):
-    """What a connection is made with: the library's settings, its poller, and the key for its messages."""
+    """What a connection is made with: the library's settings, its poller, the key; who is told what does not fit."""
 
     conf: SyncObjConf
     encryptor: Seal
+    mismatches: Mismatches
     _poller: Any
+
+    @property
+    def claim(self) -> Claim:
+        """What this node says of itself to those that it calls."""
 
 
 class SingleCalls:
@@ -57,12 +63,16 @@ class SingleCalls:
             recvBufferSize=conf.recvBufferSize,
         )
         connection.encryptor = self._library.encryptor
+        connection.mine = self._library.claim
+
+        def mismatch(code: RefusalCode, theirs: Claim) -> None:
+            self._library.mismatches.note(Mismatch(node.id, f"{node.host}:{node.port}", code, version=theirs.version))
 
         def greeted() -> None:
             connection.limit_bytes = ANSWER_BYTES
             connection.send(question)
 
-        connection.on_greeted = greeted
+        connection.on_greeted, connection.on_mismatch = greeted, mismatch
         connection.setOnConnectedCallback(connection.greet)
         connection.setOnMessageReceivedCallback(partial(self._on_answer, node, connection))
         connection.setOnDisconnectedCallback(partial(self._ended, node, connection))

@@ -14,11 +14,13 @@ from typing import Any
 from pysyncobj.node import Node
 from pysyncobj.tcp_connection import CONNECTION_STATE
 
+from node.identity.mismatches import Mismatch, MismatchCode
 from node.raft.acknowledgements import Acknowledgements
 from node.raft.callers import Callers
 from node.raft.connections import replace_dialled_connections
 from node.raft.core import RaftCore
 from node.raft.duplicate_starts import DuplicateStarts
+from node.raft.encryption import Claim, RefusalCode
 from node.raft.listener import RaftListener
 from node.raft.messages import MESSAGE_BYTES, BadMessage, Message
 from node.raft.unlisted import OpenTransport
@@ -60,8 +62,6 @@ class Transport(OpenTransport):
         self._acknowledgements = Acknowledgements(REPEAT_HEARTBEATS * syncObj.timing.heartbeat_s)
         self._sent: dict[Node, float] = {}
         self._bad_logged: set[tuple[str, str]] = set()
-        self._mistaken: dict[str, str] = {}
-        """By member: the node that answered at its address."""
         self.duplicate_starts = DuplicateStarts(syncObj, self, syncObj.start_id)
         self._callers = Callers(syncObj, self, self._onNewIncomingConnection)
         super().__init__(syncObj, selfNode, otherNodes)
@@ -159,14 +159,14 @@ class Transport(OpenTransport):
         """What this member says of itself."""
         here = self._consensus
         introduction = {"type": "cluster", "id": here.cluster.known, "member": here.me, "start": here.start_id}
-        return {**introduction, "term": here.raftCurrentTerm}
+        return {**introduction, "version": here.version, "term": here.raftCurrentTerm}
 
     def hello(self, called: Node, *, asks: bool) -> Message:
         """The first message of a dialler. `asks`: it only asks whether this start is accepted (`duplicate_starts`)."""
         here = self._consensus
         port = int(here.conf.bindAddress.rpartition(":")[2])
         hello = {"type": "hello", "member": here.me, "cluster": here.cluster.known, "called": called.id}
-        return {**hello, "start": here.start_id, "port": port, "asks": asks}
+        return {**hello, "start": here.start_id, "version": here.version, "port": port, "asks": asks}
 
     def _introduced(self, node: Node, message: Message) -> None:
         """Take what the other end of a member's connection says of itself."""
@@ -174,32 +174,33 @@ class Transport(OpenTransport):
         if self._disconnect_stranger(node, theirs):
             return
         if member != node.id:
-            if self._mistaken.get(node.id) != member:
-                self._mistaken[node.id] = member
-                logger.warning("%s answers at the address of %s, which is not connected therefore", member, node.id)
+            self._mismatch(node, "mistaken", other=member)
             self._disconnect(node)
             return
-        self._mistaken.pop(node.id, None)
         self._consensus.inquiry.called_by_member(node.id, theirs)
         connection = self._connections[node]
         if connection in self._clusters:
             self._clusters[connection] = theirs
         elif not self.duplicate_starts.waits(connection):
             where = f"{connection.peer}:{node.port}"
-            admit = partial(self._admit, node, connection, theirs, message["term"])
+            admit = partial(self._admit, node, connection, theirs, message["version"], message["term"])
             self.duplicate_starts.enter(node, connection, message["start"], where, admit)
 
-    def _admit(self, node: Node, connection: Any, cluster_id: str, term: int = 0) -> None:
+    def _admit(self, node: Node, connection: Any, cluster_id: str, version: str, term: int = 0) -> None:
         """Count a member as connected: the other end is that member, and the one start of it."""
         self._clusters[connection] = cluster_id
+        if version != self._consensus.version:
+            self._mismatch(node, "mixed", version=version)
+        else:
+            self._consensus.mismatches.clear(node.id)
         connection.limit_bytes = MESSAGE_BYTES
         connection.on_bad = partial(self._bad, node)
         if self.dials(node):
             self.duplicate_starts.connected(node, term)
         self._onNodeConnected(node)
 
-    def take_call(self, node: Node, connection: Any, cluster_id: str) -> None:
-        """Use a call as the connection with a member."""
+    def take_call(self, node: Node, connection: Any, hello: Message) -> None:
+        """Use a call as the connection with a member, which began it with `hello`."""
         before = self._connections.get(node)
         if before in self._clusters and before is not connection:
             self.duplicate_starts.parted(node)  # it lost that connection, and may have had another start of this member
@@ -209,7 +210,7 @@ class Transport(OpenTransport):
         self._callers.discard(connection)
         self._connections[node] = connection
         connection.setOnMessageReceivedCallback(partial(self._onMessageReceived, node))
-        self._admit(node, connection, cluster_id)
+        self._admit(node, connection, hello["cluster"], hello["version"])
         connection.send(self.introduction())
         if before is not None and before is not connection:
             before.disconnect()  # the member has dialled anew: the library would leave the old one open
@@ -221,6 +222,7 @@ class Transport(OpenTransport):
     def _disconnect_stranger(self, node: Node, cluster_id: str) -> bool:
         if self.is_ours(node, cluster_id):
             return False
+        self._mismatch(node, "cluster", other=cluster_id)
         self._disconnect(node)
         return True
 
@@ -247,6 +249,8 @@ class Transport(OpenTransport):
                 continue
             if connection not in self._clusters:
                 if now_s - self._lastConnectAttempt.get(node, now_s) > self._consensus.timing.dial_s:
+                    if connection.unanswered:
+                        self._mismatch(node, "silent")
                     connection.disconnect()
             elif now_s - self._sent.get(node, 0.0) > PING_S:
                 self._put(node, {"type": "ping"})
@@ -262,11 +266,23 @@ class Transport(OpenTransport):
         """A dial has succeeded. The other end has to say first which member it is."""
         conn.setOnMessageReceivedCallback(partial(self._onMessageReceived, self._connToNode(conn)))
         conn.on_greeted = partial(self._greeted, conn)
+        conn.on_mismatch = partial(self._refused, conn)
+        conn.mine = self._consensus.claim
         conn.greet()
 
     def _greeted(self, conn: Any) -> None:
         """The other end has sent its nonce: say which member calls, and which one it calls."""
         conn.send(self.hello(self._connToNode(conn), asks=False))
+
+    def _refused(self, conn: Any, code: RefusalCode, theirs: Claim) -> None:
+        """Note a node that was dialled and does not fit, and dial it after a pause."""
+        node = self._connToNode(conn)
+        if node is not None:
+            self._mismatch(node, code, version=theirs.version)
+            self._lastConnectAttempt[node] = self._consensus.clock() + STRANGER_S
+
+    def _mismatch(self, node: Node, code: MismatchCode, *, version: str = "", other: str = "") -> None:
+        self._consensus.mismatches.note(Mismatch(node.id, f"{node.host}:{node.port}", code, False, version, other))
 
     def _onNewIncomingConnection(self, conn: Any) -> None:
         super()._onNewIncomingConnection(conn)
@@ -296,6 +312,7 @@ class Transport(OpenTransport):
     def _onNodeDisconnected(self, node: Node) -> None:
         super()._onNodeDisconnected(node)
         self.heard.pop(node.id, None)
+        self._consensus.mismatches.clear(node.id, "mixed")
         self.duplicate_starts.parted(node)
         self._consensus.connection_lost(node)
 

@@ -9,7 +9,7 @@ from node.http.asking import progress_of
 from node.http.explaining import unexpectedly_held
 from node.http.member_lag import MemberLags
 from node.http.request_context import RequestContext
-from node.http.views import late_view, members_view, run_view
+from node.http.views import late_view, members_view, mismatch_view, run_view
 from node.state.value import Run
 from node.web.board import Mark, Picture
 from node.web.board_keeper import BoardKeeper
@@ -56,7 +56,8 @@ async def _verdict(context: RequestContext) -> dict[str, Any]:
     node, picture = context.node, await picture_of(context)
     outlook = None if node.outlook is None else str(node.outlook)
     overdue = await node.overdue()
-    sight = NodeSight(node.facts.node, node.role, node.lease_held, outlook, overdue, node.lease_lapsed_us)
+    mismatches = [mismatch_view(one, node.facts.node) for one in node.mismatches]
+    sight = NodeSight(node.facts.node, node.role, node.lease_held, outlook, overdue, node.lease_lapsed_us, mismatches)
     state = context.state
     up = sum(member.status == "up" for member in state.members.values())
     held = sum(run.state in HELD for run in state.runs.values())

@@ -3,11 +3,12 @@
 It is a function of the replicated state and of what the answering node sees besides.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from node.duty.overdue import Overdue
+from node.http.responses.cluster import MismatchView
 from node.http.views import late_view
 from node.raft.ports import RaftRole
 from node.runtime.durations import duration
@@ -40,6 +41,7 @@ _DOWN: Final[dict[DownReason, tuple[Level, str]]] = {
 
 
 _HEADLINES: Final = {
+    "mismatch": "A node does not fit to the others",
     "no-quorum": "There is no quorum",
     "no-lease": "This node holds no lease",
     "down": "A member is down",
@@ -57,6 +59,7 @@ class NodeSight:
     """What the answering node sees besides the state.
 
     `outlook`: what it waits for while it has no cluster. `lapsed_us`: when its lease ended, if it had one.
+    `mismatches`: the nodes that it has met lately and that do not fit to it.
     """
 
     node: str
@@ -65,6 +68,7 @@ class NodeSight:
     outlook: str | None
     overdue: Overdue = field(default_factory=Overdue)
     lapsed_us: int | None = None
+    mismatches: Sequence[MismatchView] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +100,15 @@ class ClusterVerdict:
 def verdict(state: State, sight: NodeSight, picture: Picture) -> ClusterVerdict:
     """The verdict on `state`, as the node of `sight` sees it."""
     if sight.outlook is not None:
-        return ClusterVerdict("wrong", "There is no cluster yet", (_no_cluster(sight, sight.outlook),))
-    found = [*_of_consensus(state, sight), *_of_members(state), *_of_tasks(state, sight, picture), *_of_channels(state)]
+        found = [_no_cluster(sight, sight.outlook), *_of_mismatches(state, sight)]
+        return ClusterVerdict("wrong", "There is no cluster yet", tuple(found))
+    found = [
+        *_of_mismatches(state, sight),
+        *_of_consensus(state, sight),
+        *_of_members(state),
+        *_of_tasks(state, sight, picture),
+        *_of_channels(state),
+    ]
     found.sort(key=lambda finding: finding.level != "wrong")
     wrong = sum(finding.level == "wrong" for finding in found)
     if wrong:
@@ -138,6 +149,19 @@ def _of_consensus(state: State, sight: NodeSight) -> list[Finding]:
         text = f"{up} of {members} members are up: if one more is lost, there is no quorum"
         return [Finding("no-spare", "watch", text)]
     return []
+
+
+def _of_mismatches(state: State, sight: NodeSight) -> list[Finding]:
+    """The nodes that do not fit. A claim of a caller is wrong only where the member that it names is missing."""
+    return [
+        Finding(
+            "mismatch",
+            "watch" if one["code"] == "mixed" or (one["claimed"] and _is_up(state, one["member"] or "")) else "wrong",
+            one["detail"],
+            subject=one["member"] or "",
+        )
+        for one in sight.mismatches
+    ]
 
 
 def _is_up(state: State, node: str) -> bool:

@@ -6,6 +6,7 @@ from typing_extensions import TypedDict
 
 from node.http.responses.bootstraps import BootstrapView
 from node.http.responses.common import Cursor, Time
+from node.identity.mismatches import MismatchCode
 from node.state.value import DownReason, MemberStatus
 
 
@@ -85,20 +86,39 @@ class MemberPage(TypedDict):
     next: Cursor
 
 
+class MismatchView(TypedDict):
+    """A node that `node` has met and that does not fit to it: `detail` says why, and what to do.
+
+    `member` is the name under which it was called or, where `claimed`, what a caller says of itself without having
+    shown that it has the members' secret; null: it does not say. `version` is that of its build, as it says; null: not
+    known. `address` is where it was called, or where a call came from.
+    """
+
+    member: str | None
+    address: str
+    code: MismatchCode
+    claimed: bool
+    version: str | None
+    detail: str
+
+
 class ClusterView(TypedDict):
     """The cluster as `node` sees it. `quorum` false: the answer may be stale, and nothing can be changed.
 
     `waiting_for`: what the node waits for while it belongs to no cluster (`id` is empty then); null once it does.
+    `version` is the build of `node`; `mismatches` are nodes that it has met lately, and that do not fit to it.
     """
 
     id: str
     node: str
+    version: str
     leader: str | None
     term: int
     index: int
     epoch: int
     quorum: bool
     waiting_for: str | None
+    mismatches: list[MismatchView]
     settings: SettingsView
     watchdog: PingedView | None
     members: list[MemberView]

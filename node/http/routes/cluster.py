@@ -7,10 +7,11 @@ from node.http.problems import Problem
 from node.http.request_context import RequestContext
 from node.http.requests import FoundBody, SettingsBody
 from node.http.responses.cluster import ClusterView, FoundingView, PingedView, SettingsView
-from node.http.views import members_view, settings_view
+from node.http.views import members_view, mismatch_view, settings_view
 from node.raft.errors import RaftStopped
 from node.state.entries import ChangeSettings
 from node.state.times import rfc3339
+from tasks.version import version
 
 endpoints = Endpoints("cluster")
 
@@ -26,12 +27,14 @@ async def cluster(context: RequestContext) -> web.Response:
     view: ClusterView = {
         "id": state.cluster_id,
         "node": context.node.facts.node,
+        "version": version(),
         "leader": role.leader,
         "term": role.term,
         "index": state.index,
         "epoch": state.epoch,
         "quorum": role.has_quorum,
         "waiting_for": None if outlook is None else str(outlook),
+        "mismatches": [mismatch_view(one, context.node.facts.node) for one in context.node.mismatches],
         "settings": settings_view(state.settings),
         "watchdog": _pinged(context),
         "members": members_view(state, ownership, context.node.bootstraps.known(state)),

@@ -1,4 +1,4 @@
-"""Which build this is: by git's files, as clones, worktrees and packed repositories have them, or by the sources."""
+"""Which build this is: from git's files, of clones, worktrees and packed repositories, or from the sources."""
 
 import subprocess
 import sys

@@ -47,6 +47,7 @@ CLUSTER: Final = {
     "index": 1,
     "quorum": True,
     "waiting_for": None,
+    "mismatches": [{"detail": STEERS}],
     "members": [MEMBER],
 }
 PINGS: Final = {"node": "node-1", "every_s": 60, "at": "2026-11-23T00:00:00Z", "withheld": STEERS, "error": None}
@@ -58,7 +59,14 @@ WHY: Final = {"code": "aside", "sentence": STEERS, "steps": [{"place": "lease", 
     [
         (["runs"], {"/v1/runs": {"items": [RUN]}}),
         (["show", "a~1"], {"/v1/runs/a~1": RUN}),
-        (["members"], {"/v1/members": {"items": [MEMBER], "next": None}, "/v1/vitals": {"items": [VITALS]}}),
+        (
+            ["members"],
+            {
+                "/v1/members": {"items": [MEMBER], "next": None},
+                "/v1/vitals": {"items": [VITALS]},
+                "/v1/cluster": CLUSTER,
+            },
+        ),
         (["status"], {"/v1/cluster": CLUSTER, "/v1/runs": {"items": []}}),
         (["why", "a"], {"/v1/tasks/a/why": WHY}),
         (["status"], {"/v1/cluster": {**CLUSTER, "waiting_for": STEERS}, "/v1/runs": {"items": []}}),

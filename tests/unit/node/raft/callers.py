@@ -21,6 +21,9 @@ class Caller:
         self.on_disconnected: Any = None
         self.on_greeted: Any = None
         self.on_bad: Any = None
+        self.on_mismatch: Any = None
+        self.mine: Any = None
+        self.unanswered = False
         self.limit_bytes = HANDSHAKE_BYTES
         self.refused_s = float("-inf")
 
@@ -54,11 +57,11 @@ def call(member: Wired) -> Caller:
 
 def hello(member: str, called: str, start: str = "", *, asks: bool = False) -> Any:
     said = {"type": "hello", "member": member, "cluster": "", "called": called}
-    return {**said, "start": start, "port": 1, "asks": asks}
+    return {**said, "start": start, "version": "", "port": 1, "asks": asks}
 
 
 def ours(member: str, start: str = "", term: int = 1) -> Any:
-    return {"type": "cluster", "id": "", "member": member, "start": start, "term": term}
+    return {"type": "cluster", "id": "", "member": member, "start": start, "version": "", "term": term}
 
 
 def dial(member: Wired, other: str) -> Caller:

@@ -7,7 +7,19 @@ from hypothesis import strategies as st
 from pysyncobj import syncobj
 
 from node.raft import consensus
-from node.raft.encryption import MAGIC, NONCE_BYTES, PROOF_BYTES, EncryptedChannel, NotSealed, Seal
+from node.raft.encryption import (
+    FAMILY,
+    MAGIC,
+    NONCE_BYTES,
+    PROOF_BYTES,
+    VERSION_CHARS_MAX,
+    Claim,
+    EncryptedChannel,
+    NotSealed,
+    RefusalCode,
+    Seal,
+    refusal,
+)
 
 SEAL = Seal("the secret")
 ANOTHER = Seal("another secret")
@@ -100,7 +112,7 @@ def test_the_first_message_commits_to_one_secret() -> None:
         listener.open(dialler.seal(b"hello")[:PROOF_BYTES] + honest[PROOF_BYTES:])
 
 
-@pytest.mark.parametrize("greeting", [b"", MAGIC, b"rota/rf1" + bytes(NONCE_BYTES), MAGIC + bytes(NONCE_BYTES + 1)])
+@pytest.mark.parametrize("greeting", [b"", MAGIC, b"rota/rf1" + bytes(NONCE_BYTES), MAGIC + bytes(NONCE_BYTES + 300)])
 def test_an_invalid_greeting_is_refused(greeting: bytes) -> None:
     with pytest.raises(NotSealed):
         SEAL.channel(bytes(NONCE_BYTES), dialled=False).agree(greeting)
@@ -117,3 +129,44 @@ def test_a_greeting_contains_nothing_derived_from_the_secret() -> None:
 def test_the_library_encrypts_with_this_channel() -> None:
     assert consensus.Consensus is not None
     assert syncobj.getEncryptor is Seal
+
+
+@pytest.mark.parametrize("protocol", [b"rf2", b"rf9"])
+def test_a_caller_of_another_build_is_named_by_what_it_claims(protocol: bytes) -> None:
+    """The form of a greeting is the same in all builds; the earliest made no claim."""
+    said = FAMILY + protocol + bytes(NONCE_BYTES)
+    for claim, theirs in ((b"", Claim()), (Claim("node-2", "0.3.0").pack(), Claim("node-2", "0.3.0"))):
+        with pytest.raises(NotSealed) as refused:
+            SEAL.channel(bytes(NONCE_BYTES), dialled=False).agree(said + claim)
+        assert (refused.value.code, refused.value.theirs, refused.value.refused_here) == ("build", theirs, True)
+
+
+@pytest.mark.parametrize("code", ["build", "secret"])
+def test_a_dialler_hears_why_it_is_refused_and_by_which_build(code: RefusalCode) -> None:
+    said = refusal(code, "0.3.0\x1b[2J" + "x" * 100)
+    dialler = SEAL.channel(bytes(NONCE_BYTES), dialled=True)
+    greeted, _ = pair()
+    for end, hear in ((dialler, dialler.agree), (greeted, greeted.open)):
+        with pytest.raises(NotSealed) as refused:
+            hear(said)
+        assert (refused.value.code, refused.value.refused_here) == (code, False), end
+        assert refused.value.theirs.version.startswith("0.3.0\\x1b[2J")
+        assert len(refused.value.theirs.version) == VERSION_CHARS_MAX
+
+
+def test_a_caller_cannot_refuse() -> None:
+    _, listener = pair()
+    with pytest.raises(NotSealed) as refused:
+        listener.open(refusal("build", "0.3.0"))
+    assert refused.value.code == "secret", "it has not proved anything"
+
+
+@given(st.binary(max_size=300))
+def test_whatever_a_stranger_claims_is_short_and_printable(claim: bytes) -> None:
+    channel = SEAL.channel(bytes(NONCE_BYTES), dialled=False)
+    try:
+        channel.agree(MAGIC + bytes(NONCE_BYTES) + claim)
+    except NotSealed as refused:
+        assert refused.code == "no-member"
+    assert (channel.theirs.member + channel.theirs.version).isprintable()
+    assert len(channel.theirs.member) <= 128 >= 2 * len(channel.theirs.version)

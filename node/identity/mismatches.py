@@ -1,0 +1,151 @@
+"""Nodes that do not fit to this one: of another build, secret or cluster, at the wrong address, or silent.
+
+They are met at the Raft ports. What a caller says of itself before it has proved that it has the members' secret is a
+claim: anybody who reaches the port may make it. Claims are short, few, and shown as such.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Final, Literal
+
+_log = logging.getLogger("rota.members")
+
+MismatchCode = Literal["build", "mixed", "secret", "cluster", "mistaken", "silent", "no-member"]
+"""`build`: the other build is not understood. `mixed`: it is understood, and another one. `mistaken`: another member is
+at the address. `silent`: connections are accepted there, and nothing is said. `no-member`: what answers there does not
+speak as a member does."""
+
+KEPT_S: Final = 20.0
+"""For how long a mismatch is shown after it was last met: members dial one another every few seconds."""
+
+AGAIN_S: Final = 600.0
+"""A mismatch that stays is logged again after this time."""
+
+CLAIMS_MAX: Final = 16
+"""At most this many claims are kept: the latest ones."""
+
+TWICE: Final = frozenset({"silent", "no-member"})
+"""Told of when they are met the second time: a process that ends or starts may close a connection without a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A node that does not fit, and why.
+
+    `member` is the name under which this node called it, or, of a caller, what it says of itself; empty: it does not
+    say. `claimed`: the caller has not shown that it has the members' secret. `version` is that of its build, as it
+    says; empty: unknown. `other` is its cluster, or the member that it is, where that is the mismatch.
+    """
+
+    member: str
+    address: str
+    code: MismatchCode
+    claimed: bool = False
+    version: str = ""
+    other: str = ""
+
+    def sentence(self, me: str, version: str) -> str:
+        """What is wrong, and what to do, as the node `me` of build `version` says it.
+
+        >>> Mismatch("node-2", "10.0.0.2", "secret", claimed=True).sentence("a", "0.2.0")
+        'a caller at 10.0.0.2 that says it is node-2 has another secret than a: ROTA_SECRET must be the same on all'
+        """
+        who = self._who()
+        match self.code:
+            case "build":
+                which = f"another build, {self.version}," if self.version else "an earlier build"
+                return f"{who} runs {which} which this one, {version}, does not understand: {_ONE_BUILD}"
+            case "mixed":
+                return f"{who} runs {self.version or 'an earlier build'}, and {me} runs {version}: {_ONE_BUILD}"
+            case "secret":
+                return f"{who} has another secret than {me}: ROTA_SECRET must be the same on all"
+            case "cluster":
+                return (
+                    f"{who} belongs to cluster {self.other}, and {me} does not: a node joins another cluster only with "
+                    "an empty data folder and ROTA_JOIN"
+                )
+            case "mistaken":
+                return f"{self.other} answers at the address of {who}: correct ROTA_MEMBERS on the node that is wrong"
+            case "silent":
+                return (
+                    f"{who} accepts connections and says nothing: its process stands still, or another program listens "
+                    "on its Raft port"
+                )
+            case "no-member":
+                return (
+                    f"what answers at the Raft address of {who} does not speak as a member: it runs an earlier build, "
+                    "or another program listens there"
+                )
+
+    def _who(self) -> str:
+        if not self.claimed:
+            return f"{self.member} ({self.address})" if self.address else self.member
+        return f"a caller at {self.address}" + (f" that says it is {self.member}" if self.member else "")
+
+
+_ONE_BUILD: Final = "stop all members, install one build, start all"
+
+
+@dataclass(frozen=True, slots=True)
+class _Met:
+    mismatch: Mismatch
+    since_s: float
+    last_s: float
+    times: int = 1
+    logged_s: float = float("-inf")
+
+
+class Mismatches:
+    """What the node `me`, of build `version`, has met lately. One thread notes, and any thread may read.
+
+    `clock` is monotonic, in seconds.
+    """
+
+    def __init__(self, me: str = "", version: str = "", clock: Callable[[], float] = monotonic) -> None:
+        self.me, self.version = me, version
+        self._clock = clock
+        self._met: dict[tuple[str, bool, str], _Met] = {}
+
+    def note(self, mismatch: Mismatch) -> None:
+        """A node that does not fit was met, perhaps again. It is logged when it is new, and every `AGAIN_S`."""
+        now_s = self._clock()
+        kept = {key: met for key, met in self._met.items() if _is_kept(met, now_s)}
+        key = (mismatch.member, mismatch.claimed, mismatch.address if mismatch.claimed else "")
+        before = kept.pop(key, None)
+        if before is None or before.mismatch.code != mismatch.code:
+            met = _Met(mismatch, now_s, now_s)
+        else:
+            met = replace(before, mismatch=mismatch, last_s=now_s, times=before.times + 1)
+        # `ClusterId` has logged that of another cluster.
+        if _is_told(met) and mismatch.code != "cluster" and now_s - met.logged_s >= AGAIN_S:
+            met = replace(met, logged_s=now_s)
+            _log.warning("does not fit: %s", mismatch.sentence(self.me, self.version))
+        kept[key] = met
+        claims = [key for key, met in kept.items() if met.mismatch.claimed]
+        for key in claims[: max(0, len(claims) - CLAIMS_MAX)]:
+            del kept[key]
+        self._met = kept  # replaced, not changed: another thread may be reading it
+
+    def clear(self, member: str, code: MismatchCode | None = None) -> None:
+        """Forget what was met at a member's address, or that mismatch only."""
+        met = self._met.get((member, False, ""))
+        if met is not None and code in (None, met.mismatch.code):
+            self._met = {key: one for key, one in self._met.items() if one is not met}
+
+    def now(self) -> list[Mismatch]:
+        """What does not fit at present: members first, then claims."""
+        now_s = self._clock()
+        found = [met.mismatch for met in self._met.values() if _is_kept(met, now_s) and _is_told(met)]
+        called = {(one.member, one.code) for one in found if not one.claimed}
+        shown = [one for one in found if not one.claimed or (one.member, one.code) not in called]
+        return sorted(shown, key=lambda one: (one.claimed, one.member, one.address))
+
+
+def _is_kept(met: _Met, now_s: float) -> bool:
+    return met.mismatch.code == "mixed" or now_s - met.last_s < KEPT_S
+
+
+def _is_told(met: _Met) -> bool:
+    return met.times > 1 or met.mismatch.code not in TWICE
