@@ -123,7 +123,10 @@ class Transport(OpenTransport):
         if message["type"] == "append_entries" and self.backlog(node) > BACKLOG_BYTES:
             return False
         self._sent[node] = self._consensus.clock()
-        return bool(super().send(node, message))
+        # Not by the library's `send`: it looks the connection up again afterwards, and where that has broken, a member
+        # that the log does not name is forgotten with it.
+        connection.send(message)
+        return connection in self._clusters
 
     def backlog(self, node: object) -> int:
         """Bytes that wait in a member's connection."""
@@ -151,7 +154,7 @@ class Transport(OpenTransport):
         """Tell the others the cluster of this member, which it has just learnt, and disconnect those of another."""
         for node, connection in list(self._connections.items()):
             if connection.ready:
-                super().send(node, self.introduction())
+                connection.send(self.introduction())
             if connection in self._clusters:
                 self._disconnect_stranger(node, self._clusters[connection])
 

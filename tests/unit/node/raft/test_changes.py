@@ -11,6 +11,7 @@ from node.raft import membership
 from node.raft.changes import Changes, MembershipChange
 from node.raft.unlisted import UNLISTED_MAX
 from testkit.wired import Wired, World
+from tests.unit.node.raft.callers import call, hello
 from tests.unit.node.raft.conftest import agreed
 
 
@@ -198,6 +199,21 @@ def test_a_member_that_is_added_again_is_not_removed() -> None:
     assert membership.removed(log) == {"a", "b"}
     log.append((b"\x02" + membership.pack("add", "b host 1"), 3, 1))
     assert membership.removed(log) == {"a"}
+
+
+def test_an_unlisted_member_that_hangs_up_while_it_is_answered_is_forgotten(
+    four: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library looks its connection up once more, after the answer: a KeyError in the step of the Raft thread."""
+    four.found("one")
+    here = four.running["a"]
+    caller = call(here)
+    here.transport._onIncomingMessageReceived(caller, {**hello("f", "a"), "cluster": "one"})
+    [node] = here.transport.unlisted
+    monkeypatch.setattr(caller, "send", lambda _message: caller.disconnect())
+    assert not here.transport.send(node, {"type": "pre_vote_answer", "number": 1, "granted": False, "term": 1})
+    assert not here.transport.unlisted
+    assert not here.transport.send(node, {"type": "pre_vote_answer", "number": 1, "granted": False, "term": 1})
 
 
 def test_an_unlisted_caller_without_the_cluster_id_is_refused(four: World) -> None:
