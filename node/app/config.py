@@ -30,7 +30,7 @@ from node.app.settings_reader import SettingsReader
 from node.app.task_access import own_of, parse_folder, parse_roots
 from node.execution.limits import Amounts
 from node.execution.machine import memory_bytes
-from node.runtime.descriptors import hard_limit
+from node.runtime.descriptors import attempts_limit, hard_limit
 from node.state.entries import Seed
 from node.storage.room import Bounds
 from tasks.access import EVERYTHING, NOTHING, Access, parse_hosts
@@ -190,7 +190,7 @@ def _read_limits(reader: SettingsReader) -> Amounts:
         memory=reader.parsed_or("ROTA_LIMIT_MEMORY", parse_memory, _memory()),
         cpu_milli=reader.parsed("ROTA_LIMIT_CPU", parse_cores),
         processes=reader.parsed("ROTA_LIMIT_PROCESSES", zero_or(integer_between(8, 4_194_304))),
-        files=reader.parsed("ROTA_LIMIT_FILES", zero_or(integer_between(32, hard_limit()))),
+        files=reader.parsed("ROTA_LIMIT_FILES", zero_or(integer_between(32, attempts_limit(hard_limit())))),
     )
 
 

@@ -263,8 +263,8 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
         ),
         Setting(
             "ROTA_LIMIT_FILES",
-            "Files and connections that each process of an attempt may have open at once. 32 to the node's own hard "
-            "limit (`ulimit -Hn`); 0: as the node.",
+            "Files and connections that each process of an attempt may have open at once. From 32; at most, and with "
+            "0: what the node's hard limit (`ulimit -Hn`) leaves, of which it keeps 1,024 for itself, or a quarter.",
             default="0",
             example="4096",
         ),

@@ -81,8 +81,8 @@ class Refused(NamedTuple):
 def settled(task: Amounts, most: Amounts, member: str, files_hard: int) -> Amounts | Refused:
     """What one attempt of a task with these limits may use on a member that allows `most`.
 
-    A limit that is more than the member's is refused, never lowered. `files_hard` is the most that a process of the
-    member may have open at all (`ulimit -Hn`).
+    A limit that is more than the member's is refused, never lowered. `files_hard` is the most that a process of an
+    attempt may have open on the member at all (`ulimit -Hn` without what the node keeps for itself).
 
     >>> settled(Amounts(memory=64), Amounts(memory=128, log=9), "node-1", 1024)
     Amounts(memory=64, cpu_milli=None, processes=None, files=None, scratch=None, log=9)
@@ -95,7 +95,8 @@ def settled(task: Amounts, most: Amounts, member: str, files_hard: int) -> Amoun
     ]
     if task.files is not None and task.files > files_hard and not over:
         over.append(
-            f"limits.files is {task.files}, and a process may have {files_hard} open on {member} (ulimit -Hn there)"
+            f"limits.files is {task.files}, and a process of an attempt may have {files_hard} open on {member} (ulimit "
+            "-Hn there, without what the node keeps for itself)"
         )
     if over:
         return Refused("; ".join(over) + "; lower the limit, or raise what the member allows")

@@ -82,6 +82,7 @@ class NurseryLink:
         self._waiting: deque[Handout] = deque()
         self._delay_s = RESTART_S
         self._restart: asyncio.TimerHandle | None = None
+        self._again: asyncio.TimerHandle | None = None
         self._expect_again_s = 0.0
         self._closing = False
 
@@ -118,8 +119,9 @@ class NurseryLink:
     async def close(self) -> None:
         """End the nursery. Supervisors that run continue until their own channels are closed."""
         self._closing = True
-        if self._restart is not None:
-            self._restart.cancel()
+        for timer in (self._restart, self._again):
+            if timer is not None:
+                timer.cancel()
         self._drop_waiting()
         process = self._process
         self._disconnect()
@@ -162,7 +164,7 @@ class NurseryLink:
             self._ended()
 
     def _hand_out(self) -> None:
-        if self._socket is None or self._ready is None or not self._ready.done():
+        if self._socket is None or self._ready is None or not self._ready.done() or self._again is not None:
             return
         loop = asyncio.get_running_loop()
         while self._waiting:
@@ -175,12 +177,17 @@ class NurseryLink:
                 if error.errno == errno.ETOOMANYREFS:
                     # Descriptors under way are counted for each user: a task of this one sends many, and takes none.
                     log.warning("attempts wait: processes of the node's user have too many descriptors under way")
-                    loop.call_later(HAND_OUT_AGAIN_S, self._hand_out)
+                    loop.remove_writer(self._socket.fileno())
+                    self._again = loop.call_later(HAND_OUT_AGAIN_S, self._hand_out_again)
                 # Else the nursery has just ended. The reader notices that, and the next nursery gets what waits.
                 return
             self._delay_s = RESTART_S
             self._waiting.popleft()
         loop.remove_writer(self._socket.fileno())
+
+    def _hand_out_again(self) -> None:
+        self._again = None
+        self._hand_out()
 
     def _ended(self) -> None:
         process, was_ready = self._process, self._ready is not None and self._ready.done()

@@ -5,6 +5,7 @@ the node is gone. What the preparation prints waits in the worker's pipe, and be
 """
 
 import os
+import resource
 import select
 import signal
 import socket
@@ -19,6 +20,7 @@ from node.execution.linux import Timer
 from node.execution.order import Brief
 from node.execution.preparation import PreparationBrief, read_brief
 from node.runtime.boottime import boottime_s
+from node.runtime.descriptors import below_own
 from node.storage.removal import remove_tree
 
 WITHOUT_LEASE_S: Final = 60.0
@@ -60,6 +62,7 @@ class PreparedHost:
             leftovers.write_record(Path(self._brief.folder), self._worker.pid, self._brief.mark, self._cgroup)
             if self._cgroup is not None:
                 self._cgroup.bound(self._brief.limits.most)
+            resource.prlimit(self._worker.pid, resource.RLIMIT_NOFILE, below_own())
             self._send_go()
             self._watch()
         except OSError as error:

@@ -29,7 +29,7 @@ from node.execution.log_pump import LogPump
 from node.execution.order import CHECKPOINT_BYTES_MAX, Brief, log_path, scratch_path
 from node.execution.preparation import brief_file
 from node.runtime.boottime import boottime_s
-from node.runtime.descriptors import hard_limit
+from node.runtime.descriptors import below_own
 from node.storage.disk_full import is_full
 from node.storage.removal import remove_tree
 
@@ -110,7 +110,7 @@ class Supervisor:
 
     def _begin(self) -> bool:
         order = self._brief.order
-        may = limits.settled(order.limits, self._brief.limits.most, order.node, hard_limit())
+        may = limits.settled(order.limits, self._brief.limits.most, order.node, below_own()[1])
         if isinstance(may, Refused):
             self._ending = frames.EndedFrame("failed", None, may.error, False, None)
             return False
@@ -212,10 +212,10 @@ class Supervisor:
         """Have the kernel hold the limits that it can, of the worker and of what it has prepared. Raises `OSError`."""
         if self._cgroup is not None:
             self._cgroup.bound(may)
-        if may.files is not None:
-            for pid in (worker, *process_tree.below(worker)):
-                with contextlib.suppress(ProcessLookupError):
-                    resource.prlimit(pid, resource.RLIMIT_NOFILE, (may.files, may.files))
+        files = below_own() if may.files is None else (may.files, may.files)
+        for pid in (worker, *(process_tree.below(worker) if self._prepared is not None else ())):
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, files)
 
     def _ruleset(self) -> list[int]:
         """The descriptor of what the worker is confined to, if it is not confined already. Raises `CannotConfine`."""

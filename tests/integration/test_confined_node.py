@@ -1,12 +1,14 @@
 """A real node that runs commands of somebody who wants more than he was given, as root and as an ordinary user."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import tasks
+from node.cli.local import wait_for
 from node.client import path
 from node.execution import landlock
 from testkit.users import NOBODY, can_be_nobody
@@ -110,6 +112,38 @@ def test_a_command_sets_its_own_priority_and_processors(node: OwnNode) -> None:
     run, log = node.run({"argv": ["sh", "-c", "renice -n 19 -p $$"]})
     assert run["state"] == "failed"
     assert "not those of a process number: nice, ionice -c3, taskset" in log
+
+
+UNDER_WAY = """
+import errno, os, resource, socket, time
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+kept, sent = [], 0
+while True:
+    kept.append(socket.socketpair())
+    kept[-1][0].setblocking(False)
+    try:
+        while True:
+            socket.send_fds(kept[-1][0], [b"x"], [0] * 253)
+            sent += 253
+    except OSError as error:
+        if error.errno == errno.ETOOMANYREFS:
+            break
+print("under way:", sent, flush=True)
+while not os.path.exists("stop"):
+    time.sleep(0.1)
+"""
+
+
+def test_descriptors_that_a_command_keeps_under_way_delay_no_other(node: OwnNode) -> None:
+    """The kernel counts them for the user, and refused them to the node whose limit was the lower one."""
+    keeping = node.begin({"argv": [sys.executable, "-c", UNDER_WAY]})
+    log_of = path("v1", "runs", keeping, "log")
+    wait_for("it is refused more", lambda: b"under way" in b"".join(node.client.stream(log_of)), 30)
+    assert node.shell("echo ran").strip() == "ran"
+    assert "have too many descriptors under way" not in node.log
+    node.client.call("DELETE", path("v1", "runs", keeping))
+    assert node.ended(keeping)[0]["state"] == "cancelled"
 
 
 def test_everything_is_as_it_was(node: OwnNode, neighbour: str) -> None:

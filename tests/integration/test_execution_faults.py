@@ -18,7 +18,10 @@ import pytest
 
 from node.execution import frames, process_tree, runner
 from node.execution.attempt_events import AttemptFrozen, AttemptStarted, AttemptThawed
+from node.execution.cgroup import NOTHING_DELEGATED
+from node.execution.domain import Commands
 from node.execution.leftovers import LeftoversRemain, kill_attempt, kill_leftovers, record_path
+from node.execution.nursery_link import Handout, NurseryLink
 from node.execution.order import scratch_path
 from node.runtime.boottime import boottime_s
 from tests.integration.attempts import Attempts, attempts, pids, pids_path, play, states, until, written
@@ -251,6 +254,45 @@ def test_a_claim_is_launched_once_and_unknown_claims_are_ignored(tmp_path: Path)
         assert (await made.ended(order)).end in {"not_started", "handed_over"}
 
     play(tmp_path, scene)
+
+
+class Refusal(Handout):
+    """An attempt that the kernel refuses to send, for a time: too many descriptors are under way."""
+
+    over = False
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+    def send(self, nursery: socket.socket) -> None:
+        if not self.over:
+            raise OSError(errno.ETOOMANYREFS, os.strerror(errno.ETOOMANYREFS))
+        self.sent += 1
+
+    def drop(self) -> None:
+        raise AssertionError("it was given up")
+
+
+def test_attempts_that_cannot_be_sent_wait_for_one_look_in_a_second(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each had a timer of its own, and a line in the log."""
+    waiting = [Refusal() for _ in range(100)]
+
+    async def scene() -> None:
+        link = NurseryLink(tmp_path, lambda why: None, Commands((), (), 0), NOTHING_DELEGATED)
+        await link.start()
+        try:
+            for each in waiting:
+                link.launch(each)
+            assert caplog.text.count("too many descriptors under way") == 1
+            monkeypatch.setattr(Refusal, "over", True)
+            await until(lambda: all(each.sent for each in waiting))
+            assert {each.sent for each in waiting} == {1}
+        finally:
+            await link.close()
+
+    asyncio.run(scene())
 
 
 def test_equally_named_attempts_of_another_cluster_are_not_touched(tmp_path: Path) -> None:
