@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import shutil
 import sqlite3
 from collections.abc import Awaitable, Callable, Container
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from node.execution.order import logs_path
 from node.history.store import HISTORY, HistoryStore
 from node.liveness.wall_clock import CLOCK, now_us
 from node.state.value import State
+from node.storage.removal import remove_tree
 from node.storage.room import Bounds, size
 
 _log = logging.getLogger("rota.history")
@@ -99,13 +99,16 @@ class Retention:
 def delete_logs(logs: Path, before_us: int, keep: Container[str]) -> None:
     """Delete the logs of runs that were last written before `before_us`, except those of the runs in `keep`.
 
-    Raises `OSError`.
+    Raises `OSError`, once the others are deleted, for logs that cannot be removed.
     """
     if not logs.is_dir():
         return
+    kept: list[str] = []
     for run in logs.iterdir():
         if run.name in keep or not run.is_dir():
             continue
         latest_ns = max((one.stat().st_mtime_ns for one in (run, *run.iterdir())), default=0)
-        if latest_ns // 1000 < before_us:
-            shutil.rmtree(run)
+        if latest_ns // 1000 < before_us and not remove_tree(run):
+            kept.append(run.name)
+    if kept:
+        raise OSError(f"not all could be removed of {logs}: {', '.join(kept[:10])}")

@@ -6,6 +6,7 @@ them in no time.
 
 import os
 import secrets
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -13,15 +14,17 @@ from typing import Final
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def remove_tree(path: Path) -> None:
+def remove_tree(path: Path) -> bool:
     """Remove the folder `path` with all that is in it, without following links. What cannot be removed stays.
 
-    Folders within folders are moved to the top first: no more than two are open at once.
+    False if something stays. Folders within folders are moved to the top first: no more than two are open at once.
     """
     try:
-        top = os.open(path, _FOLDER)
+        top = _opened(str(path))
+    except FileNotFoundError:
+        return True
     except OSError:
-        return  # it is gone, or is no folder of this kind
+        return False  # it is no folder of this kind, or another user's
     try:
         with suppress(OSError):
             os.fchown(top, os.geteuid(), -1)  # another user whose folder it is adds nothing any more
@@ -32,8 +35,24 @@ def remove_tree(path: Path) -> None:
         os.close(top)
     try:
         os.rmdir(path)  # noqa: PTH106  beside the calls by descriptors
+    except FileNotFoundError:
+        return True
     except OSError:
-        return
+        return False
+    return True
+
+
+def _opened(name: str, parent: int | None = None) -> int:
+    """A descriptor of a folder, which this user may list and change from then on, if it is this user's."""
+    place = os.open(name, _FOLDER | os.O_PATH, dir_fd=parent)
+    try:
+        itself = f"/proc/self/fd/{place}"
+        with suppress(OSError):
+            if os.fstat(place).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+                os.chmod(itself, stat.S_IRWXU)  # noqa: PTH101  beside the calls by descriptors
+        return os.open(itself, _FOLDER & ~os.O_NOFOLLOW)
+    finally:
+        os.close(place)
 
 
 def _names(folder: int) -> list[str]:
@@ -54,7 +73,7 @@ def _removed(top: int, name: str) -> bool:
     else:
         return True
     try:
-        folder = os.open(name, _FOLDER, dir_fd=top)
+        folder = _opened(name, top)
     except OSError:
         return False
     try:
@@ -73,9 +92,8 @@ def _emptied(top: int, folder: int, name: str) -> None:
     try:
         os.unlink(name, dir_fd=folder)
     except IsADirectoryError:
-        try:
+        with suppress(OSError):
+            os.close(_opened(name, folder))  # a folder that is not writable cannot be moved
             os.rename(name, secrets.token_hex(16), src_dir_fd=folder, dst_dir_fd=top)
-        except OSError:
-            return
     except OSError:
         return

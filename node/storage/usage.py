@@ -1,9 +1,10 @@
 """Measures what attempts hold on the disk: their scratch folders, and the logs of all runs."""
 
 import os
-import shutil
 from collections.abc import Container
 from pathlib import Path
+
+from node.storage.removal import remove_tree
 
 BLOCK_BYTES = 512
 
@@ -39,7 +40,7 @@ def trim_logs(logs: Path, limit_bytes: int, keep: Container[str]) -> tuple[int, 
     """Delete the oldest logs, by when the run's last attempt began, until `limit_bytes` are held at most.
 
     The logs of the runs in `keep` stay. Returns the number of runs whose logs were deleted, and the bytes that this
-    freed. Raises `OSError`.
+    freed; what cannot be removed is passed over. Raises `OSError`.
     """
     try:
         with os.scandir(logs) as entries:
@@ -54,6 +55,6 @@ def trim_logs(logs: Path, limit_bytes: int, keep: Container[str]) -> tuple[int, 
             break
         if path.name in keep or not path.is_dir():
             continue
-        shutil.rmtree(path)
-        cut, freed = cut + 1, freed + size
+        if remove_tree(path):
+            cut, freed = cut + 1, freed + size
     return cut, freed

@@ -114,6 +114,13 @@ def test_a_command_sets_its_own_priority_and_processors(node: OwnNode) -> None:
     assert "not those of a process number: nice, ionice -c3, taskset" in log
 
 
+def test_folders_that_may_not_be_changed_go_with_the_scratch_folder(node: OwnNode) -> None:
+    """As Go's module cache is: they stayed, for ever."""
+    node.shell("mkdir -p mod/x/y shut && touch mod/x/f mod/x/y/f shut/f && chmod 555 mod/x/y mod/x mod && chmod 0 shut")
+    scratch = node.folder / "data" / "scratch"
+    wait_for("the scratch folder is gone", lambda: not list(scratch.glob("*/mod")), 10)
+
+
 UNDER_WAY = """
 import errno, os, resource, socket, time
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from node.execution.order import log_path
-from node.history.retention import FIRST_S, ROUND_S, UNSURE_S, Retention
+from node.history.retention import FIRST_S, ROUND_S, UNSURE_S, Retention, delete_logs
 from node.history.store import HistoryStore
 from node.state.value import Settings, State
+from testkit.folders import deep_folder
 from tests.unit.node.duty.given import run, task, world
 from tests.unit.node.history.test_store import ended, ids
 from tests.unit.node.loop import Naps, serving
@@ -112,3 +113,19 @@ def test_a_history_file_that_is_too_large_is_trimmed_and_logged(
     assert "ROTA_HISTORY_BYTES" in caplog.text
     assert history.used_bytes <= 100_000
     history.close()
+
+
+def test_old_logs_that_are_deep_folders_are_deleted_and_what_stays_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep_folder(tmp_path / "deep", 1500)
+    for name in ("deep/f", "deep/d", "deep"):
+        os.utime(tmp_path / name, (0, 0))
+    delete_logs(tmp_path, NOW_US, ())
+    assert list(tmp_path.iterdir()) == []
+
+    (tmp_path / "kept").mkdir()
+    os.utime(tmp_path / "kept", (0, 0))
+    monkeypatch.setattr(os, "rmdir", lambda *_, **__: (_ for _ in ()).throw(PermissionError()))
+    with pytest.raises(OSError, match=f"not all could be removed of {tmp_path}: kept"):
+        delete_logs(tmp_path, NOW_US, ())

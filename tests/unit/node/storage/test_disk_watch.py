@@ -11,6 +11,7 @@ from node.storage.disk_watch import QUIET_S, AttemptFiles, DiskWatch, Running, W
 from node.storage.reserve import Reserve
 from node.storage.room import GIB, IDLE_POLL_S, MIB, POLL_S, Bounds, Space
 from node.storage.usage import held_bytes, trim_logs
+from testkit.folders import deep_folder
 from tests.unit.node.loop import serving, until
 
 TOTAL = 160 * MIB
@@ -217,3 +218,11 @@ def test_the_oldest_logs_go_first_and_those_of_what_runs_stay(tmp_path: Path) ->
     assert freed >= 200_000
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "runs"]
     assert trim_logs(tmp_path / "none", 0, ()) == (0, 0)
+
+
+def test_logs_that_are_deep_folders_are_deleted(tmp_path: Path) -> None:
+    """A folder within a folder, a thousand times: Python's own removal calls itself for each."""
+    deep_folder(tmp_path / "run", 1500)
+    (tmp_path / "run" / "1.log").write_bytes(bytes(100_000))
+    assert trim_logs(tmp_path, 0, ())[0] == 1
+    assert list(tmp_path.iterdir()) == []

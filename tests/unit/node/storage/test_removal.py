@@ -4,21 +4,14 @@ import os
 from pathlib import Path
 
 from node.storage.removal import remove_tree
+from testkit.folders import deep_folder
 
 
 def test_a_deep_tree_is_removed(tmp_path: Path) -> None:
     """Deeper than Python calls itself, than a path may be long, and than descriptors are allowed."""
     root = tmp_path / "root"
-    root.mkdir()
-    at = os.open(root, os.O_RDONLY)
-    for _ in range(5000):
-        os.mkdir("d", dir_fd=at)
-        os.close(os.open("f", os.O_CREAT | os.O_WRONLY, dir_fd=at))
-        below = os.open("d", os.O_RDONLY, dir_fd=at)
-        os.close(at)
-        at = below
-    os.close(at)
-    remove_tree(root)
+    deep_folder(root, 5000)
+    assert remove_tree(root)
     assert not root.exists()
 
 
@@ -38,8 +31,7 @@ def test_what_is_no_folder_stays(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "kept")
     (tmp_path / "file").touch()
-    for name in ("link", "file", "nothing"):
-        remove_tree(tmp_path / name)
+    assert [remove_tree(tmp_path / name) for name in ("link", "file", "nothing")] == [False, False, True]
     assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "kept", "link"]
 
 
