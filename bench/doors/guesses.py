@@ -12,6 +12,7 @@ from bench.doors.conversation import Address, Tally, converse
 from node.identity.cluster_id import ClusterId
 from node.liveness import wire
 from node.raft import encryption
+from tasks.version import version
 
 _LENGTH: Final = struct.Struct("i")
 
@@ -49,7 +50,8 @@ async def guess_raft(address: Address, tally: Tally) -> None:
         return packed(channel.seal(b"guess"))
 
     heard = await converse(address, packed(channel.greeting()), tally, reply)
-    judge(tally, heard[_LENGTH.size :], encryption.MAGIC, GREETING_OF_RAFT - _LENGTH.size, b"")
+    refused = packed(encryption.refusal("secret", version()))
+    judge(tally, heard[_LENGTH.size :], encryption.MAGIC, GREETING_OF_RAFT - _LENGTH.size, refused)
 
 
 def judge(tally: Tally, heard: bytes, magic: bytes, greeting_bytes: int, refusal: bytes) -> None:

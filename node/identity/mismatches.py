@@ -129,10 +129,12 @@ class Mismatches:
         self._met = kept  # replaced, not changed: another thread may be reading it
 
     def clear(self, member: str, code: MismatchCode | None = None) -> None:
-        """Forget what was met at a member's address, or that mismatch only."""
-        met = self._met.get((member, False, ""))
-        if met is not None and code in (None, met.mismatch.code):
-            self._met = {key: one for key, one in self._met.items() if one is not met}
+        """Forget what was met under a member's name, or that mismatch only."""
+        gone = [
+            key for key, met in self._met.items() if met.mismatch.member == member and code in (None, met.mismatch.code)
+        ]
+        if gone:
+            self._met = {key: met for key, met in self._met.items() if key not in gone}
 
     def now(self) -> list[Mismatch]:
         """What does not fit at present: members first, then claims."""

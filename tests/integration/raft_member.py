@@ -14,6 +14,7 @@ from typing import Any
 
 import msgpack
 
+from node.raft import encryption
 from node.raft.adapter import Raft
 from node.raft.consensus import Consensus
 from node.raft.ports import RaftRole, RaftSettings, RaftTiming
@@ -103,6 +104,7 @@ class Member:
             Path(settings["folder"]),
             settings["secret"],
             RaftTiming(**settings.get("timing", {})),
+            version=settings.get("version", ""),
         )
         owner = Owner(pack, self.role_changed, lambda error: self.say(failed=f"{type(error).__name__}: {error}"))
         self.raft = Raft(raft_settings, self.ledger, owner)
@@ -210,13 +212,20 @@ class Member:
         self.raft.hand_over()
         return {}
 
+    def mismatches(self) -> dict[str, Any]:
+        found = [[one.member, one.code, one.claimed, one.version, one.other] for one in self.raft.mismatches.now()]
+        return {"mismatches": found}
+
     def cpu(self) -> dict[str, Any]:
         return {"cpu_s": time.process_time()}
 
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    member = Member(json.loads(sys.argv[1]))
+    settings = json.loads(sys.argv[1])
+    if "protocol" in settings:
+        encryption.MAGIC = encryption.FAMILY + settings["protocol"].encode()  # type: ignore[misc]  # another build
+    member = Member(settings)
     member.say(started=True)
     for line in sys.stdin:
         order = json.loads(line)

@@ -9,11 +9,13 @@ import sqlite3
 import pytest
 
 from node.client import ApiProblem, Client
+from node.identity.mismatches import Mismatch
 from node.raft.errors import ChangeRefused, EntryTooLarge, NoQuorum, OutcomeUnknown, Overloaded, RaftStopped
 from node.raft.founding import FoundingWait
 from node.raft.ports import RaftRole
 from node.state.codec import BadEntry
 from node.state.entries import Join
+from tasks.version import version
 from testkit.fake_node import SECRET
 from tests.integration.http_cluster import on_loop, servers
 
@@ -40,6 +42,29 @@ async def test_the_cluster_and_its_members() -> None:
             "id slot status reason aside incarnation labels capacity kinds url since load running bootstrap".split()
         )
         assert set(rest["items"][0]) == set(fields)
+
+
+@on_loop
+async def test_nodes_that_do_not_fit_are_told_to_clients_that_show_the_token_and_to_no_others() -> None:
+    async with servers(("node-1",), token="t0ken") as served:
+        served.node.mismatches = [Mismatch("node-2", "10.0.0.2", "secret", claimed=True, version="9.9")]
+        view = (await served.get("/v1/cluster", headers={"Authorization": "Bearer t0ken"})).json
+        assert view["version"] == version()
+        assert view["mismatches"] == [
+            {
+                "member": "node-2",
+                "address": "10.0.0.2",
+                "code": "secret",
+                "claimed": True,
+                "version": "9.9",
+                "detail": "a caller at 10.0.0.2 that says it is node-2 has another secret than node-1: ROTA_SECRET "
+                "must be the same on all",
+            }
+        ]
+        for path in ("/v1/cluster", "/healthz", "/readyz"):
+            stranger = await served.get(path)
+            assert b"9.9" not in stranger.body + repr(stranger.headers).encode()
+            assert version().encode() not in stranger.body + repr(stranger.headers).encode()
 
 
 @on_loop

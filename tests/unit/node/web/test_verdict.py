@@ -6,6 +6,8 @@ import pytest
 
 from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
+from node.http.responses.cluster import MismatchView
+from node.identity.mismatches import MismatchCode
 from node.raft.ports import RaftRole
 from node.state.channel_entries import PutChannel, Tell, Told
 from node.state.entries import Drain, Finish, StandAside, Start, TakeLead
@@ -191,3 +193,28 @@ def test_it_is_said_since_when_a_node_sees_no_quorum() -> None:
     sight = replace(WELL, role=RaftRole(3, None, False, False, True), lease_held=False, lapsed_us=NOW_US - 5_000_000)
     [finding, *_] = judged(world.state, sight).findings
     assert (finding.code, finding.since_us) == ("no-quorum", NOW_US - 5_000_000)
+
+
+def mismatch(member: str | None, code: MismatchCode, *, claimed: bool = False) -> MismatchView:
+    return {
+        "member": member,
+        "address": "h:1",
+        "code": code,
+        "claimed": claimed,
+        "version": None,
+        "detail": f"{member} is {code}",
+    }
+
+
+def test_nodes_that_do_not_fit_come_first_and_claims_of_members_that_are_up_are_only_to_be_known() -> None:
+    state = down(World(5).state, "node-3", reason="stopped")
+    met = (mismatch("node-3", "secret"), mismatch("node-2", "mixed"), mismatch("node-1", "build", claimed=True))
+    found = judged(state, replace(WELL, mismatches=met))
+    assert [(one.text, one.level) for one in found.findings if one.code == "mismatch"] == [
+        ("node-3 is secret", "wrong"),
+        ("node-2 is mixed", "watch"),
+        ("node-1 is build", "watch"),
+    ]
+    assert (found.headline, found.findings[0].code) == ("A node does not fit to the others", "mismatch")
+    starting = judged(State(), replace(WELL, outlook="node-3 has not answered", mismatches=met[:1]))
+    assert codes(starting) == ["no-cluster", "mismatch"]
