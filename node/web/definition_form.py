@@ -58,9 +58,13 @@ def form_sent(fields: Mapping[str, str]) -> DefinitionForm:
     >>> form_sent({"definition": "kind: command", "version": "3"}).version
     3
     """
+    return DefinitionForm(fields.get("definition", "").replace("\r\n", "\n"), version_sent(fields))
+
+
+def version_sent(fields: Mapping[str, str]) -> int:
+    """The version of the task that a form was made from; 0: of none, or the field is missing."""
     began = fields.get("version", "")
-    version = int(began) if began.isascii() and began.isdigit() and len(began) < 18 else 0
-    return DefinitionForm(fields.get("definition", "").replace("\r\n", "\n"), version)
+    return int(began) if began.isascii() and began.isdigit() and len(began) < 18 else 0
 
 
 def read_definition(text: str) -> dict[str, Any]:

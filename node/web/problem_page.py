@@ -9,6 +9,7 @@ from node.http.problems import CATALOGUE, Problem
 from node.http.request_context import RequestContext
 from node.web.definition_form import DefinitionForm, form_sent
 from node.web.rendering import end_session, is_part, page, redirect
+from tasks.spec import set_of
 
 
 def problem_page(context: RequestContext, problem: Problem) -> web.Response:
@@ -26,10 +27,17 @@ def problem_page(context: RequestContext, problem: Problem) -> web.Response:
     return response
 
 
+def definition_page(context: RequestContext, task: str | None, form: DefinitionForm, status: int = 200) -> web.Response:
+    """The form for a definition; it warns if the registered one is kept in files."""
+    row = None if task is None else context.state.tasks.get(task)
+    kept_in = None if row is None else set_of(row.spec_packed)
+    return page(context, "edit.html", status, task=task, form=form, kept_in=kept_in)
+
+
 def unsaved_page(context: RequestContext, task: str | None, form: DefinitionForm, problem: Problem) -> web.Response:
     """The form for a definition again, with what was typed, and why that was not obeyed."""
     why = problem.detail if problem.kind == "outcome-unknown" else f"nothing was saved: {problem.detail}"
-    response = page(context, "edit.html", problem.status, task=task, form=replace(form, unsaved=why))
+    response = definition_page(context, task, replace(form, unsaved=why), problem.status)
     response.headers.update(problem.headers)
     return response
 

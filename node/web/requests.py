@@ -62,6 +62,12 @@ class TaskPageQuery(_PageQuery):
     after: str | None = Field(default=None, max_length=1000)
 
 
+class NewPageQuery(_PageQuery):
+    """The task whose definition is copied; None: an example."""
+
+    like: str | None = Field(default=None, max_length=200)
+
+
 class RunPageQuery(_PageQuery):
     """Which part of a run's page, None: all of it."""
 

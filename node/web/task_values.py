@@ -1,8 +1,10 @@
 """What the page of one task is made of, as values for its templates, by what the API's routes use."""
 
 import asyncio
+from collections.abc import Container
 from datetime import datetime
 from functools import lru_cache
+from itertools import chain, count
 from typing import Any, Final
 
 from hashing.preference import Reason
@@ -32,6 +34,9 @@ CHART_RUNS: Final = 120
 DEFINITION_CHARS_MAX: Final = 20_000
 """How much of a definition a task's page shows; the form has all of it."""
 
+NAME_CHARS_MAX: Final = 128
+"""How long the name of a task may be (`tasks.spec.NAME_PATTERN`)."""
+
 ACTIVE_MAX: Final = 10
 """How many active runs are shown."""
 
@@ -58,6 +63,7 @@ async def task_values(context: RequestContext, name: str) -> dict[str, Any]:
         "walk": _walk(state, ownership, name),
         "standbys": ownership.standbys(name),
         "version": row.version,
+        "kept_in": row.spec.set,
         "coming": _coming(row, now_us),
         "timezone": getattr(row.timing.schedule, "timezone", "UTC"),
     }
@@ -66,7 +72,23 @@ async def task_values(context: RequestContext, name: str) -> dict[str, Any]:
 @lru_cache(maxsize=64)
 def definition_text(packed: bytes) -> str:
     """A packed definition as YAML, without what has its default."""
-    spec = read(packed)
+    return _text(read(packed))
+
+
+def copy_text(spec: Spec, taken: Container[str]) -> str:
+    """A definition as YAML under a name that is free, for a task of its own: it is in no set of files.
+
+    >>> print(copy_text(Spec(name="a", kind="copy", set="site"), {"a", "a-copy"}), end="")
+    name: a-copy-2
+    kind: copy
+    """
+    stem = f"{spec.name[: NAME_CHARS_MAX - len('-copy-999')]}-copy"
+    numbered = (f"{stem}-{number}" for number in count(2))
+    name = next(name for name in chain((stem,), numbered) if name not in taken)
+    return _text(spec.model_copy(update={"name": name, "set": None}))
+
+
+def _text(spec: Spec) -> str:
     short = _whole(spec.model_dump(mode="json", exclude_defaults=True))
     # Where a default depends on other fields, leaving a value out may mean another one.
     return as_yaml(short if Spec.model_validate(short) == spec else spec.model_dump(mode="json"))

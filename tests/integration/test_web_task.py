@@ -188,3 +188,66 @@ async def test_what_was_typed_stays_when_it_cannot_be_saved() -> None:
         again = {**form, "csrf": csrf, "step": "save", "checked": shown, "version": "0"}
         assert (await visitor.send("/tasks/a/edit", again)).status in (200, 303)
         assert (await served.get("/v1/tasks/a")).json["weight"] == 7
+
+
+@on_loop
+async def test_a_task_is_deleted_in_the_version_that_was_shown_and_its_runs_are_cancelled() -> None:
+    async with servers() as served:
+        visitor = Visitor(served)
+        await served.put_task(set="site")
+        run_id = await served.start_run()
+        shown = await visitor.get("/tasks/a")
+        assert "Delete a Deletes version 1 of the definition and cancels its runs" in text_of(shown)
+        assert "It is kept in the set site : the next rota apply of its files registers it again" in text_of(shown)
+        csrf = re.findall(r'name="csrf" value="(\w+)"', shown.body.decode())[-1]
+        await served.put_task(weight=2)
+        form = {"csrf": csrf, "version": "1"}
+        for wrong in (form, {"csrf": csrf}):
+            refused = await visitor.send("/tasks/a/delete", wrong)
+            assert (refused.status, "a is" in text_of(refused), "in version 2" in text_of(refused)) == (412, True, True)
+        assert (await visitor.send("/tasks/a/delete", {"version": "2"})).status == 403
+        gone = await visitor.send("/tasks/a/delete", {**form, "version": "2"})
+        assert (gone.status, gone.headers["Location"]) == (303, "../../tasks")
+        assert not served.cluster.machine.state.tasks
+        assert (await served.get(f"/v1/runs/{run_id}")).json["state"] == "cancelled"
+        assert (await visitor.send("/tasks/a/delete", {**form, "version": "2"})).status == 404
+
+
+@on_loop
+async def test_a_duplicate_begins_with_the_same_definition_under_a_free_name_and_in_no_set() -> None:
+    async with servers() as served:
+        visitor = Visitor(served)
+        await served.put_task(set="site", schedule={"every_s": 60})
+        await served.put_task("a-copy")
+        assert 'href="../new?like=a"' in (await visitor.get("/tasks/a")).body.decode()
+        page = (await visitor.get("/new?like=a")).body.decode()
+        text = unescape(re.findall(r"<textarea[^>]*>\s*([^<]*)</textarea>", page)[0])
+        assert text == "name: a-copy-2\nkind: copy\nparams:\n  source: x\nschedule:\n  every_s: 60\n"
+        assert (await visitor.get("/new?like=nobody")).status == 404
+
+
+@on_loop
+async def test_whoever_edits_a_task_of_a_set_is_told_that_its_files_prevail() -> None:
+    async with servers() as served:
+        visitor = Visitor(served)
+        await served.put_task(set="site")
+        await served.put_task("b")
+        told = "This task is kept in the set site : the next rota apply of its files replaces what you change here"
+        before = await visitor.get("/tasks/a/edit")
+        assert told in text_of(before)
+        assert "kept in the set" not in text_of(await visitor.get("/tasks/b/edit"))
+        csrf = re.findall(r'name="csrf" value="(\w+)"', before.body.decode())[-1]
+        typed = "name: a\nkind: copy\nparams: {source: z}\nset: site\n"
+        checked = await visitor.send("/tasks/a/edit", {"csrf": csrf, "version": "1", "definition": typed})
+        assert told in text_of(checked)
+
+
+@on_loop
+async def test_a_definition_is_shown_in_the_order_in_which_it_was_written() -> None:
+    async with servers() as served:
+        visitor = Visitor(served)
+        given = '{"kind": "copy", "params": {"times": 2, "source": "x"}, "labels": {"z": "1", "b": "2"}}'
+        headers = {"Content-Type": "application/json"}
+        assert (await served.ask("PUT", "/v1/tasks/a", data=given, headers=headers)).status == 201
+        said = text_of(await visitor.part("/tasks/a?part=definition"))
+        assert "params: times: 2 source: x labels: z: '1' b: '2'" in said

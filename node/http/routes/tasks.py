@@ -221,8 +221,13 @@ async def task(context: RequestContext) -> web.Response:
 async def delete_task(context: RequestContext) -> web.Response:
     """Delete a task, and cancel its runs."""
     name = await task_to_change(context)
-    await context.propose(DeleteTask(context.server.now_us(), name, expected_version(context, name)))
+    await delete(context, name, expected_version(context, name))
     return web.Response(status=204)
+
+
+async def delete(context: RequestContext, name: str, expected: int | None) -> None:
+    """Delete a task and cancel its runs. `expected` is the version that it must have; None: any. Raises `Problem`."""
+    await context.propose(DeleteTask(context.server.now_us(), name, expected))
 
 
 @endpoints.add(

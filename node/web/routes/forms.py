@@ -5,6 +5,7 @@ from aiohttp import web
 from node.http.endpoint import Handler
 from node.http.request_context import RequestContext
 from node.http.routes import members, runs, tasks
+from node.web.definition_form import version_sent
 from node.web.page_endpoints import PageEndpoints
 from node.web.rendering import is_part, local_target, page, redirect
 
@@ -29,6 +30,14 @@ async def pause_task(context: RequestContext) -> web.Response:
 async def resume_task(context: RequestContext) -> web.Response:
     """Resume a paused task."""
     return await _obeyed(context, tasks.resume, f"{context.path('name')} is resumed", "Its schedule starts from now.")
+
+
+@endpoints.form("/tasks/{name}/delete")
+async def delete_task(context: RequestContext) -> web.Response:
+    """Delete a task in the version that was shown, and cancel its runs."""
+    name = await tasks.task_to_change(context)
+    await tasks.delete(context, name, version_sent(await context.form()))
+    return redirect(context, "tasks")
 
 
 @endpoints.form("/runs/{run_id}/cancel")

@@ -21,9 +21,10 @@ from node.web.definition_form import (
     shown_changes,
 )
 from node.web.page_endpoints import PageEndpoints
-from node.web.problem_page import unsaved_page
-from node.web.rendering import page, redirect
-from node.web.task_values import definition_text
+from node.web.problem_page import definition_page, unsaved_page
+from node.web.rendering import redirect
+from node.web.requests import NewPageQuery
+from node.web.task_values import copy_text, definition_text
 from tasks.field_errors import FieldError
 from tasks.spec import read
 from tasks.yaml_text import YamlUnreadable
@@ -37,13 +38,21 @@ async def edit_page(context: RequestContext) -> web.Response:
     name = known_task(context)
     row = context.state.tasks[name]
     text = await asyncio.to_thread(definition_text, row.spec_packed)
-    return page(context, "edit.html", task=name, form=DefinitionForm(text, row.version))
+    return definition_page(context, name, DefinitionForm(text, row.version))
 
 
 @endpoints.page("/new")
-async def new_page(context: RequestContext) -> web.Response:
-    """The form for a new task."""
-    return page(context, "edit.html", task=None, form=DefinitionForm(NEW, 0))
+async def new_page(context: RequestContext, query: NewPageQuery) -> web.Response:
+    """The form for a new task; with `like`, with the definition of that task under another name."""
+    text = NEW if query.like is None else await _copied(context, query.like)
+    return definition_page(context, None, DefinitionForm(text, 0))
+
+
+async def _copied(context: RequestContext, task: str) -> str:
+    row = context.state.tasks.get(task)
+    if row is None:
+        raise Problem("not-found", f"there is no task {task!r} to duplicate")
+    return await asyncio.to_thread(copy_text, row.spec, context.state.tasks)
 
 
 @endpoints.form("/tasks/{name}/edit")
@@ -69,10 +78,10 @@ async def _obey(context: RequestContext, task: str | None) -> web.Response:
     except Problem as problem:
         return unsaved_page(context, task, shown, problem)
     if shown.errors:
-        return page(context, "edit.html", 422, task=task, form=shown)
+        return definition_page(context, task, shown, 422)
     # What was changed after it was checked is shown first, and so is what somebody else has changed meanwhile.
     if form.get("step") != "save" or form.get("checked") != shown.checked or shown.meanwhile is not None:
-        return page(context, "edit.html", task=task, form=shown)
+        return definition_page(context, task, shown)
     checked = await _spec(context, task, await asyncio.to_thread(read_definition, text))
     try:
         await register(context, checked, shown.version)
@@ -80,7 +89,7 @@ async def _obey(context: RequestContext, task: str | None) -> web.Response:
         if problem.kind != "version-conflict":
             return unsaved_page(context, task, shown, problem)
         shown = await _checked(context, task, text, shown.version)
-        return page(context, "edit.html", 412, task=task, form=shown)
+        return definition_page(context, task, shown, 412)
     return redirect(context, f"tasks/{checked.name}")
 
 
