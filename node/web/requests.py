@@ -62,6 +62,12 @@ class TaskPageQuery(_PageQuery):
     after: str | None = Field(default=None, max_length=1000)
 
 
+class RunFormQuery(_PageQuery):
+    """The run whose params are given again; None: those of the task."""
+
+    like: str | None = Field(default=None, max_length=300)
+
+
 class NewPageQuery(_PageQuery):
     """The task whose definition is copied; None: an example."""
 

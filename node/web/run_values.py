@@ -7,13 +7,15 @@ from node.http.asking import progress_of
 from node.http.request_context import RequestContext
 from node.http.routes.runs import find
 from node.http.views import ended_view, run_view
-from node.state.value import Attempt, EndedRun
+from node.state.value import Attempt, EndedRun, Run
 from node.storage.room import size
 from node.web.log_tail import last_lines
 from node.web.words import amount
 from tasks.run import HELD
+from tasks.yaml_text import as_yaml
 
 CHECKPOINT_CHARS_MAX: Final = 2000
+GIVEN_CHARS_MAX: Final = 20_000
 VALUE_CHARS_MAX: Final = 1000
 FIELDS_MAX: Final = 200
 ATTEMPTS_MAX: Final = 50
@@ -58,6 +60,7 @@ async def run_values(context: RequestContext, run_id: str) -> dict[str, Any]:
         "failed": failed,
         "given_back": view["state"] == "waiting" and run.attempts and run.attempts[-1].state == "waiting",
         "lines": await last_lines(context, run_id, failed) if failed is not None else [],
+        "given": _given(run),
         "checkpoint": _json(view["checkpoint"]),
         "fields": result_fields(shown),
         "table": result_table(shown),
@@ -112,6 +115,14 @@ def _value(name: str, value: Any) -> str:
         return size(value) if name.endswith("bytes") else amount(value) if name != "version" else str(value)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= VALUE_CHARS_MAX else text[:VALUE_CHARS_MAX] + " …"
+
+
+def _given(run: Run) -> str:
+    """The params, and the args of an action, that a run was given by hand, as YAML; "" if there are none."""
+    if not run.args:
+        return "" if run.params is None else as_yaml(run.params)[:GIVEN_CHARS_MAX]
+    given = {"args": run.args} if run.params is None else {"args": run.args, "params": run.params}
+    return as_yaml(given)[:GIVEN_CHARS_MAX]
 
 
 def _failed(state: str, attempts: tuple[Attempt, ...]) -> Attempt | None:

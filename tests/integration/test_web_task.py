@@ -251,3 +251,62 @@ async def test_a_definition_is_shown_in_the_order_in_which_it_was_written() -> N
         assert (await served.ask("PUT", "/v1/tasks/a", data=given, headers=headers)).status == 201
         said = text_of(await visitor.part("/tasks/a?part=definition"))
         assert "params: times: 2 source: x labels: z: '1' b: '2'" in said
+
+
+@on_loop
+async def test_a_run_is_started_with_params_of_its_own_by_a_form_of_the_kinds_fields() -> None:
+    async with servers() as served:
+        visitor = Visitor(served)
+        await served.put_task(params={"source": "x", "also": ["b"]})
+        page = await visitor.get("/tasks/a/run-with")
+        body = page.body.decode()
+        assert "1 param that is left out, with its default times Left empty: 1." in text_of(page)
+        assert "left out" not in text_of(page).split("source")[0]
+        names = [unescape(name) for name in re.findall(r'name="(param:[^"]+)"', body)]
+        assert names == ['param:["source"]', 'param:["also"]', 'param:["times"]']
+        hidden = dict(re.findall(r'name="(csrf|version)" value="(\w+)"', body))
+        source, also, times = names
+        typed = {**hidden, source: "y", also: "- b", times: "0"}
+        refused = await visitor.send("/tasks/a/run-with", typed)
+        assert (refused.status, "Input should be greater than or equal to 1" in text_of(refused)) == (422, True)
+        assert 'value="y"' in refused.body.decode(), "what was typed stays"
+        unread = await visitor.send("/tasks/a/run-with", {**typed, also: "- ["})
+        assert (unread.status, "cannot be read as YAML" in text_of(unread)) == (422, True)
+        assert (await visitor.send("/tasks/a/run-with", {**typed, "csrf": "f" * 64})).status == 403
+        assert not served.cluster.machine.state.runs
+        started = await visitor.send("/tasks/a/run-with", {**typed, times: "3"})
+        [run_id] = served.cluster.machine.state.runs
+        assert (started.status, started.headers["Location"]) == (303, f"../../runs/{run_id}")
+        assert (await served.get(f"/v1/runs/{run_id}")).json["params"] == {"source": "y", "also": ["b"], "times": 3}
+        said = text_of(await visitor.get(f"/runs/{run_id}"))
+        assert "What it was given params in place of the task's source: y also: - b times: 3" in said
+        busy = await visitor.send("/tasks/a/run-with", typed | {times: "4"})
+        assert (busy.status, "nothing was started" in text_of(busy).lower()) == (409, True)
+        served.cluster.ok(Finish(served.cluster.now_us, run_id, served.claim(run_id), "succeeded", {}))
+        assert "by hand, own params" in text_of(await visitor.get("/tasks/a"))
+        # Another run with the same params, and one with the task's.
+        again = re.search(
+            r'href="\.\./(tasks/a/run-with\?like=[^"]+)"', (await visitor.get(f"/runs/{run_id}")).body.decode()
+        )
+        assert again is not None
+        like = (await visitor.get("/" + unescape(again[1]))).body.decode()
+        assert 'value="y"' in like
+        same = {**hidden, source: "x", also: "- b", times: ""}
+        assert (await visitor.send("/tasks/a/run-with", same)).status == 303
+        [run_id] = served.cluster.machine.state.runs
+        assert served.cluster.machine.state.runs[run_id].params is None
+        await served.put_task(params={"source": "z"})
+        late = await visitor.send("/tasks/a/run-with", typed)
+        assert (late.status, "Meanwhile somebody else has changed the task" in text_of(late)) == (409, True)
+        assert (await visitor.get("/tasks/nobody/run-with")).status == 404
+
+
+@on_loop
+async def test_the_form_for_params_never_shows_what_a_secret_is() -> None:
+    async with servers() as served:
+        visitor = Visitor(served)
+        await served.put_task(params={"source": "x", "key": {"secret": "s3_key"}})
+        page = await visitor.get("/tasks/a/run-with")
+        assert "secret: s3_key" in text_of(page)
+        run_id = await served.start_run(json={"params": {"source": "y", "key": {"secret": "other_key"}}})
+        assert "key: secret: other_key" in text_of(await visitor.get(f"/runs/{run_id}"))

@@ -1,6 +1,7 @@
 """The kinds of task that the cluster offers."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from aiohttp import web
@@ -30,10 +31,11 @@ async def kinds(context: RequestContext, query: PageQuery) -> web.Response:
 
 async def _kind(context: RequestContext, kind: str) -> KindView:
     offering = members_offering(context.state, kind)
-    return {"kind": kind, "members": sorted(offering), "params": await _schema(context, kind, offering)}
+    return {"kind": kind, "members": sorted(offering), "params": await schema_of(context, kind, offering)}
 
 
-async def _schema(context: RequestContext, kind: str, offering: list[str]) -> dict[str, Any] | None:
+async def schema_of(context: RequestContext, kind: str, offering: Sequence[str]) -> dict[str, Any] | None:
+    """The JSON schema of a kind's params, from this member or one that is `offering` it; None if none answers."""
     if kind in context.node.kinds.names():
         try:
             return context.node.kinds.schema(kind)

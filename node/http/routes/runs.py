@@ -45,7 +45,7 @@ async def start_run(context: RequestContext) -> web.Response:
     name = await task_to_change(context)
     given = await context.model(StartBody, empty=True)
     key = _key(context)
-    await _check_params(context, given.params)
+    await refuse_bad_params(context, given.params)
     fire_at_us = micros(given.fire_at) if given.fire_at is not None else None
     return _started(context, await start(context, name, given.params, fire_at_us, key))
 
@@ -68,7 +68,7 @@ async def start_action(context: RequestContext) -> web.Response:
     name, action = await task_to_change(context), context.path("action")
     given = await context.model(ActionBody, empty=True)
     key = _key(context)
-    await _check_params(context, given.params)
+    await refuse_bad_params(context, given.params)
     storable(lambda: msgpack.packb(given.args), ("args",))
     entry = Start(context.server.now_us(), name, given.params, None, key, action, dict(given.args))
     return _started(context, str((await context.propose(entry)).value["run_id"]))
@@ -82,8 +82,8 @@ def _key(context: RequestContext) -> str | None:
     return key
 
 
-async def _check_params(context: RequestContext, params: dict[str, JsonValue] | None) -> None:
-    """Raise `Problem` for params, given for one run, that are not valid."""
+async def refuse_bad_params(context: RequestContext, params: dict[str, JsonValue] | None) -> None:
+    """Raise `Problem` for params, given for one run of the task in the path, that are not valid."""
     if params is None:
         return
     # Looked up again: the task may have been deleted while the body arrived.

@@ -14,6 +14,7 @@ from node.web.routes import (
     sessions,
     task,
     task_edit,
+    task_run,
     tasks,
     timeline,
 )
@@ -25,6 +26,7 @@ _TOPICS: Final = (
     tasks,
     task,
     task_edit,
+    task_run,
     runs,
     timeline,
     members,

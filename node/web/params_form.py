@@ -1,0 +1,279 @@
+"""The form for the params of one run, made from the JSON schema of the kind's model. Pure.
+
+A field that is left empty is left out of the params. One that was not touched keeps its value exactly as it is.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from tasks.field_errors import FieldError, dotted
+from tasks.yaml_text import YamlUnreadable, as_yaml, documents
+
+FIELDS_MAX: Final = 150
+"""Beyond that the params are one field: a form may have 200 (`node.http.request_context.FORM_FIELDS_MAX`)."""
+
+LINE_CHARS: Final = 90
+"""A longer text gets several lines."""
+
+Look = Literal["line", "text", "choice", "yaml"]
+"""How a field is typed: a line or several of text, one of several values, or YAML."""
+
+_LEFT_OUT: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class ParamField:
+    """A field of the form.
+
+    `path` leads to it in the params, `text` is what it shows of them ("" where it is left out), and `value` what it
+    stands for while that is not changed. `choices` are the texts of a "choice", each with its value. `default` is
+    what an empty field stands for, as text. `given`: the params have it. `about` is what the kind says of it.
+    """
+
+    path: tuple[str, ...]
+    look: Look
+    text: str
+    value: Any
+    given: bool
+    required: bool
+    default: str
+    about: str
+    choices: tuple[tuple[str, Any], ...] = ()
+    is_number: bool = False
+
+    @property
+    def label(self) -> str:
+        """Its name within the params, such as `source.path`."""
+        return ".".join(self.path) or "params"
+
+    @property
+    def name(self) -> str:
+        """Its name in the form that a browser sends."""
+        return f"param:{json.dumps(self.path)}"
+
+    @property
+    def rows(self) -> int:
+        """How many lines it has room for."""
+        return min(max(self.text.count("\n") + 2, 2), 16)
+
+
+def fields_of(schema: Mapping[str, Any] | None, params: Mapping[str, Any]) -> list[ParamField]:
+    """The fields for `params`, those that are given first. `schema` None: it is not known; the params are one field.
+
+    >>> schema = {"properties": {"n": {"type": "integer", "default": 3}, "source": {"type": "string"}}}
+    >>> [(field.label, field.look, field.text, field.default) for field in fields_of(schema, {"source": "x"})]
+    [('source', 'line', 'x', ''), ('n', 'line', '', '3')]
+    """
+    whole = ParamField((), "yaml", _yaml(params), dict(params), True, True, "", "All params of the run")
+    if not (schema and schema.get("properties")):
+        return [whole]
+    found = list(_Fields(schema).of(schema, params, ()))
+    if len(found) > FIELDS_MAX:
+        return [whole]
+    return sorted(found, key=lambda field: not field.given)
+
+
+def params_of(fields: Sequence[ParamField], sent: Mapping[str, str]) -> tuple[dict[str, Any], list[FieldError]]:
+    """The params that the texts `sent` say, by the names of `fields`, and which of them cannot be read."""
+    params: dict[str, Any] = {}
+    errors: list[FieldError] = []
+    for field in fields:
+        try:
+            value = _read(field, sent.get(field.name))
+        except YamlUnreadable as unreadable:
+            errors.append(FieldError(dotted(("params", *field.path)), f"the text {unreadable}"))
+            continue
+        if not field.path:
+            if not isinstance(value, dict):
+                errors.append(FieldError("params", "must be fields and their values, such as `source: x`"))
+                continue
+            return value, errors
+        within = params
+        for name in field.path[:-1]:
+            within = within.setdefault(name, {})
+        if value is not _LEFT_OUT:
+            within[field.path[-1]] = value
+    _drop_emptied(fields, params)
+    return params, errors
+
+
+def _drop_emptied(fields: Sequence[ParamField], params: dict[str, Any]) -> None:
+    """Leave out an object, such as a reference to a secret, of which all fields were emptied."""
+    objects = {field.path[:size] for field in fields if field.given for size in range(1, len(field.path))}
+    for path in sorted(objects, key=len, reverse=True):
+        within = params
+        for name in path[:-1]:
+            within = within[name]
+        if within[path[-1]] == {}:
+            del within[path[-1]]
+
+
+def texts_sent(fields: Sequence[ParamField], sent: Mapping[str, str]) -> dict[str, str]:
+    """What each field shows after it was sent, by its name."""
+    return {field.name: _lines(sent.get(field.name, field.text)) for field in fields}
+
+
+def errors_by_field(
+    fields: Sequence[ParamField], errors: Sequence[FieldError]
+) -> tuple[dict[str, list[str]], list[FieldError]]:
+    """The errors of each field, by its name, and those that belong to none.
+
+    >>> [field] = fields_of({"properties": {"argv": {"type": "array"}}}, {})
+    >>> errors_by_field([field], [FieldError("params.argv[0]", "is no text"), FieldError("params.x", "is not known")])
+    ({'param:["argv"]': ['[0] is no text']}, [FieldError(field='params.x', message='is not known')])
+    """
+    of_fields: dict[str, list[str]] = {}
+    others = []
+    by_length = sorted((field for field in fields if field.path), key=lambda field: -len(field.label))
+    for error in errors:
+        where = error.field.removeprefix("params.")
+        field = next((one for one in by_length if re.match(re.escape(one.label) + r"(?![^.\[])", where)), None)
+        if field is None:
+            others.append(error)
+        else:
+            rest = where.removeprefix(field.label).lstrip(".")
+            of_fields.setdefault(field.name, []).append(f"{rest} {error.message}".strip())
+    return of_fields, others
+
+
+class _Fields:
+    """Walks over params and the schema of their model."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+
+    def of(self, schema: Mapping[str, Any], given: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[ParamField]:
+        """The fields of an object: those that are given in their order, then the others in the schema's."""
+        known, required = schema.get("properties", {}), schema.get("required", ())
+        for name in dict.fromkeys((*given, *known)):
+            about = known.get(name, {})
+            yield from self._field(about, given.get(name, _LEFT_OUT), (*path, name), required=name in required)
+
+    def _field(
+        self, schema: Mapping[str, Any], value: Any, path: tuple[str, ...], *, required: bool
+    ) -> Iterator[ParamField]:
+        forms = [self._resolved(one) for one in schema.get("anyOf") or schema.get("oneOf") or [schema]]
+        if isinstance(value, dict) and (form := next((one for one in forms if _fits(one, value)), None)) is not None:
+            yield from self.of(form, value, path)
+            return
+        nullable = any(form.get("type") == "null" for form in forms)
+        kinds = [form for form in forms if form.get("type") != "null"]
+        one = kinds[0] if len(kinds) == 1 else {}
+        default = schema.get("default")
+        choices = _choices(one)
+        look = _look(one, value, choices, nullable=nullable and default is not None)
+        given = value is not _LEFT_OUT
+        yield ParamField(
+            path,
+            look,
+            text=_text(look, value) if given else "",
+            value=value,
+            given=given,
+            required=required,
+            default=_default(default),
+            about=schema.get("description") or one.get("description") or "",
+            choices=choices if look == "choice" else (),
+            is_number=one.get("type") in ("integer", "number"),
+        )
+
+    def _resolved(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        if (reference := schema.get("$ref")) is None:
+            return schema
+        found: Any = self._root
+        for part in str(reference).removeprefix("#/").split("/"):
+            found = found.get(part, {})
+        return found if isinstance(found, dict) else {}
+
+
+def _fits(form: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
+    """Whether an object is one of this form: it has what is required, nothing else, and the marks of the form."""
+    known = form.get("properties", {})
+    marks = all(value.get(name, of["const"]) == of["const"] for name, of in known.items() if "const" in of)
+    return bool(known) and value.keys() <= known.keys() and value.keys() >= set(form.get("required", ())) and marks
+
+
+def _choices(form: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    if form.get("type") == "boolean" and "const" not in form:
+        return (("true", True), ("false", False))
+    values = form.get("enum") or ([form["const"]] if "const" in form else [])
+    return tuple((_plain(value), value) for value in values)
+
+
+def _look(form: Mapping[str, Any], value: Any, choices: tuple[tuple[str, Any], ...], *, nullable: bool) -> Look:
+    """`nullable`: null is not what an empty field stands for, and must be typed."""
+    if nullable or value is None or value == "":
+        return "yaml"
+    if choices and (value is _LEFT_OUT or any(same(value, one) for _, one in choices)):
+        return "choice"
+    match form.get("type"):
+        case "integer" | "number" if value is _LEFT_OUT or type(value) in (int, float):
+            return "line"
+        case "string" if value is _LEFT_OUT:
+            return "line" if form.get("maxLength", 0) <= 4096 else "text"
+        case "string" if isinstance(value, str) and _is_shown(value) and value.strip():
+            return "text" if "\n" in value or len(value) > LINE_CHARS else "line"
+    return "yaml"
+
+
+def _is_shown(text: str) -> bool:
+    """Whether a browser shows a text as it is and sends it back so. Other text is typed as YAML, which escapes it."""
+    return all(character in "\n\t" or character.isprintable() for character in text)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are the same to whoever reads them as JSON: true is not 1."""
+    return type(one) is type(other) and bool(one == other)
+
+
+def _text(look: Look, value: Any) -> str:
+    return _yaml(value) if look == "yaml" else _plain(value)
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _yaml(value: Any) -> str:
+    return as_yaml(value).removesuffix("...\n").rstrip("\n") if value != {} else ""
+
+
+def _default(value: Any) -> str:
+    return "" if value is None or value in ({}, [], "") else _plain(value)
+
+
+def _lines(text: str) -> str:
+    """A text with the ends of lines that browsers send made plain."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _read(field: ParamField, sent: str | None) -> Any:
+    """The value that a text stands for. Raises `YamlUnreadable`."""
+    text = None if sent is None else _lines(sent)
+    if text is None or text == field.text:
+        return field.value
+    if not text.strip():
+        return {} if not field.path else _LEFT_OUT
+    if field.look == "choice":
+        return next((value for choice, value in field.choices if choice == text), text)
+    if field.look == "yaml":
+        return _document(text)
+    return _number(text) if field.is_number else text
+
+
+def _document(text: str) -> Any:
+    found = documents(text)
+    if len(found) != 1:
+        raise YamlUnreadable("must be one value, as YAML")
+    return found[0]
+
+
+def _number(text: str) -> Any:
+    """The number in a text; the text itself where it is none, which the kind then says."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text
+    return found if type(found) in (int, float) else text

@@ -1,0 +1,101 @@
+"""Run a task by hand with params of its own, by a form made from the model of its kind."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from node.http.problems import Problem
+from node.http.request_context import RequestContext
+from node.http.routes import runs
+from node.http.routes.kinds import schema_of
+from node.http.routes.tasks import known_task, task_to_change
+from node.http.specs import members_offering
+from node.state.value import EndedRun, TaskRow
+from node.web.definition_form import version_sent
+from node.web.page_endpoints import PageEndpoints
+from node.web.params_form import ParamField, errors_by_field, fields_of, params_of, texts_sent
+from node.web.rendering import page, redirect
+from node.web.requests import RunFormQuery
+from tasks.field_errors import FieldError
+from tasks.spec import same_spec
+
+endpoints = PageEndpoints("page")
+
+
+@endpoints.page("/tasks/{name}/run-with")
+async def run_form(context: RequestContext, query: RunFormQuery) -> web.Response:
+    """The form with the params of a task, or with those of one of its runs."""
+    name = known_task(context)
+    row = context.state.tasks[name]
+    fields = await _fields(context, row, query.like)
+    return _form(context, name, row, query.like, fields, {})
+
+
+@endpoints.form("/tasks/{name}/run-with")
+async def run_with(context: RequestContext) -> web.Response:
+    """Start a run with the params of the form; or show what is wrong with them."""
+    name = await task_to_change(context)
+    sent = await context.form()
+    row, like = context.state.tasks[name], sent.get("like") or None
+    fields = await _fields(context, row, like)
+    if version_sent(sent) != row.version:
+        return _form(context, name, row, like, fields, sent, status=409, meanwhile=True)
+    params, errors = params_of(fields, sent)
+    if not errors:
+        try:
+            await runs.refuse_bad_params(context, params)
+            own = None if same_spec(params, row.spec.params) else params
+            run_id = await runs.start(context, name, own)
+        except Problem as problem:
+            if problem.kind != "invalid":
+                why = problem.detail if problem.kind == "outcome-unknown" else f"nothing was started: {problem.detail}"
+                return _form(context, name, row, like, fields, sent, status=problem.status, why=why)
+            errors = list(problem.errors)
+        else:
+            return redirect(context, f"runs/{run_id}")
+    return _form(context, name, row, like, fields, sent, status=422, errors=errors)
+
+
+async def _fields(context: RequestContext, row: TaskRow, like: str | None) -> list[ParamField]:
+    kind = row.placing.kind
+    schema = await schema_of(context, kind, members_offering(context.state, kind))
+    return fields_of(schema, await _params_of_run(context, row, like) if like is not None else row.spec.params)
+
+
+async def _params_of_run(context: RequestContext, row: TaskRow, run_id: str) -> dict[str, Any]:
+    """The params that a run was given; those of the task for a run that was given none, or of another task."""
+    found = await runs.find(context, run_id)
+    run = found.run if isinstance(found, EndedRun) else found
+    return row.spec.params if run.params is None or run.task != row.placing.name else run.params
+
+
+def _form(
+    context: RequestContext,
+    task: str,
+    row: TaskRow,
+    like: str | None,
+    fields: list[ParamField],
+    sent: Mapping[str, str],
+    *,
+    status: int = 200,
+    errors: list[FieldError] | None = None,
+    why: str = "",
+    meanwhile: bool = False,
+) -> web.Response:
+    of_fields, others = errors_by_field(fields, errors or [])
+    return page(
+        context,
+        "run_with.html",
+        status,
+        task=task,
+        kind=row.placing.kind,
+        version=row.version,
+        like=like,
+        fields=fields,
+        texts=texts_sent(fields, sent),
+        wrong=of_fields,
+        others=others,
+        why=why,
+        meanwhile=meanwhile,
+    )
