@@ -331,6 +331,16 @@ def set_of(packed: bytes) -> str | None:
     return found
 
 
+def labels_of(packed: bytes) -> dict[str, str]:
+    """The labels of a spec that `Spec.pack` packed, as `set_of` finds the set.
+
+    >>> labels_of(Spec(name="a", kind="command", labels={"team": "bi"}).pack())
+    {'team': 'bi'}
+    """
+    found: dict[str, str] = msgpack.unpackb(packed).get("labels", {})
+    return found
+
+
 def run_as_of(packed: bytes) -> str | None:
     """The user of a spec that `Spec.pack` packed, as `set_of` finds the set.
 

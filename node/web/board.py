@@ -5,9 +5,9 @@ A board is given the time, and reads no clock.
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final, Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
 from node.duty.agenda import next_occurrence_us
 from node.duty.forecast import starts_of
@@ -16,7 +16,7 @@ from node.duty.ownership import Ownership
 from node.duty.timetable import CronTimes, TimeSpan, UpcomingTask, upcoming
 from node.state.value import State, TaskRow
 from tasks.run import HELD, RunState
-from tasks.spec import TaskTiming
+from tasks.spec import TaskTiming, labels_of, set_of
 
 Mark = Literal["unowned", "late", "overdue", "failing", "running", "waiting", "paused", "new"]
 """What stands out of a task. `unowned`: no member may run it. `late`: a deadline of its is breached. `overdue`:
@@ -65,6 +65,8 @@ class Picture:
     `leading` counts each task once, by what matters most of it. `coming` has the tasks that are due next, of
     `coming_tasks` that are within `AHEAD_US`; `coming_count` is how many occurrences that is, as `node.duty.timetable`
     has them (of `coming_cut` tasks there are more than are counted); `density` counts them in each step of that time.
+    `due` is when the first undecided occurrence of each task is due that has one; `sets` and `labels` are those of each
+    task that has any, a label as NAME=VALUE.
     """
 
     now_us: int
@@ -83,6 +85,9 @@ class Picture:
     coming_count: int = 0
     coming_cut: int = 0
     density: tuple[int, ...] = (0,) * STEPS
+    due: Mapping[str, int] = field(default_factory=dict)
+    sets: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def has(self, task: str, mark: Mark) -> bool:
         """Whether a task has a mark."""
@@ -92,6 +97,11 @@ class Picture:
         """Whether a mark is the one that matters most of a task."""
         bits = self.bits.get(task, 0)
         return bits & -bits == _BITS[mark]
+
+    def rank(self, task: str) -> int:
+        """How much a task's state matters: 0 if it has the first of `MARKS`; the most if it has none."""
+        bits = self.bits.get(task, 0)
+        return (bits & -bits).bit_length() - 1 if bits else len(MARKS)
 
 
 class TaskBoard:
@@ -108,6 +118,10 @@ class TaskBoard:
         self._bits: dict[str, int] = {}
         self._failing: dict[str, int] = {}
         self._late: dict[str, int] = {}
+        self._sets: dict[str, str] = {}
+        self._labels: dict[str, frozenset[str]] = {}
+        own = (self._due, self._timing, self._bits, self._failing, self._late, self._sets, self._labels)
+        self._kept: tuple[dict[str, Any], ...] = own
         self._ownership: Ownership | None = None
         self._unowned: tuple[str, ...] = ()
 
@@ -150,6 +164,9 @@ class TaskBoard:
             coming_count=sum(len(one.times) for one in coming),
             coming_cut=sum(one.cut for one in coming),
             density=tuple(starts_of(coming, span, STEPS)),
+            due=dict(self._due),
+            sets=dict(self._sets),
+            labels=dict(self._labels),
         )
 
     def _coming(self, near: Iterable[tuple[int, str]], span: TimeSpan) -> list[UpcomingTask]:
@@ -177,13 +194,17 @@ class TaskBoard:
                 self._failing[task] = found["failing"]
             if "late" in found:
                 self._late[task] = found["late"]
+            if (kept_in := set_of(row.spec_packed)) is not None:
+                self._sets[task] = kept_in
+            if labels := labels_of(row.spec_packed):
+                self._labels[task] = frozenset(f"{name}={value}" for name, value in labels.items())
         if len(rows) > len(state.tasks):
             for task in [task for task in rows if task not in state.tasks]:
                 self._forget(task)
                 del rows[task]
 
     def _forget(self, task: str) -> None:
-        for kept in (self._due, self._timing, self._bits, self._failing, self._late):
+        for kept in self._kept:
             kept.pop(task, None)
 
 

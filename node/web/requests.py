@@ -6,6 +6,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from node.web.board import Mark
 from node.web.overview_parts import OverviewPart
+from node.web.task_search import TaskSort
 
 
 class _PageQuery(BaseModel):
@@ -98,11 +99,14 @@ class EventsPageQuery(_PageQuery):
 
 
 class TasksPageQuery(_PageQuery):
-    """Which tasks to show: words of their names, what stands out of them, their kind and owner."""
+    """Which tasks to show: words of their names, what stands out of them, their kind, owner, set and label; and how."""
 
     q: str = Field(default="", max_length=200)
     show: Mark | None = None
     kind: str | None = Field(default=None, max_length=200)
     owner: str | None = Field(default=None, max_length=200)
-    after: str | None = Field(default=None, max_length=1000)
+    set: str | None = Field(default=None, max_length=200)
+    label: str | None = Field(default=None, max_length=1000)
+    sort: TaskSort = "name"
+    after: str | None = Field(default=None, max_length=1500)
     part: Literal["rows"] | None = None

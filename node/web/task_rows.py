@@ -1,21 +1,22 @@
 """The rows of the page of tasks, as values for its template."""
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, get_args
 from urllib.parse import urlencode
 
 from node.duty.ownership import Ownership
 from node.duty.why_values import Why
 from node.http.explaining import unexpectedly_held
-from node.http.pages import cursor_of, name_after
+from node.http.pages import cursor_of, key_of, name_after
 from node.http.request_context import RequestContext
+from node.http.specs import offered_kinds
 from node.http.views import last_view, late_view, next_fire_us
 from node.state.value import State
 from node.web.board import MARKS, first_due_us, marks_of
 from node.web.overview_parts import picture_of
 from node.web.requests import TasksPageQuery
 from node.web.spark import SparkKeeper
-from node.web.task_search import TaskSearch, find, words_of
+from node.web.task_search import SortKey, TaskSearch, TaskSort, find, find_sorted, labels_offered, words_of
 from node.web.words import schedule_words
 
 ROWS: Final = 50
@@ -26,16 +27,24 @@ async def rows_values(context: RequestContext, query: TasksPageQuery) -> dict[st
     """What the template of the rows is given."""
     picture = await picture_of(context)
     state, ownership = context.state, context.node.ownership()
-    names = await context.server.task_names.after(state, name_after(query.after))
-    search = TaskSearch(words_of(query.q), query.show, query.kind, query.owner)
-    found, more = await asyncio.to_thread(find, names, state, ownership, picture, search, ROWS)
+    search = TaskSearch(words_of(query.q), query.show, query.kind, query.owner, query.set, query.label)
+    if query.sort == "name":
+        names = await context.server.task_names.after(state, name_after(query.after))
+        found, more = await asyncio.to_thread(find, names, state, ownership, picture, search, ROWS)
+        cursor = cursor_of(found[-1]) if more else None
+    else:
+        after = None if query.after is None else _place_after(query.sort, query.after)
+        asked = (state, ownership, picture, search, query.sort, after, ROWS)
+        keys, more = await asyncio.to_thread(find_sorted, *asked)
+        found = [name for _, name in keys]
+        cursor = cursor_of(*keys[-1]) if more else None
     held = await unexpectedly_held(context, found, ownership)
     sparks = await context.server.kept(SparkKeeper).of(context, found)
     now_us = context.server.now_us()
     return {
         "rows": [row_values(state, ownership, task, held.get(task), now_us) for task in found],
         "sparks": sparks,
-        "next": _url(query, after=cursor_of(found[-1])) if more else None,
+        "next": _url(query, after=cursor) if cursor else None,
         "first": _url(query) if query.after else None,
         "here": _url(query, after=query.after),
         "chips": [(mark, picture.counts.get(mark, 0), _url(query, show=mark)) for mark in MARKS],
@@ -44,11 +53,31 @@ async def rows_values(context: RequestContext, query: TasksPageQuery) -> dict[st
         "query": query,
         "filters": [
             (name, value, _url(query, **{name: None}))
-            for name, value in (("kind", query.kind), ("owner", query.owner))
-            if value is not None
+            for name in ("kind", "owner", "set", "label")
+            if (value := getattr(query, name)) is not None
         ],
+        "sorts": {sort: _url(query, sort=sort) for sort in get_args(TaskSort)},
         "fits_all": search.fits_all,
     }
+
+
+def _place_after(sort: TaskSort, cursor: str) -> SortKey:
+    """The place after which a page begins. Raises `Problem`."""
+    place, name = key_of(cursor, str if sort in ("owner", "kind") else int, str)
+    return place, str(name)
+
+
+async def filter_values(context: RequestContext, query: TasksPageQuery) -> dict[str, Any]:
+    """What the form above the rows offers: each filter with its values, and the one that is chosen."""
+    picture, state = await picture_of(context), context.state
+    labels = await asyncio.to_thread(labels_offered, picture, query.label)
+    offered = {
+        "kind": sorted({*offered_kinds(state), *filter(None, (query.kind,))}),
+        "owner": sorted({*state.members, *filter(None, (query.owner,))}),
+        "set": sorted({*picture.sets.values(), *filter(None, (query.set,))}),
+        "label": labels,
+    }
+    return {"choices": [(name, values, getattr(query, name)) for name, values in offered.items() if values]}
 
 
 def row_values(state: State, ownership: Ownership, task: str, held: Why | None, now_us: int) -> dict[str, Any]:
@@ -75,6 +104,7 @@ def row_values(state: State, ownership: Ownership, task: str, held: Why | None, 
 
 def _url(query: TasksPageQuery, **changed: str | None) -> str:
     """The page's path with a query that differs from `query` as given. It begins with the first page."""
-    given = {**query.model_dump(include={"q", "show", "kind", "owner"}), **changed}
+    given = {**query.model_dump(exclude={"after", "part"}), **changed}
+    given["sort"] = None if given["sort"] == "name" else given["sort"]
     text = urlencode({name: value for name, value in given.items() if value})
     return "tasks" + (f"?{text}" if text else "")

@@ -1,26 +1,57 @@
-"""A page of the tasks that fit a search, by name. Goes over all tasks, and is therefore called in another thread."""
+"""A page of the tasks that fit a search, in an order. Goes over all tasks: it is called in another thread."""
 
+import heapq
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final, Literal
 
 from node.duty.ownership import Ownership
-from node.state.value import State
+from node.state.value import State, TaskRow
 from node.web.board import Mark, Picture
+
+TaskSort = Literal["name", "state", "last", "next", "owner", "kind"]
+"""How tasks are sorted: by name; by what matters most of their state; by their last run, the latest first; by when they
+are due, the soonest first; by owner; by kind. Within that by name."""
+
+LABELS_MAX: Final = 100
+"""How many labels are offered as filters: those that most tasks have."""
+
+_NEVER: Final = 2**63
+"""Sorts what has no such time behind what has one."""
+
+SortKey = tuple[int | str, str]
+"""A task's place in an order, and its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSearch:
-    """What a task must fit: all words of `words` in its name, the mark `show`, its kind and its owner; None: any."""
+    """What a task must fit: all words of `words` in its name, the mark `show`, its kind, its owner, the set of files
+    that it is kept in, and a label as NAME=VALUE; None: any.
+    """
 
     words: tuple[str, ...] = ()
     show: Mark | None = None
     kind: str | None = None
     owner: str | None = None
+    set: str | None = None
+    label: str | None = None
 
     @property
     def fits_all(self) -> bool:
         """Whether every task fits."""
-        return not self.words and self.show is None and self.kind is None and self.owner is None
+        return self == TaskSearch()
+
+    def fits(self, name: str, row: TaskRow, ownership: Ownership, picture: Picture) -> bool:
+        """Whether a task fits."""
+        return (
+            all(word in name.casefold() for word in self.words)
+            and (self.show is None or picture.has(name, self.show))
+            and (self.kind is None or row.placing.kind == self.kind)
+            and (self.set is None or picture.sets.get(name) == self.set)
+            and (self.label is None or self.label in picture.labels.get(name, ()))
+            and (self.owner is None or ownership.owner(name) == self.owner)
+        )
 
 
 def words_of(text: str) -> tuple[str, ...]:
@@ -37,17 +68,58 @@ def find(
 ) -> tuple[list[str], bool]:
     """The first `limit` of `names` that fit, and whether there are more."""
     found: list[str] = []
-    for name in names:
-        if search.words and not all(word in name.casefold() for word in search.words):
-            continue
-        if search.show is not None and not picture.has(name, search.show):
-            continue
-        row = state.tasks.get(name)
-        if row is None or (search.kind is not None and row.placing.kind != search.kind):
-            continue
-        if search.owner is not None and ownership.owner(name) != search.owner:
-            continue
+    for name in _fitting(names, state, ownership, picture, search):
         if len(found) == limit:
             return found, True
         found.append(name)
     return found, False
+
+
+def find_sorted(
+    state: State,
+    ownership: Ownership,
+    picture: Picture,
+    search: TaskSearch,
+    sort: TaskSort,
+    after: SortKey | None,
+    limit: int,
+) -> tuple[list[SortKey], bool]:
+    """The first `limit` tasks that fit, in an order, behind the place `after`; and whether there are more."""
+    keys = (
+        (_place(sort, name, state.tasks[name], ownership, picture), name)
+        for name in _fitting(iter(state.tasks), state, ownership, picture, search)
+    )
+    found: list[SortKey] = heapq.nsmallest(limit + 1, keys if after is None else (key for key in keys if key > after))
+    return found[:limit], len(found) > limit
+
+
+def labels_offered(picture: Picture, chosen: str | None) -> list[str]:
+    """The labels that are offered as filters, by name; `chosen` is among them."""
+    counts = Counter(label for labels in picture.labels.values() for label in labels)
+    most = {label for label, _ in counts.most_common(LABELS_MAX)}
+    return sorted(most if chosen is None else most | {chosen})
+
+
+def _fitting(
+    names: Iterator[str], state: State, ownership: Ownership, picture: Picture, search: TaskSearch
+) -> Iterator[str]:
+    for name in names:
+        row = state.tasks.get(name)
+        if row is not None and search.fits(name, row, ownership, picture):
+            yield name
+
+
+def _place(sort: TaskSort, name: str, row: TaskRow, ownership: Ownership, picture: Picture) -> int | str:
+    match sort:
+        case "state":
+            return picture.rank(name)
+        case "last":
+            return _NEVER if row.last is None else -row.last.finished_at_us
+        case "next":
+            return picture.due.get(name, _NEVER)
+        case "owner":
+            return ownership.owner(name) or ""
+        case "kind":
+            return row.placing.kind
+        case "name":
+            return ""

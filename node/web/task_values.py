@@ -64,6 +64,7 @@ async def task_values(context: RequestContext, name: str) -> dict[str, Any]:
         "standbys": ownership.standbys(name),
         "version": row.version,
         "kept_in": row.spec.set,
+        "labels": row.spec.labels,
         "coming": _coming(row, now_us),
         "timezone": getattr(row.timing.schedule, "timezone", "UTC"),
     }

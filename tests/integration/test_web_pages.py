@@ -198,7 +198,18 @@ async def test_tasks_are_searched_filtered_and_shown_page_by_page() -> None:
         said = text_of(await visitor.part("/tasks?q=broken&part=rows"))
         assert "broken copy failing failed 10 s ago the disk is full" in said
         assert "0 3 * * * Europe/Paris" in text_of(await visitor.get("/tasks"))
-        hostile: list[tuple[str, Any]] = [("show", "nonsense"), ("after", "nonsense")]
+        await served.put_task("labelled", set="site", labels={"team": "bi"})
+        assert await names("/tasks?set=site") == await names("/tasks?label=team%3Dbi") == ["labelled"]
+        page = text_of(await visitor.get("/tasks?label=team%3Dbi&sort=last"))
+        assert "label: team=bi" in page
+        latest = await names("/tasks?sort=last")
+        assert (latest[0], len(latest)) == ("broken", 50)
+        by_last = (await visitor.get("/tasks?sort=last")).body.decode()
+        [second] = re.findall(r'href="\./(tasks\?[^"]+)" rel="next"', by_last)
+        assert sorted(latest + await names("/" + unescape(second))) == sorted(served.cluster.machine.state.tasks)
+        cursor = unescape(second).partition("after=")[2]
+        assert (await visitor.get(f"/tasks?sort=owner&after={cursor}")).status == 422
+        hostile: list[tuple[str, Any]] = [("sort", "nonsense"), ("show", "nonsense"), ("after", "nonsense")]
         for name, value in hostile:
             assert (await visitor.get(f"/tasks?{name}={value}")).status == 422
         assert b"<b>" not in (await visitor.get("/tasks?q=%3Cb%3E&owner=%3Cb%3E")).body

@@ -1,7 +1,9 @@
 """Which tasks fit a search."""
 
 from node.duty.ownership import Ownership
-from node.web.task_search import TaskSearch, find, words_of
+from node.state.entries import Finish, Pause
+from node.web.task_search import LABELS_MAX, TaskSearch, TaskSort, find, find_sorted, labels_offered, words_of
+from tests.unit.node.http.given import NOW_US, World
 from tests.unit.node.web.test_board import full, picture
 
 
@@ -21,3 +23,53 @@ def test_a_search_combines_words_marks_kind_and_owner() -> None:
     everything = TaskSearch()
     assert find(iter(["bad", "good", "off"]), world.state, ownership, found, everything, 2) == (["bad", "good"], True)
     assert find(iter(["bad", "gone"]), world.state, ownership, found, everything, 2) == (["bad"], False)
+
+
+def test_a_search_has_a_set_and_a_label() -> None:
+    world = full()
+    world.task("site", set="site", labels={"team": "bi", "env": "x=y"})
+    world.task("other", set="other", labels={"team": "ops"})
+    ownership, found = Ownership.of(world.state), picture(world)
+
+    def names(**of: str) -> list[str]:
+        return find(iter(sorted(world.state.tasks)), world.state, ownership, found, TaskSearch(**of), 50)[0]
+
+    assert names(set="site") == names(label="team=bi") == names(label="env=x=y") == ["site"]
+    assert names(set="nosuch") == names(label="team") == names(set="site", label="team=ops") == []
+    assert not TaskSearch(label="team=bi").fits_all
+    assert labels_offered(found, "gone=1") == ["env=x=y", "gone=1", "team=bi", "team=ops"]
+
+
+def test_few_of_very_many_labels_are_offered() -> None:
+    world = World()
+    for number in range(LABELS_MAX + 20):
+        world.task(f"t{number}", labels={"n": str(number), "common": "yes"})
+    assert len(offered := labels_offered(picture(world), None)) == LABELS_MAX
+    assert "common=yes" in offered
+
+
+def test_tasks_are_sorted_and_paged_without_a_gap_or_a_double() -> None:
+    world = full()
+    world.do(Finish(NOW_US + 9, *world.running("off"), "succeeded", {}))
+    world.do(Pause(NOW_US, "good", True))
+    ownership, found = Ownership.of(world.state), picture(world)
+
+    def paged(sort: TaskSort, limit: int, **of: str) -> list[str]:
+        names: list[str] = []
+        after, more = None, True
+        while more:
+            keys, more = find_sorted(world.state, ownership, found, TaskSearch(**of), sort, after, limit)
+            names += [name for _, name in keys]
+            after = keys[-1] if keys else None
+        return names
+
+    for sort in ("name", "state", "last", "next", "owner", "kind"):
+        whole = paged(sort, 50)  # type: ignore[arg-type]  # a literal, which a loop over a tuple is not
+        assert sorted(whole) == sorted(world.state.tasks), sort
+        assert paged(sort, 1) == paged(sort, 2) == whole  # type: ignore[arg-type]  # as above
+    assert paged("state", 3)[0] == "gpu"
+    assert paged("last", 3)[:1] == ["off"]
+    assert set(paged("last", 3)[1:3]) == {"bad", "good"}
+    assert paged("next", 3)[:2] == ["minutely", "hourly"]
+    assert paged("owner", 3)[0] == "gpu", "what nobody owns comes first"
+    assert paged("name", 50, kind="other") == []
