@@ -7,11 +7,23 @@ from typing import Any, Final
 
 from tasks.kind import Away, Failed, Unretryable
 
-_UNFIT: Final = ("0A", "22", "23", "42", "21", "3F")
+TEXT_FORMS: Final = """SELECT set_config('datestyle', 'ISO', true), set_config('intervalstyle', 'postgres', true),
+set_config('extra_float_digits', '1', true), set_config('xmloption', 'content', true)"""
+"""A statement with which values are text that says them whole, and is read so, until the transaction ends: as pg_dump
+has them, whatever a role or a database prefers.
+"""
+
+_UNFIT: Final = ("0A", "22", "23", "42", "44", "21", "3F", "54")
 """The classes of SQLSTATE that another attempt would meet again: of data and of statements, not of the server."""
 
 _AWAY: Final = ("08", "53300", "57P")
 """Those of connections that are lost, and of servers that shut down or take no more connections."""
+
+_IO: Final = 10
+"""ADBC's status of what goes wrong on a connection. libpq gives no SQLSTATE for it."""
+
+_NO_ROW: Final = "Error occurred writing COPY data:"
+"""What ADBC says, with that status, of a value that it cannot write: without any words of libpq's."""
 
 _REFUSED: Final = re.compile(r"\bFATAL: (.+)")
 """How a server refuses a connection. libpq gives no SQLSTATE for it."""
@@ -129,6 +141,8 @@ def _better(error: Any) -> Exception:
     message += f": {detail}" if detail else ""
     if sqlstate.startswith("28") or (not sqlstate and _refused_for_good(message)):
         return ServerRefused(message)
+    if not sqlstate and (error.status_code != _IO or message.endswith(_NO_ROW)):
+        return QueryUnfit(f"the driver cannot carry a value or a type of the statement: {message}")
     if not sqlstate or sqlstate.startswith(_AWAY):
         return ServerAway(message)
     return (QueryUnfit if sqlstate.startswith(_UNFIT) else QueryFailed)(f"{message} ({sqlstate})", sqlstate)
