@@ -15,6 +15,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST: Final = 10**15
 """More milliseconds from 1970 than any time has: a number with a large exponent would fill the memory."""
 
+_FINER: Final = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]")
+"""A fraction of a second that is no whole number of microseconds."""
+
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,4})?")
 
 
@@ -63,13 +66,15 @@ def _integer(bits: int) -> Callable[[Any], Any]:
 
 
 def _double(value: Any) -> Any:
+    """A double, which has 17 digits of a fraction. An integer that it does not hold is another number, and so is 0."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return _wrong(value)
     try:
         number = float(value)
     except OverflowError:
         return _wrong(value)
-    return number if math.isfinite(number) else _wrong(value)
+    kept = math.isfinite(number) and bool(number) == bool(value) and (value != int(value) or int(number) == value)
+    return number if kept else _wrong(value)
 
 
 def _decimal(precision: int, scale: int) -> Callable[[Any], Any]:
@@ -107,6 +112,8 @@ def _date(value: Any) -> Any:
 
 def _timestamp(value: Any) -> Any:
     try:
+        if _FINER.search(value):
+            return _wrong(value)
         moment = datetime.fromisoformat(value)
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (TypeError, ValueError, OverflowError):
@@ -119,8 +126,11 @@ def _epoch(unit: str) -> Callable[[Any], Any]:
             return _wrong(value)
         if not -_LATEST <= value <= _LATEST:
             return _wrong(value)
+        microseconds = value * (1_000_000 if unit == "s" else 1000)
+        if microseconds != int(microseconds):
+            return _wrong(value)
         try:
-            return _EPOCH + timedelta(microseconds=int(value * (1_000_000 if unit == "s" else 1000)))
+            return _EPOCH + timedelta(microseconds=int(microseconds))
         except OverflowError:
             return _wrong(value)
 
@@ -128,8 +138,23 @@ def _epoch(unit: str) -> Callable[[Any], Any]:
 
 
 def _json(value: Any) -> Any:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_double)
-    return text if _is_text(text) else json.dumps(value, separators=(",", ":"), default=_double)
+    text = _json_text(value, ascii_only=False)
+    return text if _is_text(text) else _json_text(value, ascii_only=True)
+
+
+def _json_text(value: Any, *, ascii_only: bool) -> str:
+    """JSON of a value that was parsed. Fractions keep their digits, which `json` itself would round."""
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, dict):
+        inner = (
+            f"{json.dumps(key, ensure_ascii=ascii_only)}:{_json_text(one, ascii_only=ascii_only)}"
+            for key, one in value.items()
+        )
+        return "{" + ",".join(inner) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(_json_text(one, ascii_only=ascii_only) for one in value) + "]"
+    return json.dumps(value, ensure_ascii=ascii_only)
 
 
 def _wrong(value: Any) -> Any:

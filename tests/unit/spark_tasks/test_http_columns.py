@@ -31,6 +31,10 @@ UTC = dt.UTC
         ("epoch_ms", "-1", dt.datetime(1969, 12, 31, 23, 59, 59, 999_000, UTC)),
         ("json", r'["\ud800", "ß"]', r'["\ud800","\u00df"]'),
         ("json", '{"a": [1, 0.5, null, "ß"]}', '{"a":[1,0.5,null,"ß"]}'),
+        ("json", "[340282366920938463464.125, 1e400]", "[340282366920938463464.125,1E+400]"),
+        ("double", "9007199254740992", 2.0**53),
+        ("double", "1e22", 1e22),
+        ("timestamp", '"2026-01-31T10:00:00.123456000Z"', dt.datetime(2026, 1, 31, 10, 0, 0, 123_456, UTC)),
     ],
 )
 def test_a_value_of_its_type_is_taken(kind: str, text: str, value: Any) -> None:
@@ -58,6 +62,11 @@ def test_a_value_of_its_type_is_taken(kind: str, text: str, value: Any) -> None:
         ("epoch_s", "1e30"),
         ("epoch_s", "1e999999999"),
         ("double", "1e999"),
+        ("double", "1e-999"),
+        ("double", "9007199254740993"),
+        ("timestamp", '"2026-01-31T10:00:00.1234567Z"'),
+        ("epoch_s", "1.1234567"),
+        ("epoch_ms", "0.0001"),
         ("string", r'"\ud800"'),
         ("decimal(4,2)", '"1_0"'),
         ("epoch_s", '"5"'),
