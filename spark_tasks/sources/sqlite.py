@@ -4,6 +4,7 @@ The driver copies the rows of a batch into Parquet files in its scratch folder, 
 older journal modes writers wait for it. Spark reads the copy.
 """
 
+import math
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -24,6 +25,9 @@ BUSY_S: Final = 60
 """How long to wait for a writer, in seconds."""
 
 ROWS_A_STEP: Final = 50_000
+
+_NO_TEXT: Final = "Could not decode to UTF-8"
+"""What Python's module says of a text that it cannot read."""
 
 
 class SourceBusy(Exception):
@@ -73,8 +77,11 @@ class SqliteReader:
         high, count = self._asked(database, f"SELECT max({name(column)}), count(*) FROM ({found})", values)[0]
         if high is None:
             return None
-        if not isinstance(high, int | float | str):
-            raise SourceUnfit(f"the cursor {column} has a value that is neither a number nor text")
+        if not isinstance(high, int | float | str) or high == math.inf:
+            raise SourceUnfit(
+                f"{self.params.table}, column {column}: the cursor {high!r:.100} is neither a finite number nor text: "
+                "correct the row, or read a view without it"
+            )
         about = {"file": self.params.path, "above": low, "to": high, "rows": count}
         return Plan({"cursor": column, "value": high}, about, more=count == self.incremental.batch_rows)
 
@@ -92,10 +99,7 @@ class SqliteReader:
 
         database = self._opened()
         columns = self._columns(database)
-        shown = ", ".join(
-            name(column) if kind != "text" else f"CAST({name(column)} AS TEXT)" for column, kind in columns.items()
-        )
-        query = f"SELECT {shown} FROM {name(self.params.table)}"
+        query = f"SELECT {', '.join(map(name, columns))} FROM {name(self.params.table)}"
         values: tuple[Any, ...] = ()
         if plan.reaches is not None:
             key, low = name(plan.reaches["cursor"]), plan.about["above"]
@@ -141,6 +145,11 @@ class SqliteReader:
             while rows := found.fetchmany(ROWS_A_STEP):
                 yield rows
         except sqlite3.Error as error:
+            if _NO_TEXT in str(error):
+                raise SourceUnfit(
+                    f"{self.params.path}, {self.params.table}: a text is not UTF-8 ({error}): correct the row, or "
+                    "read a view that casts the column to BLOB"
+                ) from None
             raise SourceBusy(f"{self.params.path}: {error}") from error
 
     def _columns(self, database: sqlite3.Connection) -> dict[str, str]:
@@ -186,20 +195,46 @@ def _table(rows: list[Any], schema: "pa.Schema", params: SqliteRows) -> "pa.Tabl
     arrays = []
     for field, values in zip(schema, zip(*rows, strict=True), strict=True):
         try:
-            arrays.append(pa.array(values, field.type))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            texts = [_text(value) for value in values] if field.type == pa.string() else values
+            arrays.append(pa.array(texts, field.type))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError):
             wrong = next(value for value in values if not _fits(value, field.type))
             raise SourceUnfit(
-                f"{params.path}, {params.table}.{field.name}: the value {wrong!r:.100} is no {field.type}"
+                f"{params.path}, {params.table}, column {field.name}: the value {wrong!r:.100} is no {field.type}, as "
+                "which the column is declared: correct the row, or read a view that casts the column"
             ) from None
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def number_text(value: float) -> str:
+    """A number in a column of text, as SQLite casts it; with all its digits where SQLite leaves some out.
+
+    >>> number_text(7), number_text(1.5), number_text(100.0), number_text(1e20), number_text(0.1 + 0.2)
+    ('7', '1.5', '100.0', '1.0e+20', '0.30000000000000004')
+    """
+    if isinstance(value, int):
+        return str(value)
+    if math.isinf(value):
+        return "Inf" if value > 0 else "-Inf"
+    mantissa, e, exponent = f"{value:.15g}".partition("e")
+    text = (mantissa if "." in mantissa else f"{mantissa}.0") + e + exponent
+    return text if float(text) == value else repr(value)
+
+
+def _text(value: Any) -> str | None:
+    """A value of a column of text. Raises `TypeError` for binary, which Arrow would take as text."""
+    if isinstance(value, int | float):
+        return number_text(value)
+    if isinstance(value, bytes):
+        raise TypeError
+    return None if value is None else str(value)
 
 
 def _fits(value: Any, kind: "pa.DataType") -> bool:
     import pyarrow as pa
 
     try:
-        pa.array([value], kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        pa.array([_text(value) if kind == pa.string() else value], kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError):
         return False
     return True
