@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from spark_tasks.etl.params import EtlParams
+from spark_tasks.sinks.params import PostgresTable
 from spark_tasks.sinks.params import reaches as sink_reaches
 from spark_tasks.sinks.webhook_params import Webhook
 from spark_tasks.sources.file_params import FileRows
@@ -66,7 +67,8 @@ def sources_of(ctx: Context[EtlParams], whole: bool = True) -> "dict[str, RowSou
     """
     from spark_tasks.sources.opening import SourceOpener
 
-    opener = SourceOpener(ctx, whole)
+    untouched = ctx.params.transform is None and isinstance(ctx.params.sink, PostgresTable)
+    opener = SourceOpener(ctx, whole, carried=whole and untouched)
     return {
         view: opener.open(view, one, ctx.params.incremental if view == SOURCE else None)
         for view, (_, one) in named_sources(ctx.params).items()

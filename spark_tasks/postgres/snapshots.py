@@ -1,6 +1,6 @@
 """Snapshots that the driver holds open, so that all readers of a batch see the database at one moment."""
 
-from spark_tasks.postgres.session import Session
+from spark_tasks.postgres.session import TEXT_FORMS, Session
 
 
 class Snapshot:
@@ -14,7 +14,7 @@ class Snapshot:
                 # It is idle while others read, and the server must not end it for that.
                 "SET LOCAL idle_in_transaction_session_timeout = 0",
                 # Cursors are kept as text, which must mean the same later.
-                "SET LOCAL datestyle = 'ISO'",
+                TEXT_FORMS,
             )
             self.name = str(self.session.rows("SELECT pg_export_snapshot()")[0][0])
         except BaseException:

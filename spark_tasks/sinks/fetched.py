@@ -70,19 +70,24 @@ def _batches(path: Path, schema: "pa.Schema") -> "Iterator[pa.RecordBatch]":
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
+def numbered(rows: "DataFrame") -> "DataFrame":
+    """The rows with columns c0, c1 and so on: Spark tells no names apart that differ in their case alone."""
+    return rows.toDF(*[f"c{number}" for number in range(len(rows.columns))])
+
+
 def fetch(rows: "DataFrame", folder: Path, local: bool) -> FetchedRows:
     """Bring the rows to `folder`, in place of what is in it. `local` says that executors see it, too."""
     from pyspark.sql import functions as f
 
     names = tuple(rows.columns)
     fields = rows.schema.fields
-    numbered = rows.toDF(*[f"c{number}" for number in range(len(names))])
-    plain = numbered.select(
+    plain = numbered(rows).select(
         *[
             f.col(f"c{number}") if field.dataType.typeName() in _PLAIN else f.col(f"c{number}").cast("string")
             for number, field in enumerate(fields)
         ]
-    ).toDF(*numbered.columns)
+    )
+    plain = numbered(plain)
     if local:
         plain.write.mode("overwrite").parquet(str(folder))
     else:
@@ -126,10 +131,24 @@ def python_values(column: "pa.Array", name: str) -> list[Any]:
     """The values of a column. Raises `SinkUnfit` for a time that has no year of four digits."""
     try:
         return list(column.to_pylist())
-    except (OverflowError, ValueError) as error:
+    except (OverflowError, ValueError):
         raise SinkUnfit(
-            f"the column {name} has a time outside the years 1 to 9999, or another bad value: {error}"
+            f"the column {name} has the time {_first_odd(column)}, and a text has none outside the years 1 to 9999: "
+            "make it null, or text of your own, in `transform`"
         ) from None
+
+
+def _first_odd(times: "pa.Array") -> str:
+    """The first of the times that is outside the years 1 to 9999."""
+    import pyarrow as pa
+
+    for time in times:
+        try:
+            time.as_py()
+        except (OverflowError, ValueError):
+            plain = time.cast(pa.timestamp("us")) if pa.types.is_timestamp(time.type) else time
+            return str(plain.cast(pa.string()) if not pa.types.is_nested(time.type) else time.type)
+    raise AssertionError("times could not be read, and each of them can")
 
 
 def check_named(names: Sequence[str]) -> None:

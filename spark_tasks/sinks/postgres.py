@@ -6,14 +6,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_tasks.postgres import carried
 from spark_tasks.postgres.quoting import literal, name
 from spark_tasks.postgres.session import QueryFailed, ServerAway, Session, session
 from spark_tasks.sinks import postgres_staging as staging
-from spark_tasks.sinks.fetched import fetch
+from spark_tasks.sinks.fetched import fetch, numbered
 from spark_tasks.sinks.params import PostgresTable
 from spark_tasks.sinks.port import About, Committed, SinkUnfit, Staged, Visible
 from spark_tasks.sinks.postgres_ledger import BatchLedger
-from spark_tasks.sinks.postgres_merge import Merge, explain_rows, target_columns
+from spark_tasks.sinks.postgres_merge import Merge, check_kept, explain_rows, known_types, target_columns
 from spark_tasks.table.ledger import Mark, named
 
 if TYPE_CHECKING:
@@ -24,6 +25,12 @@ _PREFIX: Final = "rota_stage_"
 
 SWEEP_LOCK: Final = "2s"
 """How long a sweep waits for a staging table to which an overtaken attempt still writes."""
+
+_WHOLE_TIMES: Final = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How Spark writes times in JSON: with microseconds, of which it leaves out the last three digits otherwise."""
 
 WRITERS: Final = 4
 """How many files of a batch are copied at once on this machine."""
@@ -97,7 +104,9 @@ class PostgresSink:
         fetched = fetch(rows, self.scratch / mark.name, local=True)
         parts = list(enumerate(fetched.parts()))
         with ThreadPoolExecutor(WRITERS) as pool:
-            counts = pool.map(lambda part: staging.copy(self.uri, self.schema, table, *part), parts)
+            counts = pool.map(
+                lambda part: staging.copy(self.uri, self.schema, table, part[0], part[1], fetched.names), parts
+            )
             done = [(number, count) for (number, _), count in zip(parts, counts, strict=True)]
         fetched.remove()
         return done
@@ -105,15 +114,18 @@ class PostgresSink:
     def _copied_by_executors(self, rows: "DataFrame", table: str, mark: Mark) -> list[tuple[int, int]]:
         self.scratch.mkdir(parents=True, exist_ok=True)
         receipt = self.scratch / f"{mark.name}.receipt.json"
-        format_ = staging.staging_format(self.uri, self.schema, table, receipt)
+        format_ = staging.staging_format(self.uri, self.schema, table, receipt, rows.columns)
         rows.sparkSession.dataSource.register(format_)
-        rows.write.format(format_.name()).mode("append").save()
+        numbered(rows).write.format(format_.name()).mode("append").save()
         return [(number, count) for number, count in json.loads(receipt.read_text(encoding="utf-8"))]
 
     def _check_columns(self, schema: "StructType") -> None:
         wanted = [*self.params.keys, *([self.params.tombstone] if self.params.tombstone else [])]
-        if missing := [column for column in wanted if column not in schema.fieldNames()]:
-            raise SinkUnfit(f"the rows lack {', '.join(missing)}; they have {', '.join(schema.fieldNames())}")
+        names = [column for column in schema.fieldNames() if column != carried.ODD]
+        if missing := [column for column in wanted if column not in names]:
+            raise SinkUnfit(f"the rows lack {', '.join(missing)}; they have {', '.join(names)}")
+        if twice := [column for column in names if names.count(column) > 1]:
+            raise SinkUnfit(f"the rows have two columns {twice[0]}: name them apart")
 
     def commit(self, mark: Mark, written: Staged, about: About) -> Committed:
         """Put the staged rows into the table, and say so in `rota_batches`, in one transaction."""
@@ -138,17 +150,21 @@ class PostgresSink:
     def _apply(self, opened: Session, merge: Merge) -> Committed:
         columns = target_columns(opened, self.table)
         if not columns:
-            opened.run(merge.create())
+            opened.run(merge.create(known_types(opened, set(merge.carried.values()))))
             columns = target_columns(opened, self.table)
         merge.check(columns)
+        if (locale := merge.lc_monetary) is not None:
+            opened.run(f"SELECT set_config('lc_monetary', {literal(locale)}, true)")
         if self.params.keys and (nameless := opened.rows(merge.without_keys())[0][0]):
             raise SinkUnfit(f"{self.table}: {nameless} rows of a batch have a null in their keys")
         try:
             deleted = opened.run(merge.delete(columns)) if self.params.mode == "replace" or self.params.tombstone else 0
-            return Committed(opened.run(merge.put(columns)), deleted if self.params.tombstone else 0)
+            put = opened.run(merge.put(columns))
         except QueryFailed as error:
             opened.rollback()
             raise explain_rows(error, opened, merge, columns) from None
+        check_kept(opened, merge, columns)
+        return Committed(put, deleted if self.params.tombstone else 0)
 
     def move(self, mark: Mark, about: About) -> None:
         """Say in `rota_batches` that a batch without rows is in, whose cursor is that of `about`."""
@@ -185,12 +201,12 @@ def _flattened(rows: "DataFrame") -> "DataFrame":
     """The rows, with columns that PostgreSQL has no type for (arrays, maps, structs) as JSON."""
     from pyspark.sql import functions as f
 
-    def ready(column: Any) -> Any:
-        quoted = f.col(f"`{column.name.replace('`', '``')}`")
+    def ready(column: Any, number: int) -> Any:
+        plain = f.col(f"c{number}")
         if staging.postgres_type(column.dataType) is not None:
-            return quoted
+            return plain.alias(column.name, metadata=column.metadata)
         if column.dataType.typeName() not in ("array", "map", "struct"):
-            return quoted.cast("string").alias(column.name)
-        return f.to_json(quoted).alias(column.name)
+            return plain.cast("string").alias(column.name)
+        return f.to_json(plain, _WHOLE_TIMES).alias(column.name)
 
-    return rows.select(*[ready(column) for column in rows.schema.fields])
+    return numbered(rows).select(*[ready(column, number) for number, column in enumerate(rows.schema.fields)])

@@ -8,7 +8,7 @@ import json
 from typing import Final
 
 from spark_tasks.postgres.quoting import literal, name
-from spark_tasks.postgres.session import QueryFailed, Session
+from spark_tasks.postgres.session import TEXT_FORMS, QueryFailed, Session
 from spark_tasks.sinks.port import About, Visible, is_in
 from spark_tasks.table.ledger import Mark
 
@@ -123,4 +123,5 @@ def bound(session: Session) -> None:
         "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
         f"SET LOCAL lock_timeout = '{LOCK_S}s'",
         f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_S}s'",
+        TEXT_FORMS,
     )

@@ -5,13 +5,14 @@ driver gets names the writers that count, and the rows of others are ignored.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_tasks.postgres.quoting import name
 from spark_tasks.postgres.session import Session, explained
+from spark_tasks.sinks.port import SinkUnfit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,11 +32,18 @@ _TYPES: Final = {
     "double": "double precision",
     "binary": "bytea",
     "date": "date",
-    "timestamp": "timestamptz",
-    "timestamp_ntz": "timestamp",
+    "timestamp": "timestamp with time zone",
+    "timestamp_ntz": "timestamp without time zone",
     "string": "text",
 }
-"""PostgreSQL's types for Spark's."""
+"""PostgreSQL's types for Spark's, as `format_type` writes them."""
+
+
+_DAYS: Final = (-2440588, 2145042905)
+"""The first and the last day that PostgreSQL knows, from 1970."""
+
+_MICROSECONDS: Final = (-2440588 * 86_400_000_000, 2**63 - 1)
+"""The first time that PostgreSQL knows, and the last one that Arrow does, from 1970."""
 
 
 def postgres_type(kind: "DataType") -> str | None:
@@ -53,8 +61,13 @@ def create(table: str, schema: "StructType") -> str:
     return f"CREATE UNLOGGED TABLE {table} ({', '.join(columns)})"
 
 
-def copy(uri: str, schema: str, table: str, part: int, batches: "Iterable[pa.RecordBatch]") -> int:
-    """Copy the batches into `schema.table` as the rows of writer `part`, in one transaction; how many there were."""
+def copy(
+    uri: str, schema: str, table: str, part: int, batches: "Iterable[pa.RecordBatch]", names: Sequence[str]
+) -> int:
+    """Copy the batches, whose columns have those names in `schema.table`, as the rows of writer `part`.
+
+    In one transaction. Returns how many there were. Raises what a `Session` raises, and `SinkUnfit` for a value.
+    """
     import pyarrow as pa
 
     given = iter(batches)
@@ -66,11 +79,13 @@ def copy(uri: str, schema: str, table: str, part: int, batches: "Iterable[pa.Rec
     def marked() -> "Iterator[pa.RecordBatch]":
         nonlocal counted
         for batch in _chain(first, given):
+            check_times(batch, names)
             counted += batch.num_rows
             numbers = pa.array([part], pa.int64()).take(pa.array([0] * batch.num_rows, pa.int32()))
             yield pa.RecordBatch.from_arrays([numbers, *batch.columns], schema=wider)
 
-    wider = pa.schema([pa.field(PART, pa.int64()), *first.schema])
+    columns = [field.with_name(each) for field, each in zip(first.schema, names, strict=True)]
+    wider = pa.schema([pa.field(PART, pa.int64()), *columns])
     opened = Session(uri)
     try:
         with explained(), opened.connection.cursor() as cursor:
@@ -83,13 +98,34 @@ def copy(uri: str, schema: str, table: str, part: int, batches: "Iterable[pa.Rec
     return counted
 
 
+def check_times(batch: "pa.RecordBatch", names: Sequence[str]) -> None:
+    """Raise `SinkUnfit` for a date or a time that PostgreSQL does not know: the driver would write another one."""
+    import pyarrow as pa
+    from pyarrow import compute, types
+
+    for values, named in zip(batch.columns, names, strict=True):
+        if types.is_date32(values.type):
+            (low, high), numbers, unit = _DAYS, values.view(pa.int32()), "days"
+        elif types.is_timestamp(values.type):
+            (low, high), numbers, unit = _MICROSECONDS, values.view(pa.int64()), "microseconds"
+        else:
+            continue
+        found = compute.min_max(numbers).as_py()
+        for end in found.values():
+            if end is not None and not low <= end <= high:
+                raise SinkUnfit(
+                    f"the column {named} has a time {end:,} {unit} from 1970, which PostgreSQL cannot hold: it knows "
+                    "those from 4714-11-24 BC on; make it null or text in `transform`"
+                )
+
+
 def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
     yield first
     yield from rest
 
 
-def staging_format(uri: str, schema: str, table: str, receipt: Path) -> "type[DataSource]":
-    """A Python data source of Spark that writes into the staging table.
+def staging_format(uri: str, schema: str, table: str, receipt: Path, names: Sequence[str]) -> "type[DataSource]":
+    """A Python data source of Spark that writes rows into the staging table, whose columns have those names there.
 
     When all parts are written, `receipt` on the driver's machine has `[[writer, rows], ...]` as JSON. The class is made
     here so that it is pickled with what it holds: the password is in no option, and in no plan.
@@ -108,7 +144,7 @@ def staging_format(uri: str, schema: str, table: str, receipt: Path) -> "type[Da
             context = TaskContext.get()
             assert context is not None
             number = context.taskAttemptId()
-            return Part(number, copy(uri, schema, table, number, iterator))
+            return Part(number, copy(uri, schema, table, number, iterator, names))
 
         def commit(self, messages: list[WriterCommitMessage | None]) -> None:
             parts = [[part.number, part.rows] for part in messages if isinstance(part, Part)]

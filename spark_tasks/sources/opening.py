@@ -25,12 +25,14 @@ from tasks.place import Place, resolved
 class SourceOpener:
     """Opens the sources of one attempt. Those in one PostgreSQL database are read under one snapshot for each batch.
 
-    `whole` says that all their rows will be wanted, not only the first.
+    `whole` says that all their rows will be wanted, not only the first; `carried`, that those of PostgreSQL go into a
+    PostgreSQL table untouched.
     """
 
-    def __init__(self, ctx: Context[Any], whole: bool = True) -> None:
+    def __init__(self, ctx: Context[Any], whole: bool = True, carried: bool = False) -> None:
         self._ctx = ctx
         self._whole = whole
+        self._carried = carried
         self._snapshots = BatchSnapshots()
 
     def open(self, view: str, params: SourceParams, incremental: Incremental | None) -> RowSource:
@@ -45,7 +47,8 @@ class SourceOpener:
         if isinstance(params, HttpRows):
             return self._http(view, params, incremental)
         params.check(ctx.access)
-        return PostgresReader(view, params, uri(params, ctx.secret), self._snapshots, incremental, self._copies(view))
+        database, copies = uri(params, ctx.secret), self._copies(view)
+        return PostgresReader(view, params, database, self._snapshots, incremental, copies, self._carried)
 
     def _copies(self, view: str) -> LocalCopy | None:
         if not self._whole or not is_local_master(os.environ):

@@ -1,9 +1,9 @@
 """The params of sources."""
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from spark_tasks.postgres.names import ColumnName, TableName
 from spark_tasks.sources.delta_params import DeltaRows
@@ -12,6 +12,26 @@ from spark_tasks.sources.http_params import CURSOR_KINDS, HttpRows
 from tasks.postgres_connection import PostgresConnection
 from tasks.postgres_url import parse
 from tasks.reach import Reach
+
+
+class DecimalType(BaseModel):
+    """The type of a column of decimals. A value that it does not hold exactly is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    precision: int = Field(ge=1, le=38, description="The number of digits in all")
+    scale: int = Field(default=0, ge=0, le=38, description="The number of digits behind the point, of those")
+
+    @model_validator(mode="after")
+    def _within(self) -> "DecimalType":
+        if self.scale > self.precision:
+            raise ValueError(f"the scale {self.scale} is greater than the precision {self.precision}")
+        return self
+
+
+def _none_if_null(value: Any) -> Any:
+    """What is asked for by the word `null`, which YAML reads as nothing unless it is quoted."""
+    return None if value == "null" else value
 
 
 class PostgresRows(PostgresConnection):
@@ -28,6 +48,21 @@ class PostgresRows(PostgresConnection):
         "it is one integer column, else the rows are read by one reader",
     )
     partitions: int = Field(default=4, ge=1, le=256, description="The number of parallel readers")
+    decimal: dict[ColumnName, DecimalType] = Field(
+        default={},
+        max_length=1600,
+        description="Types for columns of type `numeric`, by their names. One without precision becomes decimal(38,18) "
+        "otherwise, and one with more than 38 digits becomes text. A value that the type does not hold exactly is "
+        "refused. Without a `transform`, a `numeric` goes into a PostgreSQL table as it is, and needs none",
+        examples=[{"amount": {"precision": 38, "scale": 4}}],
+    )
+    infinity: Annotated[Literal["refuse", "ends"] | None, BeforeValidator(_none_if_null)] = Field(
+        default="refuse",
+        description="What becomes of `infinity` and `-infinity` in columns of type date, timestamp and timestamptz. "
+        "`refuse`: they go into a PostgreSQL table as they are if there is no `transform`, and fail the run otherwise. "
+        "`null`: they become null. `ends`: the last moment of the year 9999, and the first one of the year 1. In a "
+        "cursor they fail the run",
+    )
 
     @model_validator(mode="after")
     def _one_of_both(self) -> "PostgresRows":

@@ -19,9 +19,8 @@ from spark_tasks.postgres.snapshots import BatchSnapshots, Snapshot
 from spark_tasks.sources.params import Incremental, PostgresRows
 from spark_tasks.sources.port import Cursor, Plan, SourceReplaced, SourceUnfit
 from spark_tasks.sources.postgres_copy import LocalCopy
-from spark_tasks.sources.postgres_partition import data_source
-from spark_tasks.sources.postgres_types import INTEGERS, TIMES, Column, columns_of
-from spark_tasks.sql.names import quoted
+from spark_tasks.sources.postgres_partition import data_source, named
+from spark_tasks.sources.postgres_types import FLOATS, INTEGERS, TIMES, SourceColumns, columns_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,15 +31,29 @@ KEYS_LEAST: Final = 10_000
 _HORIZON: Final = """SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
 pg_snapshot_xmax(pg_current_snapshot())::text::bigint"""
 
+_TYPES: Final = """SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute
+WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped"""
+
 _KEY: Final = """SELECT a.attname FROM pg_index i JOIN pg_attribute a
 ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
 WHERE i.indrelid = $1::text::regclass AND i.indisprimary AND i.indnkeyatts = 1"""
+
+
+_ENDLESS: Final = {
+    **dict.fromkeys(TIMES, "'infinity', '-infinity'"),
+    **dict.fromkeys(FLOATS, "'Infinity', '-Infinity', 'NaN'"),
+}
+"""Values of a cursor, by its type, beyond which no row can come."""
+
+_ENDS: Final = frozenset({"infinity", "nan"})
+"""Those of them at which a cursor can stand."""
 
 
 class PostgresReader:
     """The rows of a table or a query, for the view `view`. `uri` is the database's URL with its password.
 
     With `copies`, which is for a Spark on this machine, the driver reads the rows; without, the executors do.
+    `carried` says that the rows go into a PostgreSQL table untouched, so that all values of all types can.
     """
 
     def __init__(
@@ -51,6 +64,7 @@ class PostgresReader:
         snapshots: BatchSnapshots,
         incremental: Incremental | None = None,
         copies: LocalCopy | None = None,
+        carried: bool = False,
     ) -> None:
         self.view = view
         self.params = params
@@ -58,7 +72,8 @@ class PostgresReader:
         self.snapshots = snapshots
         self.incremental = incremental
         self.copies = copies
-        self.columns: list[Column] = []
+        self.carried = carried
+        self._columns: SourceColumns | None = None
 
     @property
     def _from(self) -> str:
@@ -69,33 +84,47 @@ class PostgresReader:
     def plan(self, after: Cursor | None) -> Plan | None:
         """The next batch (`port.RowSource`). Raises `SourceUnfit`, `SourceReplaced`, and what a `Session` raises."""
         snapshot = self.snapshots.of(self.uri)
-        if not self.columns:
-            self.columns = self._described(snapshot)
+        self._known(snapshot)
         if self.incremental is None:
             return Plan(None, {"snapshot": snapshot.name})
         if self.incremental.cursor is not None:
             return self._by_cursor(snapshot, self.incremental.cursor, self.incremental, after)
         return self._by_xmin(snapshot, after)
 
-    def _described(self, snapshot: Snapshot) -> list[Column]:
-        with explained(), snapshot.session.connection.cursor() as cursor:
-            cursor.execute(f"SELECT * FROM {self._from} LIMIT 0")
-            return columns_of(cursor.fetch_record_batch().schema)
+    def _known(self, snapshot: Snapshot) -> SourceColumns:
+        """The columns, which are asked for once."""
+        if self._columns is None:
+            with explained(), snapshot.session.connection.cursor() as cursor:
+                cursor.execute(f"SELECT * FROM {self._from} LIMIT 0")
+                schema = cursor.fetch_record_batch().schema
+            types = self._types(snapshot, schema.names) if self.carried else {}
+            money = "money" in types.values()
+            found = snapshot.session.rows("SELECT current_setting('lc_monetary')") if money else [(None,)]
+            self._columns = columns_of(self.params, schema, types, found[0][0])
+        return self._columns
 
-    def _type_of(self, column: str) -> str:
-        for one in self.columns:
-            if one.name == column:
-                return one.type
-        raise SourceUnfit(f"the source has no column {column}; it has {', '.join(one.name for one in self.columns)}")
+    def _types(self, snapshot: Snapshot, names: list[str]) -> dict[str, str]:
+        """The columns' types; those of a query are without lengths."""
+        if self.params.table is not None:
+            return dict(snapshot.session.rows(_TYPES, (qualified(self.params.table),)))
+        asked = ", ".join(f"format_type(pg_typeof(source.{name(each)})::oid, -1)" for each in names)
+        # Joined so that the query is planned, and not run.
+        found = snapshot.session.rows(f"SELECT {asked} FROM (SELECT) AS one LEFT JOIN {self._from} ON false")
+        return dict(zip(names, found[0], strict=True))
 
     def _by_cursor(self, snapshot: Snapshot, column: str, how: Incremental, after: Cursor | None) -> Plan | None:
-        kind = self._type_of(column)
+        kind = self._known(snapshot).one(column).type
         if kind not in TIMES and how.lag_s:
             raise SourceUnfit(
                 f"the cursor {column} is of type {kind}, which is no time: set `lag_s: 0`, which trusts that rows are "
                 "committed in the order of the cursor, or use `xmin: true`"
             )
         low = _value(after, "cursor", column)
+        if kind in _ENDLESS and str(low).lower() in _ENDS:
+            raise SourceUnfit(
+                f"the sink's last batch reaches {column} = {low}, which no row can follow: `rota etl reset` says where "
+                "to go on"
+            )
         key = name(column)
         tests = [f"{key} IS NOT NULL"] if low is None else [f"{key} > {literal(low)}::{kind}"]
         if how.lag_s:
@@ -105,7 +134,16 @@ class PostgresReader:
         found = f"SELECT {key} FROM {self._from} WHERE {' AND '.join(tests)}"
         if how.batch_rows is not None:
             found += f" ORDER BY {key} LIMIT {how.batch_rows}"
-        high, count = snapshot.session.rows(f"SELECT max({key})::text, count(*) FROM ({found}) AS found")[0]
+        endless = f"{key} IN ({_ENDLESS[kind]})" if kind in _ENDLESS else "false"
+        stuck = f"SELECT {key} FROM {self._from} WHERE {endless} LIMIT 1"
+        high, count, wrong = snapshot.session.rows(
+            f"SELECT max({key})::text, count(*), ({stuck})::text FROM ({found}) AS found"
+        )[0]
+        if wrong is not None:
+            raise SourceUnfit(
+                f"{self._known(snapshot).shown}, column {column}: the cursor is {wrong} in a row, which none can "
+                "follow: correct the row, or leave it out by a `query`"
+            )
         if high is None:
             return None
         about = {"snapshot": snapshot.name, "above": low, "to": high, "rows": count}
@@ -134,7 +172,8 @@ class PostgresReader:
             return "true"
         low, high = plan.about["above"], plan.about["to"]
         if self.incremental is not None and self.incremental.cursor is not None:
-            key, kind = name(self.incremental.cursor), self._type_of(self.incremental.cursor)
+            key = name(self.incremental.cursor)
+            kind = self._known(snapshot).one(self.incremental.cursor).type
             above = "true" if low is None else f"{key} > {literal(low)}::{kind}"
             return f"{above} AND {key} <= {literal(high)}::{kind}"
         return _within(low, high, snapshot.session.rows(_HORIZON)[0][1])
@@ -142,17 +181,16 @@ class PostgresReader:
     def load(self, spark: "SparkSession", plan: Plan) -> "DataFrame":
         """The rows of the plan (`port.RowSource`)."""
         snapshot = self.snapshots.of(self.uri)
-        queries = self._queries(snapshot, self._where(snapshot, plan))
-        ddl = ", ".join(f"{quoted(one.name)} {one.spark}" for one in self.columns)
+        queries, columns = self._queries(snapshot, self._where(snapshot, plan)), self._known(snapshot)
         if self.copies is not None:
-            return self.copies.load(spark, self.uri, snapshot.name, queries, ddl)
-        source = data_source(f"rota_postgres_{self.view}", self.uri, snapshot.name, queries, ddl)
+            return self.copies.load(spark, self.uri, snapshot.name, queries, columns)
+        source = data_source(f"rota_postgres_{self.view}", self.uri, snapshot.name, queries, columns)
         spark.dataSource.register(source)
-        return spark.read.format(source.name()).load()
+        return named(spark.read.format(source.name()).load(), columns.schema())
 
     def _queries(self, snapshot: Snapshot, where: str) -> list[str]:
         """A query for each partition. Together they have each row once: those without a key are in the first."""
-        select = f"SELECT {', '.join(one.expression for one in self.columns)} FROM {self._from} WHERE {where}"
+        select = f"SELECT {self._known(snapshot).select} FROM {self._from} WHERE {where}"
         column, keys_least = self._partition_column(snapshot)
         if column is None or self.params.partitions == 1:
             return [select]
@@ -171,14 +209,15 @@ class PostgresReader:
     def _partition_column(self, snapshot: Snapshot) -> tuple[str | None, int]:
         """The column to cut the rows by, and the least number of keys that is worth a reader of its own."""
         if self.params.partition_by is not None:
-            if self._type_of(self.params.partition_by) not in INTEGERS:
+            if self._known(snapshot).one(self.params.partition_by).type not in INTEGERS:
                 raise SourceUnfit(f"`partition_by` must be an integer column, and {self.params.partition_by} is none")
             return self.params.partition_by, 1
         if self.params.table is None:
             return None, 1
         found = snapshot.session.rows(_KEY, (qualified(self.params.table),))
         column = None if not found else str(found[0][0])
-        return (column if column is not None and self._type_of(column) in INTEGERS else None), KEYS_LEAST
+        whole = column is not None and self._known(snapshot).one(column).type in INTEGERS
+        return (column if whole else None), KEYS_LEAST
 
     def release(self) -> None:
         """End the snapshots, and remove copies of rows (`port.RowSource`)."""

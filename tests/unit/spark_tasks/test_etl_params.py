@@ -36,11 +36,23 @@ def test_params_need_a_source_and_a_sink() -> None:
     assert Etl.local_data(params) == []
 
 
+@pytest.mark.parametrize("word", [None, "null"], ids=["nothing", "quoted"])
+def test_infinity_becomes_null_if_yaml_reads_the_word_as_nothing_or_not(word: str | None) -> None:
+    params = EtlParams.model_validate(GOOD | {"source": SOURCE | {"infinity": word}})
+    assert isinstance(params.source, PostgresRows)
+    assert params.source.infinity is None
+    assert EtlParams.model_validate(params.model_dump(mode="json", exclude_defaults=True)) == params
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         ({"source": SOURCE | {"query": "SELECT 1"}}, "either `table` or `query`"),
         ({"source": {"type": "postgres", "url": URL}}, "either `table` or `query`"),
+        ({"source": SOURCE | {"decimal": {"n": {"precision": 39}}}}, "less than or equal to 38"),
+        ({"source": SOURCE | {"decimal": {"n": {"precision": 5, "scale": 6}}}}, "the scale 6 is greater than the prec"),
+        ({"source": SOURCE | {"decimal": {"n": "decimal(38,2)"}}}, "valid dictionary or instance of DecimalType"),
+        ({"source": SOURCE | {"infinity": "max"}}, "'refuse' or 'ends'"),
         ({"source": SOURCE | {"table": "a.b.c"}}, "TABLE or SCHEMA.TABLE"),
         ({"source": SOURCE | {"url": "postgresql://rota:hush@db/orders"}}, "must not contain a password"),
         ({"source": SOURCE | {"url": "mysql://db/orders"}}, "begins with postgresql://"),
