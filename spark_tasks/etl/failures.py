@@ -13,7 +13,7 @@ _OURS: Final = re.compile(r"\b((?:spark_tasks|tasks)(?:\.\w+)+)\.([A-Z]\w*): ([^
 
 _DATA: Final = frozenset(
     "ARITHMETIC_OVERFLOW CAST_INVALID_INPUT CAST_OVERFLOW CANNOT_PARSE_TIMESTAMP DIVIDE_BY_ZERO INVALID_ARRAY_INDEX "
-    "NUMERIC_VALUE_OUT_OF_RANGE SCALAR_SUBQUERY_TOO_MANY_ROWS".split()
+    "NUMERIC_VALUE_OUT_OF_RANGE SCALAR_SUBQUERY_TOO_MANY_ROWS USER_RAISED_EXCEPTION".split()
 )
 """Conditions that come from the data, so that another attempt would meet them again."""
 

@@ -69,3 +69,14 @@ def check_named(wanted: list[str], batch: "StructType") -> None:
 def chosen(rows: "DataFrame", names: list[str]) -> "DataFrame":
     """The rows with those columns, in that order."""
     return rows.select(*[quoted(name) for name in names])
+
+
+def with_full_partitions(rows: "DataFrame", by: list[str], where: str) -> "DataFrame":
+    """The rows, which fail where a column of `by` has an empty text: as a partition of `where` it would be null."""
+    from pyspark.sql import functions as f
+
+    for name in (each.name for each in rows.schema.fields if each.name in by and each.dataType.typeName() == "string"):
+        said = f"{where}, column {name}: an empty text would be null as a partition: give it a name in `transform`"
+        value = f.col(quoted(name))
+        rows = rows.withColumn(name, f.when(value == "", f.raise_error(f.lit(said))).otherwise(value))
+    return rows

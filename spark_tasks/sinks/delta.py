@@ -17,7 +17,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from spark_tasks.files.columns import loads_columns
 from spark_tasks.sinks.batch_table import STAGED, BatchTable, as_sink, visible
-from spark_tasks.sinks.columns import check_columns, check_named, check_names, chosen
+from spark_tasks.sinks.columns import check_columns, check_named, check_names, chosen, with_full_partitions
 from spark_tasks.sinks.delta_merge import KeyedBatch, merged
 from spark_tasks.sinks.delta_params import DeltaTarget
 from spark_tasks.sinks.port import About, Committed, SinkOvertaken, SinkUnfit, Staged, Visible
@@ -91,6 +91,7 @@ class DeltaSink:
         self.scratch.mkdir(parents=True, exist_ok=True)
         with as_sink():
             columns = self._columns(rows.schema)
+            rows = with_full_partitions(rows, self.table.partitioned_by(), self.table.shown)
             if self.params.mode == "merge":
                 return self._merge(rows, columns, mark)
             spark = rows.sparkSession

@@ -66,15 +66,18 @@ def _integer(bits: int) -> Callable[[Any], Any]:
 
 
 def _double(value: Any) -> Any:
-    """A double, which has 17 digits of a fraction. An integer that it does not hold is another number, and so is 0."""
+    """A double. An integer of more digits than it has is refused, and so is a number that it has 0 for."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return _wrong(value)
     try:
         number = float(value)
     except OverflowError:
         return _wrong(value)
-    kept = math.isfinite(number) and bool(number) == bool(value) and (value != int(value) or int(number) == value)
-    return number if kept else _wrong(value)
+    if not math.isfinite(number) or bool(number) != bool(value):
+        return _wrong(value)
+    # What other programs write of a double has its 17 first digits, and zeros.
+    whole = isinstance(value, Decimal) or int(number) == value or Decimal(repr(number)) == value
+    return number if whole else _wrong(value)
 
 
 def _decimal(precision: int, scale: int) -> Callable[[Any], Any]:

@@ -32,6 +32,9 @@ _AS_THEY_ARE: Final = {
 }
 """Types that ADBC and Spark both have, and Spark's names for them. All others are read as text."""
 
+_IN_JSON: Final = {"smallint": "short", "int": "integer", "bigint": "long"}
+"""What Spark's types are called in the JSON of a schema, where they have another name there."""
+
 UNBOUNDED: Final = (38, 18)
 """Precision and scale of a `numeric` that has none."""
 
@@ -97,12 +100,13 @@ class SourceColumns:
         """Spark's columns, by the names that they have in the source."""
         from pyspark.sql.types import StructType
 
-        made = StructType()
-        for one in self.columns:
-            kind = StructType.fromDDL(f"c {one.spark}")
-            assert isinstance(kind, StructType)
-            made = made.add(one.name, kind["c"].dataType, True, dict(one.metadata))
-        return made.add(carried.ODD, "string") if any(one.odd for one in self.columns) else made
+        fields = [(one.name, _IN_JSON.get(one.spark, one.spark), dict(one.metadata)) for one in self.columns]
+        if any(one.odd for one in self.columns):
+            fields.append((carried.ODD, "string", {}))
+        # From JSON, since pyspark parses types by the JVM otherwise, which readers of copies do without.
+        return StructType.fromJson(
+            {"fields": [{"name": n, "type": t, "nullable": True, "metadata": about} for n, t, about in fields]}
+        )
 
     def one(self, wanted: str) -> Column:
         """The column of that name. Raises `SourceUnfit`."""

@@ -80,7 +80,7 @@ def test_what_cannot_be_read_is_named(server: Server, file: Path, tmp_path: Path
         database.execute("CREATE TABLE odd (id INTEGER, n INTEGER)")
         database.execute("INSERT INTO odd VALUES (1, 'seven')")
     source = {"type": "sqlite", "path": str(file), "table": "odd"}
-    with pytest.raises(SourceUnfit, match=r"odd\.n: the value 'seven' is no int64"):
+    with pytest.raises(SourceUnfit, match=r"odd, column n: the value 'seven' is no int64"):
         Etl().run(_attempt(server, tmp_path, 1, source=source))
     with pytest.raises(SourceUnfit, match="has no table nowhere"):
         Etl().run(_attempt(server, tmp_path, 2, source=source | {"table": "nowhere"}))

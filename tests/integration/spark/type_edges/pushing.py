@@ -133,8 +133,8 @@ def kept_text(value: Any, spark: str) -> str | None:
     if spark == "boolean":
         return "true" if value else "false"
     if spark in ("timestamp", "timestamp_ntz"):
-        at = value.replace("T", " ").replace("Z", "+00")
-        return at.replace(".000000", "")
+        at = str(value).replace("T", " ").removesuffix("Z")
+        return at.rstrip("0").removesuffix(".") + ("+00" if spark == "timestamp" else "")
     if isinstance(value, bytes):
         return "\\x" + value.hex()
     return nested_text(json.loads(value) if "<" in spark and isinstance(value, str) else value)
@@ -212,7 +212,11 @@ class Sinks:
         self.database.sql("ALTER ROLE rota SET timezone = 'UTC'")
         lines = self.database.sql(f"SELECT id || E'\\t' || {row}::text FROM {table}").split("\n")
         found = ((int(number), json.loads(text)) for number, _, text in (line.partition("\t") for line in lines))
-        return {(number, name): value for number, row in found for name, value in row.items()}
+        return {
+            (number, name): _same_form(value, columns[name].spark)
+            for number, row in found
+            for name, value in row.items()
+        }
 
 
 def _shown(column: str, spark: str) -> str:
@@ -221,6 +225,11 @@ def _shown(column: str, spark: str) -> str:
         return f"trim_scale({column}::numeric)::text"
     padded = f"pg_typeof({column}) = 'bpchar'::regtype AND {column} IS NOT NULL"
     return f"CASE WHEN {padded} THEN format('%s', {column}) ELSE {column}::text END"
+
+
+def _same_form(text: str | None, spark: str) -> str | None:
+    """What PostgreSQL writes of a value; of a number with a floating point, what Python does."""
+    return text if text is None or spark not in ("float", "double") else number_text(float(text), spark == "float")
 
 
 def _stored(sink: str, target: Path) -> "list[pa.RecordBatch]":
@@ -313,7 +322,8 @@ class DeltaEdges:
             given = [row[each].given if each in row else "NULL" for row in rows]
             arrays[each] = _arrow(of.type, [None if text == "NULL" else text for text in given])
         path = str(self.folder / f"{name}.src")
-        write_deltalake(path, pa.table(arrays))
+        # Its writer notes no statistics of days beyond its own calendar.
+        write_deltalake(path, pa.table(arrays), configuration={"delta.dataSkippingNumIndexedCols": "0"})
         return {"type": "delta", "table": path, "shared": True}
 
 
