@@ -16,6 +16,8 @@ COPY hashing /src/hashing
 COPY tasks /src/tasks
 COPY spark_tasks /src/spark_tasks
 COPY node /src/node
+# Which commit this is, for the version. README.md is there for sources without .git: COPY refuses a pattern alone.
+COPY README.md .gi[t] /src/.git/
 RUN pip install --quiet --no-deps /src
 
 FROM build-rota AS build-spark
