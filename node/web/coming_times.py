@@ -120,7 +120,8 @@ def _note(zone: ZoneInfo, change_us: int, before: datetime, after: datetime) -> 
     way = "forward" if hours > timedelta() else "back"
     minutes = abs(hours) // timedelta(minutes=1)
     by = f"{minutes // 60} h" if minutes % 60 == 0 else f"{minutes} min"
-    return f"the clocks go {way} by {by} on {at:%a} {at.day} {at:%b %Y}, from {_written(before)} to {_written(after)}"
+    day = f"{at:%a} {at.day} {at:%b %Y}"
+    return f"the clocks of {zone.key} go {way} by {by} on {day}, from {_written(before)} to {_written(after)}"
 
 
 def _local(zone: ZoneInfo, at_us: int) -> datetime:

@@ -6,8 +6,8 @@ from typing import Final, Literal
 
 from node.duty.forecast import PlannedRun
 from node.runtime.durations import duration
+from node.state.times import rfc3339
 from node.state.value import Attempt, Run, State
-from node.web.words import clock
 from tasks.run import HELD, RunState
 
 BarLook = Literal["good", "bad", "lost", "ended", "running", "expected", "planned", "moved", "gone"]
@@ -74,7 +74,7 @@ def run_bars(run: Run, now_us: int, took_us: int | None = None) -> Iterator[Time
             yield _running_bar(run, attempt, now_us)
             ends_us = (attempt.started_at_us or attempt.claimed_at_us) + (took_us or 0)
             if ends_us > now_us:
-                said = f"{run.task}: expected to end at {clock(ends_us)} UTC, if it takes as long as the last run"
+                said = f"{run.task}: expected to end at {_second(ends_us)}, if it takes as long as the last run"
                 yield TimeBar(attempt.node, now_us, ends_us, "expected", run.task, said, run.run_id, attempt.attempt)
         elif attempt.finished_at_us is not None:
             yield _ended_bar(run, attempt, attempt.finished_at_us)
@@ -82,7 +82,7 @@ def run_bars(run: Run, now_us: int, took_us: int | None = None) -> Iterator[Time
 
 def _running_bar(run: Run, attempt: Attempt, now_us: int) -> TimeBar:
     begins_us = attempt.started_at_us or attempt.claimed_at_us
-    said = f"{_named(run, attempt)} on {attempt.node}, running since {clock(begins_us)} UTC"
+    said = f"{_named(run, attempt)} on {attempt.node}, running since {_second(begins_us)}"
     return TimeBar(
         attempt.node, begins_us, max(begins_us, now_us), "running", run.task, said, run.run_id, attempt.attempt
     )
@@ -93,12 +93,16 @@ def _ended_bar(run: Run, attempt: Attempt, ends_us: int) -> TimeBar:
     look = _LOOKS.get(attempt.state, "ended")
     what = _SAID.get(look, attempt.state.replace("_", " "))
     took = duration((ends_us - begins_us) / 1e6)
-    said = f"{_named(run, attempt)} on {attempt.node}, {clock(begins_us)} UTC, {what} after {took}"
+    said = f"{_named(run, attempt)} on {attempt.node}, {_second(begins_us)}, {what} after {took}"
     return TimeBar(attempt.node, begins_us, ends_us, look, run.task, said, run.run_id, attempt.attempt)
 
 
 def _named(run: Run, attempt: Attempt) -> str:
     return run.task + (f", attempt {attempt.attempt}" if attempt.attempt > 1 or len(run.attempts) > 1 else "")
+
+
+def _second(at_us: int) -> str:
+    return rfc3339(at_us - at_us % 1_000_000)
 
 
 def active_bars(state: State, now_us: int) -> Iterator[TimeBar]:
@@ -115,7 +119,7 @@ def planned_bars(runs: Iterable[PlannedRun], until_us: int) -> Iterator[TimeBar]
         member = run.owner or NOBODY
         look: BarLook = "moved" if run.moved else "planned"
         where = f"on {member}" if run.owner else "and nobody may run it"
-        said = f"{run.task}, due at {clock(run.at_us)} UTC, {where}"
+        said = f"{run.task}, due at {_second(run.at_us)}, {where}"
         if run.moved:
             said += f", moved from {run.source or 'nobody'}"
         yield _ahead(run, member, look, said + _takes(run), until_us)
@@ -124,9 +128,7 @@ def planned_bars(runs: Iterable[PlannedRun], until_us: int) -> Iterator[TimeBar]
 def gone_bars(runs: Iterable[PlannedRun], until_us: int) -> Iterator[TimeBar]:
     """Occurrences that the members that have them at present would not begin, in those members' lanes."""
     for run in runs:
-        said = (
-            f"{run.task}, due at {clock(run.at_us)} UTC, goes from {run.source or 'nobody'} to {run.owner or 'nobody'}"
-        )
+        said = f"{run.task}, due at {_second(run.at_us)}, goes from {run.source or 'nobody'} to {run.owner or 'nobody'}"
         yield _ahead(run, run.source or NOBODY, "gone", said, until_us)
 
 

@@ -25,7 +25,7 @@ def since(at_us: int, now_us: int) -> str:
 
 
 def clock(at_us: int) -> str:
-    """A time of day in UTC; the page's script shows the reader's own instead.
+    """A time of day in UTC; the page's script shows that of the chosen time zone instead.
 
     >>> clock(1_794_000_000_000_000)
     '21:20'
@@ -51,15 +51,24 @@ def amount(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
 
 
-def timed(text: str) -> Markup:
-    """A text whose times in UTC become elements that the page's script shows by the reader's own clock.
+def clocks(text: str) -> str:
+    """A text whose times in UTC are times of day, for what holds no elements; the page's script writes others there.
+
+    >>> clocks("due at 2026-11-24T01:30:00Z, on node-1")
+    'due at 01:30 UTC, on node-1'
+    """
+    return _TIME.sub(lambda found: f"{found[1][11:16]} UTC", text)
+
+
+def timed(text: str, show: str = "moment") -> Markup:
+    """A text whose times in UTC become elements that the page's script shows by the clocks of the chosen time zone.
 
     >>> timed("<until> 2026-11-24T01:30:00Z")
     Markup('&lt;until&gt; <time datetime="2026-11-24T01:30:00Z" data-show="moment">2026-11-24 01:30:00</time>')
     """
     pieces = _TIME.split(plain(text))
     return Markup("").join(
-        Markup('<time datetime="{}" data-show="moment">{}</time>').format(piece, piece[:19].replace("T", " "))
+        Markup('<time datetime="{}" data-show="{}">{}</time>').format(piece, show, piece[:19].replace("T", " "))
         if number % 2
         else escape(piece)
         for number, piece in enumerate(pieces)
@@ -103,6 +112,7 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "duration": duration,
     "since": since,
     "clock": clock,
+    "clocks": clocks,
     "count": count,
     "amount": amount,
     "size": size,

@@ -41,7 +41,7 @@ async def test_a_task_shows_why_it_waits_who_owns_it_when_it_is_due_and_its_runs
             "3 of 12 files",
             "owns it",
             "would be next",
-            "the clocks go",
+            "the clocks of Europe/Paris go",
             "1.5 s",
             "1,204 rows",
             "the disk is full",

@@ -100,10 +100,10 @@ async def test_bars_are_reached_by_the_keyboard_and_told_by_name() -> None:
     async with servers() as served:
         await served.put_task("hourly", schedule={"every_s": 3600})
         body = (await Visitor(served).get("/timeline?ahead_h=6")).body.decode()
-        bars = re.findall(r'<a id="bar-([^"]+)" href="([^"]+)" aria-label="([^"]+)">', body)
+        bars = re.findall(r'<a id="bar-([^"]+)" href="([^"]+)" aria-label="([^"]+)" data-timed="', body)
         assert len({key for key, _, _ in bars}) == 6
         assert {target for _, target, _ in bars} == {"./tasks/hourly"}
-        assert all("hourly, due at" in label for _, _, label in bars)
+        assert all(re.match(r"hourly, due at \d\d:\d\d UTC, on node-1", label) for _, _, label in bars)
         assert body.count('<td data-label="on">node-1</td>') == 6, "and the same in the table"
 
 

@@ -121,7 +121,7 @@ function signInAgain() {
   location.assign(`${base.pathname}sign-in?next=${encodeURIComponent(next)}`);
 }
 
-// As the node wrote it: without the words that page.js gives times, the row that panel.js marks, and when it was made.
+// As the node wrote it: without the words that page.js gives times and zones, the row that panel.js marks, and when it was made.
 function bare(element) {
   const copy = element.cloneNode(true);
   copy.removeAttribute("data-now");
@@ -129,6 +129,11 @@ function bare(element) {
   for (const time of copy.querySelectorAll("time[data-show]")) {
     time.textContent = "";
     time.removeAttribute("title");
+  }
+  for (const named of copy.querySelectorAll("[data-zone]")) named.textContent = "";
+  for (const told of copy.querySelectorAll("[data-timed]")) {
+    told.removeAttribute("aria-label");
+    told.querySelector("title").textContent = "";
   }
   for (const row of copy.querySelectorAll(".chosen")) {
     row.classList.remove("chosen");

@@ -38,7 +38,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// Times: <time datetime="..." data-show="until|since|clock">. The server's words stand until this script has run.
+// Times: <time datetime="..." data-show="until|since|clock|...">. The server's words stand until this script has run.
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 function duration(seconds) {
   const left = Math.max(0, Math.floor(seconds));
@@ -51,14 +51,67 @@ function duration(seconds) {
   }
   return "0 s";
 }
-const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-const moment = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
-const second = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hourCycle: "h23" });
-const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
+
+// All times of the page are by the clocks of one time zone, which is named at the top: the reader's own unless another is chosen.
+const OWN_ZONE = new Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+const zones = new Set([OWN_ZONE, "UTC"]);
+let zone = OWN_ZONE;
+function offer(name) {
+  try { new Intl.DateTimeFormat(undefined, { timeZone: name }); zones.add(name); return true; } catch { return false; } // not known to this browser
+}
+try {
+  const kept = localStorage.getItem("rota-zone");
+  if (kept && offer(kept)) zone = kept;
+} catch { /* it keeps nothing */ }
+function zoned(options) {
+  let made = null;
+  let of = "";
+  return { format(at) {
+    if (of !== zone) { made = new Intl.DateTimeFormat(undefined, { ...options, timeZone: zone }); of = zone; }
+    return made.format(at);
+  } };
+}
+const clock = zoned({ hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const moment = zoned({ day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const second = zoned({ timeStyle: "medium", hourCycle: "h23" });
+const day = zoned({ weekday: "short", day: "numeric", month: "short", year: "numeric" });
+const exact = zoned({ dateStyle: "medium", timeStyle: "long" });
+const named = zoned({ year: "numeric", timeZoneName: "longOffset" });
+function offset(at) { return (named.format(at).match(/[+\u2212-]\d\d:\d\d/) || ["+00:00"])[0]; }
+const chooser = document.createElement("select");
+chooser.setAttribute("aria-label", "Time zone of the times on this page");
+function offerZones() {
+  for (const element of document.querySelectorAll("[data-zone]")) {
+    offer(element.dataset.zone);
+    if (element.textContent !== zone) element.textContent = zone;
+  }
+  if (chooser.options.length === zones.size) return;
+  chooser.replaceChildren(...[...zones].map((name) => new Option(name, name, false, name === zone)));
+}
+document.getElementById("zone")?.replaceChildren(chooser);
+chooser.addEventListener("change", () => {
+  zone = chooser.value;
+  try { localStorage.setItem("rota-zone", zone === OWN_ZONE ? "" : zone); } catch { /* it keeps nothing */ }
+  for (const element of document.querySelectorAll("time[title]")) element.removeAttribute("title");
+  tick();
+  document.dispatchEvent(new Event("rota:zone"));
+});
+const told = new WeakMap(); // by the clocks of which zone a text without elements tells its times
+function tellTimes() {
+  for (const element of document.querySelectorAll("[data-timed]")) {
+    if (told.get(element) === zone) continue;
+    told.set(element, zone);
+    const text = element.dataset.timed.replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, (at) => clock.format(Date.parse(at)));
+    element.setAttribute("aria-label", text);
+    element.querySelector("title").textContent = text;
+  }
+}
 // The cluster's clock, not this machine's: the page says what time it was when it was made.
 let ahead_ms = 0;
 function tick() {
   if (document.body.classList.contains("stale")) return;
+  offerZones();
+  tellTimes();
   const now = Date.now() + ahead_ms;
   for (const element of document.querySelectorAll("time[data-show]")) {
     const at = Date.parse(element.dateTime);
@@ -67,6 +120,8 @@ function tick() {
     if (show === "clock") text = clock.format(at);
     else if (show === "moment") text = moment.format(at);
     else if (show === "second") text = second.format(at);
+    else if (show === "day") text = day.format(at).replaceAll(",", "");
+    else if (show === "offset") text = offset(at);
     else if (show === "since") text = duration((now - at) / 1000);
     else text = at > now ? `in ${duration((at - now) / 1000)}` : "now";
     if (element.textContent !== text) element.textContent = text;

@@ -26,7 +26,7 @@ function draw(element, values, good, at, words, tallest) {
   const axis = { stroke: colour("soft"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false }, font: "12px sans-serif" };
   const bars = uPlot.paths.bars({ size: [0.7, 26], radius: 0.15 });
   const series = (paint, kept) => ({ label: kept, paths: bars, points: { show: false }, stroke: colour(paint), fill: colour(paint), width: 0 });
-  const when = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+  const when = zoned({ day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   const options = {
     width: element.clientWidth, height: tallest, legend: { show: false }, cursor: { show: false },
     // Every run has the same room, however far apart they are.
@@ -74,6 +74,7 @@ document.addEventListener("htmx:afterSettle", () => {
   if (now !== known) { known = now; refresh(); }
 });
 dark.addEventListener("change", show);
+document.addEventListener("rota:zone", show);
 let resizing = null;
 window.addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(show, 150); });
 refresh();

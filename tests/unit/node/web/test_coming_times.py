@@ -30,7 +30,7 @@ def test_a_nightly_task_is_followed_to_the_next_change_of_the_clocks(second: str
     assert (before.day, before.clock, before.offset, before.apart) == ("Sat 27 Mar 2027", "02:30", "+01:00", True)
     # 02:30 does not exist on that day: it is due at the first minute after the change.
     assert (after.day, after.clock, after.offset) == ("Sun 28 Mar 2027", "03:00", "+02:00")
-    assert after.note == "the clocks go forward by 1 h on Sun 28 Mar 2027, from +01:00 to +02:00"
+    assert after.note == "the clocks of Europe/Paris go forward by 1 h on Sun 28 Mar 2027, from +01:00 to +02:00"
     assert [one.note for one in told[:-1]] == [None] * 6
 
 
@@ -39,7 +39,7 @@ def test_a_change_between_the_next_occurrences_is_marked_once() -> None:
     told = told_of(now_us, cron="0 6 * * *", timezone="Europe/Paris")
     assert [one.offset for one in told] == ["+01:00"] * 5
     assert [one.note is not None for one in told] == [True, False, False, False, False]
-    assert told[0].note == "the clocks go back by 1 h on Sun 25 Oct 2026, from +02:00 to +01:00"
+    assert told[0].note == "the clocks of Europe/Paris go back by 1 h on Sun 25 Oct 2026, from +02:00 to +01:00"
 
 
 def test_an_hour_that_comes_twice_has_its_times_twice() -> None:
@@ -66,4 +66,6 @@ def test_what_has_no_clock_has_no_change() -> None:
     assert told_of(now_us) == []
     weekly = told_of(now_us, cron="15 4 * * 1", timezone="America/New_York")
     assert [one.day for one in weekly[-1:]] == ["Mon 15 Mar 2027"]
-    assert weekly[-1].note == "the clocks go forward by 1 h on Sun 14 Mar 2027, from -05:00 to -04:00"
+    assert (
+        weekly[-1].note == "the clocks of America/New_York go forward by 1 h on Sun 14 Mar 2027, from -05:00 to -04:00"
+    )
