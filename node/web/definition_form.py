@@ -71,7 +71,8 @@ def read_definition(text: str) -> dict[str, Any]:
     """The one definition in a text. Raises `YamlUnreadable`."""
     if len(text) > CHARS_MAX:
         raise YamlUnreadable(f"is longer than {CHARS_MAX:,} characters: use `rota apply`")
-    found = documents(text)
+    # Where the last line is that of a script, it ends too.
+    found = documents(text if text.endswith("\n") else f"{text}\n")
     if len(found) != 1 or not isinstance(found[0], dict):
         raise YamlUnreadable("must be one definition: fields and their values, such as `kind: command`")
     return found[0]

@@ -237,7 +237,7 @@ def _plain(value: Any) -> str:
 
 
 def _yaml(value: Any) -> str:
-    return as_yaml(value).removesuffix("...\n").rstrip("\n") if value != {} else ""
+    return as_yaml(value).removesuffix("...\n").removesuffix("\n") if value != {} else ""
 
 
 def _default(value: Any) -> str:
@@ -264,7 +264,7 @@ def _read(field: ParamField, sent: str | None) -> Any:
 
 
 def _document(text: str) -> Any:
-    found = documents(text)
+    found = documents(f"{text}\n")  # the last line of a script ends, too
     if len(found) != 1:
         raise YamlUnreadable("must be one value, as YAML")
     return found[0]

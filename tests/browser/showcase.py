@@ -23,7 +23,8 @@ def fill(cluster: Cluster) -> dict[str, str]:
     backup = {"source": folder, "destination": f"file://{cluster.folder / 'backups'}", "keep": 7}
     nightly = {"cron": "30 2 * * *", "timezone": "Europe/Paris"}
     _put(cluster, "uploads", "backup", backup, schedule=nightly)
-    _put(cluster, "photos-weekly", "backup", backup, schedule={"cron": "0 4 * * 0", "timezone": "Europe/Paris"})
+    sundays = {"cron": "0 4 * * 0", "timezone": "Europe/Paris"}
+    _put(cluster, "photos-weekly", "backup", backup, schedule=sundays, set="site", labels={"team": "media"})
     _command(cluster, "orders-to-lake", "sleep 0.3; echo 1,204 rows", schedule={"every_s": 900})
     _command(cluster, "customers-to-lake", "echo 310 rows", schedule={"every_s": 1800})
     _command(cluster, "clickstream", _COPY, schedule={"cron": "0 */4 * * *"})
@@ -38,6 +39,7 @@ def fill(cluster: Cluster) -> dict[str, str]:
     invoices = [cluster.run("invoices") for _ in range(12)]
     ended = {name: cluster.run(name) for name in ("uploads", "orders-to-lake", "customers-to-lake", "currency-rates")}
     ended["invoices"] = invoices[-1]
+    ended["given"] = cluster.run("reindex-search", params={"argv": ["echo", "products"], "cwd": "/"})
     for run_id in (*ended.values(), *invoices):
         cluster.wait_for_run(run_id)
     ended["clickstream"] = cluster.run("clickstream")

@@ -33,6 +33,18 @@ def _make_errors(page: Page) -> None:
     expect(page.locator("#errors")).to_be_visible()
 
 
+def _open_delete(page: Page) -> None:
+    page.get_by_text("Delete photos-weekly").first.click()
+    expect(page.get_by_role("button", name="Delete photos-weekly")).to_be_visible()
+
+
+def _make_param_wrong(page: Page) -> None:
+    page.get_by_label("keep").fill("none")
+    page.get_by_role("button", name="Run with these params").click()
+    expect(page.locator("#errors")).to_be_visible()
+    page.get_by_text("left out, with").click()
+
+
 def _wait_for_chart(page: Page) -> None:
     expect(page.locator("#chart-took canvas")).to_be_visible()
 
@@ -75,10 +87,13 @@ VIEWS: Final = (
     View("tasks", lambda runs: "/tasks"),
     View("tasks-panel", lambda runs: "/tasks", _open_panel),
     View("task", lambda runs: "/tasks/invoices", _wait_for_chart),
+    View("task-delete", lambda runs: "/tasks/photos-weekly", _open_delete),
+    View("task-run", lambda runs: "/tasks/uploads/run-with", _make_param_wrong, "422"),
     View("task-edit", lambda runs: "/tasks/uploads/edit", _change_schedule),
     View("task-edit-errors", lambda runs: "/tasks/uploads/edit", _make_errors, "422"),
     View("run", lambda runs: f"/runs/{runs['clickstream']}", _wait_for_log, before_picture=_wait_for_rate),
     View("run-failed", lambda runs: f"/runs/{runs['currency-rates']}", _wait_for_log),
+    View("run-given", lambda runs: f"/runs/{runs['given']}"),
     View("run-backup", lambda runs: f"/runs/{runs['uploads']}"),
     View("timeline", lambda runs: "/timeline"),
     View("what-if", lambda runs: "/timeline?past_h=1&ahead_h=6&without=node-3"),

@@ -56,6 +56,13 @@ def test_changes_are_by_field_and_those_of_a_new_task_are_what_it_sets() -> None
     assert [field for field, _, _ in shown_changes(None, after)] == ["name", "kind", "params", "weight"]
 
 
+def test_the_last_line_of_a_script_ends_though_the_text_does_not() -> None:
+    assert read_definition("params:\n  script: |\n    one\n    two")["params"] == {"script": "one\ntwo\n"}
+    for script in ("one", "one\n", "one\n\n", "one\ntwo\n\n\n"):
+        spec = Spec.model_validate({"name": "a", "kind": "copy", "params": {"script": script}})
+        assert read_definition(definition_text(spec.pack()))["params"] == {"script": script}
+
+
 @pytest.mark.parametrize(
     "given",
     [

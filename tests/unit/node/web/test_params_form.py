@@ -81,6 +81,11 @@ def test_what_is_changed_is_read_by_its_type_and_what_is_emptied_is_left_out() -
     assert others or by_field
     changed, errors = sent(COMMAND, RUN, argv="[echo, 010]", cwd="", env="A: {secret: s}")
     assert (changed, errors) == ({"argv": ["echo", 8], "env": {"A": {"secret": "s"}}}, [])
+    argv = shown(COMMAND, RUN)["argv"][1]
+    assert sent(COMMAND, RUN, argv=argv.replace("sync", "copy"))[0]["argv"] == ["sh", "-c", "cd /srv\n./copy\n"]
+    for last in ("x", "x\n", "x\n\n", "x\n\n\n"):
+        argv = shown(COMMAND, {"argv": ["b", last]})["argv"][1]
+        assert sent(COMMAND, {"argv": ["b", last]}, argv=argv.replace("- b", "- c"))[0]["argv"] == ["c", last]
     _, errors = sent(COMMAND, RUN, argv="- [", env="a: 1\n---\nb: 2\n")
     assert [error.field for error in errors] == ["params.argv", "params.env"]
 
