@@ -19,6 +19,7 @@ FileId = tuple[int, int]
 
 _DEEP: Final = 2
 _OPEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+_LOCATE: Final = os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def file_id(about: os.stat_result) -> FileId:
@@ -106,8 +107,15 @@ class FileGuard:
 
     def open_folder(self, path: str | Path) -> tuple[int, Path]:
         """A descriptor of the folder at `path`, and its resolved path. Raises `AccessRefused` and `OSError`."""
+        return self._open(path, _OPEN | os.O_DIRECTORY)
+
+    def locate(self, path: str | Path) -> tuple[int, Path]:
+        """An O_PATH descriptor of what is at `path`, and its resolved path. Raises `AccessRefused` and `OSError`."""
+        return self._open(path, _LOCATE)
+
+    def _open(self, path: str | Path, flags: int) -> tuple[int, Path]:
         real = self.resolve(path)
-        descriptor = os.open(real, _OPEN | os.O_DIRECTORY)
+        descriptor = os.open(real, flags)
         try:
             self.check_opened(descriptor, path)
         except BaseException:
@@ -128,6 +136,14 @@ def path_of(descriptor: int) -> str:
 def open_within(folder: int, name: str, *, directory: bool = False) -> int:
     """Open the entry `name` of the open folder `folder`. Raises `OSError` (ELOOP for a link, ENOTDIR)."""
     return os.open(name, _OPEN | (os.O_DIRECTORY if directory else 0), dir_fd=folder)
+
+
+def locate_within(folder: int, name: str, *, directory: bool = False) -> int:
+    """An O_PATH descriptor of the entry `name` of the open folder `folder`, which may be a link: it is not followed.
+
+    With `directory` only of a folder. Raises `OSError` (ENOTDIR, for a link too).
+    """
+    return os.open(name, _LOCATE | (os.O_DIRECTORY if directory else 0), dir_fd=folder)
 
 
 def regular_files_open() -> dict[int, FileId]:

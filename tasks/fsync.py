@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 import threading
 from pathlib import Path
 from typing import Final
@@ -12,23 +13,49 @@ _WITHOUT_NAMES: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
 
 def sync(path: Path) -> None:
     """Return when the content of a file, or the names in a folder, are on the disk. Raises `OSError`."""
-    descriptor = os.open(path, os.O_RDONLY)
+    _sync_at(path, None)
+
+
+def sync_open(folder: int) -> None:
+    """The same for the names in an open folder, opened with O_PATH too. Raises `OSError`."""
+    _sync_at(".", folder)
+
+
+def _sync_at(path: str | Path, folder: int | None) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     try:
         os.fsync(descriptor)
     except OSError as error:
         # Some network file systems cannot sync a folder: their server has a name as soon as it was given.
-        if error.errno != errno.EINVAL or not path.is_dir():
+        if error.errno != errno.EINVAL or not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             raise
     finally:
         os.close(descriptor)
 
 
-def sync_names(folder: Path, within: Path) -> None:
-    """Sync the names in `folder` and in all folders above it up to `within`, which is included. Raises `OSError`."""
+def sync_names(folder: Path, top: Path) -> None:
+    """Sync the names in `folder` and in the folders above it up to `top`, and the name of `top`. Raises `OSError`."""
     for each in (folder, *folder.parents):
         sync(each)
-        if each == within:
-            return
+        if each == top:
+            break
+    sync_name(top)
+
+
+def sync_name(folder: Path | int) -> None:
+    """Sync the name of a folder (a path, or open) in the folder above, if this process may open that.
+
+    Who may not open the folder above has found the name there, and its maker has synced it: the kernel keeps an attempt
+    from the folder above its destination, and what started the attempt has synced that one. Raises `OSError`, also
+    where this user could have made the name and cannot sync it.
+    """
+    above, at = ("..", folder) if isinstance(folder, int) else (folder.parent, None)
+    try:
+        _sync_at(above, at)
+    except PermissionError:
+        # Modes alone are asked here: they are as they were before the kernel confined this process.
+        if os.access(above, os.W_OK, dir_fd=at) and not os.access(above, os.R_OK, dir_fd=at):
+            raise
 
 
 def write_new(path: Path, content: bytes) -> None:

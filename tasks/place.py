@@ -249,7 +249,7 @@ class Place:
         return aside
 
     def _sync_names(self, name: str) -> None:
-        sync_names(Path(f"{self._path}/{name}").parent, within=Path(self._path).parent)
+        sync_names(Path(f"{self._path}/{name}").parent, top=Path(self._path))
 
     def move(self, name: str, to: str) -> bool:
         """Give a file of this folder another name in it; False if there is no such file.

@@ -29,6 +29,7 @@ from node.execution.account import lowest_free
 from node.execution.cgroup import NOTHING_DELEGATED, Delegation
 from node.execution.confinement import not_kept
 from node.execution.limits import limits_not_held
+from node.execution.nodes_own import with_other_names
 from node.execution.order import AttemptLimits, Order, logs_path
 from node.execution.runner import Runner
 from node.history.backfill import Backfill
@@ -98,6 +99,7 @@ class MemberParts:
             commands=config.allow_command,
             command_confined=config.command_confined,
             filtered=seccomp.known(),
+            linked=with_other_names(config.access.own).values(),
         )
         self.not_held = limits_not_held(delegation.controllers, delegation.why_not)
         self._terms = terms_of(offer.offered, config.kind_settings, config.max_runs)

@@ -1,5 +1,6 @@
 """What the kernel of this machine cannot keep tasks from, in sentences for whoever runs the node. Pure."""
 
+from collections.abc import Collection
 from typing import Final
 
 _SINCE: Final = {3: "6.2", 6: "6.12"}
@@ -11,16 +12,29 @@ _LACKS: Final = {
 }
 """What the ABIs before one cannot refuse."""
 
+_NAMED: Final = 3
+"""The most files that a sentence names."""
 
-def not_kept(landlock: int, *, commands: bool, command_confined: bool, filtered: bool = True) -> tuple[str, ...]:
+
+def not_kept(
+    landlock: int,
+    *,
+    commands: bool,
+    command_confined: bool,
+    filtered: bool = True,
+    linked: Collection[str] = (),
+) -> tuple[str, ...]:
     """What tasks on this machine are not kept from. `landlock`: its ABI, 0 without; `commands`: the member runs them;
-    `filtered`: system calls are filtered (`node.execution.seccomp`).
+    `filtered`: system calls are filtered (`node.execution.seccomp`); `linked`: the node's own files that have another
+    name somewhere.
 
     >>> not_kept(7, commands=True, command_confined=True)
     ()
     >>> not_kept(5, commands=False, command_confined=True)
     ... # doctest: +ELLIPSIS
     ("tasks can signal other processes of the node's user, ...: that takes Linux 6.12 or later",)
+    >>> not_kept(7, commands=True, command_confined=True, linked=["/run/secrets/token", *"abc"])  # doctest: +ELLIPSIS
+    ("commands can open ... a hard link: /run/secrets/token, a, b, ... (find it with find / -samefile FILE, ...)",)
     """
     if not landlock:
         return (
@@ -33,6 +47,12 @@ def not_kept(landlock: int, *, commands: bool, command_confined: bool, filtered:
         lacks.append(
             "tasks that need no network are kept from TCP at most, and tasks can change the limits, priority and "
             "processors of other processes of the node's user: seccomp is not there"
+        )
+    if linked and commands and command_confined:
+        names = f"{', '.join(sorted(linked)[:_NAMED])}{', ...' if len(linked) > _NAMED else ''}"
+        lacks.append(
+            f"commands can open what has another name outside of the node's own folders, a hard link: {names} (find it "
+            "with find / -samefile FILE, and remove it)"
         )
     if commands and not command_confined:
         lacks.append("commands are not confined (ROTA_COMMAND_CONFINED=0): they may do all that the node's user may")

@@ -3,16 +3,14 @@
 The supervisor makes the ruleset, since it is not confined: it follows links, checks each path as `FileGuard` does, and
 makes folders that are missing. The worker adds its tools, and enters before the kind sees the params.
 
-Landlock only allows. "All but the node's own" is therefore a list: of each folder on the way to something of the node's
-own, everything else that is in it now. What is added to such a folder later is refused, and so is listing it.
+What an author of tasks could replace meanwhile is opened once, checked as it is open, and given to the kernel so.
 """
 
 import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -21,11 +19,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from node.execution import landlock
+from node.execution.destination import opened_or_made
 from node.execution.landlock import READ, READ_FOLDER, RUN, WRITE, Ruleset
+from node.execution.nodes_own import Own, and_at, kernels, nodes_own, paths_of, without
 from tasks import own_credentials
-from tasks.access import NEVER, Access, AccessRefused, Use, is_within
+from tasks.access import Access, AccessRefused, Use, is_within
 from tasks.file_guard import FileGuard
-from tasks.fsync import sync_names
+from tasks.mounts import mountinfo
 from tasks.needs import Needs, Tool, Tools
 from tasks.reach import Reach
 
@@ -81,20 +81,31 @@ class Domain:
     """A domain that is being made. `remarks` are sentences for the log of an attempt that fails in it."""
 
     ruleset: Ruleset
-    #: What is the node's own, with links followed: never allowed by a path above it.
-    own: tuple[str, ...]
+    #: What is the node's own: never allowed by a path above it.
+    own: Own
+    #: The mounts by which it was found (`tasks.mounts.mountinfo`).
+    mounted: str
     remarks: list[str] = field(default_factory=list)
     #: The folders that were looked into, and when each had last changed, in nanoseconds since the epoch.
     looked_into: dict[str, int] = field(default_factory=dict)
 
-    def allow(self, path: str, rights: int) -> None:
-        """Allow `rights` at `path` and below, but not to what is the node's own."""
-        self.allow_real(os.path.realpath(path), rights)
+    def allow(self, path: str, rights: int, but: Own | None = None) -> None:
+        """Allow `rights` at `path` and below, but not to what is the node's own, or to what `but` names instead."""
+        real = os.path.realpath(path)
+        if (descriptor := landlock.located(real)) is not None:
+            self.allow_open(descriptor, real, rights, but)
 
-    def allow_real(self, path: str, rights: int) -> None:
-        """The same, for a path in which no part is a link."""
-        for part in without(path, self.own, self.looked_into):
-            self.ruleset.allow(part, rights)
+    def allow_open(self, descriptor: int, real: str, rights: int, but: Own | None = None) -> None:
+        """The same for what is open by the real path `real`. The descriptor is closed."""
+        try:
+            for part in without(descriptor, real, but or self.own, self.looked_into):
+                self.ruleset.allow(part, rights)
+        finally:
+            os.close(descriptor)
+
+    def and_kernels(self, more: Iterable[str] = ()) -> Own:
+        """The node's own, the kernel's file systems, and what is at the paths `more`."""
+        return and_at(self.own, (*kernels(self.mounted), *more), self.mounted)
 
     def allow_all(self, paths: Iterable[str], rights: int) -> None:
         """The same for each of `paths`."""
@@ -130,16 +141,16 @@ class MadeAhead:
     def __init__(self, commands: Commands) -> None:
         """Make it. Raises `landlock.CannotConfine`."""
         self._commands = commands
+        self._begun_ns = time.time_ns()
         self._domain = _of_command(commands)
-        self._made_ns = time.time_ns()
 
     def take(self, commands: Commands) -> Domain | None:
         """The domain, for a command now; None if it would be another one: something has come into a folder, or gone."""
-        if commands != self._commands:
+        if commands != self._commands or mountinfo() != self._domain.mounted:
             return None
         for folder, changed_ns in self._domain.looked_into.items():
             # A change in the same tick of the kernel's clock as the look would not show.
-            if self._made_ns - changed_ns < _TICK_NS or _changed_ns(folder) != changed_ns:
+            if self._begun_ns - changed_ns < _TICK_NS or _changed_ns(folder) != changed_ns:
                 return None
         return self._domain
 
@@ -180,9 +191,10 @@ def of_attempt(
         domain.allow(path, READ)
     if any(reach.links and reach.path is not None for reach in needs.reaches):
         _allow_roots(domain, access, "source")
+    guards = {use: FileGuard(access, use) for use in {reach.use for reach in needs.reaches if reach.path is not None}}
     for reach in needs.reaches:
         if reach.path is not None:
-            _allow_reach(domain, access, reach, task, umask)
+            _allow_reach(domain, guards[reach.use], reach, task, umask)
     return domain
 
 
@@ -192,10 +204,10 @@ def allow_missing(ruleset: Ruleset, needs: Needs, access: Access, task: str, uma
     What the supervisor makes as root would be that user's where the user may make nothing. The remarks. Raises
     `landlock.CannotConfine`.
     """
-    domain = Domain(ruleset, real_and_named(access.own))
+    domain, guard = _domain(ruleset, access.own), FileGuard(access, "destination")
     for reach in needs.reaches:
         if reach.path is not None and reach.use == "destination" and not Path(_folder(reach, reach.path)).is_dir():
-            _allow_reach(domain, access, reach, task, umask)
+            _allow_reach(domain, guard, reach, task, umask)
     return domain.remarks
 
 
@@ -218,7 +230,8 @@ def prepared_since(needs: Needs, access: Access, since_ns: int) -> bool:
     It may not open what came since into a folder that has something of the node's own below it: such a folder is not
     allowed whole. False as well where that is not sure. `since_ns` is in nanoseconds since the epoch.
     """
-    kept = (*real_and_named(access.own), *NEVER)
+    mounted = mountinfo()
+    kept = paths_of((*access.own, *kernels(mounted)), mounted)
 
     def may(reach: Reach, path: str) -> bool:
         real = os.path.realpath(_folder(reach, path))
@@ -267,33 +280,6 @@ def allow_tools(ruleset: Ruleset, tools: Iterable[Tool]) -> None:
                 ruleset.allow(str(loader), RUN)
 
 
-def without(folder: str, own: Iterable[str], looked_into: dict[str, int] | None = None) -> Iterator[str]:
-    """Paths that are together `folder` without `own`, as far as they are there now. All are real paths.
-
-    A folder that has something of `own` below it is not among them, only what else is in it. To `looked_into` such
-    folders are added, and when each had last changed.
-    """
-    inside = [each for each in own if is_within(each, folder)]
-    if folder in inside or any(is_within(folder, each) for each in own):
-        return
-    if not inside:
-        yield folder
-        return
-    begin = len(folder.rstrip("/")) + 1
-    leading = {each[begin:].partition("/")[0] for each in inside}
-    if looked_into is not None:
-        looked_into[folder] = _changed_ns(folder)
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name in leading:
-                    yield from without(entry.path, inside, looked_into)
-                elif not entry.is_symlink():
-                    yield entry.path
-    except OSError:
-        return  # this user cannot look into it, and so cannot open anything in it but by name
-
-
 def _changed_ns(folder: str) -> int:
     try:
         return os.stat(folder).st_mtime_ns  # noqa: PTH116  paths are strings here
@@ -302,13 +288,12 @@ def _changed_ns(folder: str) -> int:
 
 
 def _made(own: Iterable[str], version: int, *, network: bool) -> Domain:
-    return Domain(Ruleset.make(version, network=network), real_and_named(own))
+    return _domain(Ruleset.make(version, network=network), own)
 
 
-def real_and_named(own: Iterable[str]) -> tuple[str, ...]:
-    """The real paths of `own`, and of links that name them: whoever could replace a link would choose its target."""
-    named = (os.path.join(os.path.realpath(os.path.dirname(each)), os.path.basename(each)) for each in own)  # noqa: PTH118, PTH119, PTH120  paths are strings here
-    return tuple(dict.fromkeys((*map(os.path.realpath, own), *named)))
+def _domain(ruleset: Ruleset, own: Iterable[str]) -> Domain:
+    mounted = mountinfo()
+    return Domain(ruleset, nodes_own(own, mounted), mounted)
 
 
 def _allow_system(domain: Domain) -> None:
@@ -316,7 +301,7 @@ def _allow_system(domain: Domain) -> None:
     ruleset = domain.ruleset
     domain.allow_all((*_LIBRARIES, *_ETC, *_KERNEL), READ)
     for path in installation():
-        domain.allow_real(path, READ)
+        domain.allow(path, READ)
     domain.allow_all(_DEVICES, landlock.READ_FILE | landlock.WRITE_FILE)
     ruleset.allow(_DISKS, READ_FOLDER)
 
@@ -337,27 +322,26 @@ def installation() -> tuple[str, ...]:
     return tuple(path for path in sorted(found) if not any(is_within(path, each) for each in found - {path}))
 
 
-def _allow_everything(domain: Domain, roots: Iterable[str]) -> None:
+def _allow_everything(domain: Domain, roots: Collection[str]) -> None:
     """What the node's user may, without what is the node's own; the installation cannot be changed.
 
     With `roots`: only these, and what programs run and read.
     """
     # Root without capabilities still owns the system's files, which the next program of root's would read or run.
     systems = _SYSTEMS if os.geteuid() == 0 else ()
-    kept = (*domain.own, *NEVER, *installation(), *map(os.path.realpath, systems))
+    kept = domain.and_kernels((*installation(), *systems))
     everything = landlock.WRITE | READ | RUN
     for root in roots or ("/",):
-        for path in without(os.path.realpath(root), kept, domain.looked_into):
-            domain.ruleset.allow(path, everything)
-    for path in (*_PROGRAMS, *_ETC) if roots else systems:
+        domain.allow(root, everything, kept)
+    for path in systems if not roots or "/" in roots else (*_PROGRAMS, *_ETC):
         domain.allow(path, READ | RUN)
     for path in installation():
-        domain.allow_real(path, READ | RUN)
+        domain.allow(path, READ | RUN)
     domain.allow_all(("/proc", "/sys"), READ)
     domain.allow_all((*_DEVICES, *_TERMINALS), landlock.READ_FILE | landlock.WRITE_FILE | landlock.IOCTL | READ_FOLDER)
     domain.allow_all((_MEMORY,), landlock.WRITE)
     domain.ruleset.allow(_DISKS, READ_FOLDER)
-    hidden = sorted(path for path in domain.own if Path(path).exists())
+    hidden = sorted(path for path in domain.own.paths if Path(path).exists())
     tops = sorted({str(Path(path).parent) for path in (*hidden, *installation())})
     domain.remarks.append(
         f"this command is confined: it cannot open {', '.join(hidden)}, and can list and change the top level of "
@@ -370,50 +354,54 @@ def _allow_everything(domain: Domain, roots: Iterable[str]) -> None:
 
 def _allow_roots(domain: Domain, access: Access, use: Use) -> None:
     """Every folder that tasks may name for a use."""
-    kernels = (*domain.own, *NEVER)
+    kept = domain.and_kernels()
     for root in access.roots(use):
-        for part in without(os.path.realpath(root), kernels):
-            domain.ruleset.allow(part, READ if use == "source" else WRITE)
-        if use == "destination" and root != "/":
-            domain.ruleset.allow(str(Path(os.path.realpath(root)).parent), READ_FOLDER)  # to sync the root's name
+        domain.allow(root, READ if use == "source" else WRITE, kept)
 
 
 def _folder(reach: Reach, path: str) -> str:
     return os.path.dirname(path) if reach.beside else path  # noqa: PTH120  paths are strings here
 
 
-def _allow_reach(domain: Domain, access: Access, reach: Reach, task: str, umask: int | None) -> None:
+def _allow_reach(domain: Domain, guard: FileGuard, reach: Reach, task: str, umask: int | None) -> None:
     """One path of the params: nothing if the node refuses it, which the kind says in its own words."""
     assert reach.path is not None
-    guard = FileGuard(access, reach.use)
     folder = _folder(reach, reach.path)
-    try:
-        guard.resolve(reach.path)
-    except AccessRefused:
-        return
-    if reach.use == "destination" and umask is not None:
-        _make_missing(domain, Path(folder), 0o077 if reach.private else umask)
     rights = _BESIDE if reach.beside else READ if reach.use == "source" else WRITE
-    domain.allow(folder, rights)
-    if reach.use == "destination":
-        # To sync the name of the folder itself (`tasks.place`).
-        domain.ruleset.allow(str(Path(os.path.realpath(folder)).parent), READ_FOLDER)
+    try:
+        if _refuses(guard, reach.path):
+            return
+        if reach.use == "destination" and umask is not None:
+            descriptor, real = opened_or_made(guard, folder, 0o077 if reach.private else umask)
+        else:
+            descriptor, real = guard.locate(folder)
+    except AccessRefused as refused:
+        domain.remarks.append(str(refused))
+        if reach.beside:
+            _allow_located(domain, guard, reach.path, rights)  # the folder is above the root, which is the file
+        return
+    except OSError as error:
+        if umask is not None and (reach.use == "destination" or error.errno not in landlock.UNSEEN):
+            domain.remarks.append(f"{folder} cannot be made or opened: {error.strerror}")
+        return
+    domain.allow_open(descriptor, str(real), rights)
     for name in reach.inner:
         link = Path(folder, name.replace("*", task))
         if link.is_symlink():
-            with suppress(AccessRefused):
-                domain.allow(str(guard.resolve(link)), rights)
+            _allow_located(domain, guard, link, rights)
 
 
-def _make_missing(domain: Domain, folder: Path, umask: int) -> None:
-    if folder.is_dir():
-        return
-    before = os.umask(umask)
+def _refuses(guard: FileGuard, path: str) -> bool:
     try:
-        there = next(each for each in folder.parents if each.is_dir())
-        folder.mkdir(parents=True, exist_ok=True)
-        sync_names(folder, there)
-    except OSError as error:
-        domain.remarks.append(f"{folder} cannot be made: {error.strerror}")
-    finally:
-        os.umask(before)
+        guard.resolve(path)
+    except AccessRefused:
+        return True
+    return False
+
+
+def _allow_located(domain: Domain, guard: FileGuard, path: str | Path, rights: int) -> None:
+    try:
+        descriptor, real = guard.locate(path)
+    except (AccessRefused, OSError):
+        return  # refused, or not there: the kind finds that out, and says it
+    domain.allow_open(descriptor, str(real), rights)

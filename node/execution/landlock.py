@@ -53,6 +53,9 @@ NEWEST: Final = 7
 
 _PATH_BENEATH: Final = 1
 
+UNSEEN: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG)
+"""What the kernel says of a path at which this user finds nothing."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 _add = ctypes.CDLL(None, use_errno=True).syscall
@@ -93,6 +96,19 @@ def handled(version: int) -> int:
     return max(rights for since, rights in _HANDLED.items() if since <= version)
 
 
+def located(path: str, folder: int | None = None, *, follow: bool = False) -> int | None:
+    """An O_PATH descriptor of what is at `path` now, from the open `folder`; None: nothing, or nothing to be seen.
+
+    A link is opened itself, unless it is to be followed. Raises `OSError`.
+    """
+    try:
+        return os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW), dir_fd=folder)
+    except OSError as error:
+        if error.errno in UNSEEN:
+            return None
+        raise
+
+
 class Ruleset:
     """What stays allowed. `descriptor` may be sent to another process, which makes a `Ruleset` of it again."""
 
@@ -117,12 +133,9 @@ class Ruleset:
         Links are followed. False if there is nothing at `path`, or nothing that this user may see: it stays refused.
         Raises `CannotConfine`.
         """
-        try:
-            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC) if isinstance(path, str) else path
-        except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG):
-                return False
-            raise
+        descriptor = located(path, follow=True) if isinstance(path, str) else path
+        if descriptor is None:
+            return False
         try:
             given = rights & self._handled
             if given & ~_OF_A_FILE and not stat.S_ISDIR(os.fstat(descriptor).st_mode):

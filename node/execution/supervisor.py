@@ -21,7 +21,6 @@ from node.execution.attempt_secrets import SecretAnswers
 from node.execution.cgroup import AttemptGroup
 from node.execution.domain import MadeAhead
 from node.execution.forked_worker import ForkedWorker
-from node.execution.landlock import CannotConfine
 from node.execution.limit_watch import LimitWatch
 from node.execution.limits import Amounts, Refused, Watched
 from node.execution.linux import Timer
@@ -218,7 +217,7 @@ class Supervisor:
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, files)
 
     def _ruleset(self) -> list[int]:
-        """The descriptor of what the worker is confined to, if it is not confined already. Raises `CannotConfine`."""
+        """The descriptor of what the worker is confined to, if it is not confined already. Raises `OSError`."""
         order, limits_of_all = self._brief.order, self._brief.limits
         abi = limits_of_all.landlock
         if self._prepared is not None or not order.needs.confined or not abi:

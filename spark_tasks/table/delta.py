@@ -241,7 +241,7 @@ class Table:
         own = folder / self.parquet_folder(mark)
         for each in sorted({own, *((folder / part.path).parent for part in parts)}):
             if each.is_dir():
-                sync_names(each, within=folder.parent)
+                sync_names(each, top=folder)
 
     def _append(
         self,
@@ -287,7 +287,7 @@ class Table:
                 sync(path)
         if (log / "_last_checkpoint").exists():
             sync(log / "_last_checkpoint")
-        sync_names(log, within=folder.parent)
+        sync_names(log, top=folder)
 
     def _create(self, schema_json: str) -> DeltaTable:
         """Make an empty table: Delta checks a commit for conflicts only if there is a table to read.

@@ -60,7 +60,7 @@ def write_file(
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    sync_names(path.parent, within=Path(place.path).parent)
+    sync_names(path.parent, top=Path(place.path))
     return part
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,10 +51,10 @@ def test_a_new_file_is_written_once_on_a_file_system_without_files_that_have_no_
 ) -> None:
     opened = os.open
 
-    def refused(path: str, flags: int, mode: int = 0o777) -> int:
+    def refused(path: str, flags: int, mode: int = 0o777, **more: Any) -> int:
         if flags & os.O_TMPFILE == os.O_TMPFILE:
             raise OSError(errno.EOPNOTSUPP, "not supported")
-        return opened(path, flags, mode)
+        return opened(path, flags, mode, **more)
 
     monkeypatch.setattr(os, "open", refused)
     place = Place(str(tmp_path))

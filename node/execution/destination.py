@@ -1,0 +1,68 @@
+"""Folders that an attempt writes to, opened from their root downwards, and made where they are missing.
+
+The supervisor makes them with more rights than the attempt has, below a root in which others may change names. So no
+path is looked up twice: each folder is opened in the one above, which is open, and a link is not followed.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tasks.access import is_within
+from tasks.file_guard import FileGuard, locate_within, path_of
+from tasks.fsync import sync_name, sync_open
+
+
+def opened_or_made(guard: FileGuard, folder: str, umask: int) -> tuple[int, Path]:
+    """An O_PATH descriptor of the destination `folder`, and its resolved path. Its name is on the disk then.
+
+    The guard follows links on the way to it. Raises `AccessRefused` if it is not, or no more, what the guard allows,
+    and `OSError`: a folder on the way was replaced by a link (ENOTDIR), or cannot be made or synced.
+    """
+    resolved = guard.resolve(folder)
+    real = str(resolved)
+    root = max((each for each in guard.access.destination_roots if is_within(real, each)), key=len)
+    # What is missing above a root is made as well: the operator has named it.
+    at = root if Path(root).is_dir() else "/"
+    here = os.open(at, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY)
+    try:
+        with _making(umask):
+            for name in filter(None, real[len(at.rstrip("/")) :].split("/")):
+                below = _entered_or_made(here, at, name)
+                os.close(here)
+                here, at = below, f"{at.rstrip('/')}/{name}"
+        guard.check_opened(here, folder)
+        sync_name(here)
+    except BaseException:
+        os.close(here)
+        raise
+    return here, resolved
+
+
+def _entered_or_made(here: int, at: str, name: str) -> int:
+    """The folder `name` in the open folder `here`, which was opened by the path `at`."""
+    try:
+        return locate_within(here, name, directory=True)
+    except FileNotFoundError:
+        if path_of(here) != at:
+            raise OSError(errno.ESTALE, f"{at} was moved meanwhile") from None
+    with suppress(FileExistsError):  # another attempt has just made it
+        os.mkdir(name, dir_fd=here)
+    below = locate_within(here, name, directory=True)
+    try:
+        sync_open(here)
+    except BaseException:
+        os.close(below)
+        raise
+    return below
+
+
+@contextmanager
+def _making(umask: int) -> Iterator[None]:
+    before = os.umask(umask)
+    try:
+        yield
+    finally:
+        os.umask(before)
