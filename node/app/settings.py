@@ -156,7 +156,9 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
         ),
         Setting(
             "ROTA_COMMAND_ROOTS",
-            "Folders to which commands are narrowed, beside programs and libraries.",
+            "Folders to which commands are narrowed, beside programs and libraries. `/dev/pts` among them lets them "
+            "open terminals (`script`, `expect`, `sshpass`), those of other sessions of their user too: `/,/dev/pts` "
+            "narrows them to no folder.",
             computed="none: they are not narrowed",
             example="/srv,/var/lib/app",
         ),

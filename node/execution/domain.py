@@ -56,7 +56,9 @@ _KERNEL: Final = ("/proc", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel
 trace it, which a domain takes away."""
 
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_TERMINALS: Final = ("/dev/tty", "/dev/ptmx", "/dev/pts")
+_PTS: Final = "/dev/pts"
+_TERMINALS: Final = (_PTS, "/dev/ptmx", "/dev/tty")
+"""A program makes a terminal for itself in a folder that has those of every session of its user too."""
 _DISKS: Final = "/dev/disk"
 """Its links say which file system is on which device (`tasks.disk_identity`); the devices stay closed."""
 _MEMORY: Final = "/dev/shm"  # noqa: S108  an ordinary file system in memory, for all users
@@ -338,16 +340,18 @@ def _allow_everything(domain: Domain, roots: Collection[str]) -> None:
     for path in installation():
         domain.allow(path, READ | RUN)
     domain.allow_all(("/proc", "/sys"), READ)
-    domain.allow_all((*_DEVICES, *_TERMINALS), landlock.READ_FILE | landlock.WRITE_FILE | landlock.IOCTL | READ_FOLDER)
+    terminals = _TERMINALS if _PTS in roots else ()
+    domain.allow_all((*_DEVICES, *terminals), landlock.READ_FILE | landlock.WRITE_FILE | landlock.IOCTL | READ_FOLDER)
     domain.allow_all((_MEMORY,), landlock.WRITE)
     domain.ruleset.allow(_DISKS, READ_FOLDER)
     hidden = sorted(path for path in domain.own.paths if Path(path).exists())
     tops = sorted({str(Path(path).parent) for path in (*hidden, *installation())})
     domain.remarks.append(
         f"this command is confined: it cannot open {', '.join(hidden)}, and can list and change the top level of "
-        f"{', '.join(tops)} and of the folders above only as far as entries were there when it began. A process sets "
-        "its own priority, processors and limits, and not those of a process number: nice, ionice -c3, taskset and "
-        "prlimit in front of a program, not renice or -p. Where a command needs more, a member with "
+        f"{', '.join(tops)} and of the folders above only as far as entries were there when it began. "
+        + ("" if terminals else f"It can open no terminal: a member that names {_PTS} in ROTA_COMMAND_ROOTS gives it. ")
+        + "A process sets its own priority, processors and limits, and not those of a process number: nice, ionice "
+        "-c3, taskset and prlimit in front of a program, not renice or -p. Where a command needs more, a member with "
         "ROTA_COMMAND_CONFINED=0 gives it"
     )
 

@@ -293,3 +293,40 @@ def test_a_hard_link_beside_the_nodes_own_is_left_out(tmp_path: Path, scratch: P
     for name, came in {"srv/link": "PermissionError", "link": "PermissionError", "elsewhere/link": "TOPSECRET"}.items():
         assert inside(given, partial(opened, tmp_path / name)) == {"link": came}, name
     assert list(with_other_names(commands.own).values()) == [str(secret)]
+
+
+# -- terminals
+
+
+def of_terminals(other: str) -> list[str]:
+    """What comes of opening another session's terminal, and of making one."""
+    ways: list[Callable[[], Any]] = [lambda: os.open(other, os.O_RDWR | os.O_NOCTTY), os.openpty]
+    came = []
+    for way in ways:
+        try:
+            way()
+            came.append("")
+        except OSError as error:
+            came.append(type(error).__name__)
+    return came
+
+
+@pytest.mark.skipif(not Path("/dev/pts/ptmx").exists(), reason="no terminals can be made here")
+@pytest.mark.parametrize(
+    ("roots", "came"),
+    [((), "PermissionError"), (("/",), "PermissionError"), (("/dev",), "PermissionError"), (("/", "/dev/pts"), "")],
+)
+def test_a_command_opens_the_terminals_of_its_user_only_where_the_operator_says_so(
+    tmp_path: Path, scratch: Path, roots: tuple[str, ...], came: str
+) -> None:
+    ends = os.openpty()
+    try:
+        commands = laid_out(tmp_path)._replace(roots=roots)
+        given = of_command(commands, scratch)
+        assert inside(given, partial(of_terminals, os.ttyname(ends[1]))) == [came, came]
+        assert ("can open no terminal" in given.remarks[0]) == bool(came)
+        programs = inside(given, partial(opened, Path("/etc/hosts"), tmp_path / "srv/node/data"))
+        assert (programs["data"], programs["hosts"]) == ("PermissionError", Path("/etc/hosts").read_text())
+    finally:
+        for end in ends:
+            os.close(end)
