@@ -1,5 +1,6 @@
 """Kinds that the nodes of a test's cluster have: found by an entry point, like anybody's, in a folder of the test's."""
 
+import ctypes
 import json
 import os
 import time
@@ -126,13 +127,21 @@ class Engine:
         return {"prepared": bool(_PREPARED)}
 
 
+def leave_shared() -> None:
+    """Make shared memory, a semaphore and a queue of System V, which outlive this process."""
+    libc = ctypes.CDLL(None)
+    made = (libc.shmget(0, 4096, 0o600), libc.semget(0, 1, 0o600), libc.msgget(0, 0o600))
+    assert min(made) >= 0, made
+
+
 class Numbered:
-    """Says who it is. It needs nothing of the machine."""
+    """Says who it is. It needs nothing of the machine. With `leaves` it leaves shared objects behind."""
 
     class Params(BaseModel):
         model_config = ConfigDict(extra="forbid")
 
         sleep_s: float = 0
+        leaves: bool = False
 
     @staticmethod
     def needs(params: Params, task: str) -> Needs:
@@ -141,6 +150,8 @@ class Numbered:
 
     def run(self, ctx: Context[Params]) -> dict[str, Any]:
         (ctx.scratch / "own").touch()
+        if ctx.params.leaves:
+            leave_shared()
         until_s = time.monotonic() + ctx.params.sleep_s
         while time.monotonic() < until_s and not ctx.cancelled:
             time.sleep(0.02)

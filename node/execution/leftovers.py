@@ -18,6 +18,7 @@ from typing import Final
 
 from node.execution import process_tree
 from node.execution.cgroup import AttemptGroup
+from node.execution.shared_objects import remove_shared
 from node.storage.removal import remove_tree
 from tasks.marks import MARK, RUN_MARK
 from tasks.process_line import stat_fields
@@ -180,7 +181,7 @@ def _find(records: Iterable[Record], entries: frozenset[bytes], uids: range = NO
 def _kill(records: list[Record], marks: dict[str, str], wait_s: float, uids: range) -> int:
     """Kill the processes of `records`, those with the variables `marks` in their environment, and those of these users.
 
-    How many there were.
+    How many there were. What these users have left in shared memory is removed.
 
     Blocks until they are gone. Raises `LeftoversRemain` after `wait_s`.
     """
@@ -199,6 +200,8 @@ def _kill(records: list[Record], marks: dict[str, str], wait_s: float, uids: ran
         killed.update(pids)
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, CHECK_S_MAX)
+    if uids:
+        remove_shared(uids)
     for group in groups:
         if not group.end(max(0.0, until_s - time.monotonic())):
             raise LeftoversRemain(f"the cgroup {group.path} of an attempt has processes that do not end when killed")

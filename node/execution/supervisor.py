@@ -27,6 +27,7 @@ from node.execution.linux import Timer
 from node.execution.log_pump import LogPump
 from node.execution.order import CHECKPOINT_BYTES_MAX, Brief, log_path, scratch_path
 from node.execution.preparation import brief_file
+from node.execution.shared_objects import remove_shared
 from node.runtime.boottime import boottime_s
 from node.runtime.descriptors import below_own
 from node.storage.disk_full import is_full
@@ -479,6 +480,7 @@ class Supervisor:
             ending = replace(ending, log_error=self._log.error)
         self._node.setblocking(True)
         self._say(ending)
+        self._remove_shared()
         remove_tree(self._scratch)
         if self._prepared is not None:
             remove_tree(self._prepared)
@@ -490,3 +492,10 @@ class Supervisor:
         if self._prepared is not None:
             self._say(frames.PreparedFrame(why))
         return frames.EndedFrame("not_started", None, why, True, None, starved=self._worker_status == -signal.SIGKILL)
+
+    def _remove_shared(self) -> None:
+        """Remove what the attempt has left in shared memory, if it had a user of its own. All its processes ended."""
+        uid = self._brief.order.uid
+        if uid is not None and self._account is not None:
+            with contextlib.suppress(OSError):  # the next attempt with this number removes it
+                remove_shared(range(uid, uid + 1))

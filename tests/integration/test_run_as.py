@@ -14,6 +14,8 @@ import pytest
 from node.cli.local import wait_for
 from node.execution import landlock, process_tree
 from node.execution.account import CAPABILITIES
+from node.execution.shared_objects import remove_shared
+from testkit.cluster_kinds import leave_shared
 from testkit.reachable import ReachableCluster, open_folder, reachable, why_not
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(bool(why_not()), reason=why_not())]
@@ -221,6 +223,47 @@ def test_a_kind_without_paths_gets_a_number_of_its_own(users: Users) -> None:
     assert run["result"]["home"] == str(users.folder / NODE / "scratch" / f"{run['run_id']}.{run['token']}")
 
 
+def shared_of(uid: int) -> list[str]:
+    """Which shared objects a user has, by their kinds."""
+    found = []
+    for kind in ("shm", "sem", "msg"):
+        head, *rows = Path(f"/proc/sysvipc/{kind}").read_text().splitlines()
+        found += [kind for row in rows if row.split()[head.split().index("cuid")] == str(uid)]
+    return found + [each.name for each in Path("/dev/shm").iterdir() if each.lstat().st_uid == uid]
+
+
+@pytest.mark.skipif(not Path("/proc/sysvipc/sem").exists(), reason="this kernel has no System V objects")
+def test_what_an_attempt_with_a_number_of_its_own_leaves_in_shared_memory_is_removed(users: Users) -> None:
+    run = users.ended("leaves", "numbered", {"leaves": True})
+    assert run["state"] == "succeeded", (run, users.log(run))
+    wait_for("its objects are gone", lambda: not shared_of(FIRST_UID))
+
+
+@pytest.mark.skipif(not Path("/proc/sysvipc/sem").exists(), reason="this kernel has no System V objects")
+def test_shared_objects_are_removed_of_these_users_and_of_no_other() -> None:
+    uids = range(FIRST_UID + 200, FIRST_UID + 203)
+    for uid in uids:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setresgid(uid, uid, uid)
+                os.setresuid(uid, uid, uid)
+                leave_shared()
+                Path(f"/dev/shm/rota-test-{uid}").touch()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(pid, 0)[1] == 0
+    there = [shared_of(uid) for uid in uids]
+    assert there == [["shm", "sem", "msg", f"rota-test-{uid}"] for uid in uids]
+    try:
+        remove_shared(uids[:2])
+        assert [shared_of(uid) for uid in uids] == [[], [], there[2]]
+    finally:
+        remove_shared(uids)
+    assert not any(map(shared_of, uids))
+
+
 def states(pids: list[int]) -> str:
     found = (process_tree.process(pid) for pid in pids)
     return "".join(one.state for one in found if one is not None)
@@ -301,7 +344,8 @@ def test_an_ordinary_user_with_the_capabilities_runs_attempts_as_others() -> Non
                 run = users.sh(f"who-{user}", "id -u; grep -h Cap[EPI] /proc/self/status", run_as=user)
                 said = users.log(run).split()
                 assert (said[0], {int(each, 16) for each in said[2::2]}) == (str(uid), {0}), said
-            assert users.ended("numbered", "numbered", {})["result"]["uids"] == [FIRST_UID] * 3
+            assert users.ended("numbered", "numbered", {"leaves": True})["result"]["uids"] == [FIRST_UID] * 3
+            wait_for("its shared objects are gone", lambda: not shared_of(FIRST_UID))
             users.register("stays", "command", params={"argv": ["sh", "-c", STAYS]}, run_as="daemon")
             users.wait_for_run(users.run("stays"), "running")
             wait_for("three sleep", lambda: len(sleeping(DAEMON)) == 3)
