@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -36,7 +37,8 @@ def mountinfo() -> str:
     return MOUNTINFO.read_text(errors="surrogateescape")
 
 
-def mounts(text: str) -> dict[int, Mount]:
+@lru_cache(maxsize=1)
+def mounts(text: str) -> Mapping[int, Mount]:
     r"""The mounts in the text of the file, by their ids, in the order in which they were mounted.
 
     >>> mounts("36 35 98:0 /a /mnt\\040of\\040b rw,noatime master:1 - nfs4 nas:/a rw\n")

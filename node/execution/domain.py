@@ -110,9 +110,9 @@ class Domain:
         return and_at(self.own, (*kernels(self.mounted), *more), self.mounted)
 
     def allow_all(self, paths: Iterable[str], rights: int) -> None:
-        """The same for each of `paths`."""
+        """The same as `allow` for each of `paths`."""
         for path in paths:
-            self.ruleset.allow(path, rights)
+            self.allow(path, rights)
 
 
 class Commands(NamedTuple):
@@ -302,8 +302,7 @@ def _allow_system(domain: Domain) -> None:
     """What any program reads of the machine."""
     ruleset = domain.ruleset
     domain.allow_all((*_LIBRARIES, *_ETC, *_KERNEL), READ)
-    for path in installation():
-        domain.allow(path, READ)
+    domain.allow_all(installation(), READ)
     domain.allow_all(_DEVICES, landlock.READ_FILE | landlock.WRITE_FILE)
     ruleset.allow(_DISKS, READ_FOLDER)
 
@@ -335,10 +334,8 @@ def _allow_everything(domain: Domain, roots: Collection[str]) -> None:
     everything = landlock.WRITE | READ | RUN
     for root in roots or ("/",):
         domain.allow(root, everything, kept)
-    for path in systems if not roots or "/" in roots else (*_PROGRAMS, *_ETC):
-        domain.allow(path, READ | RUN)
-    for path in installation():
-        domain.allow(path, READ | RUN)
+    domain.allow_all(systems if not roots or "/" in roots else (*_PROGRAMS, *_ETC), READ | RUN)
+    domain.allow_all(installation(), READ | RUN)
     domain.allow_all(("/proc", "/sys"), READ)
     terminals = _TERMINALS if _PTS in roots else ()
     domain.allow_all((*_DEVICES, *terminals), landlock.READ_FILE | landlock.WRITE_FILE | landlock.IOCTL | READ_FOLDER)

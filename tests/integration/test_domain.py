@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -293,6 +294,14 @@ def test_a_hard_link_beside_the_nodes_own_is_left_out(tmp_path: Path, scratch: P
     for name, came in {"srv/link": "PermissionError", "link": "PermissionError", "elsewhere/link": "TOPSECRET"}.items():
         assert inside(given, partial(opened, tmp_path / name)) == {"link": came}, name
     assert list(with_other_names(commands.own).values()) == [str(secret)]
+
+
+def test_the_nodes_own_in_a_folder_that_all_programs_use_is_not_given(scratch: Path) -> None:
+    with TemporaryDirectory(dir="/dev/shm") as memory:
+        (Path(memory) / "secret").write_text("TOPSECRET")
+        for own in (memory, f"{memory}/secret"):
+            given = of_command(Commands((own,), (), landlock.abi()), scratch)
+            assert inside(given, partial(opened, Path(memory, "secret"))) == {"secret": "PermissionError"}
 
 
 # -- terminals
