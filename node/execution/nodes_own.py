@@ -107,19 +107,21 @@ def other_paths(path: str, mount: Mount, known: Iterable[Mount]) -> Iterator[str
     >>> disk, view = Mount("/srv", "ext4", "/vol", "8:1"), Mount("/mnt/view", "ext4", "/vol/node", "8:1")
     >>> list(other_paths("/srv/node/data", disk, [disk, view, Mount("/logs", "ext4", "/vol/node/data/logs", "8:1")]))
     ['/srv/node/data', '/mnt/view/data', '/logs']
-    >>> list(other_paths("/srv/node/data", disk, [Mount("/mnt", "ext4", "/", "8:2")]))
-    []
+    >>> own = Mount("/srv/node/data", "tmpfs", "/", "0:50")
+    >>> list(other_paths("/srv/node/data", own, [disk, own, Mount("/mnt", "tmpfs", "/", "0:50")]))
+    ['/srv/node/data', '/mnt']
     """
-    inside = _joined(mount.root, path[len(mount.point.rstrip("/")) :])
+    inside = _moved(path, mount.point, mount.root)
     for each in known:
         if each.device == mount.device and is_within(inside, each.root):
-            yield _joined(each.point, inside[len(each.root.rstrip("/")) :])
+            yield _moved(inside, each.root, each.point)
         elif each.device == mount.device and is_within(each.root, inside):
             yield each.point
 
 
-def _joined(folder: str, path: str) -> str:
-    return f"{folder.rstrip('/')}{path}" or "/"
+def _moved(path: str, out_of: str, into: str) -> str:
+    """The path in the folder `into` of what has the path `path` in the folder `out_of`."""
+    return f"{into.rstrip('/')}/{path[len(out_of) :].lstrip('/')}".rstrip("/") or "/"
 
 
 def with_other_names(own: Iterable[str]) -> dict[FileId, str]:

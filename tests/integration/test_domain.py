@@ -250,6 +250,32 @@ def within_namespace(folder: Path) -> None:
     print(json.dumps({"seen": seen, "beside": beside, "taken": taken}))
 
 
+def namespaced(folder: Path, words: list[str]) -> Any:
+    """What `within_namespace` prints in the namespace that is made by `words`."""
+    script = f"from pathlib import Path; from {__name__} import within_namespace as w; w(Path({str(folder)!r}))"
+    done = subprocess.run([*words, sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@in_a_namespace
+@pytest.mark.parametrize("shown", ["srv", "srv/node/data", "srv/node/data/deep/er"])
+@pytest.mark.parametrize("mounted", ["srv/node/data", "srv/node/data/deep"])
+def test_a_second_mount_is_no_other_path_to_a_disk_of_the_nodes_own(
+    tmp_path: Path, scratch: Path, mounted: str, shown: str
+) -> None:
+    laid_out(tmp_path)
+    script = (
+        f"cp -r {mounted} scratch/was && mount -t tmpfs none {mounted} && cp -r scratch/was/. {mounted} && "
+        f'mount --rbind {shown} elsewhere/view && cd "$OLDPWD" && exec "$@"'
+    )
+    here = mounts.within(tmp_path / "scratch", tmp_path / "scratch")
+    said = namespaced(tmp_path, [*here, "sh", "-c", f'cd "$0" && {script}', str(tmp_path)])
+    assert {"secret": "PermissionError"} in said["seen"]
+    assert {"secret": "secret"} not in said["seen"]
+    assert said["beside"] == {"beside": "beside", "file": "file"}
+
+
 @in_a_namespace
 @pytest.mark.parametrize(
     ("shown", "refused", "given"),
@@ -267,16 +293,7 @@ def test_a_second_mount_is_no_other_path_to_the_nodes_own(
     tmp_path: Path, scratch: Path, shown: str, refused: int, given: int
 ) -> None:
     laid_out(tmp_path)
-    script = f"from pathlib import Path; from {__name__} import within_namespace as w; w(Path({str(tmp_path)!r}))"
-    done = subprocess.run(
-        [*mounts.within(tmp_path / shown, tmp_path / "elsewhere/view"), sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
+    said = namespaced(tmp_path, mounts.within(tmp_path / shown, tmp_path / "elsewhere/view"))
     found = [next(iter(each.items())) for each in said["seen"]]
     assert [name for name, came in found if came == "PermissionError"] == ["secret"] * refused, found
     assert sum(name == came for name, came in found) == given
