@@ -21,6 +21,7 @@ from node.execution.attempt_secrets import SecretAnswers
 from node.execution.cgroup import AttemptGroup
 from node.execution.domain import MadeAhead
 from node.execution.forked_worker import ForkedWorker
+from node.execution.landlock import CannotConfine
 from node.execution.limit_watch import LimitWatch
 from node.execution.limits import Amounts, Refused, Watched
 from node.execution.linux import Timer
