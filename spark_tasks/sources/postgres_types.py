@@ -124,19 +124,15 @@ class SourceColumns:
     def unfit(self, column: Column, value: str) -> SourceUnfit:
         """The error of a value that Spark's type cannot hold: where it is, and what to do."""
         shown = value if len(value) <= 100 else f"{value[:50]}... ({len(value)} characters)"
-        if column.type == "numeric":
-            advice = (
-                f"say `decimal: {{{column.name}: {{precision: P, scale: S}}}}` at the source if one with up to "
-                f"{DIGITS_MAX} digits fits all values, leave the row out by a `query`, or read the column as text by "
-                f"one: {name(column.name)}::text"
-            )
-        elif value.endswith("infinity"):
+        advice = f"leave the row out by a `query`, or read the column as text by one: {name(column.name)}::text"
+        if column.type == "numeric" and value[-1:].isdigit():
+            wider = f"decimal: {{{column.name}: {{precision: P, scale: S}}}}"
+            advice = f"say `{wider}` at the source if {DIGITS_MAX} digits are enough for all values; else {advice}"
+        elif column.type in TIMES and value.endswith("infinity"):
             advice = (
                 "say `infinity: null` or `infinity: ends` at the source, which make it null, or the first or the last "
                 "day that Spark knows"
             )
-        else:
-            advice = f"leave the row out by a `query`, or read the column as text by one: {name(column.name)}::text"
         return SourceUnfit(f"{self.shown}, column {column.name}: the value {shown} is no {column.spark}: {advice}")
 
 

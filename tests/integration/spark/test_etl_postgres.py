@@ -263,7 +263,7 @@ def test_errors_name_what_is_wrong_in_a_sentence(database: EtlDatabase) -> None:
     with pytest.raises(SinkUnfit, match="1 rows of a batch have a null in their keys"):
         Etl().run(database.attempt(nulls, token=2))
     database.sql("INSERT INTO src VALUES (2, 'NaN')")
-    with pytest.raises(SourceUnfit, match=r"the query, column n: the value NaN is no decimal\(38,18\): say `decimal: "):
+    with pytest.raises(SourceUnfit, match=r"the query, column n: the value NaN is no decimal\(38,18\): leave the row"):
         Etl().run(database.attempt(nulls | {"transform": {"sql": "SELECT * FROM source"}}, token=3))
     with pytest.raises(TransformUnfit, match=r"transform.sql: .*nope"):
         Etl().run(database.attempt(twice | {"transform": {"sql": "SELECT nope FROM source"}}, token=4))

@@ -88,19 +88,41 @@ def types(database: EtlDatabase) -> list[str]:
     ).splitlines()
 
 
+def made(server: Server, folder: Path, *names: str) -> list[EtlDatabase]:
+    """Databases of these names, which have the types; the first one has the tables as well."""
+    found = []
+    for name in names:
+        server.sql("postgres", f"CREATE DATABASE {name}")
+        found.append(EtlDatabase(server, name, folder))
+        found[-1].sql(edges.SETUP)
+    found[0].sql(source_tables())
+    return found
+
+
+def copy(spark: "SparkSession", source: EtlDatabase, target: EtlDatabase) -> None:
+    for number, table in enumerate(("everything", 'a table\'s "name"', "empty")):
+        params = {"source": source.end(table=table), "sink": target.end(table=table, mode="append")}
+        source.run(spark, params, run=number)
+
+
 def test_a_copy_of_a_copy_has_the_same_values_of_the_same_types(
     sink_session: "SparkSession", server: Server, tmp_path: Path
 ) -> None:
-    copies = []
-    for name in ("first", "second", "third"):
-        server.sql("postgres", f"CREATE DATABASE {name}_copy")
-        copies.append(EtlDatabase(server, f"{name}_copy", tmp_path))
-        copies[-1].sql(edges.SETUP)
-    copies[0].sql(source_tables())
+    copies = made(server, tmp_path, "first", "second", "third")
     assert len({line.split("|")[-1] for line in types(copies[0])}) > 60
     for source, target in pairwise(copies):
-        for number, table in enumerate(("everything", 'a table\'s "name"', "empty")):
-            params = {"source": source.end(table=table), "sink": target.end(table=table, mode="append")}
-            source.run(sink_session, params, run=number)
+        copy(sink_session, source, target)
         assert types(target) == types(copies[0])
         assert dump(target) == dump(copies[0])
+
+
+def test_executors_copy_the_same(
+    sink_session: "SparkSession", server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a cluster: they read from the one database, and write into the other."""
+    for room in ("sources", "sinks"):
+        monkeypatch.setattr(f"spark_tasks.{room}.opening.is_local_master", lambda environ: False)
+    source, target = made(server, tmp_path, "read_by_executors", "written_by_executors")
+    copy(sink_session, source, target)
+    assert types(target) == types(source)
+    assert dump(target) == dump(source)

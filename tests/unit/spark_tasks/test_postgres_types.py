@@ -79,13 +79,16 @@ def test_a_table_without_columns_is_refused() -> None:
     [
         (
             'invalid input syntax for type numeric: "rota:0:NaN" (22P02)',
-            r"public.t, column n: the value NaN is no decimal\(38,18\): say `decimal: {n: {precision: P, scale: S}}`",
+            r"public.t, column n: the value NaN is no decimal\(38,18\): leave the row out by a `query`",
         ),
         (
             'ungültige Eingabesyntax für Typ date: "rota:1:-infinity" (22007)',
             "public.t, column at: the value -infinity is no date: say `infinity: null` or `infinity: ends`",
         ),
-        (f'invalid: "rota:0:{"9" * 500}"', r"the value 9{50}\.\.\. \(500 characters\) is no decimal"),
+        (
+            f'invalid: "rota:0:{"9" * 500}"',
+            r"the value 9{50}\.\.\. \(500 characters\) is no .*: say `decimal: {n: {precision: P, scale: S}}`",
+        ),
     ],
 )
 def test_a_refused_value_is_named_whatever_the_language_of_the_server(said: str, refused: str) -> None:
