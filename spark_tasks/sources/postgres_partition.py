@@ -88,10 +88,10 @@ def data_source(
         def name(cls) -> str:
             return format_name
 
-        def schema(self) -> StructType:
+        def schema(self) -> "StructType":
             return numbered
 
-        def reader(self, schema: StructType) -> DataSourceReader:
+        def reader(self, schema: "StructType") -> DataSourceReader:
             return Reader()
 
     return PostgresDataSource
