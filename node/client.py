@@ -261,6 +261,11 @@ def _tls_reason(error: Exception) -> str:
 
 
 def _reason(error: Exception) -> str:
+    import urllib3
+
+    if isinstance(error, urllib3.exceptions.ProtocolError) and error.args[0] == "Connection aborted.":
+        # Also of a node that ends at that moment; and what a Raft or heartbeat port does.
+        return "it hung up without an answer in HTTP (is this the HTTP port of a node?)"
     return str(error).rpartition(": ")[2]
 
 

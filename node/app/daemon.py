@@ -108,6 +108,12 @@ def _run(config: Config) -> int:
             cluster = ClusterId(join_request.cluster_id)
         elif not config.members:
             config = replace(config, members=(seed,))
+        if config.join_url is not None and not folder.fresh:
+            _log.info(
+                "ROTA_JOIN is not used: %s has been in use, and its node stays in its cluster; to join another one, "
+                "start with an empty folder",
+                folder.path,
+            )
         folder.keep_place(seed)
     except _REFUSALS as error:
         raise CannotStart(str(error)) from error

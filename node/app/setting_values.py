@@ -51,8 +51,11 @@ def parse_members(text: str) -> tuple[Seed, ...]:
         seeds.append(Seed(name, host, int(raft), int(ports)))
     if len({seed.id for seed in seeds}) != len(seeds):
         raise ValueError("two members have the same id")
-    if len({(seed.host, seed.raft_port) for seed in seeds}) != len(seeds):
-        raise ValueError("two members have the same Raft address")
+    addresses = [(seed.host, port) for seed in seeds for port in (seed.raft_port, seed.http_port)]
+    if twice := next((one for one in addresses if addresses.count(one) > 1), None):
+        raise ValueError(
+            f"{twice[0]}:{twice[1]} is there twice: each member has a Raft port and an HTTP port of its own"
+        )
     return tuple(seeds)
 
 

@@ -97,7 +97,7 @@ class FoundingInquiry:
         self._asked_s = float("-inf")
         if isinstance(promise, Binding):
             who = ", ".join(sorted(promise.members))
-            logger.info("founding a cluster: %s have all answered that they belong to none", who)
+            logger.info("founding a cluster of %s: none of them belongs to one", who)
 
     def _ask(self, now_s: float) -> None:
         here, founding = self._consensus, self.founding

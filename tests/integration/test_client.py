@@ -123,3 +123,18 @@ def test_an_https_address_of_a_node_is_told_to_be_http() -> None:
     refused = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
     with member(refused) as plain, pytest.raises(Unreachable, match="nodes speak no TLS: use http://"):
         within(5, lambda: Client([plain.replace("http:", "https:")], timeout_s=LIMIT_S).get("/v1/x"))
+
+
+@pytest.mark.parametrize("greets", [b"", b"rota/hb3" + bytes(16)], ids=["as a Raft port", "as a heartbeat port"])
+def test_a_port_that_is_not_that_of_the_api_is_said_to_be_none(greets: bytes) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(greets)
+
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(Unreachable, match="it hung up without an answer in HTTP"):
+            Client([f"http://127.0.0.1:{listener.getsockname()[1]}"]).get("/v1/cluster")
