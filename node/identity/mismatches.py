@@ -23,7 +23,7 @@ KEPT_S: Final = 20.0
 AGAIN_S: Final = 600.0
 """A mismatch that stays is logged again after this time."""
 
-CLAIMS_MAX: Final = 16
+CLAIMS_MAX: Final = 8
 """At most this many claims are kept: the latest ones."""
 
 TWICE: Final = frozenset({"silent", "no-member"})
