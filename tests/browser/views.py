@@ -34,7 +34,7 @@ def _make_errors(page: Page) -> None:
 
 
 def _open_delete(page: Page) -> None:
-    page.get_by_text("Delete photos-weekly").first.click()
+    page.locator(".confirm summary").click()
     expect(page.get_by_role("button", name="Delete photos-weekly")).to_be_visible()
 
 

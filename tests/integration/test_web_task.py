@@ -197,7 +197,7 @@ async def test_a_task_is_deleted_in_the_version_that_was_shown_and_its_runs_are_
         await served.put_task(set="site")
         run_id = await served.start_run()
         shown = await visitor.get("/tasks/a")
-        assert "Delete a Deletes version 1 of the definition and cancels its runs" in text_of(shown)
+        assert "Delete … a Deletes version 1 of the definition and cancels its runs" in text_of(shown)
         assert "It is kept in the set site : the next rota apply of its files registers it again" in text_of(shown)
         csrf = re.findall(r'name="csrf" value="(\w+)"', shown.body.decode())[-1]
         await served.put_task(weight=2)
