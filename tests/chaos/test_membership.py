@@ -8,7 +8,7 @@ import pytest
 from node.app.setting_values import parse_members
 from node.cli.local import wait_for
 from node.client import ApiProblem, path
-from testkit.cluster import Cluster
+from testkit.cluster import Cluster, Notes
 from testkit.command import Rota
 from testkit.each_once import assert_each_occurrence_once
 
@@ -55,7 +55,7 @@ def test_a_removed_member_hands_over_and_its_slot_is_reused(cluster: Cluster) ->
 
 
 FIRST = ("node-1", "node-2", "node-3")
-FOURTH, INSTEAD = "node-4", "node-5"
+LATER = FOURTH, INSTEAD = ("node-4", "node-5")
 EVERY_S = 0.5
 DEADLINE_S = 60
 """Five nodes that start at the same time, on a busy machine, take half a minute."""
@@ -118,21 +118,35 @@ def test_members_are_added_replaced_and_removed_while_tasks_run(tmp_path: Path) 
         assert_each_occurrence_once(cluster, [f"often-{number}" for number in range(6)])
 
 
-@pytest.mark.more
-def test_three_members_become_five_by_a_longer_list_and_a_full_restart(tmp_path: Path) -> None:
-    """As `docker compose up` with a longer list does it, which starts all anew. One newcomer is let in by the command
-    that it asks for, the other by itself; killed in the middle of that, all five come back, and know one another.
+def three_and_two(folder: Path, *asking: str) -> Cluster:
+    """Five nodes as docker-compose.yml has them: the first three list themselves, the last two all five.
+
+    Those that are `asking` ask to be let in.
     """
-    env_of: dict[str, dict[str, str]] = {f"node-{number}": {} for number in range(1, 6)}
-    with Cluster(tmp_path, nodes=5, env_of=env_of) as cluster:
-        five, by_hand, by_itself = cluster.members, "node-4", "node-5"
-        for name in FIRST:
-            env_of[name]["ROTA_MEMBERS"] = ",".join(five.split(",")[:3])
-        env_of[by_itself]["ROTA_AUTO_JOIN"] = "1"
+    env_of: dict[str, dict[str, str]] = {name: {} for name in FIRST} | {
+        name: {"ROTA_AUTO_JOIN": "1"} for name in asking
+    }
+    cluster = Cluster(folder, nodes=5, env_of=env_of)
+    for name in FIRST:
+        env_of[name]["ROTA_MEMBERS"] = _three(cluster)
+    return cluster
+
+
+def _three(cluster: Cluster) -> str:
+    return ",".join(cluster.members.split(",")[:3])
+
+
+@pytest.mark.more
+def test_three_members_become_five_and_three_again_while_the_three_run_on(tmp_path: Path) -> None:
+    """One newcomer is let in by the command that it asks for, the other by itself."""
+    by_hand, by_itself = LATER
+    with three_and_two(tmp_path, by_itself) as cluster:
         cluster.start(*FIRST)
         _wait_until_up(cluster, *FIRST)
+        incarnations = {name: cluster.member(name)["incarnation"] for name in FIRST}
         often = {"schedule": {"every_s": EVERY_S}, "overlap": "allow", "catch_up": "all"}
         cluster.ask("POST", "/v1/tasks", json=[{"name": f"often-{n}", "kind": "probe", **often} for n in range(6)])
+        held = {name: _held(cluster, name) for name in FIRST}
 
         cluster.start(by_hand)
 
@@ -148,19 +162,63 @@ def test_three_members_become_five_by_a_longer_list_and_a_full_restart(tmp_path:
         assert f"let it in with: rota {command}" in cluster.said(by_hand)
         assert Rota(cluster.url("node-1"))(*command.split()).code == 0
         _wait_until_up(cluster, *FIRST, by_hand)
-
         cluster.start(by_itself)
-        wait_for("it is let in", lambda: len(cluster.get("/v1/members", "node-1")["items"]) == 5, DEADLINE_S)
-        for name, env in env_of.items():
-            cluster.kill(name)
-            env["ROTA_MEMBERS"] = five
-        cluster.start(*env_of)
-        _wait_until_up(cluster, *env_of)
-        for name in (by_itself, by_hand):
+        _wait_until_up(cluster, *FIRST, *LATER)
+        held |= {name: _held(cluster, name) for name in LATER}
+
+        for name in reversed(LATER):
             wait_for("no change is under way", lambda name=name: _removed(cluster, name))  # type: ignore[misc]
             wait_for("it ends by itself", lambda name=name: cluster.exit_code(name) is not None)  # type: ignore[misc]
         _wait_until_up(cluster, *FIRST)
+        assert {name: cluster.member(name)["incarnation"] for name in FIRST} == incarnations
+        for name, (run_id, notes) in held.items():
+            run = cluster.wait_for_attempt(run_id, 2 if name in LATER else 1)
+            notes.let_go()
+            run = cluster.wait_for_run(run_id)
+            ends = [attempt["state"] for attempt in run["attempts"]]  # one that is handed over waits for the next
+            assert ends == (["waiting", "succeeded"] if name in LATER else ["succeeded"])
         assert_each_occurrence_once(cluster, [f"often-{number}" for number in range(6)])
+
+
+def _held(cluster: Cluster, name: str) -> tuple[str, Notes]:
+    """A run on that member, which goes on until its notes let it go."""
+    notes = cluster.notes()
+    cluster.register(f"held-{name}", params={**notes.params, "steps": 2}, pin=name)
+    run_id = cluster.run(f"held-{name}")
+    notes.wait("beat")
+    return run_id, notes
+
+
+@pytest.mark.more
+def test_five_nodes_begin_at_once_though_three_of_them_know_three(tmp_path: Path) -> None:
+    """The three found the cluster and let the two in; killed in the middle of that, all come back."""
+    with three_and_two(tmp_path, *LATER) as cluster:
+        cluster.start()
+        node = cluster.client_of("node-1", 5)
+        wait_for("one of the two is let in", lambda: len(node.get("/v1/members")["items"]) > 3, DEADLINE_S)
+        cluster.kill_at_once(*cluster.names)
+        cluster.start()
+        _wait_until_up(cluster, *FIRST, *LATER)
+
+
+@pytest.mark.more
+def test_a_cluster_that_five_have_founded_runs_on_with_a_list_of_three(tmp_path: Path) -> None:
+    """As clusters of earlier versions do. A folder that is lost comes back from members that its list does not name."""
+    env_of: dict[str, dict[str, str]] = {f"node-{number}": {} for number in range(1, 6)}
+    with Cluster(tmp_path, nodes=5, env_of=env_of) as cluster:
+        cluster.start()
+        cluster.wait_until_whole(DEADLINE_S)
+        for name in FIRST:
+            env_of[name]["ROTA_MEMBERS"] = _three(cluster)
+        cluster.kill_at_once(*cluster.names)
+        cluster.lose_folder("node-1")
+        cluster.start()
+        _wait_until_up(cluster, *FIRST, *LATER)
+        cluster.kill("node-2")
+        cluster.lose_folder("node-2")
+        cluster.kill("node-3")
+        cluster.start("node-2")  # node-1, node-4 and node-5 are a majority; it lists one of them
+        cluster.wait_until_ready("node-1", "node-2", *LATER, deadline_s=DEADLINE_S)
 
 
 def _removed(cluster: Cluster, name: str) -> bool:

@@ -1,21 +1,27 @@
 """Nodes in containers: up, kill, be without a majority, grow to five and back to three, down and up on another subnet.
 
 Up, with secrets from before; register over HTTP; back up the PostgreSQL service; `docker kill` the owner of a run and
-ask where it runs; be without a majority, and unhealthy; grow and shrink while work goes on; down and up again: a leader
-within 15 s, and nothing lost.
+ask where it runs; be without a majority, and unhealthy; grow and shrink while work goes on, which touches none of the
+three; down and up again: a leader within 15 s, and nothing lost; begin anew with five.
 """
 
 import time
 from collections import Counter
 from typing import Any, Final
 
-from node.cli.local import wait_for
+from node.cli.local import NotInTime, wait_for
 from node.client import Client, path
+from testkit.each_once import pause
 from tests.compose.engine import PROJECT, Compose, container, docker, health, inside, occupied, timed
 
 LEADER_S: Final = 15
 SECRET_OF_BEFORE: Final = "0123456789abcdef" * 4
 FIVE: Final = "five.env"
+STEADY: Final = ("steady-1", "steady-2", "steady-3", "steady-4", "steady-5")
+"""Commands that are due every second."""
+
+HELD: Final = ("held-node-1", "held-node-2", "held-node-3", "held-node-4", "held-node-5")
+"""Commands that do not end, one for each node."""
 
 
 def scenario(compose: Compose) -> None:
@@ -37,9 +43,9 @@ def scenario(compose: Compose) -> None:
     kill_owner(compose, client)
     compose("up", "--detach", "--wait")
     unhealthy_without_a_majority(compose)
-    grow(compose)
-    shrink(compose)
+    grow_and_shrink(compose)
     down_and_up(compose)
+    five_at_first(compose)
 
 
 def secrets_are_apart(compose: Compose) -> None:
@@ -119,28 +125,72 @@ def unhealthy_without_a_majority(compose: Compose) -> None:
         wait_for("it is healthy", lambda: health("node-1")[0] == "healthy", 60)
 
 
-def grow(compose: Compose) -> None:
-    """To five, by `up` with the longer list: it starts the first three anew, and two that ask to be let in."""
+def grow_and_shrink(compose: Compose) -> None:
+    """From three to five and back under work: none of the three is touched, no attempt and no occurrence is lost."""
+    client, three = compose.client(), _started(compose)
+    client.call("POST", "/v1/tasks", body=[*map(_steady, STEADY), *map(_held, HELD)])
+    held = {name: client.call("POST", path("v1", "tasks", name, "runs")).json["run_id"] for name in HELD[:3]}
+    _all_work(client, held, compose.names())
     compose.use(FIVE)
     with timed("from three to five, all healthy"):
         compose("up", "--detach", "--wait")
         wait_for("all five are up", lambda: all_up(compose), 60)
     for name in compose.names():
-        assert health(name) == ("healthy", "ready"), (name, health(name))
+        wait_for(f"{name} is ready", lambda name=name: health(name) == ("healthy", "ready"), 60)  # type: ignore[misc]
+    assert _started(compose).items() >= three.items(), "one of the three was started anew"
+    held |= {name: client.call("POST", path("v1", "tasks", name, "runs")).json["run_id"] for name in HELD[3:]}
+    _all_work(client, held, compose.names())
     work_goes_on(compose)
-
-
-def shrink(compose: Compose) -> None:
-    """Back to three, as the head of the compose file says."""
     with timed("from five to three, all healthy"):
         for name in ("node-5", "node-4"):
-            wait_for(f"{name} is removed", lambda name=name: removed(compose.client(1, 2, 3), name))  # type: ignore[misc]
+            wait_for(f"{name} is removed", lambda name=name: removed(client, name))  # type: ignore[misc]
         compose("rm", "--stop", "--force", "node-4", "node-5")
         docker("volume", "rm", f"{PROJECT}_node-4", f"{PROJECT}_node-5")
         compose.use(None)
         compose("up", "--detach", "--wait")
         wait_for("all three are up", lambda: all_up(compose), 60)
+    assert _started(compose) == three, "one of the three was started anew"
     work_goes_on(compose)
+    _all_work(client, held, compose.names())
+    runs = [client.get(path("v1", "runs", run_id)) for run_id in held.values()]
+    assert [len(run["attempts"]) for run in runs] == [1, 1, 1, 2, 2], "the two have handed over; the three were let be"
+    for kept in pause(client, STEADY).values():
+        assert not kept.wrong, kept.wrong
+        runs += kept.runs
+    lost = [run for run in runs if "orphaned" in [attempt["state"] for attempt in run["attempts"]]]
+    assert not lost, lost
+    print(f"  {len(runs)} runs, none of them lost or twice")
+    for name in HELD:
+        client.call("DELETE", path("v1", "tasks", name))
+
+
+def _started(compose: Compose) -> dict[str, str]:
+    """Each node's container, and when it was started."""
+    form = "{{.Id}} {{.State.StartedAt}} {{.RestartCount}}"
+    return {name: docker("inspect", "--format", form, container(name)).strip() for name in compose.names()}
+
+
+def _steady(name: str) -> dict[str, Any]:
+    work = {"kind": "command", "params": {"argv": ["sleep", "0.2"]}, "overlap": "allow", "catch_up": "all"}
+    return {"name": name, "schedule": {"every_s": 1}, **work}
+
+
+def _held(name: str) -> dict[str, Any]:
+    return {"name": name, "kind": "command", "params": {"argv": ["sleep", "3600"]}, "pin": name.removeprefix("held-")}
+
+
+def _all_work(client: Client, run_ids: dict[str, str], nodes: list[str]) -> None:
+    """Wait until these runs are at work, and on all of these nodes."""
+    told: list[dict[str, Any]] = []
+
+    def all_work() -> bool:
+        told[:] = [client.get(path("v1", "runs", run_id)) for run_id in run_ids.values()]
+        return all(run["state"] == "running" for run in told) and {run["node"] for run in told} == set(nodes)
+
+    try:
+        wait_for(f"there is work on {', '.join(nodes)}", all_work, 60)
+    except NotInTime as error:
+        raise AssertionError(f"{error}: {told}") from error
 
 
 def work_goes_on(compose: Compose) -> None:
@@ -180,6 +230,15 @@ def down_and_up(compose: Compose) -> None:
         if backed_up(compose.client()) is None:
             raise AssertionError("the history of the backup was lost")
         work_goes_on(compose)
+
+
+def five_at_first(compose: Compose) -> None:
+    """A cluster that begins with five: the three found it, and let the two in."""
+    compose("down", "--volumes")
+    compose.use(FIVE)
+    with timed("five that begin at once, all healthy"):
+        compose("up", "--detach", "--wait")
+        wait_for("all five are up", lambda: all_up(compose), 60)
 
 
 def all_up(compose: Compose) -> bool:

@@ -4,7 +4,6 @@
 """
 
 import os
-import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -61,13 +60,15 @@ def _given(file: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
 
 
-def test_the_list_of_five_is_that_of_three_with_two_more() -> None:
+def test_growing_to_five_changes_nothing_that_compose_would_start_the_three_anew_for() -> None:
     given = _given("five.env")
-    five = parse_members(given["ROTA_MEMBERS"])
-    default = re.search(r":-(.*)}", SERVICES["node-1"]["environment"]["ROTA_MEMBERS"])
-    assert default is not None
-    assert five[:3] == parse_members(default[1])
-    assert [seed.id for seed in five] == NODES
+    assert given == {"COMPOSE_PROFILES": "five"}
+    lists = {name: parse_members(SERVICES[name]["environment"]["ROTA_MEMBERS"]) for name in NODES}
+    assert {name: [seed.id for seed in seeds] for name, seeds in lists.items()} == {
+        name: NODES if SERVICES[name].get("profiles") == ["five"] else NODES[:3] for name in NODES
+    }
+    assert len({tuple(seeds[:3]) for seeds in lists.values()}) == 1
+    assert {SERVICES[name]["environment"]["ROTA_AUTO_JOIN"] for name in NODES} == {"${ROTA_AUTO_JOIN:-1}"}
 
 
 def test_the_spark_cluster_is_of_the_image_with_spark_and_the_nodes_know_its_master() -> None:
