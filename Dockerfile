@@ -1,4 +1,4 @@
-# Two images from one file: `rota` runs tasks of kind command and backup, `rota-spark` also ingest and etl.
+# Two images from one file: `rota` runs tasks of kind command and backup, `rota-spark` also ingest, etl and maintain.
 #   docker build --target rota .
 # BASE may be any Debian with Python 3.11 or later and venv. Its release decides which PostgreSQL can be backed up:
 # pg_dump refuses a server newer than itself (trixie has 17, bookworm 15).

@@ -229,7 +229,7 @@ def _membership_problems(config: Config, failed: set[str]) -> list[str]:
     if not config.members and not config.join_url and "ROTA_MEMBERS" not in failed and not knows_members(config.data):
         problems.append(
             "neither ROTA_MEMBERS nor ROTA_JOIN is set: give the members of the first start "
-            "(ROTA_MEMBERS=node-1=host:7001:8101,...), or a running cluster to join (ROTA_JOIN=http://host:8101)"
+            "(ROTA_MEMBERS=node-1=host:7101:8101,...), or a running cluster to join (ROTA_JOIN=http://host:8101)"
         )
     if config.members and config.node and config.me is None:
         problems.append(

@@ -36,8 +36,8 @@ def parse_words(text: str) -> tuple[str, ...]:
 def parse_members(text: str) -> tuple[Seed, ...]:
     """`id=host:raftport:httpport,...` as seeds in the order given, which becomes the order of the slots.
 
-    >>> parse_members("a=127.0.0.1:7001:8101")
-    (Seed(id='a', host='127.0.0.1', raft_port=7001, http_port=8101),)
+    >>> parse_members("a=127.0.0.1:7101:8101")
+    (Seed(id='a', host='127.0.0.1', raft_port=7101, http_port=8101),)
     """
     seeds: list[Seed] = []
     for part in parse_words(text):

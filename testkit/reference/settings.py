@@ -87,7 +87,7 @@ def _of_kinds() -> str:
 
 
 _OF_COMPOSE: Final = {
-    "ROTA_TARGET": "The image to build: `rota`, or `rota-spark` with Spark for tasks of kind `ingest` and `etl`.",
+    "ROTA_TARGET": "The image to build: `rota`, or `rota-spark` for tasks of kind `ingest`, `etl` and `maintain` too.",
     "ROTA_SECRETS": "The folder of the secret files, with `node/` and `tasks/` in it.",
     "ROTA_DATA_VOLUME": "What all nodes see as `/srv/data`: a volume, or the path of a folder of this machine.",
     "SPARK_WORKER_CORES": "The cores that each of the two Spark workers offers.",
