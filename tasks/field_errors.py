@@ -1,11 +1,12 @@
 """What is wrong with a definition or with params, field by field, in the user's own terms."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 Path = tuple[str | int, ...]
 
@@ -28,6 +29,69 @@ def dotted(path: Sequence[str | int]) -> str:
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
+
+
+def raise_all(model: str, wrong: Iterable[str]) -> None:
+    """Raise all that a check of several fields has found, for a validator of pydantic; nothing if it has found nothing.
+
+    A validator that raises `ValueError` at the first of them hides the others.
+    """
+    details = [
+        InitErrorDetails(type=PydanticCustomError("value_error", "{said}", {"said": said}), input=None)
+        for said in wrong
+    ]
+    if details:
+        raise ValidationError.from_exception_data(model, details)
+
+
+def all_errors(model: type[BaseModel], given: Mapping[str, Any]) -> list[FieldError]:
+    """All that is wrong with `given` as that model, also what is checked only where each field by itself is right.
+
+    What is wrong by itself is left out, and the rest looked at again, until nothing is left to leave out. An error that
+    names a field that was left out says nothing new.
+    """
+    errors: list[FieldError] = []
+    rest, left_out = deepcopy(dict(given)), dict[str, str]()
+    for _ in range(_LOOKS):
+        try:
+            model.model_validate(rest)
+            break
+        except ValidationError as error:
+            found = field_errors(error, rest)
+            errors += [one for one in found if one not in errors and not _of_what_is_left_out(one, left_out)]
+            details = error.errors(include_url=False, include_input=False, include_context=False)
+            wrong = [path for detail in details if (path := _path_in(rest, detail["loc"]))]
+        if not wrong:
+            break
+        for path in wrong:
+            left_out[dotted(("params", *path))] = str(path[-1])
+            inner: Any = rest
+            for part in path[:-1]:
+                inner = inner.get(part, {}) if isinstance(inner, dict) else {}
+            inner.pop(path[-1], None)
+    return errors
+
+
+def _of_what_is_left_out(error: FieldError, left_out: Mapping[str, str]) -> bool:
+    return error.field in left_out or any(f"`{name}`" in error.message for name in left_out.values())
+
+
+_LOOKS: Final = 4
+"""How often a definition is looked at, at most."""
+
+
+def _path_in(given: Any, place: Sequence[str | int]) -> Path:
+    """The path of the innermost field of an object that an error at `place` is about; () if it is about all of it."""
+    path: list[str | int] = []
+    for part in place:
+        inner = _inner(given, part)
+        if inner is _NOTHING:
+            continue  # the name of an alternative
+        if isinstance(part, int):
+            break  # a list without one of its items would have its other items at other places
+        path.append(part)
+        given = inner
+    return tuple(path)
 
 
 _NOT_AN_OBJECT: Final = ("model_type", "model_attributes_type")

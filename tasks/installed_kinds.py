@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from tasks.access import Access
-from tasks.field_errors import FieldError, field_errors
+from tasks.field_errors import FieldError, all_errors
 from tasks.kind import Kind
 from tasks.needs import Needs
 from tasks.reach import refusals
@@ -162,8 +162,8 @@ def check_params(kind: type[Any], params: Mapping[str, Any], *, bound: bool) -> 
     """
     try:
         valid = kind.Params.model_validate(dict(params))
-    except ValidationError as error:
-        return field_errors(error, params)
+    except ValidationError:
+        return all_errors(kind.Params, params)
     local_data = getattr(kind, "local_data", None)
     if bound or local_data is None:
         return []

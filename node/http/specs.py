@@ -58,7 +58,11 @@ async def checked_spec(context: RequestContext, name: str, given: Any) -> Checke
         raise invalid_field("", "must be an object with a task's definition")
     if given.setdefault("name", name) != name:
         raise invalid_field("name", f"is {given['name']!r} in the body and {name!r} in the path: they must agree")
-    checked = _checked(given, ())
+    try:
+        checked = _checked(given, ())
+    except Problem as problem:
+        fields = [error.field for error in problem.errors]
+        raise invalid([*problem.errors, *await params_errors(context, given, fields)]) from None
     errors = await _kind_errors(context, [checked], lambda _: ())
     if errors:
         raise invalid(errors)
@@ -66,13 +70,13 @@ async def checked_spec(context: RequestContext, name: str, given: Any) -> Checke
 
 
 async def params_errors(
-    context: RequestContext, given: Mapping[str, Any], known: Sequence[FieldError]
+    context: RequestContext, given: Mapping[str, Any], known: Sequence[str]
 ) -> Sequence[FieldError]:
-    """The errors of the params of a definition that has errors already, `known`, so that all are told at once."""
+    """The errors of the params of a definition of which the fields `known` are wrong, so that all are told at once."""
     kind, params, group = given.get("kind"), given.get("params", {}), given.get("group")
     if not isinstance(kind, str) or kind not in offered_kinds(context.state) or not isinstance(params, dict):
         return ()
-    if any(error.field.startswith("params") for error in known):
+    if any(field.startswith("params") for field in known):
         return ()
     bound = isinstance(group, dict) and NODE_LABEL in group
     try:
@@ -89,9 +93,14 @@ async def many_specs(context: RequestContext) -> list[CheckedSpec]:
         raise invalid_field("", "must be a list of task definitions (for a single one use PUT /v1/tasks/{name})")
     if not given:
         raise invalid_field("", "the list is empty")
-    specs = await asyncio.to_thread(all_checked, given) if len(given) >= THREAD_FROM else all_checked(given)
-    errors = await _kind_errors(context, specs, lambda position: (position,))
+    found, errors = await asyncio.to_thread(all_checked, given) if len(given) >= THREAD_FROM else all_checked(given)
+    specs, places = list(found.values()), list(found)
+    errors += await _kind_errors(context, specs, lambda position: (places[position],))
     if errors:
+        for position, one in enumerate(given[:MAX_ERRORS]):
+            if isinstance(one, dict):
+                known = [error.field.removeprefix(f"[{position}].") for error in errors]
+                errors += [_at((position,), error) for error in await params_errors(context, one, known)]
         raise invalid(errors)
     return specs
 
@@ -150,27 +159,26 @@ def _checked(given: Any, place: Path) -> CheckedSpec:
     return CheckedSpec(spec.name, spec.kind, spec.params, spec.group, spec.pin, spec.run_as, put)
 
 
-def all_checked(given: list[Any]) -> list[CheckedSpec]:
-    """The specs of a list, which is emptied meanwhile to save memory. Raises `Problem` invalid with all errors."""
-    specs: list[CheckedSpec] = []
+def all_checked(given: list[Any]) -> tuple[dict[int, CheckedSpec], list[FieldError]]:
+    """The specs of a list by their places, and what is wrong with the others.
+
+    What has become a spec is taken out of the list meanwhile, to save memory.
+    """
+    specs: dict[int, CheckedSpec] = {}
     errors: list[FieldError] = []
+    seen: dict[str, int] = {}
     for position in range(len(given)):
         try:
-            specs.append(_checked(given[position], (position,)))
+            spec = _checked(given[position], (position,))
         except Problem as problem:
             errors += problem.errors
+            continue
         given[position] = None
-    if errors:
-        raise invalid(errors)
-    seen: dict[str, int] = {}
-    twice = [
-        FieldError(dotted((position, "name")), f"{spec.name!r} is in the list twice, first as [{seen[spec.name]}]")
-        for position, spec in enumerate(specs)
-        if seen.setdefault(spec.name, position) != position
-    ]
-    if twice:
-        raise invalid(twice)
-    return specs
+        specs[position] = spec
+        if (first := seen.setdefault(spec.name, position)) != position:
+            message = f"{spec.name!r} is in the list twice, first as [{first}]"
+            errors.append(FieldError(dotted((position, "name")), message))
+    return specs, errors
 
 
 async def _kind_errors(

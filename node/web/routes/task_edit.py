@@ -9,7 +9,7 @@ from aiohttp import web
 from node.http.problems import Problem, invalid_field
 from node.http.request_context import RequestContext
 from node.http.routes.tasks import known_task, register, task_to_change, warnings_of
-from node.http.specs import CheckedSpec, checked_spec, params_errors
+from node.http.specs import CheckedSpec, checked_spec
 from node.web.definition_form import (
     NEW,
     DefinitionForm,
@@ -114,8 +114,7 @@ async def _checked(context: RequestContext, task: str | None, text: str, began: 
     except Problem as problem:
         if problem.kind != "invalid":
             raise
-        errors = [*problem.errors, *await params_errors(context, given, problem.errors)]
-        return replace(form, errors=await asyncio.to_thread(lined, text, errors))
+        return replace(form, errors=await asyncio.to_thread(lined, text, problem.errors))
     row = context.state.tasks.get(checked.name)
     if task is None and row is not None:
         taken = f"{checked.name} is registered already: choose another name, or edit that task"
