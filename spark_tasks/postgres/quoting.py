@@ -1,5 +1,7 @@
 """Names and values as text in SQL."""
 
+from spark_tasks.postgres.names import table_parts
+
 
 def name(text: str) -> str:
     """A quoted name.
@@ -11,12 +13,12 @@ def name(text: str) -> str:
 
 
 def qualified(text: str) -> str:
-    """A quoted table name from `TABLE` or `SCHEMA.TABLE`.
+    """A quoted table name from `TABLE` or `SCHEMA.TABLE`, of which each name may be quoted.
 
-    >>> qualified("public.flights")
-    '"public"."flights"'
+    >>> qualified("public.flights"), qualified('"a.b"')
+    ('"public"."flights"', '"a.b"')
     """
-    return ".".join(map(name, text.split(".", 1)))
+    return ".".join(map(name, table_parts(text)))
 
 
 def literal(text: str) -> str:

@@ -19,8 +19,8 @@ class PostgresTable(KeyedRows, PostgresConnection):
 
     type: Literal["postgres"] = Field(description="The type of the sink")
     table: TableName = Field(
-        description="The table to write, as TABLE or SCHEMA.TABLE. It is made from the first batch's columns if there "
-        "is none"
+        description='The table to write, as TABLE or SCHEMA.TABLE; `"my.schema"."My Table"` if a name has a dot. It is '
+        "made from the first batch's columns if there is none"
     )
 
     @property

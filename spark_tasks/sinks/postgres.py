@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_tasks.postgres import carried
+from spark_tasks.postgres.names import table_parts
 from spark_tasks.postgres.quoting import literal, name
 from spark_tasks.postgres.session import QueryFailed, ServerAway, Session, session
 from spark_tasks.sinks import postgres_staging as staging
@@ -49,9 +50,9 @@ class PostgresSink:
         self.scratch = scratch
         self.local = local
         self.schemas: dict[Mark, StructType] = {}
-        schema, _, table = params.table.rpartition(".")
+        *schema, table = table_parts(params.table)
         with session(uri) as opened:
-            self.schema = schema or str(opened.rows("SELECT current_schema()")[0][0])
+            self.schema = schema[0] if schema else str(opened.rows("SELECT current_schema()")[0][0])
             self.table = f"{name(self.schema)}.{name(table)}"
             target = f"{self.schema}.{table}"
             self.ledger = BatchLedger(self.schema, task, target)

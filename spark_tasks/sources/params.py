@@ -38,7 +38,10 @@ class PostgresRows(PostgresConnection):
     """A table, or the result of a query, in a PostgreSQL database, read in parallel under one snapshot."""
 
     type: Literal["postgres"] = Field(description="The type of the source")
-    table: TableName | None = Field(default=None, description="The table or view to read, as TABLE or SCHEMA.TABLE")
+    table: TableName | None = Field(
+        default=None,
+        description='The table or view to read, as TABLE or SCHEMA.TABLE; `"my.schema"."My Table"` if a name has a dot',
+    )
     query: str | None = Field(
         default=None, min_length=1, max_length=20_000, description="A SELECT to read instead of a table"
     )
