@@ -1,10 +1,13 @@
 """The params of the kind `etl`."""
 
+from collections.abc import Iterator
+
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from spark_tasks.sinks.params import Sink
 from spark_tasks.sources.params import Incremental, Source, check_suits
 from spark_tasks.transform.params import Transform, ViewName
+from tasks.field_errors import raise_all
 
 
 class EtlParams(BaseModel):
@@ -30,19 +33,18 @@ class EtlParams(BaseModel):
     sink: Sink = Field(description="Where the rows go")
 
     @model_validator(mode="after")
-    def _suits_the_sources(self) -> "EtlParams":
-        check_suits(self.source, self.incremental)
-        for name, lookup in self.lookups.items():
-            try:
-                check_suits(lookup, None)
-            except ValueError as error:
-                raise ValueError(f"lookups.{name}: {error}") from None
+    def _check_together(self) -> "EtlParams":
+        raise_all("EtlParams", self._wrong_together())
         return self
 
-    @model_validator(mode="after")
-    def _whole_for_whole(self) -> "EtlParams":
+    def _wrong_together(self) -> Iterator[str]:
+        lookups = ((f"lookups.{name}: ", one, None) for name, one in self.lookups.items())
+        for within, source, how in [("", self.source, self.incremental), *lookups]:
+            try:
+                check_suits(source, how)
+            except ValueError as error:
+                yield f"{within}{error}"
         if self.incremental is not None and self.sink.replaces:
-            raise ValueError("`mode: replace` is for a source that is read whole: leave `incremental` out")
+            yield "`mode: replace` is for a source that is read whole: leave `incremental` out"
         if self.poll_s is not None and self.incremental is None:
-            raise ValueError("`poll_s` needs `incremental`: without it each run reads its source whole")
-        return self
+            yield "`poll_s` needs `incremental`: without it each run reads its source whole"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from spark_tasks.files.evolving import check_name, evolved
 from spark_tasks.files.faults import SchemaDrift, first_line
 from spark_tasks.files.form import Form
+from spark_tasks.files.header import header_of
 from spark_tasks.files.layouts import RESCUED, Layout, as_columns, check_fits
 from spark_tasks.files.listing import Source
 from spark_tasks.files.reading import infer
@@ -56,11 +57,14 @@ def _first(
     spark: "SparkSession", form: Form, places: Mapping[Path, Source], found: Sequence[Layout] | None
 ) -> "StructType":
     """The columns of the first of the files."""
+    if form.format == "csv" and form.header:
+        for place, source in places.items():
+            header_of(form, place, source)  # Spark would rename a column that is there twice
     if found is None:
-        return infer(spark, form, list(places))
+        return infer(spark, form, places)
     if form.format == "csv":
         named = next((layout for layout in found if layout.columns.fields), found[0])
-        return infer(spark, form, named.places)
+        return infer(spark, form, {place: places[place] for place in named.places})
     return as_columns(found[0].columns)
 
 

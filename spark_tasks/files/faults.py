@@ -3,11 +3,15 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from spark_tasks.files.listing import Source
 from spark_tasks.spark import causes
 from tasks.errors import Unretryable
+
+CUT: Final = "rota: a timestamp is not a whole number of microseconds"
+"""What an error begins with that is raised for such a timestamp."""
 
 
 class MalformedRows(Unretryable):
@@ -19,7 +23,15 @@ class SchemaDrift(Unretryable):
 
 
 class ReadFailed(Exception):
-    """Spark could not read a file."""
+    """A file could not be read, for a reason that is not in the file: another attempt may read it."""
+
+
+class FileDamaged(Unretryable):
+    """A file is not what its format says. One that is written again has another size or name, and is new."""
+
+
+class ValueUnfit(Unretryable):
+    """A value of a file is not a value of its column's type in the table, and would be changed."""
 
 
 class BadFile(Exception):
@@ -53,12 +65,38 @@ def _fault(name: str, said: str, messages: Sequence[str]) -> Exception:
     if (lengths := re.search(r"Header length: (\d+), schema size: (\d+)", said)) is not None:
         return SchemaDrift(f"{name}: the header has {lengths[1]} columns, and {lengths[2]} are wanted")
     reason = first_line(messages[-1])
+    if (cut := re.search(rf"{CUT} reading file \S+ column (.*) value (-?\d+)", said)) is not None:
+        return ValueUnfit(
+            f"{name}: column {cut[1]} has a timestamp of {cut[2]} ns, and a table has 6 digits of a second: write it so"
+        )
     if (unread := re.search(r"AvroUnreadable: Encountered error while reading file \S+ (.*)", said)) is not None:
-        return ReadFailed(f"{name}: {unread[1]}")
+        return FileDamaged(f"{name}: {unread[1]}")
     if "MALFORMED_RECORD" in said:
         record = next(first_line(message) for message in messages if "MALFORMED_RECORD" in message)
         return MalformedRows(f"{name}: {record} {reason}"[:2000])
-    return ReadFailed(f"{name}: {reason}")
+    away = any(sign in said for sign in _NOT_THE_FILES)
+    return (ReadFailed if away else FileDamaged)(f"{name}: {reason}")
+
+
+_NOT_THE_FILES: Final = (
+    "Input/output error",
+    "Stale file handle",
+    "FileNotFoundException",
+    "No such file",
+    "Permission denied",
+    "Too many open files",
+    "No space left",
+    "OutOfMemoryError",
+    "Connection",
+)
+"""Signs of a failure that is not about what is in a file."""
+
+
+def unreadable(name: str, what: str, error: Exception) -> Exception:
+    """The failure to read the file `name`, which is damaged unless the operating system has refused it."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return ReadFailed(f"{name}: {error}")
+    return FileDamaged(f"{name}: {what}: {error}")
 
 
 def first_line(message: str) -> str:

@@ -1,9 +1,14 @@
 """The format of the files of an ingest, as a task says it."""
 
+import csv
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from spark_tasks.sql.column_types import NamedColumn, read_columns
+from tasks.field_errors import raise_all
 
 if TYPE_CHECKING:
     from typing import Self
@@ -21,7 +26,39 @@ def _timestamp_format(text: str) -> str:
     # Letters of other alphabets stand for themselves, as in yyyy年MM月dd日.
     if wrong := [char for char in pattern if char.isascii() and char.isalpha() and char not in _LETTERS]:
         raise ValueError(f"{wrong[0]!r} is no letter of Spark's patterns, such as yyyy-MM-dd HH:mm:ss")
+    if lacking := _defaulted(pattern):
+        raise ValueError(f"{lacking}, and Spark would make one up: write as yyyy-MM-dd HH:mm:ss")
+    if "S" * 7 in pattern:
+        raise ValueError("a timestamp has 6 digits of a second: write SSSSSS at most")
     return text
+
+
+def _defaulted(pattern: str) -> str | None:
+    """What times by that pattern do not say, for which Spark takes a value of its own; None if they say all."""
+    always = set(_OPTIONAL.sub("", pattern))
+    if not always & set("HhKkmsS"):  # of parts that are all optional, one has to be there
+        always = set(pattern)
+    said = set(pattern)
+    wanted = [
+        (bool(always & set("yuD")), "it has no year"),
+        ("D" in always or (bool(always & set("MLQq")) and "d" in always), "it has no month and day"),
+        (not said & set("hK") or "a" in said, "it has hours up to 12 and no a, for AM and PM"),
+        (not said & set("ms") or bool(said & set("HhKk")), "it has no hour"),
+        ("s" not in said or "m" in said, "it has no minute"),
+    ]
+    return next((what for there, what in wanted if not there), None)
+
+
+_OPTIONAL: Final = re.compile(r"\[[^\[\]]*\]")
+
+
+def columns_text(text: str) -> str:
+    """The text, of a list of columns. Raises `ValueError`."""
+    read_columns(text)
+    return text
+
+
+ColumnsText = Annotated[str, AfterValidator(columns_text)]
 
 
 class Form(BaseModel):
@@ -47,6 +84,18 @@ class Form(BaseModel):
     encoding: Literal["utf-8", "iso-8859-1", "windows-1252"] = Field(
         default="utf-8", description="CSV: the encoding of the files. A file that is not text in UTF-8 fails"
     )
+    quotes: bool = Field(
+        default=True,
+        description="CSV: a field may be in quotes, as RFC 4180 says, and a quote elsewhere makes its row malformed. "
+        "false: a quote is a character like any other",
+    )
+    escape: str | None = Field(
+        default=None,
+        pattern=r"^[!#-/:-@\[-`{-~]$",
+        description="CSV: the character before a quote, or before itself, that is part of a quoted field; null: a "
+        "quote in one is doubled",
+        examples=["\\"],
+    )
     multiline: bool = Field(default=False, description="CSV: fields may contain line breaks; JSON: a file is one array")
     timestamp_format: Annotated[str, AfterValidator(_timestamp_format)] | None = Field(
         default=None,
@@ -54,7 +103,7 @@ class Form(BaseModel):
         description="The format of timestamps, in Spark's notation; null: ISO 8601",
         examples=["dd/MM/yyyy HH:mm:ss"],
     )
-    columns: str | None = Field(
+    columns: ColumnsText | None = Field(
         default=None,
         max_length=20_000,
         description="The columns and their types as in SQL; null: those of the table, or of the first batch, where "
@@ -81,14 +130,26 @@ class Form(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _check_format(self) -> "Self":
-        if self.format == "tbl" and self.columns is None:
-            raise ValueError("`columns` is required for format tbl, whose files do not name their columns")
-        if self.format != "csv" and self.encoding != "utf-8":
-            raise ValueError("`encoding` is for format csv: files of other formats are UTF-8, or are not text")
-        if self.by_name and (self.format == "tbl" or (self.format == "csv" and not self.header)):
-            raise ValueError("`schema_evolution` and `rescue` are for files that name their columns")
+    def _check_together(self) -> "Self":
+        raise_all(type(self).__name__, self.wrong_together())
         return self
+
+    def wrong_together(self) -> Iterator[str]:
+        """What is wrong with fields that are right by themselves."""
+        if self.format == "tbl" and self.columns is None:
+            yield "`columns` is required for format tbl, whose files do not name their columns"
+        if self.format != "csv" and self.encoding != "utf-8":
+            yield "`encoding` is for format csv: files of other formats are UTF-8, or are not text"
+        if self.escape is not None and (self.format != "csv" or not self.quotes):
+            yield "`escape` is for format csv with `quotes`: only quoted fields have it"
+        if self.escape is not None and self.escape in self.between:
+            yield "`escape` cannot be part of `delimiter`"
+        if not self.quotes and (self.format != "csv" or self.multiline):
+            yield "`quotes: false` is for format csv without `multiline`: a line break needs quotes around it"
+        if self.quotes and '"' in self.between:
+            yield "`delimiter` cannot have a quote in it, unless `quotes` is false"
+        if self.by_name and (self.format == "tbl" or (self.format == "csv" and not self.header)):
+            yield "`schema_evolution` and `rescue` are for files that name their columns"
 
     @property
     def by_name(self) -> bool:
@@ -105,21 +166,38 @@ class Form(BaseModel):
         return self.delimiter or ("|" if self.format == "tbl" else ",")
 
     @property
+    def named(self) -> tuple[NamedColumn, ...]:
+        """The columns that the task names; none if it names none."""
+        return () if self.columns is None else read_columns(self.columns)
+
+    @property
+    def quoting(self) -> dict[str, Any]:
+        """How quotes are read, as Python's module csv has it."""
+        if not self.quotes:
+            return {"quoting": csv.QUOTE_NONE}
+        return {} if self.escape is None else {"doublequote": False, "escapechar": self.escape}
+
+    @property
     def is_text(self) -> bool:
         """Whether the files are text, of which a row may be malformed; in others all rows have the file's types."""
         return self.format in ("csv", "json", "tbl")
 
 
+_NO_QUOTE: Final = "\0"
+"""The NUL as quote is Spark's way to have none."""
+
+
 def options(form: Form) -> dict[str, Any]:
-    """Spark's options for reading files of that format. Quotes in CSV fields are doubled (RFC 4180)."""
+    """Spark's options for reading files of that format."""
     chosen: dict[str, Any] = {"multiLine": form.multiline}
     if form.timestamp_format is not None:
         chosen["timestampFormat"] = form.timestamp_format
     if form.format == "csv":
-        chosen |= {"header": form.header, "sep": form.between, "nullValue": form.null_value, "escape": '"'}
-        chosen["encoding"] = form.encoding
+        chosen |= {"header": form.header, "sep": form.between, "nullValue": form.null_value}
+        chosen |= {"encoding": form.encoding, "escape": form.escape or '"'}
+        if not form.quotes:
+            chosen |= {"quote": _NO_QUOTE, "escape": _NO_QUOTE}
     if form.format == "tbl":
-        # The NUL as quote is Spark's way to have none.
         chosen = {name: value for name, value in chosen.items() if name != "multiLine"}
-        chosen |= {"sep": form.between, "nullValue": form.null_value, "quote": "\0"}
+        chosen |= {"sep": form.between, "nullValue": form.null_value, "quote": _NO_QUOTE}
     return chosen

@@ -12,9 +12,11 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_tasks.files.faults import BadFile, ReadFailed, SchemaDrift
+from spark_tasks.files import parquet_types
+from spark_tasks.files.faults import BadFile, FileDamaged, SchemaDrift, unreadable
 from spark_tasks.files.listing import Source
 from spark_tasks.files.staging import for_spark
+from spark_tasks.spark.causes import cause, is_sparks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +38,8 @@ class Layout:
 
     columns: "StructType"
     places: tuple[Path, ...]
+    read: "StructType | None" = None
+    """The columns as Spark is told to read them, where they are others than `columns`."""
 
 
 def layouts(spark: "SparkSession", kind: str, places: Mapping[Path, Source]) -> list[Layout]:
@@ -43,7 +47,7 @@ def layouts(spark: "SparkSession", kind: str, places: Mapping[Path, Source]) -> 
     alike: dict[Any, list[Path]] = defaultdict(list)
     for place, source in places.items():
         alike[_key(kind, place, source)].append(place)
-    return [Layout(_columns(spark, kind, some[0], places[some[0]]), tuple(some)) for some in alike.values()]
+    return [_layout(spark, kind, some, places[some[0]]) for some in alike.values()]
 
 
 def _key(kind: str, place: Path, source: Source) -> Any:
@@ -54,11 +58,13 @@ def _key(kind: str, place: Path, source: Source) -> Any:
 
     try:
         schema = parquet.read_schema(place)
-        if wrong := unknown_type((schema.metadata or {}).get(_SPARKS_OWN)):
-            raise BadFile(source.path, SchemaDrift(f"{source.path}: {wrong}"))
-        return schema.remove_metadata().to_string()
+        wrong = unknown_type((schema.metadata or {}).get(_SPARKS_OWN))
+        wrong = wrong or parquet_types.wrong_columns(schema) or parquet_types.cut_int96(place, schema)
     except (ArrowException, OSError) as error:
-        raise BadFile(source.path, ReadFailed(f"{source.path}: not a whole Parquet file: {error}")) from None
+        raise BadFile(source.path, unreadable(source.path, "not a whole Parquet file", error)) from None
+    if wrong is not None:
+        raise BadFile(source.path, SchemaDrift(f"{source.path}: {wrong}"))
+    return schema.remove_metadata().to_string()
 
 
 def unknown_type(written: bytes | None) -> str | None:
@@ -89,10 +95,20 @@ def unknown_type(written: bytes | None) -> str | None:
     return None
 
 
-def _columns(spark: "SparkSession", kind: str, place: Path, source: Source) -> "StructType":
+def _layout(spark: "SparkSession", kind: str, places: Sequence[Path], first: Source) -> Layout:
+    """The layout of files that are alike, of which `first` is one. Raises `BadFile`."""
     if kind == "avro":
-        return _avro_columns(place, source)
-    return spark.read.parquet(for_spark(place)).schema
+        return Layout(_avro_columns(places[0], first), tuple(places))
+    from pyarrow import parquet
+
+    parquet_types.read_nanos_as_numbers(spark)
+    try:
+        read = spark.read.parquet(for_spark(places[0])).schema
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        raise BadFile(first.path, SchemaDrift(f"{first.path}: {cause(str(error)).said}")) from None
+    return Layout(parquet_types.as_times(read, parquet.read_schema(places[0])), tuple(places), read)
 
 
 def _avro_columns(place: Path, source: Source) -> "StructType":
@@ -101,7 +117,7 @@ def _avro_columns(place: Path, source: Source) -> "StructType":
     try:
         return avro.columns_of(place)
     except avro.AvroUnreadable as error:
-        raise BadFile(source.path, ReadFailed(f"{source.path}: {error}")) from None
+        raise BadFile(source.path, FileDamaged(f"{source.path}: {error}")) from None
 
 
 def as_columns(found: "StructType") -> "StructType":
@@ -195,4 +211,6 @@ def _rows(spark: "SparkSession", kind: str, layout: Layout) -> "DataFrame":
         from spark_tasks.files import avro
 
         return avro.load(spark, layout.columns, layout.places)
-    return spark.read.schema(layout.columns).parquet(*(for_spark(place) for place in layout.places))
+    read = layout.read or layout.columns
+    rows = spark.read.schema(read).parquet(*(for_spark(place) for place in layout.places))
+    return parquet_types.in_micros(rows, read, layout.columns)

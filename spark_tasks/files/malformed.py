@@ -1,24 +1,28 @@
 """The rows of a batch that do not fit the columns: which they are, where they stand, and why they do not fit.
 
 Spark does not say at which line of a file a row is, so the file is read again to find it. The line of a record of
-several lines is its first; it is None if it is not found.
+several lines is its first; it is None if it is not found. Of a row with a value that is not of its type Spark does not
+say the text either: the row is found by its values in the columns that are checked.
 """
 
+import csv
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from spark_tasks.files.faults import BadFile, MalformedRows
+from spark_tasks.files import exact
+from spark_tasks.files.faults import BadFile, MalformedRows, explained
 from spark_tasks.files.form import Form
 from spark_tasks.files.layouts import Layout
 from spark_tasks.files.listing import Source
-from spark_tasks.files.opening import opened_text
+from spark_tasks.files.opening import LINE_MAX_BYTES, opened_text
 from spark_tasks.files.reading import CORRUPT, layouts_of, marked, text_columns
-from spark_tasks.files.reasons import reason
+from spark_tasks.files.reasons import misfit, reason
+from spark_tasks.spark import causes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,21 +84,123 @@ def bad_rows(
 ) -> Iterator[BadRow]:
     """The malformed rows of the marked frame `rows`, file by file, in the order of their lines."""
     own = {place: text_columns(layout, schema) for layout in layouts or () for place in layout.places}
-    found: dict[Path, list[tuple[str, str]]] = defaultdict(list)
+    found: dict[Path, list[tuple[str, Mapping[str, Any]]]] = defaultdict(list)
     bad = _bad(rows) if rows_max is None else _bad(rows).limit(rows_max)
     # Spark refuses to read only the column of malformed rows from CSV, so all others are read with it.
     for row in bad.toLocalIterator():
-        place = _place(row[_FILE])
-        types = {field.name: field.dataType.simpleString() for field in own.get(place, schema).fields}
-        # A field without a column is text, of any kind.
         known = row.asDict()
-        values = {name: known.get(name, "") for name in types}
-        found[place].append((row[CORRUPT], reason(form, types, row[CORRUPT], values)))
+        found[_place(row[_FILE])].append((known.pop(CORRUPT), known))
     for place, some in sorted(found.items()):
-        name = _source_name(place, places)
-        with opened_text(place, form.encoding) as lines:
-            for line, (text, why) in numbered(some, lines):
-                yield BadRow(name, line, text, why)
+        yield from _FileRows(form, own.get(place, schema), place, _source_name(place, places)).bad(some)
+
+
+class _FileRows:
+    """The malformed rows of one file, which has these columns."""
+
+    def __init__(self, form: Form, columns: "StructType", place: Path, shown: str) -> None:
+        self.form = form
+        self.types = {field.name: field.dataType.simpleString() for field in columns.fields}
+        self.checked = exact.checked_names(columns, form)
+        self.place = place
+        self.shown = shown
+
+    def bad(self, found: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[BadRow]:
+        """The rows with their lines; `found` are their texts or keys, and their values, as Spark has them."""
+        texts = [(text, values) for text, values in found if not text.startswith(exact.KEY)]
+        keyed = [(text.removeprefix(exact.KEY), values) for text, values in found if text.startswith(exact.KEY)]
+        rows: list[tuple[int | None, BadRow]] = []
+        if texts:
+            with opened_text(self.place, self.form.encoding) as lines:
+                rows += [(line, self._row(line, text, values)) for line, (text, values) in numbered(texts, lines)]
+        if keyed:
+            rows += self._by_key(keyed)
+        rows.sort(key=lambda one: (one[0] is None, one[0]))
+        yield from (row for _, row in rows)
+
+    def _row(self, line: int | None, text: str, values: Mapping[str, Any]) -> BadRow:
+        # A field without a column is text, of any kind.
+        return BadRow(
+            self.shown, line, text, reason(self.form, self.types, text, {n: values.get(n, "") for n in self.types})
+        )
+
+    def _by_key(self, keyed: Sequence[tuple[str, Mapping[str, Any]]]) -> "Iterator[tuple[int | None, BadRow]]":
+        waiting: dict[str, list[tuple[str, Mapping[str, Any]]]] = defaultdict(list)
+        for text, values in keyed:
+            waiting[self._key(json.loads(text))].append((text, values))
+        with opened_text(self.place, self.form.encoding) as lines:
+            for line, text, record in records(self.form, list(self.types), lines):
+                some = waiting.get(self._key(record))
+                if some:
+                    _, values = some.pop()
+                    yield line, self._row(line, text, values)
+        for some in waiting.values():
+            for text, values in some:
+                yield None, BadRow(self.shown, None, text, misfit(self.types, json.loads(text), values))
+
+    def _key(self, record: Mapping[str, Any]) -> str:
+        return json.dumps([_plain(record.get(name)) for name in self.checked], sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    """A value of JSON without nulls, all else as text: Spark has an object as text where a column is of one value."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        try:
+            return _plain(json.loads(value, parse_float=str, parse_int=str))
+        except (ValueError, RecursionError):
+            return value
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def records(form: Form, names: Sequence[str], lines: Iterable[str]) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
+    r"""The records of a text file whose columns are `names`: the line from 1, the text, and the values by name.
+
+    A value is the text of a field; None if that stands for no value. What cannot be read is left out.
+
+    >>> list(records(Form(format="csv"), ["n", "at"], ["n,at\\n", "1,10:00\\n", "2\\n"]))
+    [(2, '1,10:00', {'n': '1', 'at': '10:00'})]
+    """
+    if form.format == "json":
+        yield from _json_records(lines)
+        return
+    for line, text, fields in csv_records(form, lines):
+        if len(fields) == len(names) and not (form.header and line == 1):
+            known = (None if field in ("", form.null_value) else field for field in fields)
+            yield line, text, dict(zip(names, known, strict=True))
+
+
+def _json_records(lines: Iterable[str]) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line, parse_float=str, parse_int=str, parse_constant=str)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            yield number, line.rstrip("\n"), record
+
+
+def csv_records(form: Form, lines: Iterable[str]) -> Iterator[tuple[int, str, Sequence[str]]]:
+    """The records of a CSV file: the line from 1, the text and the fields of each."""
+    taken: list[str] = []
+    if len(form.between) > 1:  # quotes and delimiters of several characters are left to Spark
+        for number, line in enumerate(lines, 1):
+            yield number, line.rstrip("\n"), line.rstrip("\n").split(form.between)
+        return
+
+    def told() -> Iterator[str]:
+        for line in lines:
+            taken.append(line.lstrip("\ufeff"))
+            yield taken[-1]
+
+    csv.field_size_limit(LINE_MAX_BYTES)
+    reader, begins = csv.reader(told(), delimiter=form.between, **form.quoting), 1
+    for fields in reader:
+        yield begins, "".join(taken).rstrip("\n"), fields
+        begins = reader.line_num + 1
+        taken.clear()
 
 
 def first_bad(spark: "SparkSession", form: Form, schema: "StructType", places: Mapping[Path, Source]) -> BadFile | None:
@@ -109,6 +215,21 @@ def first_bad(spark: "SparkSession", form: Form, schema: "StructType", places: M
 
 
 _TEXT_SHOWN: Final = 300
+
+
+def explained_row(
+    spark: "SparkSession", form: Form, schema: "StructType | None", error: Exception, places: Mapping[Path, Source]
+) -> BadFile | None:
+    """The file that an error of Spark is about; for a row that does not fit, also its line and the reason.
+
+    `schema` is that of the table, if it is known. None if the error is not about a file.
+    """
+    found, its = explained(error, places), dict(places)
+    if not any(exact.UNFIT in message for message in causes.messages(error)):
+        if found is None or not isinstance(found.why, MalformedRows):
+            return found
+        its = {place: source for place, source in places.items() if source.path == found.path}
+    return (first_bad(spark, form, schema, its) if its and schema is not None else None) or found
 
 
 def _bad(rows: "DataFrame") -> "DataFrame":

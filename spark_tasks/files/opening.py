@@ -10,6 +10,9 @@ from typing import BinaryIO, Final, cast
 ZSTD: Final = (".zst",)
 GZIP: Final = (".gz",)
 
+LINE_MAX_BYTES: Final = 4 * 2**20
+"""The longest line that is read. A driver with 512 MiB of memory does not survive one of 32 MiB."""
+
 
 @contextmanager
 def opened(place: Path) -> Iterator[BinaryIO]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_tasks.files import layouts
+from spark_tasks.files import exact, layouts
 from spark_tasks.files.faults import BadFile, SchemaDrift
 from spark_tasks.files.form import Form, options
 from spark_tasks.files.header import header_of
@@ -25,11 +25,34 @@ if TYPE_CHECKING:
 CORRUPT = "_rota_malformed"
 """The column into which Spark puts the text of a row that it cannot read."""
 
+_LINE = "_rota_line"
 
-def infer(spark: "SparkSession", form: Form, places: Sequence[Path]) -> "StructType":
-    """The columns that Spark infers from CSV or JSON files, in one pass over them."""
+
+def infer(spark: "SparkSession", form: Form, places: Mapping[Path, Source]) -> "StructType":
+    """The columns that Spark infers from CSV or JSON files, in one pass over them.
+
+    Raises `BadFile` for a JSON file in which an object has a key twice, or two that differ in case only: Spark would
+    take one of the values.
+    """
+    from pyspark.errors import AnalysisException
+
     reader = _reader(spark, form).options(mode="DROPMALFORMED", inferSchema=True)
-    return reader.load([for_spark(place) for place in places]).schema
+    try:
+        return reader.load(_paths(places)).schema
+    except AnalysisException as error:
+        if error.getCondition() != "COLUMN_ALREADY_EXISTS":
+            raise
+        for place, source in places.items() if len(places) > 1 else ():
+            infer(spark, form, {place: source})
+        name = next(iter(places.values())).path
+        key = (error.getMessageParameters() or {}).get("columnName", "")
+        raise BadFile(
+            name,
+            SchemaDrift(
+                f"{name} has objects with the key {key} twice, or with another that differs from it in case only: "
+                "which one is meant is not known"
+            ),
+        ) from None
 
 
 def layouts_of(spark: "SparkSession", form: Form, places: Mapping[Path, Source]) -> list[Layout] | None:
@@ -42,14 +65,19 @@ def layouts_of(spark: "SparkSession", form: Form, places: Mapping[Path, Source])
     if not form.by_name:
         return None
     if form.format == "json":
-        return [Layout(infer(spark, form, list(places)), tuple(places))]
+        return [Layout(infer(spark, form, places), tuple(places))]
     alike: dict[tuple[str, ...], list[Path]] = defaultdict(list)
     for place, source in places.items():
         alike[header_of(form, place, source)].append(place)
-    return [Layout(_csv_columns(spark, form, names, some), tuple(some)) for names, some in alike.items()]
+    return [
+        Layout(_csv_columns(spark, form, names, {place: places[place] for place in some}), tuple(some))
+        for names, some in alike.items()
+    ]
 
 
-def _csv_columns(spark: "SparkSession", form: Form, names: Sequence[str], places: Sequence[Path]) -> "StructType":
+def _csv_columns(
+    spark: "SparkSession", form: Form, names: Sequence[str], places: Mapping[Path, Source]
+) -> "StructType":
     from pyspark.sql.types import StringType, StructField, StructType
 
     if form.schema_evolution == "fail" or not names:
@@ -76,7 +104,8 @@ def frame(
         return marked(spark, form, schema, places, found)
 
     def rows(columns: "StructType", some: Iterable[Path]) -> "DataFrame":
-        return _reader(spark, form).schema(columns).option("mode", "FAILFAST").load(_paths(some))
+        reader = _reader(spark, form).schema(exact.columns_as_text(columns, form))
+        return exact.failing(reader.option("mode", "FAILFAST").load(_paths(some)), columns, form)
 
     if found is None:
         return rows(schema, places)
@@ -113,11 +142,12 @@ def marked(
     from pyspark.sql.types import StringType, StructType
 
     def rows(columns: "StructType", some: Iterable[Path]) -> "DataFrame":
-        wider = StructType([*columns.fields]).add(CORRUPT, StringType())
+        wider = StructType([*exact.columns_as_text(columns, form)]).add(CORRUPT, StringType())
         if form.format == "tbl":
-            return _tbl(spark, form, wider, some)
+            return _tbl(spark, form, columns, wider, some)
         reader = _reader(spark, form).schema(wider).option("mode", "PERMISSIVE")
-        return reader.option("columnNameOfCorruptRecord", CORRUPT).load(_paths(some))
+        read = reader.option("columnNameOfCorruptRecord", CORRUPT).load(_paths(some))
+        return exact.marking(read, columns, form, CORRUPT)
 
     if found is None:
         return rows(schema, places)
@@ -137,7 +167,9 @@ def _paths(places: Iterable[Path]) -> list[str]:
     return [for_spark(place) for place in places]
 
 
-def _tbl(spark: "SparkSession", form: Form, wider: "StructType", places: Iterable[Path]) -> "DataFrame":
+def _tbl(
+    spark: "SparkSession", form: Form, columns: "StructType", wider: "StructType", places: Iterable[Path]
+) -> "DataFrame":
     """The rows of files in which the delimiter also ends each line: Spark's CSV reader has no word for that."""
     from pyspark.sql import functions as f
 
@@ -151,10 +183,9 @@ def _tbl(spark: "SparkSession", form: Form, wider: "StructType", places: Iterabl
     rows = spark.read.text(_paths(places)).filter(f.length(f.trim(line)) > 0)
     rows = rows.select(line, f.endswith(line, end).alias("ended"), f.from_csv(fields, ddl, chosen).alias("row"))
     fits = f.col("ended") & f.col(f"row.{CORRUPT}").isNull()
-    return rows.select(
-        *(f.col(f"row.{quoted(field.name)}").alias(field.name) for field in wider.fields[:-1]),
-        f.when(~fits, line).alias(CORRUPT),
-    )
+    read_as = [f.col(f"row.{quoted(field.name)}").alias(field.name) for field in wider.fields[:-1]]
+    read = rows.select(*read_as, f.when(~fits, line).alias(CORRUPT), line.alias(_LINE))
+    return exact.marking(read, columns, form, CORRUPT, f.col(_LINE)).drop(_LINE)
 
 
 def check_fields(
@@ -170,30 +201,39 @@ def check_fields(
     """
     if form.format != "json":
         return
-    known, columns = set(field_paths(schema.jsonValue())), set(schema.fieldNames())
+    known, columns = schema.jsonValue(), set(schema.fieldNames())
 
     def extra(inferred: "StructType") -> list[str]:
-        more = set(field_paths(inferred.jsonValue())) - known
+        more = set(unknown_fields(inferred.jsonValue(), known))
         return sorted(path for path in more if not form.rescue or path.partition(".")[0] in columns)
 
-    if not extra(found[0].columns if found else infer(spark, form, list(places))):
+    if not extra(found[0].columns if found else infer(spark, form, places)):
         return
     for place, source in places.items():
-        if names := extra(infer(spark, form, [place])):
+        if names := extra(infer(spark, form, {place: source})):
             why = SchemaDrift(f"{source.path} has fields that the table does not have: {', '.join(names)}")
             raise BadFile(source.path, why)
 
 
-def field_paths(schema: Any, within: str = "") -> Iterator[str]:
-    """The dotted names of all fields of a schema (in Spark's and Delta's JSON form), including nested ones.
+def unknown_fields(found: Any, known: Any, within: str = "") -> Iterator[str]:
+    """The dotted names of fields of the type `found` that a column of the type `known` would lose.
 
-    >>> list(field_paths({"type": "struct", "fields": [{"name": "a", "type": "long"}]}))
+    Both are in Spark's and Delta's JSON form. A text keeps an object as it is written, and a map its fields as keys.
+
+    >>> list(unknown_fields({"type": "struct", "fields": [{"name": "a", "type": "long"}]}, {"type": "struct"}))
     ['a']
     """
-    if not isinstance(schema, dict):
+    if not isinstance(found, dict) or not isinstance(known, dict):
         return
-    for field in schema.get("fields", ()):
-        yield within + field["name"]
-        yield from field_paths(field["type"], f"{within}{field['name']}.")
-    for inner in ("elementType", "valueType"):
-        yield from field_paths(schema.get(inner), within)
+    if found["type"] == "array":
+        yield from unknown_fields(found["elementType"], known.get("elementType"), within)
+    elif known["type"] == "map":
+        for field in found.get("fields", ()):
+            yield from unknown_fields(field["type"], known["valueType"], f"{within}{field['name']}.")
+    elif known["type"] == "struct":
+        ours = {field["name"]: field["type"] for field in known.get("fields", ())}
+        for field in found.get("fields", ()):
+            if field["name"] not in ours:
+                yield within + field["name"]
+            else:
+                yield from unknown_fields(field["type"], ours[field["name"]], f"{within}{field['name']}.")

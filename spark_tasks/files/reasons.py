@@ -5,6 +5,7 @@ A row is parsed here once more, by Python's own readers, beside the values that 
 
 import csv
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -34,20 +35,21 @@ def reason(form: Form, types: Mapping[str, str], text: str, values: Mapping[str,
             return f"it does not end with {form.between!r}"
         fields: Sequence[str] | None = text[: -len(form.between)].split(form.between)
     else:
-        fields = _csv_fields(text, form.between)
+        fields = _csv_fields(form, text)
     if fields is None:
         return OTHER
     if len(fields) != len(types):
         return f"{len(fields)} fields where there are {len(types)} columns"
     given = {name: field for name, field in zip(types, fields, strict=True) if field not in ("", form.null_value)}
-    return _misfit(types, given, values)
+    return misfit(types, given, values)
 
 
-def _csv_fields(text: str, between: str) -> list[str] | None:
-    if len(between) > 1:
-        return None if '"' in text else text.split(between)
+def _csv_fields(form: Form, text: str) -> list[str] | None:
+    if len(form.between) > 1:
+        return None if '"' in text else text.split(form.between)
     try:
-        rows = list(csv.reader([text.lstrip("\ufeff")], delimiter=between, strict=True))
+        lines = text.lstrip("\ufeff").splitlines(keepends=True)
+        rows = list(csv.reader(lines, delimiter=form.between, strict=True, **form.quoting))
     except csv.Error:
         return None
     return rows[0] if len(rows) == 1 else None
@@ -55,19 +57,42 @@ def _csv_fields(text: str, between: str) -> list[str] | None:
 
 def _json_reason(types: Mapping[str, str], text: str, values: Mapping[str, Any]) -> str:
     try:
-        given = json.loads(text)
+        given = json.loads(text, parse_float=str)  # as it is written: 1.10 is not 1.1
     except ValueError as error:
         return f"not JSON: {error}"
     if not isinstance(given, dict):
         return "not a JSON object"
-    return _misfit(types, {name: value for name, value in given.items() if value is not None}, values)
+    return misfit(types, given, values)
 
 
-def _misfit(types: Mapping[str, str], given: Mapping[str, Any], values: Mapping[str, Any]) -> str:
+def misfit(types: Mapping[str, str], given: Mapping[str, Any], values: Mapping[str, Any]) -> str:
+    """Which of the values `given` is not of its column's type: the first of which Spark has made nothing."""
     for name, kind in types.items():
-        if name in given and values.get(name) is None:
-            return f"column {name}: {_shown(given[name])} is not {kind}"
+        if given.get(name) is not None and values.get(name) is None:
+            return f"column {name}: {_shown(given[name])} is not {kind}{_hint(kind, given[name])}"
     return OTHER
+
+
+def _hint(kind: str, value: Any) -> str:
+    """What a type needs, where the value looks much like one of it."""
+    if kind.startswith("decimal") and isinstance(value, str) and _NUMBER.fullmatch(value):
+        return ": it has more digits than that"
+    if kind.startswith("timestamp") and _EPOCH.fullmatch(str(value)):
+        return ": a number does not say its unit, write ISO 8601 or declare it BIGINT"
+    if kind in ("date", "timestamp", "timestamp_ntz"):
+        return _TIMES[kind]
+    if kind in ("float", "double") and isinstance(value, str) and _NUMBER.fullmatch(value):
+        return ": it has none that is near"
+    return ""
+
+
+_NUMBER: Final = re.compile(r"\s*[+-]?[0-9.]+([eE][+-]?[0-9]+)?\s*")
+_EPOCH: Final = re.compile(r"[0-9]{5,}")
+_TIMES: Final = {
+    "date": ", written as 2026-01-31",
+    "timestamp": ", written as 2026-01-31T09:00:00, with at most 6 digits of a second, and Z or +02:00 behind it",
+    "timestamp_ntz": ", written as 2026-01-31T09:00:00, with at most 6 digits of a second and no zone",
+}
 
 
 def _shown(value: Any) -> str:

@@ -1,65 +1,188 @@
-"""Finds what Spark would not survive, or would read wrongly in silence: endless lines, open quotes, other encodings.
+"""Finds what Spark would not survive, or would read wrongly in silence: endless lines, wrong quotes, other encodings.
 
-The files are read once before Spark reads them, at the speed of the disk cache, and line by line only where there are
-quotes.
+The files are read once before Spark reads them, at the speed of the disk cache, and line by line only where something
+is wrong. A line that is wrong by itself makes a malformed row: it is taken out before Spark reads the file, from a copy
+in which it is empty. What makes the lines around it uncertain fails the file.
 """
 
 import codecs
-import csv
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 from spark_tasks.files.faults import BadFile, MalformedRows
 from spark_tasks.files.form import Form
 from spark_tasks.files.listing import Source
-from spark_tasks.files.opening import damages, opened, opened_text
-
-LINE_MAX_BYTES: Final = 4 * 2**20
-"""The longest line that is read. A driver with 512 MiB of memory does not survive one of 32 MiB."""
+from spark_tasks.files.malformed import MALFORMED_MAX, BadRow
+from spark_tasks.files.opening import LINE_MAX_BYTES, damages, opened
+from spark_tasks.files.quoting import problem_in, well_quoted
 
 _CHUNK_BYTES: Final = 2**20
 
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_LONE_SURROGATE: Final = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u([dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+"""Escapes in JSON; of a half of a pair of surrogates, which is no character, also its digits."""
+
+
+class Finding(NamedTuple):
+    """What is wrong at a line, from 1: with that line alone, or else with the file from there on."""
+
+    line: int
+    why: str
+    alone: bool = False
+
 
 def check_text(form: Form, places: Mapping[Path, Source]) -> None:
-    """Raise `BadFile` for a text file that Spark would not survive, or would read wrongly without a word.
+    """Raise `BadFile` for a text file with anything that `clean_text` says."""
+    for place, source in places.items():
+        for found in _findings(form, place):
+            raise _bad(source, found)
 
-    That is one with a line that is too long, with a quoted field that does not end, or with bytes that are not text in
-    UTF-8: Spark replaces those. A damaged compressed file passes: Spark's error for it says more.
+
+def clean_text(form: Form, places: Mapping[Path, Source], folder: Path) -> tuple[dict[Path, Source], list[BadRow]]:
+    """The files that Spark is to read, and the rows that are malformed by their text alone.
+
+    Raises `BadFile` for a text file that Spark would not survive, or would read wrongly without a word: with a line
+    that is too long, with a quoted field that does not end, or with bytes that are not text in UTF-8. If malformed rows
+    are not kept, also for the first of them; else files that have some are copied into `folder` without them. A damaged
+    compressed file passes: Spark's error for it says more.
     """
+    if form.malformed == "fail":
+        check_text(form, places)
+        return dict(places), []
+    clean: dict[Path, Source] = {}
+    rows: list[BadRow] = []
+    for number, (place, source) in enumerate(places.items()):
+        wrong: dict[int, str] = {}
+        for found in _findings(form, place):
+            if not found.alone or (found.line == 1 and form.format == "csv" and form.header):
+                raise _bad(source, found)
+            wrong[found.line] = found.why
+            if len(rows) + len(wrong) > MALFORMED_MAX:
+                why = f"more than {MALFORMED_MAX} rows are malformed, as line {found.line}: {found.why}"
+                raise BadFile(source.path, MalformedRows(f"{source.path}: {why}"))
+        if not wrong:
+            clean[place] = source
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        copy = folder / f"{number:06d}.{form.format}"
+        rows += _copied(form, place, copy, wrong, source)
+        clean[copy] = source
+    return clean, rows
+
+
+def _bad(source: Source, found: Finding) -> BadFile:
+    return BadFile(source.path, MalformedRows(f"{source.path}, line {found.line}: {found.why}"))
+
+
+def _copied(form: Form, place: Path, copy: Path, wrong: Mapping[int, str], source: Source) -> Iterator[BadRow]:
+    """Copy the file with the lines `wrong` empty, so that others keep their numbers; the rows that these were."""
+    with opened(place) as file, copy.open("wb") as out:
+        for line, text in enumerate(file, 1):
+            if line in wrong:
+                out.write(b"\n")
+                shown = text.decode(form.encoding, errors="replace").rstrip("\r\n")
+                yield BadRow(source.path, line, shown, wrong[line])
+            else:
+                out.write(text)
+
+
+def _findings(form: Form, place: Path) -> Iterator[Finding]:
     if not form.is_text:
         return
-    for place, source in places.items():
-        try:
-            with opened(place) as file:
-                said = _problem(form, file)
-            if said is None and form.format == "csv" and form.multiline:
-                said = _unbalanced(form, place)
-        except damages():
-            continue
-        if said is not None:
-            raise BadFile(source.path, MalformedRows(f"{source.path}{said}"))
+    try:
+        with opened(place) as file:
+            yield from _found(form, file)
+    except damages():
+        return
 
 
-def _problem(form: Form, file: BinaryIO) -> str | None:
-    quotes = form.format == "csv" and not form.multiline
-    in_lines = form.format != "json" or not form.multiline
+def _found(form: Form, file: BinaryIO) -> Iterator[Finding]:
+    quoted = form.format == "csv" and form.quotes
+    in_lines = not form.multiline or form.format == "tbl"
     decoder = codecs.getincrementaldecoder("utf-8")() if form.encoding == "utf-8" else None
-    between, line, rest = form.between.encode(form.encoding), 1, b""
+    line, rest, end_of_line = 1, b"", b""
     for chunk in _chunks(file):
+        end_of_line = end_of_line or (b"\n" if b"\n" in chunk else b"\r" if b"\r" in chunk else b"")
         text = rest + chunk
-        end = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1 if in_lines else len(text)
+        if in_lines or quoted:
+            end = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
+        else:  # not between the halves of a pair of surrogates
+            end = (text.rfind(b'"') + 1 if b"\\u" in text else 0) or len(text)
+        if not in_lines and quoted and text.count(b'"', 0, end) % 2:
+            end = 0  # within a field
         whole, rest = text[:end], text[end:]
-        if quotes and b'"' in whole and (at := _open_line(whole, between)) is not None:
-            return f", line {line + at}: a quoted field does not end in its line: set `multiline: true`, or correct it"
+        yield from _within(form, whole, line, end_of_line)
         if decoder is not None and (at := _undecodable(decoder, chunk)) is not None:
-            return _not_text(form, line + at)
-        line += whole.count(b"\n")
+            yield _not_text(form, line + at)
+            return
+        line += whole.count(end_of_line) if end_of_line else 0
         if len(rest) > LINE_MAX_BYTES:
-            return f", line {line}: it is longer than {LINE_MAX_BYTES} bytes, the most that is read"
-    if quotes and ends_open(rest, between):
-        return f", line {line}: a quoted field does not end: correct it"
-    return _not_text(form, line) if decoder is not None and decoder.getstate()[0] else None
+            what = f"longer than {LINE_MAX_BYTES} bytes, the most that is read"
+            yield Finding(line, f"it is {what}" if in_lines else f"a quoted field does not end, or is {what}")
+            return
+    yield from _within(form, rest, line, end_of_line)
+    if decoder is not None and decoder.getstate()[0]:
+        yield _not_text(form, line)
+
+
+def _within(form: Form, text: bytes, line: int, end_of_line: bytes) -> Iterator[Finding]:
+    """What is wrong in whole lines, or whole records, of which the first is at `line`."""
+    if form.format == "csv" and form.multiline:
+        if b'"' in text and form.quotes and not _is_well_quoted(form, text):
+            at, why, _ = problem_in(text, form.between.encode(form.encoding), _escape(form)) or (0, "", False)
+            if why:
+                yield Finding(line + text.count(b"\n", 0, at), why)
+        if b"\0" in text:
+            yield Finding(line + text.count(b"\n", 0, text.index(b"\0")), _NUL)
+        return
+    returns = end_of_line == b"\n" and form.format != "json" and b"\r" in text and _lone_return(text)
+    quotes = form.format == "csv" and form.quotes and b'"' in text and not _is_well_quoted(form, text)
+    lone = form.format == "json" and b"\\u" in text and _has_lone_surrogate(text)
+    if not (returns or quotes or lone or (b"\0" in text and form.format != "json")):
+        return
+    for number, one in enumerate(text.split(end_of_line) if end_of_line else [text], line):
+        if (found := _of_line(form, one.rstrip(b"\r"), number)) is not None:
+            yield found
+
+
+def _of_line(form: Form, text: bytes, line: int) -> Finding | None:
+    alone = not (form.multiline and form.format == "json")
+    if form.format == "json":
+        return Finding(line, _SURROGATES, alone) if _has_lone_surrogate(text) else None
+    if b"\0" in text:
+        return Finding(line, _NUL, True)
+    if b"\r" in text:
+        return Finding(line, "it has a carriage return within it, while lines end in a line feed", True)
+    if form.format == "csv" and form.quotes and b'"' in text:
+        found = problem_in(text, form.between.encode(form.encoding), _escape(form))
+        if found is not None:
+            _, why, ends = found
+            return Finding(line, why if ends else f"{why} in its line: set `multiline: true`, or correct it", ends)
+    return None
+
+
+_NUL: Final = "it has a NUL, which is no character of a text"
+_SURROGATES: Final = "it has half of a pair of surrogates, which is no character"
+
+
+def _escape(form: Form) -> bytes | None:
+    return None if form.escape is None else form.escape.encode()
+
+
+def _is_well_quoted(form: Form, text: bytes) -> bool:
+    return well_quoted(text, form.between.encode(form.encoding), _escape(form), breaks=form.multiline)
+
+
+def _lone_return(text: bytes) -> bool:
+    return b"\r" in text.replace(b"\r\n", b"").removesuffix(b"\r")
+
+
+def _has_lone_surrogate(text: bytes) -> bool:
+    return _SURROGATE.search(text) is not None and any(match[1] for match in _LONE_SURROGATE.finditer(text))
 
 
 def _undecodable(decoder: codecs.IncrementalDecoder, chunk: bytes) -> int | None:
@@ -73,71 +196,8 @@ def _undecodable(decoder: codecs.IncrementalDecoder, chunk: bytes) -> int | None
     return None
 
 
-def _not_text(form: Form, line: int) -> str:
-    return f", line {line}: its bytes are not text in {form.encoding}: set `encoding`, or correct the file"
-
-
-_BESIDE: Final = bytes(set(range(256)) - set(b'"\n'))
-"""All bytes but quotes and line feeds."""
-
-
-def _open_line(text: bytes, between: bytes) -> int | None:
-    """The number, from 0, of the first line of `text` that ends in a quoted field."""
-    # Lines with an odd number of quotes are rare. Whether there is any is found without a look at each line: of each
-    # line its quotes are left, and of these, two by two, the one that is odd.
-    if b'"' not in text.translate(None, _BESIDE).replace(b'""', b""):
-        return None
-    for number, line in enumerate(text.split(b"\n")):
-        if line.count(b'"') % 2 and ends_open(line.rstrip(b"\r"), between):
-            return number
-    return None
-
-
-def ends_open(line: bytes, between: bytes) -> bool:
-    """Whether a quoted field of a CSV line does not end in it. A quote within a field without quotes is a character.
-
-    >>> ends_open(b'1,"a', b","), ends_open(b'1,5" pipe', b","), ends_open(b'"a ""b"" c",d', b",")
-    (True, False, False)
-    """
-    at = 0
-    while at <= len(line):
-        if line[at : at + 1] == b'"':
-            at = _closing(line, at + 1)
-            if at < 0:
-                return True
-        after = line.find(between, at)
-        if after < 0:
-            return False
-        at = after + len(between)
-    return False
-
-
-def _closing(line: bytes, at: int) -> int:
-    """The position behind the quote that closes a field whose text begins at `at`; -1 if there is none."""
-    while (found := line.find(b'"', at)) >= 0:
-        if line[found + 1 : found + 2] != b'"':
-            return found + 1
-        at = found + 2
-    return -1
-
-
-def _unbalanced(form: Form, place: Path) -> str | None:
-    """What is wrong with the quotes of a file whose fields may contain line breaks."""
-    with opened(place) as file:
-        odd = sum(chunk.count(b'"') for chunk in _chunks(file)) % 2
-    if not odd or len(form.between) > 1:
-        return None
-    csv.field_size_limit(LINE_MAX_BYTES)
-    with opened_text(place, form.encoding) as lines:
-        rows = csv.reader(lines, delimiter=form.between, strict=True)
-        begins = 1
-        try:
-            for _ in rows:
-                begins = rows.line_num + 1
-        except csv.Error as error:
-            if "unexpected end" in str(error) or "field larger" in str(error):
-                return f", line {begins}: a quoted field does not end: all rows behind it would be part of it"
-    return None
+def _not_text(form: Form, line: int) -> Finding:
+    return Finding(line, f"its bytes are not text in {form.encoding}: set `encoding`, or correct the file")
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:

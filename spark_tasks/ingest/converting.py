@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from spark_tasks.files.columns import evolve, loads_columns, settle
 from spark_tasks.files.evolving import widened
-from spark_tasks.files.faults import BadFile, MalformedRows, explained
+from spark_tasks.files.faults import BadFile
 from spark_tasks.files.layouts import Layout
 from spark_tasks.files.listing import Source
-from spark_tasks.files.malformed import first_bad
+from spark_tasks.files.malformed import BadRow, explained_row
 from spark_tasks.files.reading import check_fields, layouts_of
 from spark_tasks.files.staging import check_places_seen, check_unchanged, staged
-from spark_tasks.files.text_checks import check_text
+from spark_tasks.files.text_checks import clean_text
 from spark_tasks.ingest.errors import IngestFailed, IngestStopped
 from spark_tasks.ingest.params import IngestParams
 from spark_tasks.ingest.partitions import check_partitions
@@ -74,21 +74,21 @@ class BatchConverter:
         sweep_exchange(os.environ, self.ctx.task, self.ctx.token)
         folder = exchange_folder(os.environ, self.ctx.scratch, self.ctx.task, self.ctx.token)
         with staged(batch, folder / "fetched" / mark.name, pins) as places:
-            columns = before
+            columns, clean = before, places
             try:
                 if pins is None:
                     check_places_seen(self.spark, places)
-                check_text(self.ctx.params, places)
-                found = layouts_of(self.spark, self.ctx.params, places)
-                columns = self._columns(before, places, found)
-                check_fields(self.spark, self.ctx.params, columns, places, found)
-                done = self._written(columns, places, found, mark)
+                clean, taken = clean_text(self.ctx.params, places, folder / "fetched" / mark.name / "clean")
+                found = layouts_of(self.spark, self.ctx.params, clean)
+                columns = self._columns(before, clean, found)
+                check_fields(self.spark, self.ctx.params, columns, clean, found)
+                done = self._written(columns, clean, found, mark, taken)
             except BadFile:
                 raise
             except Exception as error:
                 if self.ctx.cancelled:
                     raise IngestStopped("asked to stop") from error
-                better = self._explained(columns, error, places)
+                better = explained_row(self.spark, self.ctx.params, columns, error, clean)
                 if better is None and not is_sparks(error):
                     raise
                 raise better or IngestFailed(f"batch {mark.batch}: {cause(str(error)).said}") from None
@@ -108,7 +108,12 @@ class BatchConverter:
         return evolve(before, self.ctx.params, places, found)
 
     def _written(
-        self, columns: "StructType", places: Mapping[Path, Source], found: Sequence[Layout] | None, mark: "Mark"
+        self,
+        columns: "StructType",
+        places: Mapping[Path, Source],
+        found: Sequence[Layout] | None,
+        mark: "Mark",
+        taken: Sequence[BadRow],
     ) -> Converted:
         from spark_tasks.table.writing import writer
 
@@ -116,7 +121,7 @@ class BatchConverter:
             self.write = writer(self.spark, self.table, self.ctx.scratch)
         rows = BatchWriter(self.spark, self.ctx.params, columns, self.table, self.write)
         with followed(self.spark, lambda text: self.tell(f"batch {mark.batch}: {text}")):
-            parts, counts = rows.write(places, found, mark)
+            parts, counts = rows.write(places, found, mark, taken)
         replaced, wider = self._widened(columns, mark)
         return Converted(columns, parts, counts, replaced, wider)
 
@@ -128,13 +133,3 @@ class BatchConverter:
             return None, ()
         self.ctx.log.info("batch %d: writing the table again with wider columns: %s", mark.batch, ", ".join(names))
         return rewritten(self.spark, self.table, columns, mark, self.ctx.scratch)
-
-    def _explained(
-        self, columns: "StructType | None", error: Exception, places: Mapping[Path, Source]
-    ) -> BadFile | None:
-        """The file that an error of Spark is about; for a row that does not fit, also its line and the reason."""
-        found = explained(error, places)
-        if found is None or columns is None or not isinstance(found.why, MalformedRows):
-            return found
-        its = {place: source for place, source in places.items() if source.path == found.path}
-        return (first_bad(self.spark, self.ctx.params, columns, its) if its else None) or found

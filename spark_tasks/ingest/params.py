@@ -1,15 +1,19 @@
 """The params of the kind `ingest`: which files to read into which table, and how."""
 
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from spark_tasks.files.batching import BATCH_BYTES, BATCH_FILES
+from spark_tasks.files.evolving import check_name
 from spark_tasks.files.form import Form
 from spark_tasks.files.listing import GlobUrl
 from spark_tasks.files.ready import Ready
 from spark_tasks.ingest.expectations import Expectations
 from spark_tasks.storage.params import StoredUrl, StoreOptions
+from spark_tasks.storage.url import is_local
+from spark_tasks.table.part import PLAIN_PARTITIONS
 from tasks.access import check_options
 from tasks.source_identity import AcceptedSources
 
@@ -71,7 +75,28 @@ class IngestParams(Form):
         default="fail", description="Whether an ingested file whose size has changed since fails the run or is ignored"
     )
 
-    @model_validator(mode="after")
-    def _known_options(self) -> "IngestParams":
-        check_options(self.table, self.options)
-        return self
+    def wrong_together(self) -> Iterator[str]:
+        """What is wrong with fields that are right by themselves (`Form`)."""
+        yield from super().wrong_together()
+        try:
+            check_options(self.table, self.options)
+        except ValueError as error:
+            yield str(error)
+        kinds = {column.name: column.kind for column in self.named}
+        yield from (f"`columns`: {said}" for name in kinds if (said := check_name(name)))
+        if kinds:
+            yield from self._wrong_partitions(kinds)
+
+    def _wrong_partitions(self, kinds: Mapping[str, str]) -> Iterator[str]:
+        named = f"`columns` are {', '.join(kinds)}"
+        yield from (f"`partition_by` names {name}, and {named}" for name in self.partition_by if name not in kinds)
+        if self.partition_by and not kinds.keys() - set(self.partition_by):
+            yield f"`partition_by` names all columns ({named}): a table needs one that it is not partitioned by"
+        for name in self.partition_by:
+            if "<" in kinds.get(name, ""):
+                yield f"`partition_by` names {name}, which is {kinds[name]}: a table is partitioned by single values"
+            elif not is_local(self.table) and name in kinds and kinds[name] not in PLAIN_PARTITIONS:
+                yield (
+                    f"`partition_by` names {name}, which is {kinds[name]}: only a table in a folder may be partitioned "
+                    "by another type than text, integer, date or boolean"
+                )

@@ -7,12 +7,13 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_tasks.files.columns import evolve, settle
-from spark_tasks.files.faults import BadFile, explained
+from spark_tasks.files.faults import BadFile
 from spark_tasks.files.listing import Source, canonical, check_globs, listing, new_and_changed
+from spark_tasks.files.malformed import explained_row
 from spark_tasks.files.reading import check_fields, frame, layouts_of
 from spark_tasks.files.ready import complete
 from spark_tasks.files.staging import staged
-from spark_tasks.files.text_checks import check_text
+from spark_tasks.files.text_checks import clean_text
 from spark_tasks.ingest.errors import IngestFailed
 from spark_tasks.ingest.params import IngestParams
 from spark_tasks.ingest.partitions import check_partitions
@@ -25,6 +26,7 @@ from tasks.kind import Context
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
     from spark_tasks.table.delta import Table
 
@@ -71,18 +73,20 @@ def _rows(
     params = ctx.params
     pins = FileGuard(ctx.access, "source") if is_local_master(os.environ) else None
     with staged(files, ctx.scratch / "fetched" / "preview", pins) as places:
+        schema: StructType | None = None
+        clean = places
         try:
-            check_text(params, places)
-            found = layouts_of(spark, params, places)
+            clean, _ = clean_text(params, places, ctx.scratch / "fetched" / "clean")
+            found = layouts_of(spark, params, clean)
             by = table.partitioned_by()
-            schema = settle(spark, params, table.schema_json(), places, by, found)
-            schema = evolve(schema, params, places, found)
+            schema = settle(spark, params, table.schema_json(), clean, by, found)
+            schema = evolve(schema, params, clean, found)
             check_partitions(schema, by, table.shown, in_folder=table.place.is_local)
-            check_fields(spark, params, schema, places, found)
-            return sample(kept_rows(params, frame(spark, params, schema, places, found)), most)
+            check_fields(spark, params, schema, clean, found)
+            return sample(kept_rows(params, frame(spark, params, schema, clean, found)), most)
         except BadFile:
             raise
         except Exception as error:
             if not is_sparks(error):
                 raise
-            raise explained(error, places) or IngestFailed(cause(str(error)).said) from None
+            raise explained_row(spark, params, schema, error, clean) or IngestFailed(cause(str(error)).said) from None

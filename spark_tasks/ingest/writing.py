@@ -1,7 +1,8 @@
 """Writes the rows of one batch, and counts them: what is read is written, kept as malformed, or dropped."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -52,9 +53,15 @@ class BatchWriter:
         self.write_rows = write_rows
 
     def write(
-        self, places: Mapping[Path, Source], layouts: Sequence[Layout] | None, mark: Mark
+        self,
+        places: Mapping[Path, Source],
+        layouts: Sequence[Layout] | None,
+        mark: Mark,
+        taken: "Sequence[malformed.BadRow]" = (),
     ) -> "tuple[tuple[Part, ...], Counts]":
         """Write the rows as Parquet, and malformed ones into a file beside the batch's page; the files, and the counts.
+
+        `taken` are malformed rows that were taken out of the files before.
 
         Raises `BadFile` for a file with a malformed row if these are not kept, or with too many of them;
         `ExpectationFailed`.
@@ -71,14 +78,16 @@ class BatchWriter:
         parts = self.write_rows(written, mark)
         figures = {name: int(value) for name, value in seen.get.items()}
         quarantined = 0
-        if figures["bad"]:
-            self._check_bad(rows, figures["bad"], places)
-            found = malformed.bad_rows(rows, self.form, self.schema, places, layouts)
+        if figures["bad"] or taken:
+            found: Iterable[malformed.BadRow] = taken
+            if figures["bad"]:
+                self._check_bad(rows, figures["bad"], places)
+                found = chain(taken, malformed.bad_rows(rows, self.form, self.schema, places, layouts))
             with store_errors(place), place.writing(kept) as out:
                 quarantined = malformed.keep(out, found)
         broken = {name: figures[_FAILED + name] for name in self.expected}
         check_failed(broken, self.expected)
-        return parts, Counts(figures["read"], quarantined, figures["dropped"], broken)
+        return parts, Counts(figures["read"] + len(taken), quarantined, figures["dropped"], broken)
 
     def _figures(self) -> "list[Column]":
         from pyspark.sql import functions as f

@@ -1,11 +1,12 @@
 """The params of the source `files`."""
 
+from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from spark_tasks.files.batching import BATCH_BYTES, BATCH_FILES
-from spark_tasks.files.form import Form
+from spark_tasks.files.form import ColumnsText, Form
 from spark_tasks.files.listing import GlobUrl, fixed_folder
 from spark_tasks.files.ready import Ready
 from spark_tasks.storage.url import is_local, local_path
@@ -23,7 +24,7 @@ class FileRows(Form):
     shared: bool = Field(
         default=False, description="All members that may run the task see the same files at these paths"
     )
-    columns: str | None = Field(
+    columns: ColumnsText | None = Field(
         default=None,
         max_length=20_000,
         description="The columns and their types as in SQL. Required for CSV, JSON and TBL. null: those of the first "
@@ -49,11 +50,11 @@ class FileRows(Form):
         description="With `incremental`: about how many bytes of files a batch has, as they are stored",
     )
 
-    @model_validator(mode="after")
-    def _says_the_columns(self) -> "FileRows":
-        if self.is_text and self.columns is None:
-            raise ValueError(f"`columns` is required for format {self.format}: the types of text are not guessed")
-        return self
+    def wrong_together(self) -> Iterator[str]:
+        """What is wrong with fields that are right by themselves (`Form`)."""
+        yield from super().wrong_together()
+        if self.format in ("csv", "json") and self.columns is None:
+            yield f"`columns` is required for format {self.format}: the types of text are not guessed"
 
     @property
     def origin(self) -> str | None:

@@ -12,11 +12,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_tasks.files import exact
 from spark_tasks.files.batching import batches
 from spark_tasks.files.columns import evolve, settle
-from spark_tasks.files.faults import BadFile, MalformedRows, explained
+from spark_tasks.files.faults import BadFile
 from spark_tasks.files.listing import NoSourceFiles, Source, SourceChanged, check_allowed, check_globs, listing
-from spark_tasks.files.malformed import first_bad
+from spark_tasks.files.malformed import explained_row
 from spark_tasks.files.reading import CORRUPT, check_fields, frame, layouts_of, marks
 from spark_tasks.files.ready import complete, modified_s, staged_modified_s
 from spark_tasks.files.staging import check_places_seen, check_unchanged, staged
@@ -24,7 +25,6 @@ from spark_tasks.files.text_checks import check_text
 from spark_tasks.sources.file_params import FileRows
 from spark_tasks.sources.params import Incremental
 from spark_tasks.sources.port import Cursor, Plan, SourceReplaced, SourceUnfit
-from spark_tasks.spark import causes
 from tasks.access import Access
 from tasks.file_guard import FileGuard
 
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 WHOLE_FILES_MAX: Final = 10_000
 """The most files that are read as one batch: all of them are open at once."""
-
-_UNFIT: Final = "SourceUnfit: a row does not fit the columns"
 
 
 class FilesReader:
@@ -138,15 +136,8 @@ class FilesReader:
         if self._read is None:
             return None
         spark, schema, places = self._read
-        if _UNFIT in "\n".join(causes.messages(error)):
-            bad = first_bad(spark, self.params, schema, places)
-            return None if bad is None else bad.why
-        found = explained(error, places)
-        if found is None or not isinstance(found.why, MalformedRows):
-            return None if found is None else found.why
-        its = {place: source for place, source in places.items() if source.path == found.path}
-        better = first_bad(spark, self.params, schema, its) if its else None
-        return (better or found).why
+        found = explained_row(spark, self.params, schema, error, places)
+        return None if found is None else found.why
 
     def release(self) -> None:
         """Close the files (`port.RowSource`)."""
@@ -158,8 +149,8 @@ def _checked(rows: "DataFrame") -> "DataFrame":
     """The rows, of which one that does not fit fails the job."""
     from pyspark.sql import functions as f
 
-    said = f.concat(f.lit(f"{_UNFIT}: "), f.substring(f.col(CORRUPT), 1, 200))
-    fits = f.when(f.col(CORRUPT).isNull(), f.lit(True)).otherwise(f.raise_error(said).cast("boolean"))
+    unfit = f.raise_error(f.lit(exact.UNFIT)).cast("boolean")
+    fits = f.when(f.col(CORRUPT).isNull(), f.lit(True)).otherwise(unfit)
     return rows.filter(fits).drop(CORRUPT)
 
 

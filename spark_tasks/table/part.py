@@ -33,7 +33,7 @@ PartitionTexts = tuple[tuple[str, str | None], ...]
 """The columns by which a file is partitioned, and the texts of their values."""
 
 
-_ONE_TEXT: Final = ("byte", "short", "integer", "long", "string", "date", "boolean")
+PLAIN_PARTITIONS: Final = ("tinyint", "smallint", "int", "bigint", "string", "date", "boolean")
 """The types of partition columns whose values have one text."""
 
 
@@ -41,7 +41,9 @@ def odd_partitions(columns: "StructType", by: Sequence[str]) -> list[str]:
     """Those of the columns `by` that are of a type that `partition_text` does not take, each with its type."""
     kinds = {name: columns[name].dataType for name in by}
     return [
-        f"{name}, which is {kind.simpleString()}" for name, kind in kinds.items() if kind.typeName() not in _ONE_TEXT
+        f"{name}, which is {kind.simpleString()}"
+        for name, kind in kinds.items()
+        if kind.simpleString() not in PLAIN_PARTITIONS
     ]
 
 

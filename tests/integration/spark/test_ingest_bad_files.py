@@ -33,17 +33,46 @@ def _texts(house: House) -> dict[int, str | None]:
 def test_odd_but_whole_files_go_in(house: House) -> None:
     _put(
         house,
-        mixed=b"n,text\r\n1,a\n2,b\r\n3,c\r4,d\n",
+        mixed=b"n,text\r\n1,a\n2,b\r\n",
+        returns=b"n,text\r3,c\r4,d\r",
         marked=b"\xef\xbb\xbfn,text\n5,e\n",
         empty=b"",
         header=b"n,text\n",
         no_end=b"n,text\n6,f",
         replaced="n,text\n7,\ufffd\n".encode(),
-        inch=b'n,text\n8,5" pipe\n',
     )
     result = Ingest().run(house.attempt(**COLUMNS))
-    assert (result["rows"], result["files"], result["batches"]) == (8, 7, 1)
-    assert _texts(house) == {1: "a", 2: "b", 3: "c", 4: "d", 5: "e", 6: "f", 7: "\ufffd", 8: '5" pipe'}
+    assert (result["rows"], result["files"], result["batches"]) == (7, 7, 1)
+    assert _texts(house) == {1: "a", 2: "b", 3: "c", 4: "d", 5: "e", 6: "f", 7: "\ufffd"}
+
+
+def test_a_row_that_is_not_as_rfc_4180_says_is_malformed_and_no_other_row_with_it(house: House) -> None:
+    _put(house, a=b'n,text\n1,5" pipe\n2,"b"x\n3,c\rd\n4,e\0f\n5,"a ""b"" c,"\nx,6\n7,g\n')
+    with pytest.raises(FilesUnfit, match=r"a\.csv, line 2: a quote is in a field that is not in quotes"):
+        Ingest().run(house.attempt(**COLUMNS))
+    result = Ingest().run(house.attempt(token=2, malformed="quarantine", **COLUMNS))
+    assert (result["rows"], result["quarantined"]) == (2, 5)
+    assert _texts(house) == {5: 'a "b" c,', 7: "g"}
+    kept = DeltaTable(f"{house.table}_quarantine").to_pyarrow_table().sort_by("line").to_pylist()
+    assert [(row["line"], row["text"]) for row in kept] == [
+        (2, '1,5" pipe'),
+        (3, '2,"b"x'),
+        (4, "3,c\rd"),
+        (5, "4,e\0f"),
+        (7, "x,6"),
+    ]
+    assert {row["file"] for row in kept} == {f"{house.folder}/in/a.csv"}
+
+
+@pytest.mark.parametrize("multiline", [False, True])
+def test_quotes_are_read_as_options_say(house: House, multiline: bool) -> None:
+    _put(house, a=b'n,text\n1,"say \\"hi\\", \\\\"\n2,"a\\nb"\n3,c\n')
+    Ingest().run(house.attempt(escape="\\", multiline=multiline, **COLUMNS))
+    assert _texts(house) == {1: 'say "hi", \\', 2: "a\\nb", 3: "c"}
+    if not multiline:
+        _put(house, b=b'n,text\n4,5" pipe\n5,"\n')
+        Ingest().run(house.attempt(token=2, quotes=False, source=f"{house.folder}/in/b.csv", **COLUMNS))
+        assert (_texts(house)[4], _texts(house)[5]) == ('5" pipe', '"')
 
 
 def test_ragged_rows_are_malformed(house: House) -> None:

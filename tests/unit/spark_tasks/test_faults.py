@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_tasks.files.faults import MalformedRows, ReadFailed, SchemaDrift, explained
+from spark_tasks.files.faults import FileDamaged, MalformedRows, SchemaDrift, explained
 from spark_tasks.files.listing import Source
 
 STACK = "".join(f"\n\tat org.apache.spark.sql.Reader{line}.read(Reader.scala:{line})" for line in range(40))
@@ -40,10 +40,10 @@ class Raised(Exception):
 @pytest.mark.parametrize(
     ("cause", "kind", "sentence"),
     [
-        (Java("java.io.EOFException", "Unexpected end" + STACK), ReadFailed, "s3://landing/a b.csv: Unexpected end"),
+        (Java("java.io.EOFException", "Unexpected end" + STACK), FileDamaged, "s3://landing/a b.csv: Unexpected end"),
         (
             Java("java.lang.NullPointerException", None),
-            ReadFailed,
+            FileDamaged,
             "s3://landing/a b.csv: java.lang.NullPointerException",
         ),
         (

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from spark_tasks.files.faults import MalformedRows, ReadFailed, SchemaDrift, explained
 from spark_tasks.files.form import Form, options
-from spark_tasks.files.reading import field_paths
+from spark_tasks.files.reading import unknown_fields
 from spark_tasks.files.reasons import OTHER, reason
 from spark_tasks.ingest.params import IngestParams
 from spark_tasks.spark.session import settings
@@ -20,6 +20,14 @@ GOOD: dict[str, Any] = {"source": "/in/*.csv", "table": "/out/flights", "format"
 
 def test_params_take_one_glob_or_several() -> None:
     assert IngestParams(**GOOD | {"source": ["/in/*.csv", "s3://bucket/*.csv"], "table": "file:///out"}).table
+
+
+def test_all_that_is_wrong_with_fields_together_is_said_at_once() -> None:
+    wrong = {"columns": "n INT", "partition_by": ["day", "hour"], "format": "parquet", "encoding": "windows-1252"}
+    with pytest.raises(ValidationError) as told:
+        IngestParams(**GOOD | wrong)
+    said = [error["msg"] for error in told.value.errors()]
+    assert [text.partition(" ")[0] for text in said] == ["`encoding`", "`partition_by`", "`partition_by`"]
 
 
 def test_a_format_of_times_may_have_text_of_its_own() -> None:
@@ -53,6 +61,25 @@ def test_a_format_of_times_may_have_text_of_its_own() -> None:
         ({"batch_files": 0}, "greater than or equal to 1"),
         ({"batch_bytes": 0}, "greater than or equal to 1"),
         ({"headers": True}, "not permitted"),
+        ({"columns": "n INTT"}, "column n: there is no type INTT: did you mean INT?"),
+        ({"columns": "`a b` INT"}, "a Delta table cannot have a column named 'a b'"),
+        ({"columns": "n INT, t STRING", "partition_by": ["day"]}, "`partition_by` names day, and `columns` are n, t"),
+        ({"columns": "n INT", "partition_by": ["n"]}, "a table needs one that it is not partitioned by"),
+        ({"columns": "n INT, l ARRAY<INT>", "partition_by": ["l"]}, "is partitioned by single values"),
+        (
+            {"columns": "n INT, d DOUBLE", "partition_by": ["d"], "table": "s3://bucket/out"},
+            "only a table in a folder may be partitioned by another type",
+        ),
+        ({"escape": "ab"}, "pattern"),
+        ({"escape": ",", "delimiter": ","}, "cannot be part of `delimiter`"),
+        ({"escape": "\\", "quotes": False}, "`escape` is for format csv with `quotes`"),
+        ({"quotes": False, "multiline": True}, "a line break needs quotes around it"),
+        ({"timestamp_format": "HH:mm"}, "it has no year, and Spark would make one up"),
+        ({"timestamp_format": "[yyyy-MM-dd ]HH:mm"}, "it has no year"),
+        ({"timestamp_format": "yyyy HH:mm"}, "it has no month and day"),
+        ({"timestamp_format": "yyyy-MM-dd hh:mm"}, "hours up to 12 and no a"),
+        ({"timestamp_format": "yyyy-MM-dd mm"}, "it has no hour"),
+        ({"timestamp_format": "yyyy-MM-dd HH:mm:ss.SSSSSSSSS"}, "write SSSSSS at most"),
     ],
 )
 def test_wrong_params_are_refused_with_a_reason(wrong: dict[str, Any], message: str) -> None:
@@ -87,16 +114,23 @@ def test_a_local_session_stays_on_loopback_and_a_remote_one_does_not(tmp_path: P
     assert "spark.driver.bindAddress" not in remote
 
 
-def test_nested_fields_are_named_with_dots() -> None:
-    inner = {"type": "struct", "fields": [{"name": "b", "type": "long"}]}
-    schema = {
-        "fields": [
-            {"name": "a", "type": inner},
-            {"name": "c", "type": {"type": "array", "elementType": inner}},
-            {"name": "d", "type": {"type": "map", "keyType": "string", "valueType": inner}},
-        ]
-    }
-    assert list(field_paths(schema)) == ["a", "a.b", "c", "c.b", "d", "d.b"]
+def test_fields_that_a_column_would_lose_are_named_with_dots() -> None:
+    inner = {"type": "struct", "fields": [{"name": "b", "type": "long"}, {"name": "c", "type": "long"}]}
+    known = {"type": "struct", "fields": [{"name": "c", "type": "long"}]}
+
+    def wrapped(kind: Any) -> dict[str, Any]:
+        within = {"a": kind, "l": {"type": "array", "elementType": kind}}
+        return {"type": "struct", "fields": [{"name": name, "type": one} for name, one in within.items()]}
+
+    found = wrapped(inner)
+    found["fields"].append({"name": "more", "type": "long"})
+    assert list(unknown_fields(found, wrapped(known))) == ["a.b", "l.b", "more"]
+    of_maps = wrapped({"type": "map", "keyType": "string", "valueType": "long"})
+    assert list(unknown_fields(wrapped(inner), of_maps)) == [], "a map has any keys"
+    keyed = {"type": "struct", "fields": [{"name": "any", "type": inner}]}
+    of_structs = wrapped({"type": "map", "keyType": "string", "valueType": known})
+    assert list(unknown_fields(wrapped(keyed), of_structs)) == ["a.any.b", "l.any.b"]
+    assert list(unknown_fields(wrapped(inner), wrapped("string"))) == [], "a text keeps the object"
 
 
 class _Thrown(Exception):

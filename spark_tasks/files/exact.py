@@ -1,0 +1,241 @@
+"""Values of text as columns of declared types, in Spark: exactly a value of the type, or the row is malformed.
+
+Spark's own conversions default and round: `10:00` becomes today at ten, `2020-02` the first of that month, 1.005 in a
+DECIMAL(3, 2) 1.01, 1e999 infinity, `1d` one. So columns of dates, times, decimals and floats are read as text, and
+Spark converts what a check has found to be whole. Most values pass by a few comparisons; a pattern looks at the others,
+since one costs as much as all that is done to read a field. Integers and booleans need no check: Spark takes only whole
+ones.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from spark_tasks.files.form import Form
+from spark_tasks.sql.names import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+UNFIT: Final = "rota: a value is not of the type of its column"
+"""What an error begins with that is raised for such a value."""
+
+KEY: Final = "\0rota "
+"""What stands before the texts of a row's checked columns, in JSON, where Spark does not say the text of the row."""
+
+_DATE: Final = r"[+-]?\d{4,6}-\d{1,2}-\d{1,2}"
+_TIME: Final = r"\d{1,2}(?::\d{1,2}(?::\d{1,2}(?:\.\d{0,6}0*)?)?)?"
+_ZONE: Final = r"\s*(?:Z|(?:UTC|GMT)?[+-]\d{1,2}(?::?\d{2}(?::?\d{2})?)?|UTC|GMT)"
+"""No name of a place: an hour of it may come twice. No three letters: they mean one zone here, and another there."""
+
+_NUMBER: Final = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_ZERO: Final = r"[+-]?[0.]+(?:[eE].*)?"
+_WHOLE: Final = r"[+-]?\d+(?:\.0*)?"
+_NOT_FINITE: Final = r"(?i:nan|[+-]?inf(?:inity)?)"
+
+_NOT_DECIMAL: Final = "dDfFxX"
+"""Letters of numbers that Java reads and nobody writes: `1d`, `1f`, `0x1p3`."""
+
+
+def read_as(kind: "DataType", form: Form) -> "DataType":
+    """The type as which a column of that type is read from text: its checked values are text."""
+    from pyspark.sql import types as t
+
+    match kind:
+        case t.DateType() | t.TimestampNTZType() | t.DecimalType() | t.FloatType() | t.DoubleType():
+            return t.StringType()
+        case t.TimestampType():
+            # Spark takes a given pattern strictly.
+            return kind if form.timestamp_format is not None else t.StringType()
+        case t.StructType():
+            return t.StructType([t.StructField(one.name, read_as(one.dataType, form)) for one in kind.fields])
+        case t.ArrayType():
+            return t.ArrayType(read_as(kind.elementType, form))
+        case t.MapType():
+            return t.MapType(kind.keyType, read_as(kind.valueType, form))
+    return kind
+
+
+def columns_as_text(columns: "StructType", form: Form) -> "StructType":
+    """The columns as they are read from text."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(field.name, read_as(field.dataType, form)) for field in columns.fields])
+
+
+def checked_names(columns: "StructType", form: Form) -> list[str]:
+    """The names of the columns that are checked."""
+    return [each.name for each in columns.fields if read_as(each.dataType, form) != each.dataType]
+
+
+def failing(rows: "DataFrame", columns: "StructType", form: Form) -> "DataFrame":
+    """The rows, which were read by `columns_as_text`, with their values. One that is not of its type is an error."""
+    from pyspark.sql import functions as f
+
+    names = checked_names(columns, form)
+    if not names:
+        return rows
+    converted = _converted(rows, columns, names)
+    kinds = {each.name: each.dataType for each in columns.fields}
+    unfit = f.raise_error(f.lit(UNFIT))
+
+    def value(name: str) -> "Column":
+        wrong = f.when(f.col(quoted(name)).isNotNull(), unfit.cast(kinds[name]))
+        return f.coalesce(f.col(quoted(_VALUE + name)), wrong)
+
+    return converted.select(*(_chosen(name, names, value) for name in columns.fieldNames()))
+
+
+def marking(
+    rows: "DataFrame", columns: "StructType", form: Form, mark: str, text: "Column | None" = None
+) -> "DataFrame":
+    """As `failing`, but a row with such a value has `text` in its column `mark`: its text, or else a `KEY`."""
+    from pyspark.sql import functions as f
+
+    names = checked_names(columns, form)
+    if not names:
+        return rows
+    converted = _converted(rows, columns, names)
+    wrong = reduce(
+        lambda one, other: one | other,
+        [f.col(quoted(name)).isNotNull() & f.col(quoted(_VALUE + name)).isNull() for name in names],
+    )
+    if text is None:
+        text = f.concat(f.lit(KEY), f.to_json(f.struct(*(f.col(quoted(name)) for name in names))))
+    return converted.select(
+        *(_chosen(name, names, lambda name: f.col(quoted(_VALUE + name))) for name in columns.fieldNames()),
+        f.coalesce(f.col(mark), f.when(wrong, text)).alias(mark),
+    )
+
+
+_VALUE: Final = "_rota_value_"
+
+
+def _chosen(name: str, checked: Sequence[str], value: "Callable[[str], Column]") -> "Column":
+    from pyspark.sql import functions as f
+
+    return value(name).alias(name) if name in checked else f.col(quoted(name))
+
+
+def _converted(rows: "DataFrame", columns: "StructType", names: Sequence[str]) -> "DataFrame":
+    """The rows with a further column for each checked one: its value, or null if the text is not exactly one.
+
+    The conversion is a step of its own, and so is the check, so that Spark does neither twice for a row.
+    """
+    from pyspark.sql import functions as f
+
+    kinds = {each.name: each.dataType for each in columns.fields if each.name in names}
+    rows = rows.select("*", *(_value(f.col(quoted(name)), kind).alias(_VALUE + name) for name, kind in kinds.items()))
+    others = [f.col(quoted(name)) for name in rows.columns if not name.startswith(_VALUE)]
+    kept = []
+    for name, kind in kinds.items():
+        value = f.col(quoted(_VALUE + name))
+        kept.append(f.when(_fits(f.col(quoted(name)), value, kind), value).alias(_VALUE + name))
+    return rows.select(*others, *kept)
+
+
+def _value(text: "Column", kind: "DataType") -> "Column":
+    """The value that Spark makes of a text, or of texts within arrays, maps and structs."""
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    match kind:
+        case t.ArrayType():
+            return f.transform(text, lambda one: _value(one, kind.elementType))
+        case t.MapType():
+            return f.transform_values(text, lambda _, one: _value(one, kind.valueType))
+        case t.StructType():
+            fields = (_value(text.getField(one.name), one.dataType).alias(one.name) for one in kind.fields)
+            return f.when(text.isNotNull(), f.struct(*fields))
+    return text.try_cast(kind)
+
+
+def _fits(text: "Column", value: "Column", kind: "DataType") -> "Column":
+    """Whether `value` is exactly what the text says. Null or false if it is not, or if there is no text."""
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    def fits_within(one: "Column", inner: "DataType") -> "Column":
+        return one.isNull() | f.coalesce(_fits(one, _value(one, inner), inner), f.lit(False))
+
+    match kind:
+        case t.ArrayType():
+            return f.forall(text, lambda one: fits_within(one, kind.elementType))
+        case t.MapType():
+            return f.forall(f.map_values(text), lambda one: fits_within(one, kind.valueType))
+        case t.StructType():
+            fit = (fits_within(text.getField(one.name), one.dataType) for one in kind.fields)
+            return reduce(lambda one, other: one & other, fit, text.isNotNull())
+        case t.DateType():
+            quick = _has_at(text, 10, {5: "-", 8: "-"})
+            return value.isNotNull() & (quick | _is(text, rf"{_DATE}(?:[T ]00:00(?::00(?:\.0*)?)?)?"))
+        case t.TimestampType():
+            usual = {5: "-", 8: "-", 14: ":", 17: ":"}
+            quick = _has_at(text, 19, usual) | (_has_at(text, 20, usual) & f.endswith(text, f.lit("Z")))
+            return value.isNotNull() & (quick | _is(text, rf"{_DATE}(?:[T ]{_TIME}(?:{_ZONE})?)?"))
+        case t.TimestampNTZType():
+            quick = _has_at(text, 19, {5: "-", 8: "-", 14: ":", 17: ":"})
+            return value.isNotNull() & (quick | _is(text, rf"{_DATE}(?:[T ]{_TIME})?"))
+        case t.DecimalType():
+            return value.isNotNull() & _decimal_fits(text, kind.scale)
+        case t.FloatType():
+            return _float_fits(text, value, 2**24)
+        case t.DoubleType():
+            return _float_fits(text, value, 2**53)
+    return f.lit(True)
+
+
+def _is(text: "Column", pattern: str) -> "Column":
+    r"""Whether the whole text is as the pattern says, with nothing but blanks around it."""
+    return text.rlike(rf"^\s*(?:{pattern})\s*$")
+
+
+def _has_at(text: "Column", length: int, signs: "Mapping[int, str]") -> "Column":
+    """Whether the text is so long, in bytes, and has these signs at these places, from 1: as most dates and times."""
+    from pyspark.sql import functions as f
+
+    there = [f.locate(sign, text, place) == place for place, sign in signs.items()]
+    return reduce(lambda one, other: one & other, there, f.octet_length(text) == length)
+
+
+def _decimal_fits(text: "Column", scale: int) -> "Column":
+    """Whether a text has no more digits behind the point than the scale, zeros at its end left out."""
+    from pyspark.sql import functions as f
+
+    behind, point = f.octet_length(text) - f.instr(text, "."), f.instr(text, ".")
+    usual = ((point == 0) | (behind <= scale)) & ~f.contains(text, f.lit("e")) & ~f.contains(text, f.lit("E"))
+    return usual | _is(text, decimal_pattern(scale))
+
+
+def decimal_pattern(scale: int) -> str:
+    r"""The pattern of texts that are a number with at most `scale` digits behind the point.
+
+    >>> import re
+    >>> [bool(re.fullmatch(decimal_pattern(2), text)) for text in ("1.2300", "1.234", "1.2e-1", "12e-1", "1.2e-2")]
+    [True, False, True, True, False]
+    """
+    texts = [rf"\d*\.?\d{{0,{scale}}}0*"]
+    for digits in range(scale + 1):
+        fraction = rf"\.\d{{{digits}}}" if digits else r"\.?"
+        powers = "|".join(map(str, range(scale - digits + 1)))
+        texts.append(rf"\d*{fraction}[eE](?:\+?\d{{1,3}}|-0*(?:{powers}))")
+    return rf"[+-]?(?:{'|'.join(texts)})"
+
+
+def _float_fits(text: "Column", value: "Column", exact_below: int) -> "Column":
+    """Whether a number is the text's as nearly as its type has one; a whole number has to be that very number."""
+    from pyspark.sql import functions as f
+
+    usual = (f.abs(value) < float(exact_below)) & (value != 0.0)
+    for letter in _NOT_DECIMAL:
+        usual &= ~f.contains(text, f.lit(letter))
+    finite = f.abs(value) < float("inf")
+    whole = text.try_cast("decimal(38,0)") == value.cast("double").try_cast("decimal(38,0)")
+    unusual = (
+        finite
+        & _is(text, _NUMBER)
+        & ((value != 0.0) | _is(text, _ZERO))
+        & ((f.abs(value) < float(exact_below)) | ~_is(text, _WHOLE) | f.coalesce(whole, f.lit(False)))
+    )
+    return usual | unusual | (~finite & _is(text, _NOT_FINITE))

@@ -1,0 +1,50 @@
+"""Which types and names of a Parquet file no table can have. Without Spark."""
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+
+import pyarrow as pa
+
+from spark_tasks.files.parquet_types import wrong_columns
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (
+            pa.decimal256(50, 3),
+            "its column x is of the type decimal256(50, 3): a table has decimals of",
+        ),
+        (pa.time64("us"), "its column x is of the type time64[us]: a table has no times of day"),
+        (pa.time32("ms"), "a table has no times of day"),
+        (pa.float16(), "its column x is of the type halffloat, which Spark does not read"),
+        (pa.duration("ns"), "its column x is of the type duration[ns]: a table has no durations"),
+        (pa.uuid(), "which Spark does not read: write it as text"),
+        (pa.list_(pa.time64("us")), "its column x.element is of the type time64[us]"),
+        (pa.map_(pa.string(), pa.float16()), "its column x.value is of the type halffloat"),
+        (pa.struct([("a", pa.int8()), ("A", pa.int8())]), "it has the columns x.a and x.A, which are one name"),
+        (pa.struct([("a", pa.struct([("t", pa.time64("us"))]))]), "its column x.a.t is"),
+    ],
+)
+def test_a_type_that_no_table_has_is_named_with_its_column(kind: pa.DataType, said: str) -> None:
+    assert said in str(wrong_columns(pa.schema([("n", pa.int64()), ("x", kind)])))
+
+
+def test_types_that_a_table_has_are_not_wrong() -> None:
+    kinds = [
+        pa.uint64(),
+        pa.decimal256(38, 3),
+        pa.timestamp("ns"),
+        pa.large_list(pa.binary(3)),
+        pa.dictionary(pa.int8(), pa.string()),
+        pa.null(),
+        pa.date64(),
+        pa.string_view(),
+    ]
+    assert wrong_columns(pa.schema([(f"c{number}", kind) for number, kind in enumerate(kinds)])) is None
+
+
+def test_names_that_differ_by_case_only_are_one() -> None:
+    assert "columns n and N, which are one name" in str(wrong_columns(pa.schema([("n", pa.int8()), ("N", pa.int8())])))
+    assert wrong_columns(pa.schema([("n", pa.int8()), ("n", pa.int8())])) is not None
