@@ -25,7 +25,7 @@ def well_quoted(text: bytes, between: bytes, escape: bytes | None, *, breaks: bo
     if len(pieces) % 2 == 0:
         return False
     if len(pieces) == 1:
-        return True
+        return escape is None or b"\0" not in text
     ends = (between, b"\n", b"\r")
     outside = set(pieces[2:-1:2])
     if escape is None:

@@ -115,10 +115,10 @@ def _found(form: Form, file: BinaryIO) -> Iterator[Finding]:
         if not in_lines and quoted and text.count(b'"', 0, end) % 2:
             end = 0  # within a field
         whole, rest = text[:end], text[end:]
-        yield from _within(form, whole, line, end_of_line)
         if decoder is not None and (at := _undecodable(decoder, chunk)) is not None:
             yield _not_text(form, line + at)
             return
+        yield from _within(form, whole, line, end_of_line)
         line += whole.count(end_of_line) if end_of_line else 0
         if len(rest) > LINE_MAX_BYTES:
             what = f"longer than {LINE_MAX_BYTES} bytes, the most that is read"

@@ -1,14 +1,16 @@
 """What a task expects of each row, and what becomes of rows that are otherwise."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from spark_tasks.files.faults import first_line
 from spark_tasks.sql import checked
 from spark_tasks.sql.judging import SqlRefused
+from spark_tasks.sql.lexing import check_balanced
 from tasks.errors import Unretryable
 
 if TYPE_CHECKING:
@@ -19,12 +21,23 @@ class ExpectationFailed(Unretryable):
     """A row is not as the task expects, or the expectation is no SQL about the columns. Its batch was not committed."""
 
 
+_QUERY: Final = re.compile(r"\s*(?:select|with|values|insert|delete|update|where)\b(?!\s*[(.=<>!])", re.IGNORECASE)
+
+
+def _condition_text(sql: str) -> str:
+    if _QUERY.match(sql):
+        raise ValueError("it must be a condition, such as `distance > 0`, and not a query")
+    if not sql.strip():
+        raise ValueError("it must be a condition, such as `distance > 0`")
+    return check_balanced(sql)
+
+
 class Expectation(BaseModel):
     """What is true of each row, and what becomes of a row of which it is not."""
 
     model_config = ConfigDict(extra="forbid")
 
-    sql: str = Field(
+    sql: Annotated[str, AfterValidator(_condition_text)] = Field(
         min_length=1,
         max_length=2000,
         description="A condition in Spark's SQL on the columns of a row, without subqueries. Null is not true",

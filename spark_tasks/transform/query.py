@@ -3,6 +3,8 @@
 import re
 from typing import Final
 
+from spark_tasks.sql.lexing import check_balanced
+
 _BEGINS: Final = re.compile(
     r"(?:[\s(]|--[^\n]*(?:\n|$)|/\*(?:(?!/\*|\*/).)*\*/)*+(?:(?:select|with|from|values|table)\b|/\*)",
     re.IGNORECASE | re.DOTALL,
@@ -21,4 +23,4 @@ def check_text(sql: str) -> str:
     """
     if _BEGINS.match(sql) is None:
         raise ValueError("it must be a query, which begins with SELECT, WITH, FROM, VALUES or TABLE")
-    return sql
+    return check_balanced(sql)

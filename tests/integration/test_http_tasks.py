@@ -71,6 +71,7 @@ async def test_errors_of_specs_name_each_field_and_nothing_changes() -> None:
             ({"name": "b"}, {"name"}),
             ({"params": {"source": "x", "big": 2**70}}, {"params"}),
             ({"strange": 1}, {"strange"}),
+            ({"strange": 1, "params": {"times": 0}}, {"strange", "params.source", "params.times"}),
         ]
         for fields, named in cases:
             reply = await served.put_task("a", **fields)
@@ -108,6 +109,10 @@ async def test_a_list_is_registered_completely_or_not_at_all() -> None:
 
         wrong = await served.ask("POST", "/v1/tasks", json=[spec("a"), spec("b", retry={"attempts": 0}), spec("c")])
         assert list(wrong.fields) == ["[1].retry.attempts"]
+        many = [spec("a", params={}), spec("b", weight=0, params={"times": 0}), spec("c"), spec("c")]
+        wrong = await served.ask("POST", "/v1/tasks", json=many)
+        every = {"[0].params.source", "[1].weight", "[1].params.source", "[1].params.times", "[3].name"}
+        assert wrong.fields.keys() == every, "all that is wrong is said at once"
         twice = await served.ask("POST", "/v1/tasks", json=[spec("a"), spec("a")])
         assert list(twice.fields) == ["[1].name"]
         mixed = await served.ask("POST", "/v1/tasks", json=[spec("a"), spec("b", params={}), spec("c", kind="copi")])

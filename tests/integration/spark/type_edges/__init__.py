@@ -33,7 +33,7 @@ SINKS: Final = {
 }
 """The sinks, and how people call them. Into `postgres` rows of PostgreSQL go untouched."""
 
-SOURCES: Final = ("postgres", "sqlite", "http", "delta")
+SOURCES: Final = ("postgres", "sqlite", "http", "delta", "csv_files", "json_files", "parquet_files")
 """The modules of this package, in the order in which the page has them."""
 
 

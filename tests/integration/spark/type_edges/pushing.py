@@ -327,6 +327,59 @@ class DeltaEdges:
         return {"type": "delta", "table": path, "shared": True}
 
 
+class FileEdges:
+    """The edges of text files, or of Parquet files, in one file."""
+
+    def __init__(self, folder: Path, form: str) -> None:
+        self.folder = folder
+        self.form = form
+
+    def put(self, name: str, columns: Columns, rows: Rows) -> dict[str, Any]:
+        """The `source` of an `etl` that reads these rows."""
+        path = self.folder / f"{name}.{self.form}"
+        made = {"type": "files", "files": str(path), "format": self.form, "shared": True}
+        if self.form == "parquet":
+            self._put_parquet(path, columns, rows)
+            return made
+        if self.form == "csv":
+            fields = (
+                [str(n), *(row[each].given if each in row else "" for each in columns)] for n, row in enumerate(rows)
+            )
+            lines = [",".join(line) for line in [["id", *columns], *fields]]
+        else:
+            records = ({"id": str(n)} | {each: edge.given for each, edge in row.items()} for n, row in enumerate(rows))
+            lines = ["{" + ",".join(f'"{each}":{text}' for each, text in one.items()) + "}" for one in records]
+        path.write_text("\n".join([*lines, ""]))
+        declared = (f"{each} {of.type.removesuffix(', as text')}" for each, of in columns.items())
+        return made | {"columns": ", ".join(["id INT", *declared])}
+
+    @staticmethod
+    def _put_parquet(path: Path, columns: Columns, rows: Rows) -> None:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        kinds = {
+            "uint8": pa.uint8(),
+            "uint16": pa.uint16(),
+            "uint32": pa.uint32(),
+            "uint64": pa.uint64(),
+            "float": pa.float32(),
+            "date32": pa.date32(),
+            "timestamp[us]": pa.timestamp("us"),
+            "timestamp[ns]": pa.timestamp("ns"),
+            "list<timestamp[ns]>": pa.list_(pa.timestamp("ns")),
+            "time64[us]": pa.time64("us"),
+            "duration[ns]": pa.duration("ns"),
+            "decimal256(50, 3)": pa.decimal256(50, 3),
+            "halffloat": pa.float16(),
+        }
+        arrays = {"id": pa.array(range(len(rows)), pa.int32())}
+        for each, of in columns.items():
+            given = [json.loads(row[each].given) if each in row else None for row in rows]
+            arrays[each] = pa.array(given, kinds[of.type])
+        parquet.write_table(pa.table(arrays), path)
+
+
 def _arrow(type_: str, given: list[str | None]) -> "pa.Array":
     import pyarrow as pa
 
@@ -383,6 +436,8 @@ def putting(source: str, sinks: Sinks) -> Put:
             return HttpEdges(sinks.stack).put
         case "delta":
             return DeltaEdges(sinks.folder).put
+        case "csv_files" | "json_files" | "parquet_files":
+            return FileEdges(sinks.folder, source.partition("_")[0]).put
     raise ValueError(f"nobody puts edges of {source}: add it here")
 
 
