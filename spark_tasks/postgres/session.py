@@ -25,6 +25,9 @@ _IO: Final = 10
 _NO_ROW: Final = "Error occurred writing COPY data:"
 """What ADBC says, with that status, of a value that it cannot write: without any words of libpq's."""
 
+_COPIED: Final = re.compile(r"^COPY .+, line \d+, column (.+)$", re.MULTILINE)
+"""Where PostgreSQL met a value that it refuses while rows were copied into a table."""
+
 _REFUSED: Final = re.compile(r"\bFATAL: (.+)")
 """How a server refuses a connection. libpq gives no SQLSTATE for it."""
 
@@ -139,6 +142,8 @@ def _better(error: Any) -> Exception:
     if message is None:
         message = said.partition("[libpq] ")[2] or said
     message += f": {detail}" if detail else ""
+    if copied := _COPIED.search(facts.get("PG_DIAG_CONTEXT", "")):
+        message = f"column {copied[1]}: {message}"
     if sqlstate.startswith("28") or (not sqlstate and _refused_for_good(message)):
         return ServerRefused(message)
     if not sqlstate and (error.status_code != _IO or message.endswith(_NO_ROW)):

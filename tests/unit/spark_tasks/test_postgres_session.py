@@ -11,6 +11,15 @@ from spark_tasks.postgres.session import QueryFailed, QueryUnfit, ServerAway, Se
 IO = AdbcStatusCode.IO
 
 
+def test_a_value_that_is_refused_while_it_is_copied_is_found_by_its_column() -> None:
+    context = [
+        ("PG_DIAG_MESSAGE_PRIMARY", b"invalid byte sequence"),
+        ("PG_DIAG_CONTEXT", b"COPY t, line 1, column a b"),
+    ]
+    with pytest.raises(QueryUnfit, match=r"^column a b: invalid byte sequence \(22021\)$"), explained():
+        raise Error("x", status_code=AdbcStatusCode.INVALID_DATA, sqlstate="22021", details=context)
+
+
 @pytest.mark.parametrize(
     ("status", "said", "sqlstate", "raised"),
     [

@@ -102,7 +102,7 @@ def arrow_text(value: "pa.Scalar") -> str | None:
     if types.is_floating(kind):
         return number_text(value.as_py(), types.is_float32(kind))
     if types.is_binary(kind) or types.is_large_binary(kind):
-        return "\\x" + value.as_py().hex()
+        return "\\x" + bytes(value.as_py()).hex()
     return nested_text(value.as_py())
 
 
