@@ -25,6 +25,9 @@ _IO: Final = 10
 _NO_ROW: Final = "Error occurred writing COPY data:"
 """What ADBC says, with that status, of a value that it cannot write: without any words of libpq's."""
 
+_NO_STREAM: Final = "nanoarrow call failed"
+"""What ADBC says, with that status, of rows that it was to write and could not get from whoever has them."""
+
 _COPIED: Final = re.compile(r"^COPY .+, line \d+, column (.+)$", re.MULTILINE)
 """Where PostgreSQL met a value that it refuses while rows were copied into a table."""
 
@@ -134,7 +137,8 @@ def explained() -> Iterator[None]:
 
 def _better(error: Any) -> Exception:
     sqlstate = error.sqlstate or ""
-    facts = {key: value.decode(errors="replace") for key, value in error.details or ()}
+    # The driver gives the names as bytes, and the manager promises text.
+    facts = {bytes(key).decode() if isinstance(key, bytes) else key: _text(value) for key, value in error.details or ()}
     said = " ".join(str(error).split())
     message, detail = facts.get("PG_DIAG_MESSAGE_PRIMARY"), facts.get("PG_DIAG_MESSAGE_DETAIL")
     if message is None and (found := _SAID.search(said)):  # a statement without values comes without these facts
@@ -146,11 +150,17 @@ def _better(error: Any) -> Exception:
         message = f"column {copied[1]}: {message}"
     if sqlstate.startswith("28") or (not sqlstate and _refused_for_good(message)):
         return ServerRefused(message)
+    if not sqlstate and _NO_STREAM in said:
+        return QueryFailed(message)
     if not sqlstate and (error.status_code != _IO or message.endswith(_NO_ROW)):
         return QueryUnfit(f"the driver cannot carry a value or a type of the statement: {message}")
     if not sqlstate or sqlstate.startswith(_AWAY):
         return ServerAway(message)
     return (QueryUnfit if sqlstate.startswith(_UNFIT) else QueryFailed)(f"{message} ({sqlstate})", sqlstate)
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")
 
 
 def _refused_for_good(message: str) -> bool:

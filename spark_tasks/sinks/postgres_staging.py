@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_tasks.postgres.quoting import name
-from spark_tasks.postgres.session import Session, explained
+from spark_tasks.postgres.session import QueryFailed, Session, explained
 from spark_tasks.sinks.port import SinkUnfit
 
 if TYPE_CHECKING:
@@ -75,14 +75,19 @@ def copy(
     if first is None:
         return 0
     counted = 0
+    failed: list[Exception] = []
 
     def marked() -> "Iterator[pa.RecordBatch]":
         nonlocal counted
-        for batch in _chain(first, given):
-            check_times(batch, names)
-            counted += batch.num_rows
-            numbers = pa.array([part], pa.int64()).take(pa.array([0] * batch.num_rows, pa.int32()))
-            yield pa.RecordBatch.from_arrays([numbers, *batch.columns], schema=wider)
+        try:
+            for batch in _chain(first, given):
+                check_times(batch, names)
+                counted += batch.num_rows
+                numbers = pa.array([part], pa.int64()).take(pa.array([0] * batch.num_rows, pa.int32()))
+                yield pa.RecordBatch.from_arrays([numbers, *batch.columns], schema=wider)
+        except Exception as error:
+            failed.append(error)
+            raise
 
     columns = [field.with_name(each) for field, each in zip(first.schema, names, strict=True)]
     wider = pa.schema([pa.field(PART, pa.int64()), *columns])
@@ -93,6 +98,10 @@ def copy(
                 table, pa.RecordBatchReader.from_batches(wider, marked()), mode="append", db_schema_name=schema
             )
         opened.commit()
+    except QueryFailed:
+        if failed:
+            raise failed[0] from None  # the driver has no more than its text
+        raise
     finally:
         opened.close()
     return counted

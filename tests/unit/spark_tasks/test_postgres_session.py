@@ -13,8 +13,8 @@ IO = AdbcStatusCode.IO
 
 def test_a_value_that_is_refused_while_it_is_copied_is_found_by_its_column() -> None:
     context = [
-        ("PG_DIAG_MESSAGE_PRIMARY", b"invalid byte sequence"),
-        ("PG_DIAG_CONTEXT", b"COPY t, line 1, column a b"),
+        (b"PG_DIAG_MESSAGE_PRIMARY", b"invalid byte sequence"),
+        (b"PG_DIAG_CONTEXT", b"COPY t, line 1, column a b"),
     ]
     with pytest.raises(QueryUnfit, match=r"^column a b: invalid byte sequence \(22021\)$"), explained():
         raise Error("x", status_code=AdbcStatusCode.INVALID_DATA, sqlstate="22021", details=context)
@@ -28,6 +28,7 @@ def test_a_value_that_is_refused_while_it_is_copied_is_found_by_its_column() -> 
         (IO, "[libpq] Failed to commit: no connection to the server", None, ServerAway),
         (IO, "[libpq] Failed to begin transaction: ", None, ServerAway),
         (IO, "Error occurred writing COPY data: ", None, QueryUnfit),
+        (IO, "nanoarrow call failed: ArrowArrayStreamGetNext(...): the file is damaged", None, QueryFailed),
         (AdbcStatusCode.INTERNAL, "Can't map Arrow type 'struct' to Postgres type", None, QueryUnfit),
         (AdbcStatusCode.INVALID_ARGUMENT, "Row #1 has value '9', which exceeds the limits", None, QueryUnfit),
         (AdbcStatusCode.INVALID_DATA, "[libpq] ERROR: date out of range", "22008", QueryUnfit),
