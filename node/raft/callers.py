@@ -11,7 +11,7 @@ from node.identity.mismatches import Mismatch
 from node.raft.connections import PeerConnection
 from node.raft.core import RaftCore
 from node.raft.duplicate_starts import DuplicateStarts
-from node.raft.encryption import Claim, RefusalCode
+from node.raft.encryption import CallerClaim, RefusalCode
 from node.raft.messages import Message
 
 UNKNOWN_S: Final = 5.0
@@ -97,7 +97,7 @@ class Callers:
             if now_s - since_s > UNKNOWN_S:
                 connection.disconnect()
 
-    def _refused(self, connection: PeerConnection, code: RefusalCode, theirs: Claim) -> None:
+    def _refused(self, connection: PeerConnection, code: RefusalCode, theirs: CallerClaim) -> None:
         """Note a caller of another build or secret. Whoever does not speak as a member is nobody's concern."""
         if code != "no-member":
             mismatch = Mismatch(theirs.member, connection.peer, code, claimed=True, version=theirs.version)

@@ -23,7 +23,7 @@ from pysyncobj.tcp_connection import CONNECTION_STATE, TcpConnection
 from node.raft import messages
 from node.raft.encryption import (
     NONCE_BYTES,
-    Claim,
+    CallerClaim,
     EncryptedChannel,
     NotSealed,
     RefusalCode,
@@ -56,7 +56,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
     """
 
     encryptor: Seal
-    mine: Claim = Claim()
+    mine: CallerClaim = CallerClaim()
     _TcpConnection__writeBuffer: bytes
     _TcpConnection__socket: Any
 
@@ -64,7 +64,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
         self.limit_bytes = HANDSHAKE_BYTES
         self.on_greeted: Callable[[], None] = lambda: None
         self.on_bad: Callable[[BadMessage], None] | None = None
-        self.on_mismatch: Callable[[RefusalCode, Claim], None] = lambda _code, _claim: None
+        self.on_mismatch: Callable[[RefusalCode, CallerClaim], None] = lambda _code, _claim: None
         self.refused_s = _NEVER_S
         self._dialled_s = _NEVER_S
         self._channel: EncryptedChannel | None = None
@@ -145,7 +145,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
                 data = b""
             if not data:
                 if self.unanswered and not self._received:
-                    self.on_mismatch("no-member", Claim())
+                    self.on_mismatch("no-member", CallerClaim())
                 self.disconnect()
                 return
             self._received += data
@@ -184,7 +184,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
         end = _LENGTH.size + length
         if not 0 < length <= self.limit_bytes:
             if self.unanswered:
-                self.on_mismatch("no-member", Claim())
+                self.on_mismatch("no-member", CallerClaim())
             self.disconnect()
             return None
         if len(received) < end:

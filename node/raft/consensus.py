@@ -15,7 +15,7 @@ from node.raft.addresses import AddressBook
 from node.raft.amnesia_recovery import AmnesiaRecovery
 from node.raft.core import SingleCallsPort
 from node.raft.elections import Elections
-from node.raft.encryption import Claim
+from node.raft.encryption import CallerClaim
 from node.raft.environment import Environment
 from node.raft.founding_inquiry import FoundingInquiry
 from node.raft.inbound import Inbound
@@ -107,9 +107,9 @@ class Consensus(MendedSyncObj):
     # -- what the adapter and the parts ask
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> CallerClaim:
         """What this member says of itself to those that it calls, before either side has proved anything."""
-        return Claim(self.me, self.version)
+        return CallerClaim(self.me, self.version)
 
     @property
     def is_leader(self) -> bool:

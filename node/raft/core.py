@@ -15,7 +15,7 @@ from pysyncobj.node import Node
 from node.identity.cluster_id import ClusterId
 from node.identity.mismatches import Mismatches
 from node.raft.addresses import AddressBook
-from node.raft.encryption import Claim, Seal
+from node.raft.encryption import CallerClaim, Seal
 from node.raft.founding import Founding
 from node.raft.journal import SqliteJournal
 from node.raft.messages import Message
@@ -193,7 +193,7 @@ class RaftCore(Protocol):
     _poller: Any
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> CallerClaim:
         """What this member says of itself to those that it calls, before either side has proved anything."""
 
     @property

@@ -45,7 +45,7 @@ RefusalCode = Literal["build", "secret", "no-member"]
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class CallerClaim:
     """What a caller says of itself, and has not proved: printable, short, and perhaps empty."""
 
     member: str = ""
@@ -65,7 +65,12 @@ class NotSealed(Exception):
     """
 
     def __init__(
-        self, why: str, code: RefusalCode | None = None, theirs: Claim = Claim(), *, refused_here: bool = False
+        self,
+        why: str,
+        code: RefusalCode | None = None,
+        theirs: CallerClaim = CallerClaim(),
+        *,
+        refused_here: bool = False,
     ) -> None:
         super().__init__(why)
         self.code, self.theirs, self.refused_here = code, theirs, refused_here
@@ -90,7 +95,7 @@ class EncryptedChannel:
 
     def __init__(self, key: bytes, nonce: bytes, *, dialled: bool) -> None:
         self._key, self._nonce, self._dialled = key, nonce, dialled
-        self.theirs = Claim()
+        self.theirs = CallerClaim()
         self._sealed = self._opened = 0
         self._out: AESGCM | None = None
         self._in: AESGCM | None = None
@@ -106,7 +111,7 @@ class EncryptedChannel:
         """Whether the other side has shown that it has the secret."""
         return self._opened > 0
 
-    def greeting(self, mine: Claim | None = None) -> bytes:
+    def greeting(self, mine: CallerClaim | None = None) -> bytes:
         """The first thing to send. `mine` is what a dialler says of itself; a listener says nothing to strangers."""
         return MAGIC + self._nonce + (mine.pack() if mine is not None else b"")
 
@@ -160,12 +165,12 @@ def _refusal(data: bytes) -> NotSealed:
     """What the other side says about why it refuses this one."""
     said = _two_texts(data[len(REFUSAL) :])
     code: RefusalCode = "secret" if said[0] == "secret" else "build"
-    return NotSealed(f"it says that this node has another {code}", code, Claim("", said[1][:VERSION_CHARS_MAX]))
+    return NotSealed(f"it says that this node has another {code}", code, CallerClaim("", said[1][:VERSION_CHARS_MAX]))
 
 
-def _claim(packed: bytes) -> Claim:
+def _claim(packed: bytes) -> CallerClaim:
     member, version = _two_texts(packed)
-    return Claim(member[:_NAME_CHARS_MAX], version[:VERSION_CHARS_MAX])
+    return CallerClaim(member[:_NAME_CHARS_MAX], version[:VERSION_CHARS_MAX])
 
 
 def _two_texts(packed: bytes) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from pysyncobj.node import Node
 
 from node.identity.mismatches import Mismatch, Mismatches
 from node.raft.connections import PeerConnection
-from node.raft.encryption import Claim, RefusalCode, Seal
+from node.raft.encryption import CallerClaim, RefusalCode, Seal
 from node.raft.messages import Message
 
 ANSWER_BYTES: Final = 256 << 10
@@ -27,7 +27,7 @@ class LibraryPort(Protocol):
     _poller: Any
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> CallerClaim:
         """What this node says of itself to those that it calls."""
 
 
@@ -65,7 +65,7 @@ class SingleCalls:
         connection.encryptor = self._library.encryptor
         connection.mine = self._library.claim
 
-        def mismatch(code: RefusalCode, theirs: Claim) -> None:
+        def mismatch(code: RefusalCode, theirs: CallerClaim) -> None:
             self._library.mismatches.note(Mismatch(node.id, f"{node.host}:{node.port}", code, version=theirs.version))
 
         def greeted() -> None:

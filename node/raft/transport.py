@@ -20,7 +20,7 @@ from node.raft.callers import Callers
 from node.raft.connections import replace_dialled_connections
 from node.raft.core import RaftCore
 from node.raft.duplicate_starts import DuplicateStarts
-from node.raft.encryption import Claim, RefusalCode
+from node.raft.encryption import VERSION_CHARS_MAX, CallerClaim, RefusalCode
 from node.raft.listener import RaftListener
 from node.raft.messages import MESSAGE_BYTES, BadMessage, Message
 from node.raft.unlisted import OpenTransport
@@ -193,7 +193,7 @@ class Transport(OpenTransport):
         """Count a member as connected: the other end is that member, and the one start of it."""
         self._clusters[connection] = cluster_id
         if version != self._consensus.version:
-            self._mismatch(node, "mixed", version=version)
+            self._mismatch(node, "mixed", version=version[:VERSION_CHARS_MAX])
         else:
             self._consensus.mismatches.clear(node.id)
         connection.limit_bytes = MESSAGE_BYTES
@@ -277,7 +277,7 @@ class Transport(OpenTransport):
         """The other end has sent its nonce: say which member calls, and which one it calls."""
         conn.send(self.hello(self._connToNode(conn), asks=False))
 
-    def _refused(self, conn: Any, code: RefusalCode, theirs: Claim) -> None:
+    def _refused(self, conn: Any, code: RefusalCode, theirs: CallerClaim) -> None:
         """Note a node that was dialled and does not fit, and dial it after a pause."""
         node = self._connToNode(conn)
         if node is not None:

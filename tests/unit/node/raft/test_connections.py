@@ -12,7 +12,7 @@ from pysyncobj.tcp_connection import CONNECTION_STATE, TcpConnection
 
 from node.raft import membership, messages
 from node.raft.connections import HANDSHAKE_BYTES, READ_BYTES, PeerConnection
-from node.raft.encryption import NONCE_BYTES, Claim, EncryptedChannel, Seal, refusal
+from node.raft.encryption import NONCE_BYTES, CallerClaim, EncryptedChannel, Seal, refusal
 from node.raft.library_settings import BATCH_BYTES
 from node.raft.messages import MESSAGE_BYTES, BadMessage, Message
 from node.raft.ports import RaftTiming
@@ -291,10 +291,10 @@ def test_the_librarys_connection_class_is_replaced() -> None:
 def test_a_caller_of_another_build_or_secret_is_told_so_and_reported_with_what_it_claims() -> None:
     for code in ("build", "secret"):
         caller = End(Socket(b""), greeted=False)
-        caller.connection.mine = Claim("node-1", "0.2.0")
-        told: list[tuple[str, Claim]] = []
+        caller.connection.mine = CallerClaim("node-1", "0.2.0")
+        told: list[tuple[str, CallerClaim]] = []
         caller.connection.on_mismatch = lambda *what, told=told: told.append(what)
-        greeting = caller.there.greeting(Claim("node-2", "0.3.0"))
+        greeting = caller.there.greeting(CallerClaim("node-2", "0.3.0"))
         if code == "build":
             greeting = greeting.replace(b"rf3", b"rf4", 1)
         caller.socket.incoming = framed(greeting)
@@ -304,5 +304,5 @@ def test_a_caller_of_another_build_or_secret_is_told_so_and_reported_with_what_i
             caller.there._proof, caller.socket.sent = bytes(32), b""
             caller.socket.incoming = caller.sealed({"type": "ping"})
             caller.ready()
-        assert (told, caller.open) == ([(code, Claim("node-2", "0.3.0"))], False)
+        assert (told, caller.open) == ([(code, CallerClaim("node-2", "0.3.0"))], False)
         assert caller.socket.sent == framed(refusal(code, "0.2.0"))

@@ -13,7 +13,7 @@ from node.raft.encryption import (
     NONCE_BYTES,
     PROOF_BYTES,
     VERSION_CHARS_MAX,
-    Claim,
+    CallerClaim,
     EncryptedChannel,
     NotSealed,
     RefusalCode,
@@ -135,7 +135,10 @@ def test_the_library_encrypts_with_this_channel() -> None:
 def test_a_caller_of_another_build_is_named_by_what_it_claims(protocol: bytes) -> None:
     """The form of a greeting is the same in all builds; the earliest made no claim."""
     said = FAMILY + protocol + bytes(NONCE_BYTES)
-    for claim, theirs in ((b"", Claim()), (Claim("node-2", "0.3.0").pack(), Claim("node-2", "0.3.0"))):
+    for claim, theirs in (
+        (b"", CallerClaim()),
+        (CallerClaim("node-2", "0.3.0").pack(), CallerClaim("node-2", "0.3.0")),
+    ):
         with pytest.raises(NotSealed) as refused:
             SEAL.channel(bytes(NONCE_BYTES), dialled=False).agree(said + claim)
         assert (refused.value.code, refused.value.theirs, refused.value.refused_here) == ("build", theirs, True)
