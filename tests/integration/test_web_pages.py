@@ -182,7 +182,8 @@ async def test_tasks_are_searched_filtered_and_shown_page_by_page() -> None:
         served.cluster.now_us += 10_000_000
 
         async def names(path: str) -> list[str]:
-            return re.findall(r'<a id="task-[^"]+" class="name"[^>]* data-panel>([^<]+)</a>', (await visitor.get(path)).body.decode())
+            body = (await visitor.get(path)).body.decode()
+            return re.findall(r'<a id="task-[^"]+" class="name"[^>]* data-panel>([^<]+)</a>', body)
 
         first = await visitor.get("/tasks")
         assert {"All 61", "Failing 1", "Paused 1"} <= set(re.findall(r"\b\w+ \d+", text_of(first)))
