@@ -5,6 +5,7 @@ from html import unescape
 
 import pytest
 
+from node.http.kinds import InstalledKinds
 from node.peer.protocol import RunProgress
 from node.state.entries import Checkpoint, Finish, MarkDown
 from tasks.run import AttemptEnd
@@ -299,6 +300,36 @@ async def test_a_run_is_started_with_params_of_its_own_by_a_form_of_the_kinds_fi
         late = await visitor.send("/tasks/a/run-with", typed)
         assert (late.status, "Meanwhile somebody else has changed the task" in text_of(late)) == (409, True)
         assert (await visitor.get("/tasks/nobody/run-with")).status == 404
+
+
+@on_loop
+async def test_hostile_names_and_values_of_params_are_text() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        visitor = Visitor(served)
+        evil = '"><script>alert(1)</script>'
+        await served.put_task(params={"source": evil, evil: {evil: [evil]}, "a b": "c", "__proto__": 1, "nul": "\x00"})
+        page = await visitor.get("/tasks/a/run-with")
+        assert b"<script>alert" not in page.body
+        assert "alert(1)" in text_of(page)
+        run_id = await served.start_run(json={"params": {"source": evil, evil: "\u202e"}})
+        for path in (f"/runs/{run_id}", f"/tasks/a/run-with?like={run_id}", "/tasks/a"):
+            shown = await visitor.get(path)
+            assert (shown.status, b"<script>alert" in shown.body) == (200, False), path
+        # A run of another task lends this one nothing; one that is not kept is said.
+        await served.put_task("b", params={"source": "of b"})
+        assert "of b" in (await visitor.get(f"/tasks/b/run-with?like={run_id}")).body.decode()
+        assert (await visitor.get("/tasks/b/run-with?like=nobody")).status == 404
+        # A kind that this node does not know is asked of another one, and is one field where none answers.
+        served.node.kinds = InstalledKinds({})
+        assert "times" in text_of(await visitor.get("/tasks/b/run-with"))
+        await served.stop("node-2")
+        alone = await visitor.get("/tasks/b/run-with")
+        assert (alone.status, "All params of the run." in text_of(alone)) == (200, True)
+        csrf = re.findall(r'name="csrf" value="(\w+)"', alone.body.decode())[-1]
+        form = {"csrf": csrf, "version": "1", "param:[]": "source: typed"}
+        unchecked = await visitor.send("/tasks/b/run-with", form)
+        assert (unchecked.status, "nothing was started" in text_of(unchecked).lower()) == (503, True)
+        assert "source: typed" in unchecked.body.decode(), "what was typed stays"
 
 
 @on_loop
