@@ -83,7 +83,18 @@ class DataDir:
         A folder with other content is not changed: it may have been named by mistake.
         """
         ours = (self.path / "node.json").exists() or not any(self.path.iterdir())
-        if not ours or self.path.stat().st_uid != os.geteuid():
+        found = self.path.stat()
+        if not ours:
+            return
+        if found.st_uid != os.geteuid():
+            if os.geteuid() == 0 and not found.st_mode & 0o001:
+                _log.warning(
+                    "%s belongs to user id %d, and this node is root: its attempts, without its capabilities, cannot "
+                    "reach their scratch folders there, and fail (chown -R root: %s)",
+                    self.path,
+                    found.st_uid,
+                    self.path,
+                )
             return
         if self._mode != _PRIVATE:
             # What is in it was behind a closed folder until now, whatever its mode.

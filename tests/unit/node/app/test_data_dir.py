@@ -1,3 +1,4 @@
+import os
 from contextlib import closing
 from pathlib import Path
 
@@ -82,6 +83,20 @@ def test_a_folder_with_other_content_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(ForeignFolder, match="was not written by a node: give this node its own folder"):
         DataDir(tmp_path, "node-1", 1)
     assert (tmp_path / "node.json").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a folder away")
+def test_a_closed_folder_of_another_user_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The volume of a container whose user was changed to root: the node can use it, and its attempts cannot."""
+    DataDir(tmp_path, "a", 1).close()
+    os.chown(tmp_path, 65_534, 65_534)
+    DataDir(tmp_path, "a", 2, passable=True).close()
+    assert "belongs to user id 65534, and this node is root: its attempts" in caplog.text
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
+    caplog.clear()
+    tmp_path.chmod(0o711)
+    DataDir(tmp_path, "a", 3).close()
+    assert caplog.messages == []
 
 
 def test_committed_members_are_kept_for_the_next_start(tmp_path: Path) -> None:
