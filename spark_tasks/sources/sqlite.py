@@ -7,7 +7,7 @@ older journal modes writers wait for it. Spark reads the copy.
 import math
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -193,17 +193,40 @@ def _table(rows: list[Any], schema: "pa.Schema", params: SqliteRows) -> "pa.Tabl
     import pyarrow as pa
 
     arrays = []
-    for field, values in zip(schema, zip(*rows, strict=True), strict=True):
+    for field, given in zip(schema, zip(*rows, strict=True), strict=True):
+        kept, values = _KEPT[str(field.type)], list(given)
         try:
-            texts = [_text(value) for value in values] if field.type == pa.string() else values
-            arrays.append(pa.array(texts, field.type))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError):
-            wrong = next(value for value in values if not _fits(value, field.type))
+            if not {type(value) for value in values} <= {kept, type(None)}:
+                values = [_of(kept, value) for value in values]
+        except _Misfit as misfit:
             raise SourceUnfit(
-                f"{params.path}, {params.table}, column {field.name}: the value {wrong!r:.100} is no {field.type}, as "
-                "which the column is declared: correct the row, or read a view that casts the column"
+                f"{params.path}, {params.table}, column {field.name}: the value {misfit.args[0]!r:.100} is no "
+                f"{field.type}, as which the column is declared: correct the row, or read a view that casts the column"
             ) from None
+        arrays.append(pa.array(values, field.type))
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+_KEPT: Final[Mapping[str, type]] = {"int64": int, "double": float, "binary": bytes, "string": str}
+"""Python's type of the values of a column, by Arrow's."""
+
+
+class _Misfit(Exception):
+    """A value that the type of its column does not hold."""
+
+
+def _of(kept: type, value: Any) -> Any:
+    """A value of that type, which a value of another one is if it loses nothing. SQLite keeps any value in any column.
+
+    Raises `_Misfit`. Arrow itself would cut a fraction off, and take text for binary and binary for text.
+    """
+    if value is None or type(value) is kept:
+        return value
+    if kept is str and isinstance(value, int | float):
+        return number_text(value)
+    if kept is float and isinstance(value, int) and int(float(value)) == value:
+        return float(value)
+    raise _Misfit(value)
 
 
 def number_text(value: float) -> str:
@@ -219,22 +242,3 @@ def number_text(value: float) -> str:
     mantissa, e, exponent = f"{value:.15g}".partition("e")
     text = (mantissa if "." in mantissa else f"{mantissa}.0") + e + exponent
     return text if float(text) == value else repr(value)
-
-
-def _text(value: Any) -> str | None:
-    """A value of a column of text. Raises `TypeError` for binary, which Arrow would take as text."""
-    if isinstance(value, int | float):
-        return number_text(value)
-    if isinstance(value, bytes):
-        raise TypeError
-    return None if value is None else str(value)
-
-
-def _fits(value: Any, kind: "pa.DataType") -> bool:
-    import pyarrow as pa
-
-    try:
-        pa.array([_text(value) if kind == pa.string() else value], kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError):
-        return False
-    return True

@@ -59,5 +59,14 @@ EDGES: Final = (
             _NULL,
         ),
     ),
-    TypeEdges("BLOB", "binary", (Edge("empty", "x''", "\\x"), Edge("a zero", "x'00ff'", "\\x00ff"), _NULL)),
+    TypeEdges(
+        "BLOB",
+        "binary",
+        (
+            Edge("empty", "x''", "\\x"),
+            Edge("a zero", "x'00ff'", "\\x00ff"),
+            Edge("text", "'ab'", None, everywhere("is no binary")),
+            _NULL,
+        ),
+    ),
 )
