@@ -22,7 +22,20 @@ NAME: Final = "rota_avro"
 
 PORTION_ROWS: Final = 8192
 
-_DAMAGES: Final = (ValueError, EOFError, KeyError, IndexError, TypeError, OSError, struct.error, zlib.error)
+_DIGITS_MAX: Final = 38
+"""The digits that a decimal of a table has."""
+
+_DAMAGES: Final = (
+    ValueError,
+    EOFError,
+    KeyError,
+    IndexError,
+    TypeError,
+    OSError,
+    OverflowError,
+    struct.error,
+    zlib.error,
+)
 """What fastavro raises for a damaged file."""
 
 
@@ -87,6 +100,10 @@ def spark_type(schema: Any, known: dict[str, Any], within: str = "") -> t.DataTy
         return spark_type(kind, known, within)
     if (logical := schema.get("logicalType")) is not None:
         if logical == "decimal":
+            if schema["precision"] > _DIGITS_MAX:
+                raise AvroUnreadable(
+                    f"the field {within!r} is a decimal of {schema['precision']} digits: a table has {_DIGITS_MAX}"
+                )
             return t.DecimalType(schema["precision"], schema.get("scale", 0))
         if logical in _LOGICAL:
             return _LOGICAL[logical]
@@ -101,6 +118,9 @@ def _complex(kind: str, schema: Mapping[str, Any], known: dict[str, Any], within
         return t.MapType(t.StringType(), spark_type(schema["values"], known, within))
     if kind == "record":
         dotted = f"{within}." if within else ""
+        names = [field["name"].lower() for field in schema["fields"]]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise AvroUnreadable(f"the fields {dotted}{twice[0]} differ in case only: to Spark and Delta they are one")
         fields = [
             t.StructField(field["name"], spark_type(field["type"], known, dotted + field["name"]))
             for field in schema["fields"]

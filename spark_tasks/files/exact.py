@@ -46,8 +46,8 @@ def read_as(kind: "DataType", form: Form) -> "DataType":
         case t.DateType() | t.TimestampNTZType() | t.DecimalType() | t.FloatType() | t.DoubleType():
             return t.StringType()
         case t.TimestampType():
-            # Spark takes a given pattern strictly.
-            return kind if form.timestamp_format is not None else t.StringType()
+            # Spark takes a given pattern strictly. In JSON it would take a number for seconds all the same.
+            return kind if form.timestamp_format is not None and form.format != "json" else t.StringType()
         case t.StructType():
             return t.StructType([t.StructField(one.name, read_as(one.dataType, form)) for one in kind.fields])
         case t.ArrayType():
@@ -76,7 +76,7 @@ def failing(rows: "DataFrame", columns: "StructType", form: Form) -> "DataFrame"
     names = checked_names(columns, form)
     if not names:
         return rows
-    converted = _converted(rows, columns, names)
+    converted = _converted(rows, columns, names, form.timestamp_format)
     kinds = {each.name: each.dataType for each in columns.fields}
     unfit = f.raise_error(f.lit(UNFIT))
 
@@ -96,7 +96,7 @@ def marking(
     names = checked_names(columns, form)
     if not names:
         return rows
-    converted = _converted(rows, columns, names)
+    converted = _converted(rows, columns, names, form.timestamp_format)
     wrong = reduce(
         lambda one, other: one | other,
         [f.col(quoted(name)).isNotNull() & f.col(quoted(_VALUE + name)).isNull() for name in names],
@@ -118,7 +118,7 @@ def _chosen(name: str, checked: Sequence[str], value: "Callable[[str], Column]")
     return value(name).alias(name) if name in checked else f.col(quoted(name))
 
 
-def _converted(rows: "DataFrame", columns: "StructType", names: Sequence[str]) -> "DataFrame":
+def _converted(rows: "DataFrame", columns: "StructType", names: Sequence[str], pattern: str | None) -> "DataFrame":
     """The rows with a further column for each checked one: its value, or null if the text is not exactly one.
 
     The conversion is a step of its own, and so is the check, so that Spark does neither twice for a row.
@@ -126,38 +126,42 @@ def _converted(rows: "DataFrame", columns: "StructType", names: Sequence[str]) -
     from pyspark.sql import functions as f
 
     kinds = {each.name: each.dataType for each in columns.fields if each.name in names}
-    rows = rows.select("*", *(_value(f.col(quoted(name)), kind).alias(_VALUE + name) for name, kind in kinds.items()))
+    rows = rows.select(
+        "*", *(_value(f.col(quoted(name)), kind, pattern).alias(_VALUE + name) for name, kind in kinds.items())
+    )
     others = [f.col(quoted(name)) for name in rows.columns if not name.startswith(_VALUE)]
     kept = []
     for name, kind in kinds.items():
         value = f.col(quoted(_VALUE + name))
-        kept.append(f.when(_fits(f.col(quoted(name)), value, kind), value).alias(_VALUE + name))
+        kept.append(f.when(_fits(f.col(quoted(name)), value, kind, pattern), value).alias(_VALUE + name))
     return rows.select(*others, *kept)
 
 
-def _value(text: "Column", kind: "DataType") -> "Column":
-    """The value that Spark makes of a text, or of texts within arrays, maps and structs."""
+def _value(text: "Column", kind: "DataType", pattern: str | None) -> "Column":
+    """The value that Spark makes of a text, or of texts within arrays, maps and structs; `pattern` is that of times."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
     match kind:
         case t.ArrayType():
-            return f.transform(text, lambda one: _value(one, kind.elementType))
+            return f.transform(text, lambda one: _value(one, kind.elementType, pattern))
         case t.MapType():
-            return f.transform_values(text, lambda _, one: _value(one, kind.valueType))
+            return f.transform_values(text, lambda _, one: _value(one, kind.valueType, pattern))
         case t.StructType():
-            fields = (_value(text.getField(one.name), one.dataType).alias(one.name) for one in kind.fields)
+            fields = (_value(text.getField(one.name), one.dataType, pattern).alias(one.name) for one in kind.fields)
             return f.when(text.isNotNull(), f.struct(*fields))
+        case t.TimestampType() if pattern is not None:
+            return f.try_to_timestamp(text, f.lit(pattern))
     return text.try_cast(kind)
 
 
-def _fits(text: "Column", value: "Column", kind: "DataType") -> "Column":
+def _fits(text: "Column", value: "Column", kind: "DataType", pattern: str | None) -> "Column":
     """Whether `value` is exactly what the text says. Null or false if it is not, or if there is no text."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
     def fits_within(one: "Column", inner: "DataType") -> "Column":
-        return one.isNull() | f.coalesce(_fits(one, _value(one, inner), inner), f.lit(False))
+        return one.isNull() | f.coalesce(_fits(one, _value(one, inner, pattern), inner, pattern), f.lit(False))
 
     match kind:
         case t.ArrayType():
@@ -170,6 +174,8 @@ def _fits(text: "Column", value: "Column", kind: "DataType") -> "Column":
         case t.DateType():
             quick = _has_at(text, 10, {5: "-", 8: "-"})
             return value.isNotNull() & (quick | _is(text, rf"{_DATE}(?:[T ]00:00(?::00(?:\.0*)?)?)?"))
+        case t.TimestampType() if pattern is not None:
+            return value.isNotNull()
         case t.TimestampType():
             usual = {5: "-", 8: "-", 14: ":", 17: ":"}
             quick = _has_at(text, 19, usual) | (_has_at(text, 20, usual) & f.endswith(text, f.lit("Z")))

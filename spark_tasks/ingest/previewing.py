@@ -76,7 +76,7 @@ def _rows(
         schema: StructType | None = None
         clean = places
         try:
-            clean, _ = clean_text(params, places, ctx.scratch / "fetched" / "clean")
+            clean, _ = clean_text(params, places, ctx.scratch / "fetched" / "preview" / "clean")
             found = layouts_of(spark, params, clean)
             by = table.partitioned_by()
             schema = settle(spark, params, table.schema_json(), clean, by, found)

@@ -214,6 +214,25 @@ def test_a_value_of_json_is_exactly_a_value_or_malformed(house: House, kind: str
     _ingested(house, kind, list(NUMBERS[kind].values()), format="json")
 
 
+PATTERN: Final = "dd/MM/yyyy HH:mm"
+BY_PATTERN: Final = {
+    '"05/01/2020 10:00"': _utc(2020, 1, 5, 10),
+    '"10:00"': BAD,
+    '"2020-01-05T10:00:00"': BAD,
+    '"31/02/2020 10:00"': BAD,
+    "1577836800": BAD,
+}
+
+
+@pytest.mark.parametrize("format_", ["csv", "json"])
+def test_a_time_is_as_its_pattern_says_or_malformed(house: House, format_: str) -> None:
+    texts = [text if format_ == "json" else text.strip('"') for text in BY_PATTERN]
+    lines = [f'{{"n":{n},"v":{text}}}' if format_ == "json" else f"{n},{text}" for n, text in enumerate(texts)]
+    header = ["n,v"] if format_ == "csv" else []
+    (house.folder / "in" / f"a.{format_}").write_text("\n".join([*header, *lines, ""]))
+    _ingested(house, "TIMESTAMP", list(BY_PATTERN.values()), format=format_, timestamp_format=PATTERN)
+
+
 def test_a_value_that_is_not_of_its_type_fails_its_file_with_its_line(house: House) -> None:
     house.put_csv(0)
     (house.folder / "in" / "01.csv").write_text("n,text\n10,x\n")
