@@ -70,6 +70,21 @@ def test_a_whole_table_of_all_types_arrives_as_it_is(database: EtlDatabase) -> N
 
 
 @pytest.mark.more
+@pytest.mark.parametrize("mode", ["append", "upsert", "replace"])
+def test_tables_may_have_any_names(database: EtlDatabase, mode: str) -> None:
+    source, target = '"my.schema"."My ""own"" T"', '"my.schema"."a.b"'
+    database.sql(
+        f'CREATE SCHEMA "my.schema"; CREATE TABLE {source} (id int PRIMARY KEY, version int); '
+        f"INSERT INTO {source} SELECT n, n FROM generate_series(1, 5) n; "
+        f"CREATE TABLE {target} (LIKE {source} INCLUDING ALL)"
+    )
+    keys = {"keys": ["id"]} if mode == "upsert" else {}
+    params = {"source": database.end(table=source), "sink": database.end(table=target, mode=mode, **keys)}
+    assert Etl().run(database.attempt(params))["rows"] == 5
+    assert database.versions(target) == [(n, n) for n in range(1, 6)]
+
+
+@pytest.mark.more
 def test_flights_joined_with_planes_and_weather_equal_plain_sql_row_by_row(database: EtlDatabase) -> None:
     flights.load(database.sql)
     params = {
