@@ -97,10 +97,10 @@ async def many_specs(context: RequestContext) -> list[CheckedSpec]:
     specs, places = list(found.values()), list(found)
     errors += await _kind_errors(context, specs, lambda position: (places[position],))
     if errors:
-        for position, one in enumerate(given[:MAX_ERRORS]):
-            if isinstance(one, dict):
-                known = [error.field.removeprefix(f"[{position}].") for error in errors]
-                errors += [_at((position,), error) for error in await params_errors(context, one, known)]
+        wrong = [(position, one) for position, one in enumerate(given) if isinstance(one, dict)]
+        for position, one in wrong[:MAX_ERRORS]:
+            known = [error.field.removeprefix(f"[{position}].") for error in errors]
+            errors += [_at((position,), error) for error in await params_errors(context, one, known)]
         raise invalid(errors)
     return specs
 
