@@ -160,7 +160,7 @@ def records(form: Form, names: Sequence[str], lines: Iterable[str]) -> Iterator[
 
     A value is the text of a field; None if that stands for no value. What cannot be read is left out.
 
-    >>> list(records(Form(format="csv"), ["n", "at"], ["n,at\\n", "1,10:00\\n", "2\\n"]))
+    >>> list(records(Form(format="csv"), ["n", "at"], ["n,at\n", "1,10:00\n", "2\n"]))
     [(2, '1,10:00', {'n': '1', 'at': '10:00'})]
     """
     if form.format == "json":

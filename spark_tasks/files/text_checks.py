@@ -27,7 +27,7 @@ _LONE_SURROGATE: Final = re.compile(
 """Escapes in JSON; of a half of a pair of surrogates, which is no character, also its digits."""
 
 
-class Finding(NamedTuple):
+class WrongText(NamedTuple):
     """What is wrong at a line, from 1: with that line alone, or else with the file from there on."""
 
     line: int
@@ -74,7 +74,7 @@ def clean_text(form: Form, places: Mapping[Path, Source], folder: Path) -> tuple
     return clean, rows
 
 
-def _bad(source: Source, found: Finding) -> BadFile:
+def _bad(source: Source, found: WrongText) -> BadFile:
     return BadFile(source.path, MalformedRows(f"{source.path}, line {found.line}: {found.why}"))
 
 
@@ -90,7 +90,7 @@ def _copied(form: Form, place: Path, copy: Path, wrong: Mapping[int, str], sourc
                 out.write(text)
 
 
-def _findings(form: Form, place: Path) -> Iterator[Finding]:
+def _findings(form: Form, place: Path) -> Iterator[WrongText]:
     if not form.is_text:
         return
     try:
@@ -100,7 +100,7 @@ def _findings(form: Form, place: Path) -> Iterator[Finding]:
         return
 
 
-def _found(form: Form, file: BinaryIO) -> Iterator[Finding]:
+def _found(form: Form, file: BinaryIO) -> Iterator[WrongText]:
     quoted = form.format == "csv" and form.quotes
     in_lines = not form.multiline or form.format == "tbl"
     decoder = codecs.getincrementaldecoder("utf-8")() if form.encoding == "utf-8" else None
@@ -122,22 +122,22 @@ def _found(form: Form, file: BinaryIO) -> Iterator[Finding]:
         line += whole.count(end_of_line) if end_of_line else 0
         if len(rest) > LINE_MAX_BYTES:
             what = f"longer than {LINE_MAX_BYTES} bytes, the most that is read"
-            yield Finding(line, f"it is {what}" if in_lines else f"a quoted field does not end, or is {what}")
+            yield WrongText(line, f"it is {what}" if in_lines else f"a quoted field does not end, or is {what}")
             return
     yield from _within(form, rest, line, end_of_line)
     if decoder is not None and decoder.getstate()[0]:
         yield _not_text(form, line)
 
 
-def _within(form: Form, text: bytes, line: int, end_of_line: bytes) -> Iterator[Finding]:
+def _within(form: Form, text: bytes, line: int, end_of_line: bytes) -> Iterator[WrongText]:
     """What is wrong in whole lines, or whole records, of which the first is at `line`."""
     if form.format == "csv" and form.multiline:
         if b'"' in text and form.quotes and not _is_well_quoted(form, text):
             at, why, _ = problem_in(text, form.between.encode(form.encoding), _escape(form)) or (0, "", False)
             if why:
-                yield Finding(line + text.count(b"\n", 0, at), why)
+                yield WrongText(line + text.count(b"\n", 0, at), why)
         if b"\0" in text:
-            yield Finding(line + text.count(b"\n", 0, text.index(b"\0")), _NUL)
+            yield WrongText(line + text.count(b"\n", 0, text.index(b"\0")), _NUL)
         return
     returns = end_of_line == b"\n" and form.format != "json" and b"\r" in text and _lone_return(text)
     quotes = form.format == "csv" and form.quotes and b'"' in text and not _is_well_quoted(form, text)
@@ -149,19 +149,19 @@ def _within(form: Form, text: bytes, line: int, end_of_line: bytes) -> Iterator[
             yield found
 
 
-def _of_line(form: Form, text: bytes, line: int) -> Finding | None:
+def _of_line(form: Form, text: bytes, line: int) -> WrongText | None:
     alone = not (form.multiline and form.format == "json")
     if form.format == "json":
-        return Finding(line, _SURROGATES, alone) if _has_lone_surrogate(text) else None
+        return WrongText(line, _SURROGATES, alone) if _has_lone_surrogate(text) else None
     if b"\0" in text:
-        return Finding(line, _NUL, True)
+        return WrongText(line, _NUL, True)
     if b"\r" in text:
-        return Finding(line, "it has a carriage return within it, while lines end in a line feed", True)
+        return WrongText(line, "it has a carriage return within it, while lines end in a line feed", True)
     if form.format == "csv" and form.quotes and b'"' in text:
         found = problem_in(text, form.between.encode(form.encoding), _escape(form))
         if found is not None:
             _, why, ends = found
-            return Finding(line, why if ends else f"{why} in its line: set `multiline: true`, or correct it", ends)
+            return WrongText(line, why if ends else f"{why} in its line: set `multiline: true`, or correct it", ends)
     return None
 
 
@@ -196,8 +196,8 @@ def _undecodable(decoder: codecs.IncrementalDecoder, chunk: bytes) -> int | None
     return None
 
 
-def _not_text(form: Form, line: int) -> Finding:
-    return Finding(line, f"its bytes are not text in {form.encoding}: set `encoding`, or correct the file")
+def _not_text(form: Form, line: int) -> WrongText:
+    return WrongText(line, f"its bytes are not text in {form.encoding}: set `encoding`, or correct the file")
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
