@@ -26,8 +26,10 @@ AGAIN_S: Final = 600.0
 CLAIMS_MAX: Final = 8
 """At most this many claims are kept: the latest ones."""
 
-TWICE: Final = frozenset({"silent", "no-member"})
-"""Told of when they are met the second time: a process that ends or starts may close a connection without a word."""
+LASTING_S: Final = 5.0
+"""How long these must last: a process that starts or ends may be silent, and may close a connection without a word."""
+
+_LASTING: Final = frozenset({"silent", "no-member"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,8 @@ class Mismatch:
                 return f"{self.other} answers at the address of {who}: correct ROTA_MEMBERS on the node that is wrong"
             case "silent":
                 return (
-                    f"{who} accepts connections and says nothing: its process stands still, or another program listens "
-                    "on its Raft port"
+                    f"{who} accepts connections and says nothing: its process is slow to start or stands still, or "
+                    "another program listens on its Raft port"
                 )
             case "no-member":
                 return (
@@ -93,7 +95,6 @@ class _Met:
     mismatch: Mismatch
     since_s: float
     last_s: float
-    times: int = 1
     logged_s: float = float("-inf")
 
 
@@ -117,7 +118,7 @@ class Mismatches:
         if before is None or before.mismatch.code != mismatch.code:
             met = _Met(mismatch, now_s, now_s)
         else:
-            met = replace(before, mismatch=mismatch, last_s=now_s, times=before.times + 1)
+            met = replace(before, mismatch=mismatch, last_s=now_s)
         # `ClusterId` has logged that of another cluster.
         if _is_told(met) and mismatch.code != "cluster" and now_s - met.logged_s >= AGAIN_S:
             met = replace(met, logged_s=now_s)
@@ -150,4 +151,4 @@ def _is_kept(met: _Met, now_s: float) -> bool:
 
 
 def _is_told(met: _Met) -> bool:
-    return met.times > 1 or met.mismatch.code not in TWICE
+    return met.mismatch.code not in _LASTING or met.last_s - met.since_s >= LASTING_S

@@ -94,5 +94,5 @@ def test_what_does_not_speak_as_a_member_is_told_so(cluster: Cluster) -> None:
             caller.close()
             return bool(n2.do("mismatches")["mismatches"])
 
-        wait_for("n2 to meet it", answered)
+        wait_for("n2 to meet it for a while", answered)
         meets(n2, ["n1", "no-member", False, "", ""])

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from node.identity.mismatches import AGAIN_S, CLAIMS_MAX, KEPT_S, Mismatch, MismatchCode, Mismatches
+from node.identity.mismatches import AGAIN_S, CLAIMS_MAX, KEPT_S, LASTING_S, Mismatch, MismatchCode, Mismatches
 
 BUILD = Mismatch("node-2", "10.0.0.2:7101", "build", version="0.3.0")
 
@@ -74,13 +74,14 @@ def test_a_member_that_is_connected_fits_again_and_one_of_another_build_is_shown
 
 
 @pytest.mark.parametrize("code", ["silent", "no-member"])
-def test_what_a_start_or_an_end_looks_like_for_a_moment_is_told_the_second_time(
+def test_what_a_start_or_an_end_looks_like_for_a_moment_is_told_when_it_lasts(
     code: MismatchCode, caplog: pytest.LogCaptureFixture
 ) -> None:
     board = Board()
-    board.mismatches.note(Mismatch("node-2", "h:1", code))
+    for _ in range(4):
+        board.mismatches.note(Mismatch("node-2", "h:1", code))
+        board.now_s += LASTING_S / 4
     assert (board.codes(), caplog.records) == ([], [])
-    board.now_s += 1
     board.mismatches.note(Mismatch("node-2", "h:1", code))
     assert (board.codes(), len(caplog.records)) == ([("node-2", code)], 1)
 
