@@ -1,4 +1,4 @@
-"""Warnings about a valid definition that no present member can run. Pure.
+"""Warnings about a valid definition that no present member can run, or that is never due. Pure.
 
 Such a definition is accepted: a suitable member may join later or get the labels, and what one node refuses another may
 allow.
@@ -6,7 +6,11 @@ allow.
 
 from collections.abc import Collection, Iterable, Mapping
 
+from node.state.times import rfc3339
 from node.state.value import Member
+from tasks.cron import at_us_of
+from tasks.schedule import next_due_us
+from tasks.spec import At, timing
 
 
 def warnings(kind: str, group: Mapping[str, str], pin: str | None, members: Iterable[Member]) -> list[str]:
@@ -21,6 +25,15 @@ def warnings(kind: str, group: Mapping[str, str], pin: str | None, members: Iter
     elif able and not any(kind in member.kinds for member in able):
         found.append(f"group: no member with {_labels(group)} ({_names(able)}) offers the kind {kind}; the task waits")
     return found
+
+
+def over(name: str, packed: bytes, now_us: int) -> list[str]:
+    """A sentence if a task's only time has passed before it was registered, so that it never runs by itself."""
+    schedule = timing(packed).schedule
+    if not isinstance(schedule, At) or next_due_us(schedule, 0, now_us) is not None:
+        return []
+    at = rfc3339(at_us_of(schedule.at))
+    return [f"schedule: {at} has passed; the task does not run by itself: give it another time, or rota run {name}"]
 
 
 def may_run(kind: str, group: Mapping[str, str], member: Member | None) -> bool:

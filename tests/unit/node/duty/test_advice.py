@@ -2,8 +2,9 @@
 
 import pytest
 
-from node.duty.advice import warnings
+from node.duty.advice import over, warnings
 from node.state.value import Member
+from tasks.spec import Spec
 
 
 def _member(name: str, kinds: tuple[str, ...] = ("copy",), **labels: str) -> Member:
@@ -42,3 +43,17 @@ def test_a_warning_names_what_is_missing(group: dict[str, str], pin: str | None,
     assert len(found) == len(expected)
     for sentence, start in zip(found, expected, strict=True):
         assert sentence.startswith(start)
+
+
+def test_a_time_that_has_passed_is_told() -> None:
+    now_us = 1_795_000_000_000_000  # in November 2026
+    schedules = (
+        {"at": "2020-01-01T00:00:00Z"},
+        {"at": "2030-01-01T00:00:00Z"},
+        {"every_s": 5},
+        {"cron": "@daily"},
+        None,
+    )
+    told = [over("a", Spec(name="a", kind="command", schedule=one).pack(), now_us) for one in schedules]  # type: ignore[arg-type]
+    assert [len(one) for one in told] == [1, 0, 0, 0, 0]
+    assert told[0][0].startswith("schedule: 2020-01-01T00:00:00Z has passed; the task does not run by itself: ")
