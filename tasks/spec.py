@@ -321,12 +321,18 @@ def unpack(packed: bytes) -> Spec:
     return read(packed)
 
 
+_SET: Final = bytes(msgpack.packb("set"))
+_NO_SET: Final = _SET + bytes(msgpack.packb(None))
+
+
 def set_of(packed: bytes) -> str | None:
     """The set of a spec that `Spec.pack` packed, at a tenth of the cost of `unpack`.
 
     >>> set_of(Spec(name="a", kind="command", set="site").pack())
     'site'
     """
+    if _SET not in packed.replace(_NO_SET, b""):
+        return None  # as most have none, at a tenth of the cost again
     found: str | None = msgpack.unpackb(packed).get("set")
     return found
 
@@ -337,7 +343,7 @@ def labels_of(packed: bytes) -> dict[str, str]:
     >>> labels_of(Spec(name="a", kind="command", labels={"team": "bi"}).pack())
     {'team': 'bi'}
     """
-    found: dict[str, str] = msgpack.unpackb(packed).get("labels", {})
+    found: dict[str, str] = msgpack.unpackb(packed).get("labels", {}) if b"labels" in packed else {}
     return found
 
 

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from tasks.spec import Spec, timing, unpack
+from tasks.spec import Spec, labels_of, set_of, timing, unpack
 
 SCHEDULES = [
     None,
@@ -40,3 +40,13 @@ def test_a_time_after_year_9999_is_refused_in_new_specs_and_read_in_stored_ones(
     packed = Spec.model_validate({"name": "t", "kind": "command", "schedule": {"at": last}}).pack()
     earlier = packed.replace(b"\xb4" + last.encode(), bytes([0xA0 + len(at)]) + at.encode())
     assert timing(earlier).schedule == unpack(earlier).schedule
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"set": None}, {"set": "x", "labels": 1}, {"a": ["\xa3set", b"\xa3set\xc0".hex()]}]
+)
+@pytest.mark.parametrize("name", [None, "site", "s" * 128])
+def test_the_set_and_the_labels_of_a_packed_spec_are_the_specs(name: str | None, params: dict[str, object]) -> None:
+    for labels in ({}, {"set": "x", "labels": "y"}):
+        spec = Spec.model_validate({"name": "t", "kind": "command", "set": name, "params": params, "labels": labels})
+        assert (set_of(spec.pack()), labels_of(spec.pack())) == (name, labels)
