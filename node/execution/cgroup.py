@@ -89,7 +89,10 @@ def _check_writable(base: Path) -> None:
         raise NotDelegated("the node was started in the machine's root cgroup (start it by systemd, or in a container)")
     for path in (base, base / "cgroup.procs", base / "cgroup.subtree_control"):
         if not os.access(path, os.W_OK):
-            raise NotDelegated(f"{path} cannot be written (systemd: Delegate=yes, and no ProtectControlGroups=yes)")
+            raise NotDelegated(
+                f"{path} cannot be written (systemd: Delegate=yes, and no ProtectControlGroups=yes; Docker mounts it "
+                "read-only)"
+            )
 
 
 def _move(base: Path) -> None:
