@@ -1,5 +1,7 @@
 """Which errors of PostgreSQL and its driver another attempt would meet again."""
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("adbc_driver_manager", reason="the extra `spark` is not installed")
@@ -12,7 +14,7 @@ IO = AdbcStatusCode.IO
 
 
 def test_a_value_that_is_refused_while_it_is_copied_is_found_by_its_column() -> None:
-    context = [
+    context: Any = [  # the names are text by their types, and bytes in fact
         (b"PG_DIAG_MESSAGE_PRIMARY", b"invalid byte sequence"),
         (b"PG_DIAG_CONTEXT", b"COPY t, line 1, column a b"),
     ]
