@@ -68,7 +68,7 @@ def sources_of(ctx: Context[EtlParams], whole: bool = True) -> "dict[str, RowSou
     from spark_tasks.sources.opening import SourceOpener
 
     untouched = ctx.params.transform is None and isinstance(ctx.params.sink, PostgresTable)
-    opener = SourceOpener(ctx, whole, carried=whole and untouched)
+    opener = SourceOpener(ctx, whole, carried=untouched)
     return {
         view: opener.open(view, one, ctx.params.incremental if view == SOURCE else None)
         for view, (_, one) in named_sources(ctx.params).items()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from spark_tasks.etl import parts
 from spark_tasks.etl.failures import failure
 from spark_tasks.etl.params import EtlParams
+from spark_tasks.postgres import carried
 from spark_tasks.spark.causes import is_sparks
 from spark_tasks.spark.sample import nothing, sample
 from spark_tasks.transform.apply import transformed
@@ -14,7 +15,7 @@ from spark_tasks.transform.params import SOURCE
 from tasks.kind import Context
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def preview(
@@ -32,7 +33,8 @@ def preview(
         with start_spark() as spark:
             views = {view: sources[view].load(spark, plan) for view, plan in plans.items() if plan is not None}
             source = views.pop(SOURCE)
-            return sample(transformed(ctx.params.transform, source, views), most)
+            rows = carried.as_people_see_them(transformed(ctx.params.transform, source, views))
+            return sample(rows, most) | {"columns": _columns(rows)}
     except Exception as error:
         if not is_sparks(error):
             raise
@@ -40,3 +42,9 @@ def preview(
     finally:
         for source_of_view in sources.values():
             source_of_view.release()
+
+
+def _columns(rows: "DataFrame") -> list[dict[str, str]]:
+    """The columns with their types: Spark's, or PostgreSQL's own where rows go from there to there untouched."""
+    fields = rows.schema.fields
+    return [{"name": each.name, "type": carried.type_of(each) or each.dataType.simpleString()} for each in fields]

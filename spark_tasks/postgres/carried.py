@@ -5,7 +5,10 @@ has its type in the metadata of its field. Dates and times travel as Spark's own
 cannot hold (`infinity`, years after 294247) are in one more column, as JSON by the names of their columns.
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 ODD: Final = "_rota_odd"
 """The name of the column with the dates and times that Spark cannot hold."""
@@ -29,3 +32,22 @@ def lc_monetary_of(field: Any) -> str | None:
     """The `lc_monetary` with which the amounts of a field are text."""
     found = field.metadata.get(_LC_MONETARY)
     return None if found is None else str(found)
+
+
+def as_people_see_them(rows: "DataFrame") -> "DataFrame":
+    """The rows with all dates and times in their own columns, as text if Spark cannot hold some; the types stay."""
+    from pyspark.sql import functions as f
+
+    fields = rows.schema.fields
+    if not fields or fields[-1].name != ODD:
+        return rows
+    plain = rows.toDF(*[f"c{number}" for number in range(len(fields))])
+    odd = f.from_json(f.col(f"c{len(fields) - 1}"), "map<string,string>")
+
+    def seen(number: int, field: Any) -> Any:
+        value = f.col(f"c{number}")
+        if field.dataType.typeName() in ("date", "timestamp", "timestamp_ntz"):
+            value = f.coalesce(odd.getItem(field.name), value.cast("string"))
+        return value.alias(field.name, metadata=field.metadata)
+
+    return plain.select(*[seen(number, field) for number, field in enumerate(fields[:-1])])

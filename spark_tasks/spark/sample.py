@@ -20,7 +20,7 @@ PLAN_CHARS_MAX: Final = 4000
 _LINE_CHARS_MAX: Final = 160
 
 RESULT: Final = {
-    "columns": "the names and Spark types of the columns",
+    "columns": "the names and Spark types of the columns; PostgreSQL's own where rows go from there to there untouched",
     "rows": "the first rows, each a list of values; long texts are cut",
     "more": "whether there are more rows than are shown",
     "plan": "how Spark makes the rows",

@@ -1,5 +1,6 @@
 """What a task says of values of PostgreSQL, and what tables that are there already would make of them."""
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not i
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
+from spark_tasks.etl.previewing import preview
 from spark_tasks.postgres.session import QueryUnfit
 from spark_tasks.sinks.port import SinkUnfit
 from spark_tasks.sources.port import SourceUnfit
@@ -117,3 +119,17 @@ def test_a_partition_has_no_empty_text(sink_session: "SparkSession", database: E
     with pytest.raises(Exception, match="column p: an empty text would be null as a partition") as raised:
         database.run(sink_session, query(database, "SELECT 1 AS n, '' AS p") | {"sink": sink}, 2, 2)
     assert type(raised.value).__name__ == "BatchUnfit"
+
+
+def test_a_preview_shows_what_the_run_would_write(sink_session: "SparkSession", database: EtlDatabase) -> None:
+    database.sql(
+        'CREATE TABLE src ("A" numeric, a date, at timestamptz); '
+        "INSERT INTO src VALUES ('NaN', 'infinity', '0044-03-15 BC'), (340282366920938463464, '2026-01-02', NULL)"
+    )
+    params = {"source": database.end(table="src"), "sink": database.end(table="dst", mode="append")}
+    found = preview(database.attempt(params), 5, lambda: nullcontext(sink_session))
+    assert [each["type"] for each in found["columns"]] == ["numeric", "date", "timestamp with time zone"]
+    shown = [["NaN", "infinity", "-0043-03-15 00:00:00"], ["340282366920938463464", "2026-01-02", None]]
+    assert all(row in found["rows"] for row in shown)
+    with pytest.raises(Exception, match="column A: the value NaN is no decimal"):
+        preview(database.attempt(params | SQL), 5, lambda: nullcontext(sink_session))
