@@ -17,6 +17,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 47, 2
 _CAPABILITIES: Final = {
     "CHOWN": 0,
     "DAC_OVERRIDE": 1,
@@ -116,16 +117,19 @@ class _CapSets(ctypes.Structure):
 def keep_capabilities(names: Iterable[str]) -> None:
     """Give up all capabilities of this thread but those named, as far as it has them. Raises `OSError`.
 
-    With `gain_no_rights`, no program that it starts has more, not even one of root's.
+    The programs that it starts have them too, root's or not: a JVM with fewer could not open what this process hands it
+    by /proc/PID/fd. With `gain_no_rights`, no program has more, not even one of root's.
     """
     header, sets = _CapHeader(_CAPABILITY_VERSION_3, 0), (_CapSets * 2)()
     _checked(_libc.capget(ctypes.byref(header), ctypes.byref(sets)), "capget")
     wanted = sum(1 << _CAPABILITIES[name] for name in names)
     for number, one in enumerate(sets):
         kept = one.permitted & (wanted >> 32 * number)
-        one.effective = one.permitted = kept
-        one.inheritable = 0
+        one.effective = one.permitted = one.inheritable = kept
     _checked(_libc.capset(ctypes.byref(header), ctypes.byref(sets)), "capset")
+    for capability in range(64):
+        if sets[capability // 32].permitted >> capability % 32 & 1:
+            _checked(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability, 0, 0), "prctl(PR_CAP_AMBIENT)")
 
 
 def session_priority() -> int | None:
