@@ -5,19 +5,22 @@ from datetime import UTC, datetime, timedelta
 from node.state.shape import LATEST_US
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EARLIEST_US = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
 
 
 def rfc3339(at_us: int) -> str:
-    """A time in UTC, with a fraction only if there is one. Times after the year 9999 become its last moment.
+    """A time in UTC, with a fraction only if there is one. Times outside the years 1 to 9999 become the nearest in them.
 
-    A definition that an earlier version accepted may be due that late, and must not break lists that contain it.
+    A definition may name the first or last day of those years in another time zone, and must not break lists that
+    contain it.
 
     >>> rfc3339(1_794_000_000_000_000), rfc3339(1_500_000)
     ('2026-11-06T21:20:00Z', '1970-01-01T00:00:01.500000Z')
-    >>> rfc3339(LATEST_US + 1)
-    '9999-12-31T23:59:59.999999Z'
+    >>> rfc3339(LATEST_US + 1), rfc3339(-LATEST_US)
+    ('9999-12-31T23:59:59.999999Z', '0001-01-01T00:00:00Z')
     """
-    return (EPOCH + timedelta(microseconds=min(at_us, LATEST_US))).isoformat().replace("+00:00", "Z")
+    within_us = max(_EARLIEST_US, min(at_us, LATEST_US))
+    return (EPOCH + timedelta(microseconds=within_us)).isoformat().replace("+00:00", "Z")
 
 
 def rfc3339_or_none(at_us: int | None) -> str | None:

@@ -70,7 +70,7 @@ class Caller:
 
     def introduce(self, member: str, called: str) -> None:
         hello = {"type": "hello", "member": member, "cluster": "", "called": called}
-        self.say(messages.pack({**hello, "start": "", "port": 1, "asks": False}))
+        self.say(messages.pack({**hello, "start": "", "version": "", "port": 1, "asks": False}))
         assert messages.unpack(self.channel.open(self.read()))["type"] == "cluster"
 
     def ended(self) -> None:

@@ -130,7 +130,7 @@ def test_that_a_cluster_is_waited_for_is_said_at_once_and_once(caplog: pytest.Lo
     cluster = Cluster(*OTHERS)
     cluster.reading = [Unreachable("no member answered: cannot connect")] * 3
     assert came(cluster) == (*OTHERS, ME)
-    waits = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    waits = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert waits == ["ROTA_JOIN=http://c: no member answered: cannot connect; asking again for 2 s"]
 
 
