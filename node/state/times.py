@@ -9,7 +9,7 @@ _EARLIEST_US = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH) // timedelta(microseconds
 
 
 def rfc3339(at_us: int) -> str:
-    """A time in UTC, with a fraction only if there is one. Times outside the years 1 to 9999 become the nearest in them.
+    """A time in UTC, with a fraction only if there is one. Outside of the years 1 to 9999: the nearest within.
 
     A definition may name the first or last day of those years in another time zone, and must not break lists that
     contain it.
