@@ -47,6 +47,19 @@ def next_due_us(schedule: Schedule | None, since_us: int, after_us: int) -> int 
             return next(occurrences(schedule, since_us, after_us), None)
 
 
+def may_be_due(schedule: Schedule | None, since_us: int, due_us: int) -> bool:
+    """Whether `due_us` is one of `occurrences`, as far as every machine can tell, whatever it knows of time zones.
+
+    >>> may_be_due(Every(every_s=300), since_us=7, due_us=600_000_007), may_be_due(Every(every_s=300), 7, 600_000_000)
+    (True, False)
+    """
+    match schedule:
+        case Cron():
+            return due_us > since_us and due_us % 1_000_000 == 0
+        case _:
+            return next(occurrences(schedule, since_us, due_us - 1), None) == due_us
+
+
 def unreadable(schedule: Schedule | None) -> str | None:
     """Why the due times of an accepted schedule cannot be computed on this machine; None if they can be.
 

@@ -4,7 +4,7 @@ The leader proposes `Breached` when a deadline has passed (`node.duty.deadlines`
 the entry that ends it: nobody proposes it.
 
 An occurrence that no run stands for yet is undecided; the state does not know when the next one is due. So it takes the
-proposer's word for that it is due, and knows itself whether it is undecided.
+proposer's word for that it is due, where it cannot tell without time zones, and knows itself whether it is undecided.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,12 +18,16 @@ from node.state.value import Breach, Result, Run, State, TaskRow
 from tasks.deadlines import DeadlineName, Deadlines, deadlines_of
 from tasks.policy import rest_s
 from tasks.run import RunState
+from tasks.schedule import may_be_due
 
 RULES_JUDGED: Final = 2
 """Deadlines are judged since these rules (`Lead.rules`)."""
 
 RULES_NAMESAKE: Final = 3
 """Since these rules, a run of a deleted task says nothing about one that was registered under its name."""
+
+RULES_ANEW: Final = 4
+"""Since these rules, an occurrence of a schedule that was changed or resumed since is late no more."""
 
 _FAILED: Final[frozenset[RunState]] = frozenset({"failed", "timed_out", "abandoned"})
 
@@ -42,7 +46,7 @@ def breached(draft: Draft, entry: Breached) -> Result:
     since_us = from_us(row, entry.due_us) + limit_us
     known = entry.due_us in open_us(row, draft.overlapping(entry.task), entry.deadline)
     breach = Breach(entry.deadline, entry.due_us, since_us, entry.undecided and not known)
-    if entry.at_us < since_us or not (known or _undecided(row, breach)):
+    if entry.at_us < since_us or not (known or _undecided(draft, row, breach)):
         return refused("not-due", f"{entry.deadline} of {entry.task} has been met, or its time has not come")
     draft.breach(row, breach, entry.at_us)
     return DONE
@@ -78,11 +82,13 @@ def _follow(draft: Draft, row: TaskRow, limits: Deadlines | None, was: TaskRow |
     if not row.breaches:
         return
     earlier = deadlines_of(was.spec_packed) if was is not None else None
+    # An entry that was long under way, or of a clock that is behind, may be earlier than what was due before it.
+    anew = draft.lead.rules >= RULES_ANEW and was is not None and was.since_us != row.since_us
     for breach in row.breaches:
         limit_us = limits and limits.limit_us(breach.deadline)
         if not limit_us or earlier is None or limit_us != earlier.limit_us(breach.deadline):
             draft.recover(name, breach, "dropped", at_us)
-        elif not _undecided(after, breach):
+        elif anew or not _undecided(draft, after, breach):
             dues_us = list(open_us(after, draft.overlapping(name), breach.deadline))
             late_us = [due_us for due_us in dues_us if from_us(after, due_us) + limit_us <= at_us]
             if breach.due_us in dues_us:
@@ -162,9 +168,13 @@ def open_us(row: TaskRow, runs: Iterable[Run], deadline: DeadlineName) -> Iterat
             yield max(row.judged_us, row.succeeded_at_us or 0)
 
 
-def _undecided(row: TaskRow, breach: Breach) -> bool:
+def _undecided(draft: Draft, row: TaskRow, breach: Breach) -> bool:
     """Whether a breach is one of an occurrence that nobody has decided on yet."""
     schedule = row.timing.schedule
     if not breach.undecided or breach.deadline == "success_every" or schedule is None:
         return False
-    return breach.due_us > row.through_us and (breach.due_us == row.since_us or not row.timing.continuous)
+    if breach.due_us <= row.through_us:
+        return False
+    if draft.lead.rules < RULES_ANEW:
+        return breach.due_us == row.since_us or not row.timing.continuous
+    return may_be_due(schedule, row.since_us, breach.due_us)

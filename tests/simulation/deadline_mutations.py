@@ -17,7 +17,7 @@ def only_judged(draft: Draft, before: State, at_us: int) -> None:
         REAL_FOLLOW(draft, before, at_us)
 
 
-def always_undecided(_row: TaskRow, _breach: Breach) -> bool:
+def always_undecided(_draft: Draft, _row: TaskRow, _breach: Breach) -> bool:
     """The leader's word is taken for what is late, whatever has become of it."""
     return True
 

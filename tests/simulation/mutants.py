@@ -359,7 +359,7 @@ SHOWN_BY: Final[dict[str, int]] = {
     "mark-down-under-way": 127,
     "leadership-named": 36,
     "incarnation-of-verdict": 67,
-    "incarnation-of-claim": 574,
+    "incarnation-of-claim": 604,
     "incarnation-of-join": 15,
     "claim-while-draining": 27,
     "claim-unique": 5,

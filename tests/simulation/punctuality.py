@@ -95,10 +95,13 @@ class Punctuality:
                 if not isinstance(entry, Breached) or is_now.due_us not in late_us:
                     self._world.wrong(f"deadlines: {task} has {is_now} by {entry}, and these are late: {late_us}")
         elif was is not None:
-            limits = [state.tasks[task].spec.deadlines for state in (before, after) if task in state.tasks]
-            dropped = task not in self._records or len({limit.limit_us(was.deadline) for limit in limits}) > 1
+            rows = [state.tasks[task] for state in (before, after) if task in state.tasks]
+            limits_us = {row.spec.deadlines.limit_us(was.deadline) for row in rows}
+            dropped = task not in self._records or len(limits_us) > 1
             # A run that was asked for at the very time of an occurrence begins: the occurrence is breached by itself.
-            if not dropped and was.due_us in self._open_us(after, task, was.deadline, undecided=was.undecided):
+            # Where the schedule counts anew, what it has due at the same time is another occurrence.
+            undecided = was.undecided and len({row.since_us for row in rows}) == 1
+            if not dropped and was.due_us in self._open_us(after, task, was.deadline, undecided=undecided):
                 self._world.wrong(f"deadlines: {was} of {task} has not been met, and is over by {entry}")
 
     def _met(self, task: str, was: Breach, entry: Entry, applied: Applied) -> None:

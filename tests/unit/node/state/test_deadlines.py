@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from node.state.codec import from_pieces, snapshot_pieces
-from node.state.deadlines import RULES_JUDGED
+from node.state.deadlines import RULES_ANEW, RULES_JUDGED
 from node.state.entries import (
     Began,
     Breached,
@@ -167,6 +167,36 @@ def test_a_deadline_that_is_changed_is_judged_anew(deadlines: dict[str, int]) ->
     history.put("a", DUE_US + 80 * S, schedule=EVERY, retry=HASTY, deadlines=deadlines)
     assert (row(history).breaches, events(history)) == ((), ["dropped"])
     assert bool(row(history).judged_us) == bool(deadlines)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [(EVERY, {"every_s": 45}), (EVERY, {"cron": "0 3 1 1 *"}), ({"cron": "* * * * *"}, {"cron": "0 3 1 1 *"})],
+    ids=["every", "cron", "cron-to-cron"],
+)
+@pytest.mark.parametrize(("rules", "stays"), [(RULES, False), (RULES_ANEW - 1, True)])
+def test_an_occurrence_is_late_no_more_once_its_schedule_is_another_whatever_the_clock_of_who_changed_it(
+    earlier: dict[str, Any], later: dict[str, Any], rules: int, stays: bool
+) -> None:
+    history = cluster("a", "b")
+    history.must(TakeLead(NOW_US, "a", 1, rules))
+    history.put("a", schedule=earlier, deadlines={"start_within_s": 10})
+    history.must(Breached(DUE_US + 11 * S, "a", "start_within", DUE_US, True))
+    history.put("a", NOW_US + S, schedule=later, deadlines={"start_within_s": 10})
+    assert (bool(row(history).breaches), events(history)) == (stays, [] if stays else ["dropped"])
+
+
+@pytest.mark.parametrize("later", [{"every_s": 45}, {"cron": "0 3 1 1 *"}], ids=["every", "cron"])
+@pytest.mark.parametrize(("rules", "taken"), [(RULES, False), (RULES_ANEW - 1, True)])
+def test_an_occurrence_of_the_schedule_of_before_is_not_breached_by_a_late_word(
+    later: dict[str, Any], rules: int, taken: bool
+) -> None:
+    history, start_us = cluster("a", "b"), NOW_US + 1
+    history.must(TakeLead(NOW_US, "a", 1, rules))
+    history.put("a", start_us, schedule=EVERY, deadlines={"start_within_s": 10})
+    history.put("a", start_us + S, schedule=later, deadlines={"start_within_s": 10})
+    due_us = start_us + 60 * S
+    assert history.do(Breached(due_us + 11 * S, "a", "start_within", due_us, True)).ok == taken
 
 
 def test_a_continuous_task_is_not_late_while_it_rests_after_a_failure() -> None:
