@@ -100,7 +100,7 @@ def made(server: Server, folder: Path, *names: str) -> list[EtlDatabase]:
 
 
 def copy(spark: "SparkSession", source: EtlDatabase, target: EtlDatabase) -> None:
-    for number, table in enumerate(("everything", 'a table\'s "name"', "empty")):
+    for number, table in enumerate(("everything", '"a table\'s ""name"""', "empty")):
         params = {"source": source.end(table=table), "sink": target.end(table=table, mode="append")}
         source.run(spark, params, run=number)
 

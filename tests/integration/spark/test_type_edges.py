@@ -23,13 +23,23 @@ from tests.integration.spark.type_edges.pushing import Pushing, Sinks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 __all__ = ["sink_session"]
 
 
 PAIRS = [(source, sink) for source in SOURCES for sink in SINKS if sink != "postgres-sql" or source == "postgres"]
 """Every source with every sink. Only what PostgreSQL has goes into PostgreSQL in two ways."""
+
+OFTEN = {("postgres", sink) for sink in ("postgres", "postgres-sql", "delta")} | {
+    (source, "delta") for source in SOURCES
+}
+"""What make test-more runs. The rest takes half an hour: pytest -m soak tests/integration/spark/test_type_edges.py."""
+
+EACH = [pytest.param(*pair, marks=pytest.mark.more if pair in OFTEN else pytest.mark.soak) for pair in PAIRS]
+NAMED = [
+    pytest.param(*pair, marks=pytest.mark.more if pair == ("postgres", "delta") else pytest.mark.soak) for pair in PAIRS
+]
 
 
 def module(source: str) -> ModuleType:
@@ -42,7 +52,7 @@ def sinks(database: EtlDatabase, tmp_path: Path) -> Iterator[Sinks]:
         yield Sinks(database, tmp_path, stack)
 
 
-@pytest.mark.parametrize(("source", "sink"), PAIRS)
+@pytest.mark.parametrize(("source", "sink"), EACH)
 def test_what_is_not_refused_arrives_equal(sink_session: "SparkSession", sinks: Sinks, source: str, sink: str) -> None:
     columns = {f"c{n}": of for n, of in enumerate(module(source).EDGES)}
     kept = {
@@ -66,7 +76,7 @@ def test_what_is_not_refused_arrives_equal(sink_session: "SparkSession", sinks: 
     assert wrong == []
 
 
-@pytest.mark.parametrize(("source", "sink"), PAIRS)
+@pytest.mark.parametrize(("source", "sink"), NAMED)
 def test_what_is_refused_is_refused_by_name(sink_session: "SparkSession", sinks: Sinks, source: str, sink: str) -> None:
     pushing, wrong = Pushing(sink_session, sinks, source), []
     for of in module(source).EDGES:
@@ -88,6 +98,7 @@ def test_what_is_refused_is_refused_by_name(sink_session: "SparkSession", sinks:
     assert wrong == []
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("sink", SINKS)
 def test_drawn_values_of_postgresql_arrive_equal(sink_session: "SparkSession", sinks: Sinks, sink: str) -> None:
     """`python -m tests.integration.spark.type_edges` draws a hundred thousand."""
