@@ -292,7 +292,7 @@ class Runner:
         try:
             values = None if result is None else _values(result)
         except (ValueError, OverflowError, RecursionError) as wrong:
-            end, values, error, retry = "failed", None, f"the worker sent a result that is none: {wrong}", False
+            end, values, error, retry = "failed", None, f"the worker sent a result that cannot be read: {wrong}", False
         attempt.ended = True
         with self._changing:
             del self._attempts[attempt.id]

@@ -16,7 +16,8 @@ _INTRODUCTION: Final = f"""\
 
 {MADE_BY}
 What becomes of a value on its way from a source of an [`etl`](kinds.md#etl) to its sink. A test pushes each value of
-this page through each sink (`tests/integration/spark/test_type_edges.py`).
+this page through each sink (`pytest -m "more or soak" tests/integration/spark/test_type_edges.py`); `make
+test-more` runs the commonest pairs.
 
 | mark | meaning |
 |---|---|

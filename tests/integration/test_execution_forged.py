@@ -29,7 +29,7 @@ def test_a_result_that_is_none_fails_the_attempt(tmp_path: Path, result: str) ->
         made.launch({"what": f"done:{result}"}, FORGER)
         ended = await made.any_ended()
         assert (ended.end, ended.result, ended.retry) == ("failed", None, False)
-        assert str(ended.error).startswith("the worker sent a result that is none: ")
+        assert str(ended.error).startswith("the worker sent a result that cannot be read: ")
 
     play(tmp_path, scene)
 
