@@ -1,5 +1,6 @@
 """What is asked of the members and of the machine when the faults are over."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -25,6 +26,9 @@ EXPECTED: Final = (
     r"rota: killed \d+ processes that an earlier start had left behind",  # started while supervisors still kill
 )
 """Warnings that the faults themselves bring about."""
+
+_SILENT: Final = r"rota\.members: does not fit: {} \(\S+\) accepts connections and says nothing: "
+"""What the others say of a member that was stopped for longer than `LASTING_S`."""
 
 _CLOCK: Final = (r"rota\.clock: this machine's wall clock is \S+ s (ahead of|behind) most members' clocks: ",)
 
@@ -76,6 +80,8 @@ def patterns(node: str, struck: Mapping[tuple[str, str], int], *, stalled: bool 
     """
     said = dict.fromkeys((*EXPECTED, *(_BLOCKED if stalled else ())), 0)
     for (kind, victim), lines in struck.items():
+        if "SIGSTOP" in kind and victim != node:
+            said[_SILENT.format(re.escape(victim))] = 0
         if victim == node:
             said |= {pattern: min(lines, said.get(pattern, lines)) for pattern in SAID_OF.get(kind, ())}
     return said

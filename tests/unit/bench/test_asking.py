@@ -80,3 +80,13 @@ def test_a_hung_shared_disk_explains_a_blocked_raft_thread_on_any_node() -> None
     assert not members.alarms("node-1.log", line, patterns("node-1", {}, stalled=True))[1]
     later = {(HUNG, "node-1"): 100}
     assert not members.alarms("node-1.log", line, patterns("node-1", later, stalled=True))[1], "before that fault, too"
+
+
+def test_the_others_may_say_of_a_stopped_node_that_it_is_silent() -> None:
+    said = "accepts connections and says nothing: its process is slow to start or stands still"
+    line = [f"2026-11-24 15:06:45,367 WARNING rota.members: does not fit: node-1 (127.0.0.1:46517) {said}"]
+    stopped = {("SIGSTOP 10 s", "node-1"): 3}
+    assert not members.alarms("node-2.log", line, patterns("node-2", stopped))[1]
+    assert members.alarms("node-1.log", line, patterns("node-1", stopped))[1], "it does not call itself"
+    assert members.alarms("node-2.log", line, patterns("node-2", {("SIGSTOP 10 s", "node-3"): 3}))[1]
+    assert members.alarms("node-2.log", line, patterns("node-2", {("kill -9 one", "node-1"): 3}))[1]
