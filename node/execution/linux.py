@@ -5,6 +5,7 @@ let work continue that another member has taken over in the meantime.
 """
 
 import ctypes
+import logging
 import os
 import resource
 import threading
@@ -12,6 +13,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
+
+_log = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -150,15 +153,15 @@ def lower_session(nice: int, descriptor: int | None, tries: int = 50, again_s: f
     if descriptor is None:
         return
     try:
-        os.pwrite(descriptor, str(nice).encode(), 0)
+        os.write(descriptor, str(nice).encode())
     except BlockingIOError:
         if tries > 1:
             again = threading.Timer(again_s, lower_session, (nice, descriptor, tries - 1, again_s))
             again.daemon = True
             again.start()
             return
-    except OSError:
-        pass  # a kernel without autogroups: only the process's own nice value applies
+    except OSError as error:
+        _log.warning("the attempt has the node's share of the processor: /proc/self/autogroup: %s", error.strerror)
     os.close(descriptor)
 
 

@@ -114,6 +114,14 @@ def test_a_command_sets_its_own_priority_and_processors(node: OwnNode) -> None:
     assert "not those of a process number: nice, ionice -c3, taskset" in log
 
 
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this kernel has no autogroups")
+def test_a_command_leaves_the_processor_to_the_node(node: OwnNode) -> None:
+    """Where the kernel shares it between sessions, the nice value of a process does not count outside of its own."""
+    lowered = "grep -q 'nice 10$' /proc/self/autogroup"
+    run, log = node.run({"argv": ["sh", "-c", f"until {lowered}; do sleep 0.1; done"]})
+    assert run["state"] == "succeeded", log
+
+
 def test_folders_that_may_not_be_changed_go_with_the_scratch_folder(node: OwnNode) -> None:
     """As Go's module cache is: they stayed, for ever."""
     node.shell("mkdir -p mod/x/y shut && touch mod/x/f mod/x/y/f shut/f && chmod 555 mod/x/y mod/x mod && chmod 0 shut")

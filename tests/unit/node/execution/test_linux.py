@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -10,17 +12,35 @@ import pytest
 from node.execution.linux import lower_session, may_signal_everybody
 
 
-def test_the_autogroup_priority_is_written(tmp_path: Path) -> None:
-    file = tmp_path / "autogroup"
-    file.touch()
-    lower_session(10, os.open(file, os.O_WRONLY))
-    assert file.read_text() == "10"
+def test_the_kernel_takes_the_priority_of_a_session() -> None:
+    if not Path("/proc/self/autogroup").exists():
+        pytest.skip("this kernel has no autogroups")
+    done = subprocess.run([sys.executable, "-c", _LOWERED], start_new_session=True, timeout=60, check=False)
+    assert done.returncode == 0
 
 
-def test_a_kernel_without_autogroups_is_tolerated(tmp_path: Path) -> None:
+_LOWERED = """
+import time
+from node.execution.linux import lower_session, session_priority
+
+lower_session(7, session_priority())
+end_s = time.monotonic() + 20  # other sessions of this machine may come first
+while time.monotonic() < end_s:
+    if open("/proc/self/autogroup").read().endswith("nice 7\\n"):
+        raise SystemExit(0)
+    time.sleep(0.01)
+raise SystemExit("it is not lowered")
+"""
+
+
+def test_a_kernel_without_autogroups_is_tolerated() -> None:
     lower_session(10, None)
+
+
+def test_what_the_kernel_refuses_is_said(caplog: pytest.LogCaptureFixture) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     lower_session(10, full)
+    assert "the attempt has the node's share of the processor: /proc/self/autogroup: No space left" in caplog.text
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(full)
 
@@ -30,14 +50,14 @@ def test_a_priority_change_refused_as_too_soon_is_retried(tmp_path: Path, monkey
     asked: list[bytes] = []
     done = threading.Event()
 
-    def write(descriptor: int, data: bytes, at: int) -> int:
+    def write(descriptor: int, data: bytes) -> int:
         asked.append(data)
         if len(asked) < 3:
             raise BlockingIOError(errno.EAGAIN, "too soon")
         done.set()
         return len(data)
 
-    monkeypatch.setattr("node.execution.linux.os.pwrite", write)
+    monkeypatch.setattr("node.execution.linux.os.write", write)
     file = tmp_path / "autogroup"
     file.touch()
     lower_session(10, os.open(file, os.O_WRONLY), again_s=0.001)
