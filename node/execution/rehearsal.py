@@ -13,12 +13,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from node.execution import attempt_life, frames, leftovers, process_tree
+from node.execution import attempt_life, frames, leftovers, limits, process_tree
 from node.execution.attempt_context import AttemptContext
 from node.execution.domain import Commands, MadeAhead
 from node.execution.order import AttemptLimits, Brief, Order, log_path, scratch_path, unpack_brief
 from node.execution.supervisor_link import SupervisorLink
 from node.runtime.boottime import boottime_s
+from node.runtime.descriptors import below_own
 from tasks.installed_kinds import load
 from tasks.secret import Redactor, references_in
 
@@ -40,7 +41,12 @@ def of_supervisor(commands: Commands) -> MadeAhead | None:
     Redactor().feed(b"a line\n")
     for frame in (frames.HelloFrame(1), frames.StartedFrame(), frames.DoneFrame("{}", False)):
         frames.unpack(frames.pack(frame))
-    return MadeAhead(commands) if commands.version else None
+    limits.settled(brief.order.limits, brief.limits.most, brief.order.node, below_own()[1])
+    if not commands.version:
+        return None
+    ahead = MadeAhead(commands)
+    ahead.take(commands)
+    return ahead
 
 
 def of_worker(link: SupervisorLink) -> None:

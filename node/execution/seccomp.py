@@ -11,6 +11,7 @@ import os
 import platform
 import struct
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from socket import AF_UNIX
 from typing import Final
@@ -175,6 +176,12 @@ def _instruction(code: int, if_true: int, if_false: int, value: int) -> bytes:
     return struct.pack("=HBBI", code, if_true, if_false, value)
 
 
+@cache
+def made_program(*, network: bool) -> bytes:
+    """The filter for this machine's programs. Made once: it is the same for every attempt."""
+    return program(MACHINES[platform.machine()], network=network)
+
+
 def known() -> bool:
     """Whether this kernel has such filters, and the numbers of its system calls are known here."""
     return platform.machine() in MACHINES and _FILTERS.exists()
@@ -188,9 +195,9 @@ def enter_filter(*, network: bool) -> None:
     """
     if not known():
         return
-    machine = platform.machine()
-    code = program(MACHINES[machine], network=network)
+    code = made_program(network=network)
     made = _Program(len(code) // 8, code)
-    if _libc.syscall(_SECCOMP[machine], _SECCOMP_SET_MODE_FILTER, _ALLOW_SPECULATION, ctypes.byref(made)) < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"seccomp: {os.strerror(number)}")
+    number = _SECCOMP[platform.machine()]
+    if _libc.syscall(number, _SECCOMP_SET_MODE_FILTER, _ALLOW_SPECULATION, ctypes.byref(made)) < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"seccomp: {os.strerror(error)}")

@@ -34,6 +34,7 @@ from node.execution.linux import (
 )
 from node.execution.order import AttemptLimits, Brief, Order, scratch_path
 from node.execution.preparation import PreparationBrief
+from node.execution.seccomp import known, made_program
 from node.execution.supervisor_link import SupervisorLink
 from tasks.field_errors import field_errors
 from tasks.installed_kinds import KindError, action_of, load, preparation_at
@@ -300,3 +301,6 @@ def preload() -> None:
     importlib.import_module("tasks.command")
     installation()
     version()  # a confined attempt may not read git's files
+    if known():
+        for network in (True, False):
+            made_program(network=network)
