@@ -76,13 +76,13 @@ def failing(rows: "DataFrame", columns: "StructType", form: Form) -> "DataFrame"
     names = checked_names(columns, form)
     if not names:
         return rows
-    converted = _converted(rows, columns, names, form.timestamp_format)
+    converted, fits = _converted(rows, columns, names, form.timestamp_format)
     kinds = {each.name: each.dataType for each in columns.fields}
     unfit = f.raise_error(f.lit(UNFIT))
 
     def value(name: str) -> "Column":
-        wrong = f.when(f.col(quoted(name)).isNotNull(), unfit.cast(kinds[name]))
-        return f.coalesce(f.col(quoted(_VALUE + name)), wrong)
+        wrong = unfit.cast(kinds[name])
+        return f.when(fits[name], _value_of(name)).when(f.col(quoted(name)).isNotNull(), wrong)
 
     return converted.select(*(_chosen(name, names, value) for name in columns.fieldNames()))
 
@@ -96,15 +96,19 @@ def marking(
     names = checked_names(columns, form)
     if not names:
         return rows
-    converted = _converted(rows, columns, names, form.timestamp_format)
+    converted, fits = _converted(rows, columns, names, form.timestamp_format)
+    others = [f.col(quoted(name)) for name in converted.columns if not name.startswith(_VALUE)]
+    kept = (f.when(fits[name], _value_of(name)).alias(_VALUE + name) for name in names)
+    # A step of its own, so that Spark does not check twice.
+    converted = converted.select(*others, *kept)
     wrong = reduce(
         lambda one, other: one | other,
-        [f.col(quoted(name)).isNotNull() & f.col(quoted(_VALUE + name)).isNull() for name in names],
+        [f.col(quoted(name)).isNotNull() & _value_of(name).isNull() for name in names],
     )
     if text is None:
         text = f.concat(f.lit(KEY), f.to_json(f.struct(*(f.col(quoted(name)) for name in names))))
     return converted.select(
-        *(_chosen(name, names, lambda name: f.col(quoted(_VALUE + name))) for name in columns.fieldNames()),
+        *(_chosen(name, names, _value_of) for name in columns.fieldNames()),
         f.coalesce(f.col(mark), f.when(wrong, text)).alias(mark),
     )
 
@@ -118,23 +122,25 @@ def _chosen(name: str, checked: Sequence[str], value: "Callable[[str], Column]")
     return value(name).alias(name) if name in checked else f.col(quoted(name))
 
 
-def _converted(rows: "DataFrame", columns: "StructType", names: Sequence[str], pattern: str | None) -> "DataFrame":
-    """The rows with a further column for each checked one: its value, or null if the text is not exactly one.
+def _value_of(name: str) -> "Column":
+    from pyspark.sql import functions as f
 
-    The conversion is a step of its own, and so is the check, so that Spark does neither twice for a row.
+    return f.col(quoted(_VALUE + name))
+
+
+def _converted(
+    rows: "DataFrame", columns: "StructType", names: Sequence[str], pattern: str | None
+) -> "tuple[DataFrame, dict[str, Column]]":
+    """The rows with a further column for each checked one: Spark's value of its text; and whether that is exact.
+
+    The conversion is a step of its own, so that Spark does not convert twice.
     """
     from pyspark.sql import functions as f
 
     kinds = {each.name: each.dataType for each in columns.fields if each.name in names}
-    rows = rows.select(
-        "*", *(_value(f.col(quoted(name)), kind, pattern).alias(_VALUE + name) for name, kind in kinds.items())
-    )
-    others = [f.col(quoted(name)) for name in rows.columns if not name.startswith(_VALUE)]
-    kept = []
-    for name, kind in kinds.items():
-        value = f.col(quoted(_VALUE + name))
-        kept.append(f.when(_fits(f.col(quoted(name)), value, kind, pattern), value).alias(_VALUE + name))
-    return rows.select(*others, *kept)
+    values = (_value(f.col(quoted(name)), kind, pattern).alias(_VALUE + name) for name, kind in kinds.items())
+    fits = {name: _fits(f.col(quoted(name)), _value_of(name), kind, pattern) for name, kind in kinds.items()}
+    return rows.select("*", *values), fits
 
 
 def _value(text: "Column", kind: "DataType", pattern: str | None) -> "Column":
@@ -177,7 +183,7 @@ def _fits(text: "Column", value: "Column", kind: "DataType", pattern: str | None
         case t.TimestampType() if pattern is not None:
             return value.isNotNull()
         case t.TimestampType():
-            usual = {5: "-", 8: "-", 14: ":", 17: ":"}
+            usual = {5: "-", 17: ":"}  # what Spark takes with these is a whole date, and a time of day
             quick = _has_at(text, 19, usual) | (_has_at(text, 20, usual) & f.endswith(text, f.lit("Z")))
             return value.isNotNull() & (quick | _is(text, rf"{_DATE}(?:[T ]{_TIME}(?:{_ZONE})?)?"))
         case t.TimestampNTZType():
