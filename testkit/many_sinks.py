@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from unittest.mock import patch
@@ -22,6 +23,8 @@ from spark_tasks.ingest.kind import Ingest
 from spark_tasks.ingest.params import IngestParams
 from spark_tasks.spark.session import AT_ONCE, ENVIRONMENT
 from tasks.kind import Context
+from tasks.needs import Needs
+from tasks.reach import Reach
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +45,18 @@ class ManySinks:
     requires = Etl.requires
     environment = ENVIRONMENT
     at_once = AT_ONCE
+
+    @staticmethod
+    def needs(params: Params, task: str) -> Needs:
+        """What all the works need, and the folder of the notes."""
+        each = [Etl.needs(one, task) for one in params.etls.values()]
+        each += [Ingest.needs(one, task) for one in params.ingests.values()]
+        noted = Reach("notes", "destination", params.notes, str(Path(params.notes).parent))
+        return Needs(
+            reaches=(noted, *chain.from_iterable(one.reaches for one in each)),
+            tools=Etl.prepare_tools,
+            own_credentials=tuple(sorted(set(chain.from_iterable(one.own_credentials for one in each)))),
+        )
 
     def run(self, ctx: Context[Params]) -> dict[str, Any]:
         """Do the works; the error of one is raised once all have ended."""

@@ -79,7 +79,7 @@ class Rounds:
         self.source = source
         self.sinks = sinks
         self.draw = random.Random(SEED)
-        self.file = cluster.folder / "notes.jsonl"
+        self.file = cluster.folder / "notes" / "all.jsonl"
         self.hits: Counter[tuple[str, str]] = Counter()
         self.faults = 0
         self.length_s = 60.0
