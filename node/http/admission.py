@@ -11,7 +11,7 @@ from node.http.identification import check_form, identify, is_known_to_the_brows
 from node.http.problems import Problem, invalid_field
 from node.http.request_context import COMMON_QUERY, RequestContext
 from node.peer.protocol import CLUSTER, MEMBER
-from node.peer.signing import SCHEME, PeerRequest, SignatureRejected, digest, member_key
+from node.peer.signing import SCHEME, PeerRequest, SignatureRejected, digest, signing_key
 
 INDEX: Final = "Rota-Index"
 """The header with the last index applied; in a request, the index to wait for."""
@@ -77,7 +77,7 @@ def _check_signature(endpoint: Endpoint, context: RequestContext) -> PeerRequest
         )
     except SignatureRejected as rejected:
         raise Problem("unauthorized", str(rejected), headers={"WWW-Authenticate": SCHEME}) from None
-    request[PEER_REQUEST_MAC] = peer_request.mac(member_key(context.node.facts.secret))
+    request[PEER_REQUEST_MAC] = peer_request.mac(signing_key(context.node.facts.secret))
     return peer_request
 
 

@@ -30,7 +30,7 @@ from node.http.streaming import StreamLimit
 from node.liveness.wall_clock import now_us as clock_us
 from node.peer.client import PeerClient
 from node.peer.protocol import CLUSTER
-from node.peer.signing import CHALLENGE, SIGNED, SignatureVerifier, member_key, response_mac
+from node.peer.signing import CHALLENGE, SIGNED, SignatureVerifier, response_mac, signing_key
 from node.runtime.descriptors import CLIENTS_MAX
 
 EPOCH: Final = "Rota-Epoch"
@@ -62,7 +62,7 @@ def build_app(
         metrics=Metrics(node),
         events=EventHub(os.urandom(4).hex(), node.facts.node, now_us=now_us),
         now_us=now_us,
-        verifier=SignatureVerifier(member_key(node.facts.secret), node.facts.node),
+        verifier=SignatureVerifier(signing_key(node.facts.secret), node.facts.node),
         signer=SessionSigner(node.facts.secret, tokens_of(node.facts)),
         streams=StreamLimit(limits.streams),
         endpoints=ENDPOINTS,
@@ -165,7 +165,7 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
         return
     response.headers[CHALLENGE] = server.verifier.challenge(monotonic())
     if (request_mac := request.get(PEER_REQUEST_MAC)) is not None:
-        key = member_key(server.node.facts.secret)
+        key = signing_key(server.node.facts.secret)
         response.headers[SIGNED] = response_mac(key, request_mac, response.status, _body_of(response))
     if known and (cluster := server.peers.cluster.known):
         response.headers[CLUSTER] = cluster

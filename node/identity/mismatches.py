@@ -58,9 +58,9 @@ class Mismatch:
         match self.code:
             case "build":
                 which = f"another build, {self.version}," if self.version else "an earlier build"
-                return f"{who} runs {which} which this one, {version}, does not understand: {_ONE_BUILD}"
+                return f"{who} runs {which} which this one, {version}, does not understand: {ONE_BUILD}"
             case "mixed":
-                return f"{who} runs {self.version or 'an earlier build'}, and {me} runs {version}: {_ONE_BUILD}"
+                return f"{who} runs {self.version or 'an earlier build'}, and {me} runs {version}: {ONE_BUILD}"
             case "secret":
                 return f"{who} has another secret than {me}: ROTA_SECRET must be the same on all"
             case "cluster":
@@ -87,7 +87,7 @@ class Mismatch:
         return f"a caller at {self.address}" + (f" that says it is {self.member}" if self.member else "")
 
 
-_ONE_BUILD: Final = "stop all members, install one build, start all"
+ONE_BUILD: Final = "stop all members, install one build, start all"
 
 
 @dataclass(frozen=True, slots=True)

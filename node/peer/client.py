@@ -18,6 +18,7 @@ from yarl import URL
 
 from node.duty.hold import Hold
 from node.identity.cluster_id import ClusterId
+from node.identity.mismatches import ONE_BUILD
 from node.peer.bootstrap import Bootstrap
 from node.peer.portions import Gap, Portion, unpack_portion
 from node.peer.protocol import (
@@ -31,7 +32,7 @@ from node.peer.protocol import (
     read_roster,
     url_of,
 )
-from node.peer.signing import CHALLENGE, SIGNED, macs_equal, member_key, new_request, response_mac
+from node.peer.signing import CHALLENGE, SIGNED, is_of_this_form, macs_equal, new_request, response_mac, signing_key
 from node.state.value import State
 from tasks.field_errors import FieldError
 
@@ -58,7 +59,7 @@ class PeerClient:
         self, secret: str, state: Callable[[], State], cluster: ClusterId | None = None, me: str = "unnamed"
     ) -> None:
         self.cluster = cluster or ClusterId()
-        self._key = member_key(secret)
+        self._key = signing_key(secret)
         self._me = me
         self._challenges: dict[str, str] = {}
         self._state = state
@@ -261,6 +262,8 @@ class PeerClient:
 
     def _verify(self, member: str, response: aiohttp.ClientResponse, request_mac: str, body: bytes | None) -> None:
         """Raise `PeerAway` for a response that is not signed with the cluster's secret."""
+        if response.status == 401 and not is_of_this_form(response.headers.get(CHALLENGE, "")):
+            raise PeerAway(member, f"it runs another build, which signs requests in another form: {ONE_BUILD}")
         if response.status == 401:
             raise PeerAway(member, "it rejects this member's signature: its ROTA_SECRET is another one")
         shown = response.headers.get(SIGNED, "")

@@ -1,10 +1,24 @@
 """The client of a node that wants to join: it knows the cluster's secret and an address, but no token."""
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from node.client import ApiAnswer, ApiProblem, Client
-from node.peer.signing import ANY_MEMBER, CHALLENGE, SIGNED, macs_equal, member_key, new_request, response_mac
+from node.peer.signing import (
+    ANY_MEMBER,
+    CHALLENGE,
+    SIGNED,
+    is_of_this_form,
+    macs_equal,
+    new_request,
+    response_mac,
+    signing_key,
+)
+
+_OTHER_BUILD: Final = (
+    "the process at that address runs another build, which signs requests in another form: install the cluster's build "
+    "on this node"
+)
 
 
 class JoinClient:
@@ -12,7 +26,7 @@ class JoinClient:
 
     def __init__(self, client: Client, secret: str, me: str) -> None:
         self._client = client
-        self._key = member_key(secret)
+        self._key = signing_key(secret)
         self._me = me
         self._challenge: str | None = None
 
@@ -29,7 +43,11 @@ class JoinClient:
             return self._send_signed(method, path, body)
         except ApiProblem as problem:
             challenge = problem.headers.get(CHALLENGE)
-            if problem.status != 401 or challenge in (None, self._challenge):
+            if problem.status != 401 or challenge is None:
+                raise
+            if not is_of_this_form(challenge):
+                raise ApiProblem(401, "about:blank", "Another build", _OTHER_BUILD) from None
+            if challenge == self._challenge:
                 raise
             self._challenge = challenge
         return self._send_signed(method, path, body)

@@ -16,8 +16,16 @@ import secrets
 from dataclasses import dataclass
 from typing import Final
 
+from node.identity.member_key import member_key
+from node.identity.mismatches import ONE_BUILD
+
 SCHEME: Final = "Rota"
 """The scheme of the Authorization header."""
+
+FORM: Final = "3"
+"""The form of signatures and their key. Each header and each challenge names it, so that members of two builds can say
+that the builds differ, and not that the secrets do. To be changed with what another build would compute otherwise.
+Until form 3 it was not named."""
 
 CHALLENGE: Final = "Rota-Challenge"
 """The response header with the challenge for the next request to that member."""
@@ -35,14 +43,21 @@ NONCES_MAX: Final = 100_000
 """How many requests are accepted in one period; more are refused until the next one."""
 
 _HEADER: Final = re.compile(
-    r"Rota ([A-Za-z0-9._-]{0,128});([A-Za-z0-9._-]{0,128});([0-9a-f-]{0,80});([0-9a-f]{32});"
+    rf"{SCHEME} {FORM};([A-Za-z0-9._-]{{0,128}});([A-Za-z0-9._-]{{0,128}});([0-9a-f-]{{0,80}});([0-9a-f]{{32}});"
     r"([0-9a-f]{64});([0-9a-f]{64})"
 )
+_OTHER_HEADER: Final = re.compile(rf"{SCHEME} [A-Za-z0-9._;-]{{0,512}};[0-9a-f]{{64}};[0-9a-f]{{64}}")
+_CHALLENGE: Final = re.compile(rf"{FORM}-[0-9a-f]+-[0-9a-f]{{64}}")
 
 
-def member_key(secret: str) -> bytes:
-    """The key with which members sign HTTP requests: derived from the cluster's secret."""
-    return hmac.digest(secret.encode(), b"rota: members over http, 2", "sha256")
+def signing_key(secret: str) -> bytes:
+    """The key with which members sign HTTP requests and responses, derived from the cluster's secret."""
+    return member_key(secret, "requests between members over http")
+
+
+def is_of_this_form(challenge: str) -> bool:
+    """Whether the member that issued a challenge signs as this build does. If not, no request to it is accepted."""
+    return _CHALLENGE.fullmatch(challenge) is not None
 
 
 def digest(body: bytes) -> str:
@@ -80,7 +95,7 @@ class PeerRequest:
 
     def header(self, key: bytes) -> str:
         """The Authorization header."""
-        parts = (self.sender, self.target, self.challenge, self.nonce, self.body_digest, self.mac(key))
+        parts = (FORM, self.sender, self.target, self.challenge, self.nonce, self.body_digest, self.mac(key))
         return f"{SCHEME} {';'.join(parts)}"
 
 
@@ -128,7 +143,12 @@ class SignatureVerifier:
 
         The caller compares the body with `body_digest`. `joining`: the target may be `ANY_MEMBER`.
         """
-        found = _HEADER.fullmatch((header or "").strip())
+        shown = (header or "").strip()
+        found = _HEADER.fullmatch(shown)
+        if found is None and _OTHER_HEADER.fullmatch(shown) is not None:
+            raise SignatureRejected(
+                f"the sender runs another build, which signs requests in another form than {FORM}: {ONE_BUILD}"
+            )
         if found is None:
             raise SignatureRejected("only members may send this: it must be signed with the cluster's secret")
         sender, target, challenge, nonce, body_digest, mac = found.groups()
@@ -163,7 +183,7 @@ class SignatureVerifier:
         return period
 
     def _challenge_of(self, period: int) -> str:
-        return f"{period:x}-{hmac.digest(self._start, str(period).encode(), 'sha256').hex()}"
+        return f"{FORM}-{period:x}-{hmac.digest(self._start, str(period).encode(), 'sha256').hex()}"
 
 
 def _mac(key: bytes, *parts: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 from node.http.openapi import openapi_document
 from node.http.problems import CATALOGUE, MEDIA_TYPE, TYPE_PREFIX
 from node.http.routes import ENDPOINTS
-from node.peer.signing import CHALLENGE, member_key, new_request
+from node.peer.signing import CHALLENGE, new_request, signing_key
 from node.raft.founding import FoundingWait
 from node.state.channel import Channel
 from node.state.channel_entries import PutChannel
@@ -161,7 +161,7 @@ class Ground:
         heard = Heard(401, {}, None)
         for _ in range(2):
             question = new_request(method, path, body, "node-2", "node-1", cluster, self._challenge)
-            signed = {b"Authorization": question.header(member_key(SECRET)).encode()}
+            signed = {b"Authorization": question.header(signing_key(SECRET)).encode()}
             heard = await say(self.port, method, target, signed | headers, body)
             if heard.status != 401 or b"Authorization" in headers:
                 break

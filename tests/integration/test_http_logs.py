@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from node.peer.signing import member_key, response_mac
+from node.peer.signing import response_mac, signing_key
 from node.state.entries import Finish, MarkDown
 from testkit.fake_node import SECRET
 from tests.integration.http_cluster import QUICK, Servers, on_loop, servers
@@ -97,7 +97,7 @@ async def _falling_silent(served: Servers, sent: bytes) -> AsyncIterator[None]:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked = await reader.readuntil(b"\r\n\r\n")
         [question] = re.findall(rb";([0-9a-f]{64})\r\n", asked)
-        signed = response_mac(member_key(SECRET), question.decode(), 200, None)
+        signed = response_mac(signing_key(SECRET), question.decode(), 200, None)
         writer.write(sent.replace(b"SIGNATURE", signed.encode()))
         await never.wait()
         writer.close()

@@ -12,7 +12,7 @@ from node.membership.join_request import JoinRequest
 from node.peer.client import PeerClient
 from node.peer.join_client import JoinClient
 from node.peer.protocol import PeerAway
-from node.peer.signing import CHALLENGE, SIGNED, PeerRequest, member_key, new_request, response_mac
+from node.peer.signing import CHALLENGE, SIGNED, PeerRequest, new_request, response_mac, signing_key
 from node.state.entries import AddMember, Seed
 from testkit.fake_node import NOW_US, SECRET
 from testkit.reply import Reply
@@ -20,7 +20,7 @@ from tests.integration.http_cluster import Servers, on_loop, servers
 
 pytestmark = pytest.mark.integration
 
-KEY = member_key(SECRET)
+KEY = signing_key(SECRET)
 
 
 async def _signed(
@@ -102,12 +102,18 @@ async def test_a_joining_node_may_send_join_requests_only() -> None:
 
 
 @asynccontextmanager
-async def _impostor(served: Servers, *, replays: Reply | None = None) -> AsyncIterator[list[str]]:
-    """An impostor at the address of a member; it keeps what it is sent."""
+async def _impostor(
+    served: Servers, *, replays: Reply | None = None, challenge: str | None = None
+) -> AsyncIterator[list[str]]:
+    """An impostor at the address of a member; it keeps what it is sent. `challenge`: it answers 401 with that."""
     caught: list[str] = []
 
     async def answer(request: web.BaseRequest) -> web.Response:
         caught.append(request.headers.get("Authorization", ""))
+        if challenge is not None:
+            return web.json_response(
+                {"status": 401, "title": "Unauthorized"}, status=401, headers={CHALLENGE: challenge}
+            )
         if replays is not None:
             return web.Response(body=replays.body, headers={SIGNED: replays.headers[SIGNED]})
         return web.json_response({"cluster_id": "c-1", "index": 10**6, "members": []})
@@ -174,3 +180,25 @@ async def test_another_secret_is_named_in_the_error() -> None:
                 await strangers.roster("node-2", 2)
         finally:
             await strangers.close()
+
+
+@on_loop
+async def test_a_member_of_another_build_is_named_as_such() -> None:
+    async with servers(("node-1",)) as served:
+        peers = PeerClient(SECRET, served.node.state, me="node-1")
+        earlier = f"3-{'0' * 64}"  # its period, and no form
+        try:
+            async with _impostor(served, challenge=earlier):
+                with pytest.raises(PeerAway, match="another build"):
+                    await peers.roster("evil", 2)
+                address = served.node.state().members["evil"]
+                joining = JoinClient(Client((f"http://127.0.0.1:{address.http_port}",)), SECRET, "node-9")
+                with pytest.raises(ApiProblem, match="Another build"):
+                    await asyncio.to_thread(joining.get, "/peer/members")
+            question = await _signed(served, "/peer/members")
+            parts = question.header(KEY).removeprefix("Rota ").split(";")
+            said = await served.get("/peer/members", headers={"Authorization": f"Rota {';'.join(parts[1:])}"})
+            assert said.status == 401
+            assert "another build" in said.json["detail"]
+        finally:
+            await peers.close()

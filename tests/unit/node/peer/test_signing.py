@@ -6,18 +6,20 @@ import pytest
 
 from node.peer.signing import (
     ANY_MEMBER,
+    FORM,
     NONCES_MAX,
     PERIOD_S,
     PeerRequest,
     SignatureRejected,
     SignatureVerifier,
     digest,
-    member_key,
+    is_of_this_form,
     new_request,
     response_mac,
+    signing_key,
 )
 
-KEY = member_key("secret")
+KEY = signing_key("secret")
 PATH = "/peer/log?run_id=r&attempt=1"
 
 
@@ -51,7 +53,7 @@ def test_the_signature_covers_what_is_not_in_the_header(change: str) -> None:
         receiver.check(question.header(KEY), there["method"], there["path"], there["cluster"], 0, joining=False)
 
 
-@pytest.mark.parametrize("part", range(6))
+@pytest.mark.parametrize("part", range(1, 7))
 def test_the_signature_covers_every_part_of_the_header(part: int) -> None:
     receiver = SignatureVerifier(KEY, "b")
     parts = _asked(receiver).header(KEY).removeprefix("Rota ").split(";")
@@ -76,7 +78,7 @@ def test_the_same_member_rejects_it_after_a_restart() -> None:
 def test_another_secret_is_named_as_the_reason() -> None:
     receiver = SignatureVerifier(KEY, "b")
     with pytest.raises(SignatureRejected, match="ROTA_SECRET"):
-        _check(receiver, _asked(receiver), key=member_key("other"))
+        _check(receiver, _asked(receiver), key=signing_key("other"))
     for header in (None, "", "Bearer x", "Rota a;b;c", "Rota \udcff;b"):
         with pytest.raises(SignatureRejected, match="only members"):
             receiver.check(header, "GET", PATH, "", 0, joining=True)
@@ -122,12 +124,28 @@ def test_a_response_answers_one_request() -> None:
         response_mac(KEY, one, 200, b"x"),
         response_mac(KEY, one, 404, b"x"),
         response_mac(KEY, other, 200, b"x"),
-        response_mac(member_key("other"), one, 200, b"x"),
+        response_mac(signing_key("other"), one, 200, b"x"),
     }
     assert len(signed) == 6
 
 
 def test_the_key_is_derived_from_the_secret() -> None:
-    assert member_key("secret") == KEY != member_key("secret2")
+    assert signing_key("secret") == KEY != signing_key("secret2")
     assert b"secret" not in KEY
     assert digest(b"") != digest(b"x")
+
+
+@pytest.mark.parametrize("form", ["", "2;", "4;"])
+def test_a_sender_of_another_build_is_told_so_and_not_that_its_secret_differs(form: str) -> None:
+    receiver = SignatureVerifier(KEY, "b")
+    header = _asked(receiver).header(KEY).replace(f"Rota {FORM};", f"Rota {form}")
+    with pytest.raises(SignatureRejected, match="runs another build"):
+        receiver.check(header, "POST", PATH, "c-1", 0, joining=False)
+
+
+def test_a_challenge_says_which_form_its_member_signs_in() -> None:
+    issued = SignatureVerifier(KEY, "b").challenge(3 * PERIOD_S)
+    assert is_of_this_form(issued)
+    assert not is_of_this_form(issued.removeprefix(f"{FORM}-")), "as builds before form 3 issue it"
+    assert not is_of_this_form(issued.replace(f"{FORM}-", "4-", 1))
+    assert not is_of_this_form("")
