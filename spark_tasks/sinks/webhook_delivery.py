@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
 
 from spark_tasks.sinks.port import SinkAway, SinkUnfit
+from tasks.retry_after import asked_wait_s
 from tasks.webhook_signing import signature
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ class Delivery:
                     problem = f"the server answered {response.status}: {await _said(response)}"
                     if response.status < 500 and response.status not in _LATER:
                         raise SinkUnfit(f"{self.receiver.shown}: {problem}")
-                    pause_s = retry_after_s(response.headers.get("Retry-After"), datetime.now(UTC))
+                    asked_s = asked_wait_s(response.headers.get("Retry-After"), datetime.now(UTC))
+                    pause_s = None if asked_s is None else min(asked_s, RETRY_AFTER_MAX_S)
             except TimeoutError:
                 problem = f"no answer within {self.receiver.timeout_s:g} s"
             except (aiohttp.ClientError, OSError) as error:
@@ -145,24 +146,3 @@ async def _said(response: "ClientResponse") -> str:
     content = await response.content.read(4 * SAID_CHARS)
     text = content.decode(errors="replace")
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:SAID_CHARS]
-
-
-def retry_after_s(header: str | None, now: datetime) -> float | None:
-    """How long to wait as a server asks, in seconds, but not longer than `RETRY_AFTER_MAX_S`; None if it does not say.
-
-    >>> now = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
-    >>> retry_after_s("7", now), retry_after_s("86400", now), retry_after_s("Mon, 23 Nov 2026 12:00:09 GMT", now)
-    (7.0, 60.0, 9.0)
-    >>> retry_after_s("soon", now)
-    """
-    if header is None:
-        return None
-    asked = header.strip()
-    if asked.isascii() and asked.isdecimal():
-        return min(float(asked), RETRY_AFTER_MAX_S)
-    try:
-        at = parsedate_to_datetime(asked)
-    except ValueError:
-        return None
-    at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return min(max((at - now).total_seconds(), 0.0), RETRY_AFTER_MAX_S)

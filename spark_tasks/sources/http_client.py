@@ -8,14 +8,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode, urljoin, urlsplit
 
 from spark_tasks.sources.http_params import HttpRows
 from spark_tasks.sources.port import SourceUnfit
 from tasks.access import addresses
 from tasks.errors import Failed
+from tasks.retry_after import asked_wait_s
 
 if TYPE_CHECKING:
     import urllib3
@@ -118,7 +119,7 @@ class ApiClient:
                     url = self.follow(response.headers["location"], url, f"a redirect ({response.status})")
                     continue
                 if response.status in _AGAIN:
-                    wait_s = asked_wait_s(response.headers.get("retry-after"), time.time())
+                    wait_s = asked_wait_s(response.headers.get("retry-after"), datetime.now(UTC))
                     return None, f"the server answers {response.status}", wait_s
                 if response.status in (401, 403):
                     raise ApiAway(f"{shown(url)}: the server refuses this task's credentials ({response.status})")
@@ -196,20 +197,3 @@ def pause(number: int, said_s: float | None) -> float:
     (1.0, 4.0, 60.0, 90)
     """
     return min(2.0 ** (number - 1), WAIT_MAX_S) if said_s is None else said_s
-
-
-def asked_wait_s(header: str | None, now_s: float) -> float | None:
-    """The wait that `Retry-After` asks for, as seconds or as a date (RFC 9110, section 10.2.3); None if it does not.
-
-    >>> asked_wait_s("7", 0), asked_wait_s("Thu, 01 Jan 1970 00:01:00 GMT", 20), asked_wait_s("soon", 0)
-    (7.0, 40.0, None)
-    """
-    if header is None:
-        return None
-    if header.strip().isdecimal():
-        return float(header.strip())
-    try:
-        moment: Any = parsedate_to_datetime(header)
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return max(0.0, float(moment.timestamp()) - now_s)
