@@ -1,13 +1,16 @@
 """Tasks as they are registered."""
 
-from typing import Any, Literal
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
+from pydantic import BaseModel, Field
+from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict
 
 from node.http.responses.common import Cursor, Time
 from tasks.deadlines import DeadlineName
 from tasks.run import RunState
-from tasks.spec import CatchUp, Overlap
+from tasks.spec import Spec
 
 
 class LastView(TypedDict):
@@ -38,33 +41,32 @@ class LateView(BreachView):
     detail: str
 
 
-class RegisteredView(TypedDict):
+def _shown(of: FieldInfo) -> Any:
+    """The type of a spec's field in a response. Models within are plain objects: a request's model has one schema."""
+    kinds = get_args(of.annotation) or (of.annotation,)
+    if not any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in kinds):
+        return of.annotation
+    return dict[str, Any] | None if NoneType in kinds else dict[str, Any]
+
+
+if TYPE_CHECKING:
+
+    class SpecView(TypedDict):
+        """A task's definition as it is shown. mypy knows no field of it: it is derived below."""
+
+else:
+    SpecView = TypedDict(
+        "SpecView",
+        {name: Annotated[_shown(of), Field(description=of.description)] for name, of in Spec.model_fields.items()},
+    )
+
+
+class RegisteredView(SpecView):
     """A registered task: its complete definition, and its counters and last outcome.
 
     `late`: its deadlines that are breached.
     """
 
-    name: str
-    kind: str
-    params: dict[str, Any]
-    schedule: dict[str, Any] | None
-    key: str | None
-    group: dict[str, str]
-    pin: str | None
-    sticky: bool
-    weight: int
-    standbys: int
-    overlap: Overlap
-    catch_up: CatchUp
-    timeout_s: float | None
-    retry: dict[str, Any]
-    failover: dict[str, Any]
-    enabled: bool
-    deadlines: dict[str, Any]
-    limits: dict[str, Any]
-    set: str | None
-    run_as: str | None
-    labels: dict[str, str]
     version: int
     paused: bool
     registered_at: Time

@@ -124,7 +124,7 @@ def test_a_due_time_after_the_calendar_does_not_break_lists(
 def test_a_task_has_its_complete_definition() -> None:
     world = World()
     world.task("a", schedule={"cron": "0 3 * * *"})
-    view = task_view(world.state.tasks["a"], "node-1", NOW_US)
+    view = dict(task_view(world.state.tasks["a"], "node-1", NOW_US))
     assert (view["name"], view["owner"], view["version"], view["next_fire_at"]) == (
         "a",
         "node-1",
