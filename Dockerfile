@@ -11,7 +11,7 @@ COPY requirements/rota.lock /src/requirements/rota.lock
 RUN pip install --quiet --require-hashes --requirement /src/requirements/rota.lock
 
 FROM build AS build-rota
-COPY pyproject.toml README.md /src/
+COPY pyproject.toml README.md LICENSE /src/
 COPY hashing /src/hashing
 COPY tasks /src/tasks
 COPY spark_tasks /src/spark_tasks

@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark-classes demo test test-more test-browser screenshots unit lint up bench soak blackout founding chaos reference lock compose-test monitoring-test clean
+.PHONY: help setup spark-classes demo test test-changed test-more test-browser screenshots unit lint up bench soak blackout founding chaos reference lock compose-test monitoring-test clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -46,9 +46,14 @@ unit: setup  ## the tests without sockets
 
 # A new clone has no bytecode of the tests. One process makes it beside mypy; otherwise each of the four would, for itself.
 test: setup  ## everything that must hold: style, types, import contracts, docs and tests (7 minutes on two cores)
-	@if [ ! -d tests/__pycache__ ]; then $(BIN)/pytest --collect-only -qq >/dev/null 2>&1 & fi; \
-	$(MAKE) --no-print-directory lint; linted=$$?; wait; exit $$linted
-	@$(PYTEST)
+	@began=$$(date +%s); \
+	if [ ! -d tests/__pycache__ ]; then $(BIN)/pytest --collect-only -qq >/dev/null 2>&1 & fi; \
+	$(MAKE) --no-print-directory lint; result=$$?; wait; \
+	[ $$result -ne 0 ] || { $(PYTEST); result=$$?; }; \
+	took=$$(($$(date +%s) - began)); echo "make test took $$((took / 60)) min $$((took % 60)) s"; exit $$result
+
+test-changed: lint  ## style, types, import contracts, and the tests of what differs from main (BASE=COMMIT)
+	@tests=$$($(BIN)/python -m testkit.changed_tests $(or $(BASE),main)) && [ -z "$$tests" ] || $(PYTEST) $$tests
 
 test-more: .venv/bench spark-classes  ## longer tests, and rounds of faults against real nodes
 	@$(PYTEST) -m more
