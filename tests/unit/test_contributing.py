@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tasks.version import RELEASE
 from tests.unit.test_docs import ROOT
 
 PRODUCT = ("hashing", "tasks", "spark_tasks", "node", "testkit")
@@ -142,3 +143,15 @@ def test_the_license_is_the_one_that_the_project_names() -> None:
 def test_editors_keep_lines_as_long_as_ruff_does() -> None:
     width = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]["line-length"]
     assert f"[*.{{py,toml}}]\nmax_line_length = {width}\n" in (ROOT / ".editorconfig").read_text()
+
+
+def test_the_changelog_is_read_on_a_screen_and_has_no_release_that_is_being_built() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert text.count("\n") <= 55, "details belong in the commits"
+    unreleased, *released = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert unreleased == "[Unreleased]"
+    versions = [re.fullmatch(r"\[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d", heading) for heading in released]
+    assert versions
+    assert None not in versions
+    building, dev, _ = RELEASE.partition(".dev")
+    assert (building in {version[1] for version in versions if version}) == (not dev)
