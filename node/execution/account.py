@@ -34,12 +34,17 @@ class NoFreeUid(Exception):
 
 
 class Account(NamedTuple):
-    """A user of this machine. `groups` are all of its groups. `name` is "" for a number that only an attempt has."""
+    """A user of this machine."""
 
+    #: The user's name; "" for a number that only an attempt has.
     name: str
+    #: The user id.
     uid: int
+    #: The id of the primary group.
     gid: int
+    #: The ids of all groups of the user, the primary one among them.
     groups: tuple[int, ...]
+    #: The path of the home folder.
     home: str
 
     @property

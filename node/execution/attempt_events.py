@@ -18,10 +18,15 @@ class AttemptStarted:
 class Progressed:
     """How far the work is, at most four times a second."""
 
+    #: The id of the run.
     run_id: str
+    #: The token of the attempt.
     token: int
+    #: How much is done, in `unit`.
     done: float
+    #: How much there is in all, in `unit`; None: not known.
     total: float | None
+    #: What is counted, as the kind names it, such as `rows`.
     unit: str
 
 
@@ -53,19 +58,23 @@ class AttemptThawed:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
-    """The attempt has ended and none of its processes is left. This event comes once for every `Runner.launch`.
+    """The attempt has ended and none of its processes is left. This event comes once for every `Runner.launch`."""
 
-    `retry` False: another attempt would fail the same way. `starved`: the attempt could not be started for lack of
-    descriptors, processes or memory. `log_truncated`: its log is not complete.
-    """
-
+    #: The id of the run.
     run_id: str
+    #: The token of the attempt.
     token: int
+    #: How the attempt ended.
     end: AttemptEnd
+    #: The figures and artifact URLs that the kind returned; None if it returned none.
     result: dict[str, Any] | None = None
+    #: Why the attempt failed; None if it did not fail.
     error: str | None = None
+    #: Whether another attempt may succeed. False: it would fail the same way.
     retry: bool = True
+    #: Whether the attempt could not be started for lack of descriptors, processes or memory.
     starved: bool = False
+    #: Whether the attempt's log is incomplete.
     log_truncated: bool = False
 
 

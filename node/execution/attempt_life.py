@@ -40,22 +40,27 @@ class Act(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AttemptLife:
-    """The state of an attempt.
+    """The state of an attempt. Times are in seconds on CLOCK_BOOTTIME."""
 
-    `deadline_s` is the end of the lease. `why` is the reason to stop, `kill_at_s` the time at which an attempt that was
-    asked to stop is killed. `asked` and `killed` say what has been done. `check_at_s` is when the processes of a frozen
-    or killed attempt are checked again. `error` is the error with which the node fails the attempt.
-    """
-
+    #: The end of the lease.
     deadline_s: float
+    #: When the task's timeout ends the attempt; None: it has no timeout.
     timeout_at_s: float | None
+    #: The member's limits of every attempt.
     limits: AttemptLimits
+    #: Whether the processes are stopped because the lease has lapsed.
     frozen: bool = False
+    #: The reason to stop; None: there is none.
     why: StopReason | None = None
+    #: The reason with which the worker was last asked to stop; None: it was not asked.
     asked: StopReason | None = None
+    #: When an attempt that was asked to stop is killed; None: it was not asked.
     kill_at_s: float | None = None
+    #: Whether the processes were sent SIGKILL.
     killed: bool = False
+    #: When the processes of a frozen or killed attempt are checked again.
     check_at_s: float = 0.0
+    #: The error with which the node fails the attempt; None: the node does not fail it.
     error: str | None = None
 
 

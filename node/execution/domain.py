@@ -80,13 +80,15 @@ _RIGHTS: Final[Mapping[str, int]] = {"read": READ, "write": WRITE, "run": RUN}
 
 @dataclass(slots=True)
 class Domain:
-    """A domain that is being made. `remarks` are sentences for the log of an attempt that fails in it."""
+    """A domain that is being made."""
 
+    #: The kernel's ruleset, to which rights are added.
     ruleset: Ruleset
     #: What is the node's own: never allowed by a path above it.
     own: Own
     #: The mounts by which it was found (`tasks.mounts.mountinfo`).
     mounted: str
+    #: Sentences for the log of an attempt that fails in this domain.
     remarks: list[str] = field(default_factory=list)
     #: The folders that were looked into, and when each had last changed, in nanoseconds since the epoch.
     looked_into: dict[str, int] = field(default_factory=dict)

@@ -180,17 +180,19 @@ class ThawedFrame:
 
 @dataclass(frozen=True, slots=True)
 class EndedFrame:
-    """Supervisor to node: the attempt has ended, and none of its processes is left.
+    """Supervisor to node: the attempt has ended, and none of its processes is left."""
 
-    `end` is an `AttemptEnd`; `result` is JSON; `log_error` says why the log is not complete, if it is not.
-    `starved`: the attempt could not be started for lack of descriptors, processes or memory.
-    """
-
+    #: How the attempt ended: an `AttemptEnd`.
     end: str
+    #: The kind's result as JSON; None if it returned none.
     result: str | None
+    #: Why the attempt failed; None if it did not fail.
     error: str | None
+    #: Whether another attempt may succeed. False: it would fail the same way.
     retry: bool
+    #: Why the log is incomplete; None if it is complete.
     log_error: str | None
+    #: Whether the attempt could not be started for lack of descriptors, processes or memory.
     starved: bool = False
 
 

@@ -48,17 +48,23 @@ class LeftoversRemain(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The processes of an attempt. Start times, in clock ticks, tell them from later processes with the same pids.
-
-    `cgroup` is the folder of the attempt's cgroup; "": it had none.
+    """The processes of an attempt. Start times, in clock ticks since boot, tell them from later processes with the same
+    pids.
     """
 
+    #: The id of the boot in which the processes were started.
     boot: str
+    #: The pid of the supervisor.
     supervisor: int
+    #: The start time of the supervisor, in clock ticks since boot.
     supervisor_started: int
+    #: The pid of the worker, which is also its process group.
     worker: int
+    #: The start time of the worker, in clock ticks since boot.
     worker_started: int
+    #: The value of `RUN_MARK` in the environment of the attempt's processes.
     mark: str
+    #: The folder of the attempt's cgroup; "": it had none.
     cgroup: str = ""
 
 

@@ -46,17 +46,19 @@ SETTINGS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """What one attempt may use, of each resource; None: no bound.
+    """What one attempt may use of each resource; None: no bound."""
 
-    `memory`, `scratch` and `log` are bytes, `cpu_milli` is thousandths of a core, `processes` counts threads too,
-    `files` is what each process may have open.
-    """
-
+    #: Memory of all its processes, in bytes.
     memory: int | None = None
+    #: Processor time, in thousandths of a core.
     cpu_milli: int | None = None
+    #: How many processes and threads it may have at once.
     processes: int | None = None
+    #: How many files each of its processes may have open.
     files: int | None = None
+    #: The size of its scratch folder, in bytes.
     scratch: int | None = None
+    #: The size of its log, in bytes.
     log: int | None = None
 
     def packed(self) -> dict[str, int | None]:

@@ -25,61 +25,73 @@ CHECKPOINT_BYTES_MAX: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One attempt to start, as it was claimed.
+    """One attempt to start, as it was claimed."""
 
-    `target` is the kind's `module:Class`. `params` hold secrets as references. `fire_at_us` is in microseconds since
-    the epoch. `checkpoint` is packed, as it was committed. `deadline_s` is the end of the lease on CLOCK_BOOTTIME.
-    `env` is added to the worker's variables. `node` is the member on which the attempt runs. `access` is what the
-    attempt may reach, `secrets` what its supervisor answers `ctx.secret` from. `preparation` names what its worker may
-    have done before (`node.execution.preparation`); empty: nothing. `action` is what the kind does instead of the
-    task's work, with `args`; "": the work. `needs` is what the attempt needs of the machine: the kernel refuses it
-    everything else. `limits` are the task's own. `run_as` names the user of the attempt, and
-    `may_run_as` those that the member allows; `uid` is a number that only this attempt has. "" and None: the node's own
-    user (`node.execution.account`).
-    """
-
+    #: The id of the run.
     run_id: str
+    #: The name of the task.
     task: str
+    #: The name of the kind.
     kind: str
+    #: The kind's class, as `module:Class`.
     target: str
+    #: The params. Secrets in them are references.
     params: Mapping[str, Any]
+    #: The number of the attempt in its run, from 1.
     attempt: int
+    #: The fencing token of the attempt.
     token: int
+    #: The time of the occurrence, in microseconds since the epoch.
     fire_at_us: int
+    #: The latest checkpoint of the run, packed as it was committed; None: there is none.
     checkpoint: bytes | None
+    #: How long the attempt may take, in seconds; None: no bound.
     timeout_s: float | None
+    #: The end of the lease, in seconds on CLOCK_BOOTTIME.
     deadline_s: float
+    #: What the supervisor answers `ctx.secret` from.
     secrets: AttemptSecrets = NO_SECRETS
+    #: Added to the variables of the worker.
     env: Mapping[str, str] = field(default_factory=dict)
+    #: The member on which the attempt runs.
     node: str = ""
+    #: What the attempt may reach.
     access: Access = NOTHING
+    #: What the worker may have done before the attempt, by name (`node.execution.preparation`); "": nothing.
     preparation: str = ""
+    #: What the kind does instead of the task's work; "": the work.
     action: str = ""
+    #: The arguments of `action`.
     args: Mapping[str, Any] = field(default_factory=dict)
+    #: What the attempt needs of the machine. The kernel refuses it everything else.
     needs: Needs = UNCONFINED
+    #: The limits of the task itself. One above the member's is refused (`node.execution.limits.settled`).
     limits: Amounts = NO_BOUNDS
+    #: The user of the attempt, by name; "": the node's own user (`node.execution.account`).
     run_as: str = ""
+    #: The users that the member lets tasks run as.
     may_run_as: tuple[str, ...] = ()
+    #: A user id that only this attempt has; None: it has none of its own.
     uid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptLimits:
-    """Limits of every attempt on a member.
+    """Limits of every attempt on a member."""
 
-    `stop_s` is how long an attempt that was asked to stop may take before it is killed, `hand_over_s` the same for one
-    that is handed over. `most` is what one attempt may use on the member; its task's limits may be lower. `umask` is
-    the worker's; the node's own files are readable by its user only. By `oom_score_adj` the kernel kills work before
-    the node when memory is short. `landlock` is the ABI by which attempts are confined; 0: this kernel has none, and
-    confines nothing.
-    """
-
+    #: The niceness of the work, from 0 to 19.
     nice: int = 10
+    #: The work's oom_score_adj, from 0 to 1000, so that the kernel kills work before the node when memory is short.
     oom_score_adj: int = 500
+    #: How long an attempt that was asked to stop may take before it is killed, in seconds.
     stop_s: float = 10.0
+    #: The same for an attempt that is handed over, in seconds.
     hand_over_s: float = 60.0
+    #: What one attempt may use on the member. The limits of its task may be lower.
     most: Amounts = _MOST
+    #: The umask of the worker. The node's own files are readable by its user only.
     umask: int = 0o022
+    #: The ABI of Landlock by which attempts are confined; 0: this kernel has none, and attempts are not confined.
     landlock: int = 0
 
 

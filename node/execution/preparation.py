@@ -22,21 +22,23 @@ class Preparation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PreparationBrief:
-    """What the supervisor of a prepared process is given.
+    """What the supervisor of a prepared process is given."""
 
-    `target` is the function to call, as `module:function`; `env` is added to the worker's variables. `number` tells the
-    prepared processes of a node apart. `folder` is the member's data folder, `deadline_s` the end of the lease on
-    CLOCK_BOOTTIME. `tools` find what the process needs of this machine (`tasks.needs`); `access` is what any attempt
-    may reach.
-    """
-
+    #: The function to call, as `module:function`.
     target: str
+    #: Added to the variables of the worker.
     env: Mapping[str, str]
+    #: The number of the prepared process, which no other one of this node has.
     number: int
+    #: The member's limits of every attempt.
     limits: AttemptLimits
+    #: The path of the member's data folder.
     folder: str
+    #: The end of the lease, in seconds on CLOCK_BOOTTIME.
     deadline_s: float
+    #: The functions that find what the process needs of this machine (`tasks.needs`), each as `module:function`.
     tools: tuple[str, ...] = ()
+    #: What any attempt on this member may reach.
     access: Access = NOTHING
 
     def pack(self) -> bytes:

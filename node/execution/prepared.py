@@ -34,13 +34,21 @@ TOO_LONG_S: Final = 120.0
 class Prepared:
     """A process that is prepared, or being prepared."""
 
+    #: What its supervisor was given.
     brief: PreparationBrief
+    #: The node's end of the socket to its supervisor.
     channel: socket.socket
+    #: When it was started, in seconds on the clock of the event loop.
     begun_s: float
+    #: When it was started, in nanoseconds since the epoch, to compare with the change times of folders.
     begun_ns: int
+    #: The pid of its supervisor; None until the nursery has told it.
     supervisor: int | None = None
+    #: Whether it is prepared.
     ready: bool = False
+    #: Whether it could not be prepared.
     failed: bool = False
+    #: Whether it was told to end.
     leaving: bool = False
 
 

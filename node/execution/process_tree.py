@@ -24,13 +24,19 @@ PASSES_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A line of the process table. `started` is in clock ticks since boot; pid and `started` identify a process."""
+    """A line of the process table. The pid and `started` together identify a process."""
 
+    #: The process id.
     pid: int
+    #: The pid of the parent.
     parent: int
+    #: The id of the process group.
     group: int
+    #: The id of the session.
     session: int
+    #: The state as one letter, as in /proc/PID/stat: `T` is stopped, `Z` a zombie.
     state: str
+    #: When the process was started, in clock ticks since boot.
     started: int
 
 
