@@ -35,11 +35,17 @@ class Unreachable(Exception):
 class ApiProblem(Exception):
     """An error response: a problem document (RFC 9457)."""
 
+    #: The HTTP status.
     status: int
+    #: The problem's type, such as `no-quorum`.
     type: str
+    #: What is wrong with requests of this type.
     title: str
+    #: What is wrong with this request.
     detail: str
+    #: The fields that are wrong, each with its message.
     errors: tuple[tuple[str, str], ...] = ()
+    #: The response's headers.
     headers: Mapping[str, str] = field(default_factory=dict)
     hint: str = ""
     """What may be behind it, where the caller knows more than the node that answered."""

@@ -57,45 +57,67 @@ class BadConfig(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A node's settings. `members` may be empty if the node joins a running cluster at `join_url`, or if its data
-    folder knows the members. `own` is what no task may read. `variables` are the values of the variables that
-    `env_allow` names, as far as they are set. `kind_settings` are the ROTA_* variables that the node itself does not
-    use: kinds may ask for them. `umask` is for the processes of tasks. `limits` are what one attempt may use; what it
-    may write is in `bounds`.
-    `command_confined`: commands are kept from what is the node's own; `command_roots` narrows them further.
-    `confinement_required`: the node does not start where the kernel cannot confine tasks. `run_as` are the users that
-    tasks may run as, `work_uids` the user ids of which an attempt gets one of its own.
-    """
+    """A node's settings."""
 
+    #: The node's id.
     node: str
+    #: The members of the first start; may be empty if the node joins at `join_url`, or if its data folder knows them.
     members: tuple[Seed, ...]
+    #: The URL of a member of the running cluster that the node joins; None: it joins none.
     join_url: str | None
+    #: The data folder.
     data: Path
+    #: The members' secret.
     secret: str
+    #: The token of clients; None: clients need none.
     token: str | None
+    #: The token of clients that may read only; None: there is none.
     read_token: str | None
+    #: The node's labels as sorted pairs.
     labels: tuple[tuple[str, str], ...]
+    #: The node's capacity, from 1 to 1,000,000.
     capacity: int
+    #: How many attempts run here at once, at most.
     max_runs: int
+    #: The address to listen on.
     bind: str
+    #: The port for heartbeats; 0: the kernel chooses one.
     heartbeat_port: int
+    #: The folder of secret files.
     secrets_dir: Path
+    #: The names of the variables that tasks may refer to.
     env_allow: tuple[str, ...]
+    #: The values of those variables that `env_allow` names and that are set.
     variables: Mapping[str, str]
+    #: Whether tasks of the kind `command` run here.
     allow_command: bool
+    #: Names by which clients may address the node, beside its own (the Host header).
     hosts: tuple[str, ...]
+    #: What the node's disk may be used for.
     bounds: Bounds
+    #: How many tasks have metrics of their own, at most.
     metrics_tasks: int
+    #: What tasks may reach.
     access: Access
+    #: What is the node's own: no task may read it.
     own: NodesOwn
+    #: Whether the node joins by itself a cluster that it finds instead of the one it would found.
     auto_join: bool
+    #: The ROTA_* variables that the node itself does not use, by name: kinds may ask for them.
     kind_settings: Mapping[str, str]
+    #: What one attempt may use. What it may write is in `bounds`.
     limits: Amounts
+    #: The umask of the processes of tasks.
     umask: int = 0o022
+    #: Whether commands are kept from what is the node's own.
     command_confined: bool = True
+    #: Folders to which commands are narrowed further; empty: they are not.
     command_roots: tuple[str, ...] = ()
+    #: Whether the node refuses to start where the kernel cannot confine tasks.
     confinement_required: bool = False
+    #: The users that tasks may run as.
     run_as: tuple[str, ...] = ()
+    #: The user ids of which an attempt gets one of its own; empty: it gets none.
     work_uids: range = range(0)
 
     @property

@@ -114,39 +114,51 @@ class CoreObserver(Protocol):
 
 @dataclass(frozen=True)
 class CorePorts:
-    """All of them. `join_of(after, at_us)` makes this member's Join, where its incarnation before was `after`.
+    """All the ports of a core."""
 
-    `order_of(run, deadline_s)` is what the runner is told of a claimed run, under a lease until `deadline_s`.
-    `keep_addresses` writes down the members' addresses for the next start; it may raise OSError.
-    """
-
+    #: Proposes entries, and knows the leadership.
     raft: CoreRaft
+    #: Holds the replicated state.
     machine: StateSource
+    #: Starts and ends attempts.
     runner: CoreRunner
+    #: Keeps the lease and the verdicts on members.
     heartbeat: HeartbeatPort
+    #: Reads the time.
     clock: Clock
+    #: Runs what is to be done later.
     loop: LoopPort
+    #: Computes placements off the loop.
     placement: PlacementWorker
+    #: Is told of what happens here.
     observer: CoreObserver
+    #: Sends messages on channels.
     sender: MessageSender
+    #: The source of randomness.
     rng: Random
+    #: Makes this member's Join, from its incarnation before and the time in microseconds since the epoch.
     join_of: Callable[[int, int], Join]
+    #: Makes the runner's order for a claimed run, under a lease until a deadline in seconds on CLOCK_BOOTTIME.
     order_of: Callable[[Run, float], Order]
+    #: Writes down the members' addresses for the next start; may raise OSError.
     keep_addresses: Callable[[Mapping[str, Agreed]], Awaitable[None]]
 
 
 @dataclass(frozen=True)
 class CoreSettings:
-    """What a core is told at its start. `session` numbers its process; `first_members` are those of a new cluster.
+    """What a core is told at its start."""
 
-    `configured` and `agreed` are the members' addresses by the configuration, and as last agreed on. `kinds` are the
-    terms of those kinds that have some.
-    """
-
+    #: This member's id.
     me: str
+    #: The number of this process: its proposals are told by it.
     session: int
+    #: How many attempts run here at once, at most.
     max_runs: int
+    #: The members of a new cluster.
     first_members: tuple[Seed, ...]
+    #: The members' addresses by the configuration, by member.
     configured: Mapping[str, Address] = field(default_factory=dict)
+    #: The members' addresses as last agreed on, by member.
     agreed: Mapping[str, Agreed] = field(default_factory=dict)
+    #: The terms of those kinds that have some, by kind.
     kinds: Mapping[str, KindTerms] = field(default_factory=dict)

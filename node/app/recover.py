@@ -31,12 +31,17 @@ class NotRecoverable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Survivor:
-    """What a stopped member has. `state` is the state after all entries of its log."""
+    """What a stopped member has."""
 
+    #: The member's id.
     node: str
+    #: The state after all entries of its log.
     state: State
+    #: The Raft term of its log.
     term: int
+    #: The index of the last entry of its log.
     last_index: int
+    #: Whether it had all that was committed: false if it lost its folder and has not caught up since.
     caught_up: bool
 
     @property

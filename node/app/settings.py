@@ -22,19 +22,21 @@ _OWN_SECRET: Final = "it makes a secret and keeps it in its folder"  # noqa: S10
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One ROTA_* variable.
+    """One ROTA_* variable."""
 
-    `default` is what an unset variable means, as text that is read like a given one; empty: nothing is set.
-    `computed` describes a default that depends on the machine or on other settings. `has_file`: `NAME_FILE` names a
-    file that holds the value. `not_for_up` says why `rota up` refuses the variable; empty: it hands it to its nodes.
-    """
-
+    #: The variable's name.
     name: str
+    #: What it sets, as a sentence for the reference.
     meaning: str
+    #: What an unset variable means, as text that is read like a given one; "": nothing is set.
     default: str = ""
+    #: Describes a default that depends on the machine or on other settings; "": it does not.
     computed: str = ""
+    #: A value that could be given.
     example: str = ""
+    #: Whether `NAME_FILE` may name a file that holds the value.
     has_file: bool = False
+    #: Why `rota up` refuses the variable; "": it hands the variable to its nodes.
     not_for_up: str = ""
 
     @property

@@ -18,16 +18,19 @@ OwnerOf = Callable[[str], str | None]
 
 
 class PlannedRun(NamedTuple):
-    """An occurrence ahead. `source` is its owner at present, where another one is supposed.
+    """An occurrence ahead."""
 
-    `took_us`: how long the task's last run took; None: not known. `continuous`: it runs all the time.
-    """
-
+    #: When it is due, in microseconds since the epoch.
     at_us: int
+    #: The name of the task.
     task: str
+    #: The member that would begin it; None: nobody.
     owner: str | None
+    #: Its owner at present, where another one is supposed; None: nobody.
     source: str | None
+    #: How long the task's last run took, in microseconds; None: not known.
     took_us: int | None = None
+    #: Whether the task runs all the time.
     continuous: bool = False
 
     @property
@@ -38,16 +41,17 @@ class PlannedRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemberForecast:
-    """What one member (or nobody) begins: how many in all and in each step, and of these, what another one has now.
+    """What one member (or nobody) is due to begin within a span."""
 
-    `runs` names them, in their order; it is empty where there are more than `NAMED_MAX`. `gone` names what the member
-    has at present and would not begin, under the same bound.
-    """
-
+    #: How many occurrences the member begins.
     count: int
+    #: How many it begins in each of `STEPS` steps.
     starts: tuple[int, ...]
+    #: How many of `starts` another member has at present, in each step.
     moved_starts: tuple[int, ...]
+    #: The occurrences that it begins, by time; empty where there are more than `NAMED_MAX`.
     runs: tuple[PlannedRun, ...] = ()
+    #: The occurrences that it has at present and would not begin; empty where there are more than `NAMED_MAX`.
     gone: tuple[PlannedRun, ...] = ()
 
     @property

@@ -26,25 +26,31 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class OwnerSelf:
-    """What the owner of a task, `member`, knows of itself.
+    """What the owner of a task knows of itself."""
 
-    `aside`: why it takes on nothing new; "" where it does. `unreadable`: why the task's schedule cannot be computed
-    there; "" if it can. `undecided`: the last decision on the task failed, which is a bug in Rota. `waits`: what has no
-    room there. `full` are the bounds of kinds that leave no place, `terms` those of the kinds, and `attempts` those
-    that have the places. `lacking` says of each secret that the task names and the member lacks why.
-    """
-
+    #: The owner's id.
     member: str
+    #: Whether it holds a lease.
     lease: bool
+    #: How many attempts it runs at once, at most.
     max_runs: int
+    #: Whether it is stopping.
     stopping: bool = False
+    #: Why it takes on nothing new; "": it does.
     aside: str = ""
+    #: Why the task's schedule cannot be computed there; "": it can be.
     unreadable: str = ""
+    #: Whether the last decision on the task failed, which is a bug in Rota.
     undecided: bool = False
+    #: The run or occurrence of the task that has no room there; None: there is none.
     waits: WaitsForRoom | None = None
+    #: The bounds of kinds that leave no place.
     full: frozenset[str] = frozenset()
+    #: What it knows of kinds, by kind; None: not given.
     terms: Mapping[str, KindTerms] | None = None
+    #: The attempts that have the places; None: not given.
     attempts: Held | None = None
+    #: Why it lacks secrets: a sentence for each one that the task names and the member lacks.
     lacking: Sequence[str] = ()
 
 

@@ -96,19 +96,21 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do now: entries to propose (each to be answered), orders to the runner, and when to step again.
+    """What to do now: what to propose, what to order, and when to step again."""
 
-    `wake_us` None: when something changes. `undecided`: own tasks whose decision failed, which is a bug in Rota, and
-    what was raised; their decisions are retried. `full` are the bounds of kinds that leave no room. `wanted` are the
-    processes to have prepared, by preparation; empty: as before.
-    """
-
+    #: Entries to propose, each to be answered.
     entries: tuple[Entry, ...] = ()
+    #: Orders to the runner.
     orders: tuple[Order, ...] = ()
+    #: When to step again, in microseconds since the epoch; None: when something changes.
     wake_us: int | None = None
+    #: What is due here and has no room.
     waiting_for_room: tuple[WaitsForRoom, ...] = ()
+    #: The own tasks whose decision failed, which is a bug in Rota, with what was raised. They are decided again.
     undecided: tuple[tuple[str, Exception], ...] = ()
+    #: The bounds of kinds that leave no room.
     full: frozenset[str] = frozenset()
+    #: The processes to have prepared, by preparation; empty: as before.
     wanted: Mapping[str, Wanted] = field(default_factory=dict)
 
 

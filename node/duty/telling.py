@@ -26,12 +26,17 @@ LOOK_US: Final = 60_000_000
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A message that this member has the permission to send. `dropped`: notices that had no room before these."""
+    """A message that this member has the permission to send."""
 
+    #: The channel's name.
     channel: str
+    #: The committed permission.
     permission: Permission
+    #: What the channel is: where to send, and with which secrets.
     definition: Channel
+    #: The notices that the message tells, oldest first.
     notices: tuple[Notice, ...]
+    #: How many notices had no room before these.
     dropped: int
 
 

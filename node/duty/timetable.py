@@ -27,15 +27,17 @@ class TimeSpan(NamedTuple):
 
 
 class UpcomingTask(NamedTuple):
-    """A task that is due within a span: when, and how long its last run took (microseconds; None: not known).
+    """A task that is due within a span."""
 
-    A continuous task has one time, the beginning of the span. `cut`: there are more times than these.
-    """
-
+    #: The name of the task.
     task: str
+    #: When it is due, in microseconds since the epoch; of a continuous task, the beginning of the span only.
     times: Sequence[int]
+    #: How long its last run took, in microseconds; None: not known.
     took_us: int | None = None
+    #: Whether it runs all the time.
     continuous: bool = False
+    #: Whether it is due more often than `times` has.
     cut: bool = False
 
 

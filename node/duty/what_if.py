@@ -66,19 +66,31 @@ class UnownedTask:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The answer. `moves` has every task that changes its owner. `unowned` names `REASONS_MAX` of `unowned_count`."""
+    """The answer to a supposition."""
 
+    #: What is supposed.
     supposition: Supposition
+    #: The index of the state that it was computed from.
     index: int
+    #: The epoch of that state.
     epoch: int
+    #: The time at which it was computed, in microseconds since the epoch.
     now_us: int
+    #: How many members can vote, now and then.
     majority: MajorityOutlook
+    #: Every task that changes its owner.
     moves: tuple[Move, ...]
+    #: How many tasks nobody could run.
     unowned_count: int
+    #: The first `REASONS_MAX` of these tasks, with reasons.
     unowned: tuple[UnownedTask, ...]
+    #: The runs that their members would lose.
     interrupted: tuple[InterruptedRun, ...]
+    #: The weight of the tasks that each member owns now, by member.
     load_now: dict[str, int]
+    #: The weight that each would own, by member.
     load_then: dict[str, int]
+    #: What each member would begin in the time ahead.
     ahead: Forecast
 
 

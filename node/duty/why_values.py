@@ -45,40 +45,49 @@ class WhyStep:
 
 @dataclass(frozen=True, slots=True)
 class WhyFacts:
-    """What a member knows beside the state, and what others have told it.
+    """What a member knows beside the state, and what others have told it."""
 
-    `me` is that member, `leader` and `quorum` are its role's, `owner` and `because` the placement's. `asked`: the owner
-    was asked, and answered `hold`, or did not answer, for the reason `away`. `unoffered`: why members do not offer the
-    task's kind, by member. `frozen_since_us`: since when attempts are frozen, by run.
-    """
-
+    #: The member.
     me: str
+    #: The leader that it knows; None: no leader.
     leader: str | None
+    #: Whether it sees a quorum.
     quorum: bool
+    #: The task's owner by its placement; None: nobody.
     owner: str | None
+    #: The reasons of the placement, by preference.
     because: tuple[Reason, ...] = ()
+    #: Whether the owner was asked.
     asked: bool = False
+    #: What the asked owner answered; None: nothing holds the task there, or the owner did not answer.
     hold: Hold | None = None
+    #: Why the owner did not answer; "": it did.
     away: str = ""
+    #: Why members do not offer the task's kind, by member.
     unoffered: Mapping[str, str] = field(default_factory=dict)
+    #: Since when attempts are frozen, in microseconds since the epoch, by run.
     frozen_since_us: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Where the walk ended: a code, what was found there, what to do, and the steps up to there.
+    """Why a task does not run: where the walk through the reasons ended."""
 
-    `until_us`: until when this holds, if that is known; `member`: where it is held, or runs; `run_id`: the run that is
-    held, or runs; `runs`: the others that it waits for.
-    """
-
+    #: The reason, as a code.
     code: str
+    #: What was found, as a sentence.
     detail: str
+    #: What to do, as a sentence.
     remedy: str
+    #: Until when this holds, in microseconds since the epoch; None: not known.
     until_us: int | None = None
+    #: The run that is held, or runs; None: there is none.
     run_id: str | None = None
+    #: The member where the task is held, or runs; None: there is none.
     member: str | None = None
+    #: The other runs that it waits for.
     runs: tuple[str, ...] = ()
+    #: The steps of the walk up to here.
     steps: tuple[WhyStep, ...] = ()
 
     def sentence(self, task: str) -> str:

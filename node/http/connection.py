@@ -44,20 +44,20 @@ REQUEST_BYTES: Final = 2_048
 
 @dataclass(frozen=True, slots=True)
 class ConnectionTimeouts:
-    """The deadlines of a connection, in seconds.
+    """The deadlines of a connection, in seconds."""
 
-    `request_s`: until the head of the next request has arrived, whether or not it has begun; of a stranger's request,
-    until its body has, counted from its head, and the answer was sent. `reader_s`: until a client
-    that does not read takes more of a response. `rest_s`: for reading and dropping the rest of a body that was answered
-    before its end (a client whose connection is reset does not read the response). `closing_s`: until a closed
-    connection is gone. `garbage_s`: until bytes that are not HTTP are answered, plus or minus a half; it slows down a
-    client that sends them and reconnects at once.
-    """
-
+    #: Until the head of the next request has arrived, whether or not it has begun; of a stranger's request, until its
+    #: body has arrived, counted from its head, and the answer was sent.
     request_s: float = 15.0
+    #: Until a client that does not read takes more of a response.
     reader_s: float = 30.0
+    #: For reading and dropping the rest of a body that was answered before its end. A client whose connection is reset
+    #: does not read the response.
     rest_s: float = 1.0
+    #: Until a closed connection is gone.
     closing_s: float = 5.0
+    #: Until bytes that are not HTTP are answered, plus or minus a half: slows down a client that sends them and
+    #: reconnects at once.
     garbage_s: float = 2.0
 
 

@@ -32,26 +32,34 @@ class ResponseSpec:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Endpoint:
-    """A method on a path.
+    """A method on a path."""
 
-    `responses` are the successful ones by status, `problems` the problem types of its own. `query` is the model of its
-    parameters; `body` that of the request's body, and `headers` the request headers, for the description. `on_problem`
-    makes the response to a `Problem`; None: a problem document. `has_dry_run`: it may be asked to change nothing, and
-    refuses by itself those who may read only (`identification.refuse_reader`) where it is not.
-    """
-
+    #: The HTTP method, in capitals.
     method: str
+    #: The path, with `{name}` where it has a parameter.
     path: str
+    #: Makes the response to a request.
     handler: Handler
+    #: The group in the description of the API.
     tag: str
+    #: The successful responses, by status.
     responses: Mapping[int, ResponseSpec]
+    #: The problem types of its own.
     problems: tuple[str, ...] = ()
+    #: Who may send the request.
     access: Access = "client"
+    #: The model of the query's parameters; None: it takes none.
     query: type[BaseModel] | None = None
+    #: The model of the request's body, for the description; None: it takes none.
     body: Any = None
+    #: Whether a request must have a body, for the description.
     body_needed: bool = True
+    #: The request headers that it reads, each with its meaning, for the description.
     headers: Mapping[str, str] = field(default_factory=dict)
+    #: Makes the response to a `Problem`; None: a problem document.
     on_problem: ProblemHandler | None = None
+    #: Whether it may be asked to change nothing. It then refuses by itself those who may read only
+    #: (`identification.refuse_reader`) where it is to change something.
     has_dry_run: bool = False
 
     @property

@@ -23,25 +23,35 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ServerContext:
-    """The node, and what its HTTP server keeps beside it.
+    """The node, and what its HTTP server keeps beside it."""
 
-    `endpoints` are the API's, `pages` the page's. `peers` asks other members. `now_us` is the wall clock in
-    microseconds. `verifier` checks requests of other members, `signer` the sessions of browsers.
-    """
-
+    #: The node.
     node: NodePort
+    #: Asks other members.
     peers: PeerClient
+    #: The limits of requests.
     limits: RequestLimits
+    #: Counts and times for `/metrics`.
     metrics: Metrics
+    #: The latest events, for those who follow them.
     events: EventHub
+    #: Reads the wall clock, in microseconds since the epoch.
     now_us: Callable[[], int]
+    #: Checks requests of other members.
     verifier: SignatureVerifier
+    #: Signs and checks the sessions of browsers.
     signer: SessionSigner
+    #: Counts the open streams.
     streams: StreamLimit
+    #: The API's endpoints.
     endpoints: tuple[Endpoint, ...]
+    #: The endpoints of the page.
     pages: tuple[Endpoint, ...] = ()
+    #: The names of tasks, sorted for lists.
     task_names: TaskNames = field(default_factory=TaskNames)
+    #: Counts wrong tokens, by sender.
     wrong_tokens: WrongTokens = field(default_factory=WrongTokens)
+    #: The values of `kept`, by class.
     _kept: dict[type, Any] = field(default_factory=dict)
 
     def kept(self, of: type[T]) -> T:

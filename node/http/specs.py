@@ -28,17 +28,24 @@ class ParamsToCheck(NamedTuple):
 
 
 class CheckedSpec(NamedTuple):
-    """A spec that is valid apart from its kind and params, which the kind checks; `put` is what is proposed.
+    """A spec that is valid apart from its kind and params, which the kind checks.
 
-    It does not hold the spec, which is twenty objects: with a list of a thousand, garbage collection would be slow.
+    This does not hold the spec, which is twenty objects: with a list of a thousand, garbage collection would be slow.
     """
 
+    #: The name of the task.
     name: str
+    #: The name of the kind.
     kind: str
+    #: The params, not checked yet.
     params: Mapping[str, Any]
+    #: The labels that a member must have.
     group: Mapping[str, str]
+    #: The preferred member; None: there is none.
     pin: str | None
+    #: The user of the attempts; None: the node's own.
     run_as: str | None
+    #: The entry that is proposed.
     put: Put
 
     @property

@@ -40,12 +40,17 @@ class _Made(Generic[T]):
 
 @dataclass
 class WhatIfs:
-    """The latest answers of one server. `now_s` is a monotonic clock, `spent_s` the processor time of a thread."""
+    """The latest answers of one server."""
 
+    #: Reads a monotonic clock, in seconds.
     now_s: Callable[[], float] = monotonic
+    #: Reads the processor time of the calling thread, in seconds.
     spent_s: Callable[[], float] = thread_time
+    #: Held while an answer is computed.
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    #: The latest timetable, by how far it reaches ahead in microseconds.
     _timetables: dict[int, _Made[tuple[TimeSpan, list[UpcomingTask]]]] = field(default_factory=dict)
+    #: The latest answers, by reach ahead and supposition; the least recently used first.
     _answers: dict[tuple[int, Supposition], _Made[WhatIf]] = field(default_factory=dict)
 
     async def answer(

@@ -34,18 +34,19 @@ _LASTING: Final = frozenset({"silent", "no-member"})
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A node that does not fit, and why.
+    """A node that does not fit, and why."""
 
-    `member` is the name under which this node called it, or, of a caller, what it says of itself; empty: it does not
-    say. `claimed`: the caller has not shown that it has the members' secret. `version` is that of its build, as it
-    says; empty: unknown. `other` is its cluster, or the member that it is, where that is the mismatch.
-    """
-
+    #: The name under which this node called it; of a caller, what the caller says of itself; "": it does not say.
     member: str
+    #: The address at which it was called, or from which it called.
     address: str
+    #: Why it does not fit.
     code: MismatchCode
+    #: Whether the node is a caller that has not shown that it has the members' secret.
     claimed: bool = False
+    #: The version of its build, as it says; "": unknown.
     version: str = ""
+    #: Its cluster, or the member that it is, where that is the mismatch.
     other: str = ""
 
     def sentence(self, me: str, version: str) -> str:

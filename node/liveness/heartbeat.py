@@ -37,15 +37,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatSettings:
-    """Which member sends, where it listens, and the members' secret. start_id: identifies this start of the process.
+    """Which member sends heartbeats, and where it listens."""
 
-    port 0: the kernel chooses one.
-    """
-
+    #: The member's id.
     me: str
+    #: The address to listen on.
     host: str
+    #: The port to listen on; 0: the kernel chooses one.
     port: int
+    #: The members' secret.
     secret: str
+    #: Identifies this start of the process.
     start_id: str = ""
 
 

@@ -8,33 +8,39 @@ BEAT_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A heartbeat. `sent_s` is the member's own clock.
+    """A heartbeat."""
 
-    `echo_s` is the leader's clock in the last answer that the member got in this term, or None.
-    `wall_us` is the machine's wall clock, which may be wrong.
-    """
-
+    #: The id of the member that sends it.
     member: str
+    #: The member's incarnation.
     incarnation: int
+    #: The Raft term that the member is in.
     term: int
+    #: When it was sent, in seconds on the member's own clock.
     sent_s: float
+    #: The leader's clock, in seconds, in the last answer that the member got in this term; None: it got no answer.
     echo_s: float | None
+    #: The wall clock of the member's machine, in microseconds since the epoch. It may be wrong. None: not told.
     wall_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswer:
-    """The leader's answer to one heartbeat, whose incarnation, term and `sent_s` it repeats.
+    """The leader's answer to one heartbeat."""
 
-    `now_s` is the leader's clock. `lease_s` is how long the lease is, counted from `sent_s`; None: no lease.
-    `wall_us` is the wall clock that most members agree on at `now_s`; None if there is no agreement.
-    """
-
+    #: The leader's id.
     leader: str
+    #: The leader's incarnation.
     leader_incarnation: int
+    #: That of the heartbeat.
     incarnation: int
+    #: That of the heartbeat.
     term: int
+    #: That of the heartbeat.
     sent_s: float
+    #: The leader's clock, in seconds.
     now_s: float
+    #: How long the lease is, in seconds from `sent_s`; None: no lease.
     lease_s: float | None
+    #: The wall clock that most members agree on at `now_s`, in microseconds since the epoch; None: they do not agree.
     wall_us: int | None = None

@@ -18,20 +18,23 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A node's knowledge at one moment. `peers` holds every member that is not removed, `me` included.
+    """A node's knowledge at one moment."""
 
-    `incarnation` is the one in which *this process* has joined; 0 until its own Join is applied (the state may still
-    hold that of the process before it). `term` and `leader` are Raft's. They must be observed here before this node's
-    vote for another leader is sent: the leader's proof of a majority depends on members not sending heartbeats in a
-    term that they have left. `lead_applied`: this node has applied its own `lead` entry of `term`.
-    """
-
+    #: The node's id.
     me: str
+    #: The one in which *this process* has joined; 0 until its own Join is applied. The state may still hold that of the
+    #: process before it.
     incarnation: int
+    #: Raft's term. It must be observed here before this node's vote for another leader is sent: the leader's proof of a
+    #: majority depends on members not sending heartbeats in a term that they have left.
     term: int
+    #: Raft's leader, observed as early as `term`; None: no leader.
     leader: str | None
+    #: Whether this node has applied its own `lead` entry of `term`.
     lead_applied: bool
+    #: Every member that is not removed, `me` included, by id.
     peers: Mapping[str, Peer]
+    #: The cluster's settings.
     settings: Settings
 
     @property

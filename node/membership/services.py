@@ -16,11 +16,17 @@ from node.membership.self_drain import SelfDrain
 class MemberServices:
     """The membership services of one member."""
 
+    #: Takes the lead for a new term, and founds the cluster.
     leadership: Leadership
+    #: Joins this member.
     joining: Joining
+    #: Takes this member out of service when it stops.
     leaving: Leaving
+    #: Adds and removes members.
     changes: MembershipChanges
+    #: Keeps the members' addresses.
     addresses: Addresses
+    #: Drains this member while it cannot take on work.
     self_drain: SelfDrain
 
     def services(self) -> dict[str, Coroutine[Any, Any, None]]:

@@ -18,16 +18,19 @@ READ_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class SenderSettings:
-    """The node that sends: its name, what it may reach, and where its secrets are.
+    """The settings of the node that sends."""
 
-    `variables` are the values of the variables that `env_allow` names, as far as they are set.
-    """
-
+    #: The node's id.
     node: str
+    #: What the node may reach for tasks and channels.
     access: Access
+    #: The folder of secret files.
     secrets_dir: Path
+    #: The names of the variables that channels may refer to.
     env_allow: tuple[str, ...] = ()
+    #: The values of those variables that `env_allow` names and that are set.
     variables: Mapping[str, str] = field(default_factory=dict)
+    #: What is the node's own: no channel may refer to it.
     own: NodesOwn = NOBODYS
 
 

@@ -29,23 +29,29 @@ def member_of(task: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """How far `member` is. It has the finished runs of `indexes` of the `indexes_total` log indexes that it lacked.
-
-    `index` is the last one of the latest portion. `feeder` is the member that sends the runs now; while there is none,
-    `waiting` says why (a sentence). `fed` is how many runs each feeder has sent, in the order in which they began.
-    `fetching_s` is the time that this took, without the time spent waiting. Times (`*_us`) are microseconds since the
-    epoch by the member's clock; `finished_us` None: it still lacks runs.
+    """How far a member is in getting the finished runs that it lacked. Times (`*_us`) are microseconds since the epoch
+    by its clock.
     """
 
+    #: The member's id.
     member: str
+    #: When it began.
     started_us: int
+    #: How many log indexes it lacked the finished runs of.
     indexes_total: int
+    #: Of how many of these it has the finished runs.
     indexes: int = 0
+    #: The last log index of the latest portion.
     index: int = 0
+    #: The member that sends the runs now; None: no member does.
     feeder: str | None = None
+    #: How many runs each feeder has sent, in the order in which they began.
     fed: tuple[tuple[str, int], ...] = ()
+    #: How long fetching took, in seconds, without the time spent waiting.
     fetching_s: float = 0.0
+    #: Why no member sends runs, as a sentence; None: one does.
     waiting: str | None = None
+    #: When it had all; None: it still lacks runs.
     finished_us: int | None = None
 
     @property

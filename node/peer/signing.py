@@ -67,15 +67,23 @@ def digest(body: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PeerRequest:
-    """The signed parts of a request. `target` is the id of the member that receives it; `path` includes the query."""
+    """The signed parts of a request."""
 
+    #: The HTTP method.
     method: str
+    #: The path, with the query.
     path: str
+    #: The hash of the body (`digest`).
     body_digest: str
+    #: The id of the member that sends it.
     sender: str
+    #: The id of the member that receives it; `ANY_MEMBER` where a joining node does not know the id.
     target: str
+    #: The id of the sender's cluster.
     cluster: str
+    #: The target's challenge.
     challenge: str
+    #: Drawn by the sender for this request: 32 hexadecimal digits.
     nonce: str
 
     def mac(self, key: bytes) -> str:

@@ -7,19 +7,22 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class MemberVitals:
-    """What a member says of itself.
+    """What a member says of itself."""
 
-    `disk_*` None: its disk has not been measured yet. `clock_off_us` is how far its machine's wall clock is ahead of
-    the time that the members agree on; None: they have not agreed yet. `unoffered` says of each kind why it does not
-    offer it. `not_kept` are sentences about what tasks there are not kept from.
-    """
-
+    #: The version of its build.
     version: str
+    #: Whether it holds a lease.
     lease_held: bool
+    #: The size of its disk; None: not measured yet.
     disk_total_bytes: int | None = None
+    #: The free space of its disk; None: not measured yet.
     disk_free_bytes: int | None = None
+    #: How far its machine's wall clock is ahead of the time that the members agree on, in microseconds; None: they have
+    #: not agreed yet.
     clock_off_us: int | None = None
+    #: Why it does not offer kinds, by kind.
     unoffered: Mapping[str, str] = field(default_factory=dict)
+    #: Sentences about what tasks there are not kept from.
     not_kept: Sequence[str] = ()
 
 
