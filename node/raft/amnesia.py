@@ -19,18 +19,21 @@ from node.raft.prevote import Standing
 
 @dataclass(frozen=True, slots=True)
 class AmnesiaAnswer:
-    """What a member answers to one that has lost its log. `members` are the ids of all, by its log.
+    """What a member answers to one that has lost its log."""
 
-    remembers: it remembers what it took part in. lost: it has had to set its own files aside, and has not caught up.
-    base: the members by what is committed of its log, as the log writes them.
-    """
-
+    #: The answering member's term.
     term: int
+    #: How far its log reaches.
     standing: Standing
+    #: Whether it is the leader.
     leads: bool
+    #: The ids of all members, by its log.
     members: frozenset[str]
+    #: Whether it remembers what it took part in.
     remembers: bool
+    #: Whether it has had to set its own files aside, and has not caught up since.
     lost: bool
+    #: The members by what is committed of its log, as the log writes them.
     base: tuple[str, ...] = ()
 
 

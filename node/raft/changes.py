@@ -18,15 +18,23 @@ _UNANSWERED_S = 1.0
 
 @dataclass(slots=True, eq=False)
 class MembershipChange:
-    """A change that a caller waits for. text: the member, as "id host port" where it is added."""
+    """A change that a caller waits for."""
 
+    #: Whether the member is added or removed.
     what: Literal["add", "rem"]
+    #: The id of the member.
     member: str
+    #: The member as the log writes it: "id host port" where it is added, else its id.
     text: str
+    #: When the caller stops waiting, in seconds on Raft's clock.
     deadline_s: float
+    #: Done once the change is committed, refused or given up.
     future: "Future[None]" = field(default_factory=Future)
+    #: When the change is proposed again, in seconds on Raft's clock.
     next_s: float = 0.0
+    #: Whether it has been proposed.
     sent: bool = False
+    #: Whether the library refused the latest proposal.
     denied: bool = False
 
 

@@ -41,16 +41,19 @@ _FOLLOWER, _CANDIDATE = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class ConsensusMember:
-    """Which member this is. cluster: the one to which it belongs, if it is known already; learnt here otherwise.
+    """Which member this is."""
 
-    mismatches: has this member's build, and is told of the nodes that do not fit to this one.
-    """
-
+    #: The member's id.
     me: str
+    #: The members' addresses.
     book: AddressBook
+    #: The intervals and sizes.
     timing: RaftTiming
+    #: The cluster to which the member belongs; learnt here if it is not known yet.
     cluster: ClusterId
+    #: Identifies this start of the process.
     start_id: str = ""
+    #: Has this member's build, and is told of the nodes that do not fit to this one.
     mismatches: Mismatches = field(default_factory=Mismatches)
 
 

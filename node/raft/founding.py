@@ -66,17 +66,17 @@ class FoundingWait:
 
 @dataclass(frozen=True, slots=True)
 class ClusterElsewhere:
-    """There is a cluster, and this node does not belong to it yet: it will never found one.
+    """There is a cluster, and this node does not belong to it yet: it will never found one."""
 
-    told_by: the member that was named first. members: those that have told this process themselves that they belong to
-    it. knows_me: whether this node is a member there, by their logs; None while none of them has been heard. remedy:
-    what makes it a member, or what the operator has to do (`node.membership.auto_join`).
-    """
-
+    #: The id of the cluster.
     cluster_id: str
+    #: The member that was named first.
     told_by: str
+    #: The members that have told this process themselves that they belong to it.
     members: tuple[str, ...] = ()
+    #: Whether this node is a member there, by their logs; None: none of them has been heard.
     knows_me: bool | None = None
+    #: What makes it a member, or what the operator has to do (`node.membership.auto_join`).
     remedy: str = ""
 
     def __str__(self) -> str:
@@ -101,24 +101,31 @@ def roll_of(members: frozenset[str], without: frozenset[str]) -> str:
 
 @dataclass(slots=True)
 class Founding:
-    """What one node knows of a founding.
+    """What one node knows of a founding."""
 
-    listed: the ids of its list, its own among them. blank: whether it has no log, has not voted, has lost nothing and
-    belongs to no cluster. voted: whether it takes part in its founding's first election, or has. known: a cluster that
-    it has heard of, which is on its disk; news: one that is not yet. without: the nodes to leave out, by hand.
-    """
-
+    #: The node's id.
     me: str
+    #: The number of the life of its data folder.
     life: int
+    #: The ids of its list, its own among them.
     listed: frozenset[str]
+    #: When it began, in seconds on Raft's clock.
     begun_s: float
+    #: A cluster that it has heard of, and that is on its disk; None: no cluster.
     known: KnownCluster | None = None
+    #: The founding to which it is bound; None: it is bound to none.
     bound: Binding | None = None
+    #: Whether it has no log, has not voted, has lost nothing and belongs to no cluster.
     blank: bool = True
+    #: Whether it takes part in its founding's first election, or has taken part.
     voted: bool = False
+    #: The nodes to leave out, by hand.
     without: frozenset[str] = frozenset()
+    #: The latest statement of each node, by node.
     statements: dict[str, Statement] = field(default_factory=dict)
+    #: When each node's latest statement arrived, in seconds on Raft's clock, by node.
     heard_s: dict[str, float] = field(default_factory=dict)
+    #: A cluster that it has heard of, and that is not on its disk yet; None: no cluster.
     news: KnownCluster | None = None
 
     def __post_init__(self) -> None:

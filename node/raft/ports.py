@@ -30,15 +30,18 @@ class StateMachinePort(Protocol):
 class RaftRole:
     """What this member knows of the leadership, as of now.
 
-    `leader` is None while none is heard. `has_quorum`: as leader, a majority was heard lately; as follower, the
-    leader was. `ready`: everything that had been committed when this member started has been applied here.
     None of this is permission for anything: only a committed entry or a lease is.
     """
 
+    #: The term that the member is in.
     term: int = 0
+    #: The leader; None: no leader is heard.
     leader: str | None = None
+    #: Whether this member is the leader.
     is_leader: bool = False
+    #: As leader: whether a majority was heard lately. As follower: whether the leader was.
     has_quorum: bool = False
+    #: Whether everything that had been committed when this member started has been applied here.
     ready: bool = False
 
 
@@ -76,56 +79,69 @@ class EntryApplier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RaftTiming:
-    """How fast, and how much. The times fit those of the leases (docs/explanation/raft.md).
+    """The intervals and sizes of Raft. The times fit those of the leases (docs/explanation/raft.md)."""
 
-    The library needs `election_min_s > 3 * heartbeat_s`. quorum_s: a member that has not been heard for this time
-    counts as away. fallback_s: a leader without a majority for this time stops calling itself leader. hasty_s: an
-    election begins within this time once the leader's connection has ended. settle_s: a start waits this long for
-    members that it does not reach (`start_claim`). resend_s: a proposal not seen applied after this time is sent again
-    under its id. log_entries, log_bytes: the log is compacted beyond either, or half as much again (the members take
-    turns). entry_bytes: the size limit of one entry; batch_bytes: proposals are gathered up to this size. flights:
-    entries of one member that are under way at once; proposals that come meanwhile share the next. tick_s: how long
-    Raft's thread waits for messages at most; quiet_s: the same while nothing but the next heartbeat or election is due.
-    It wakes for those on time, and must turn between two polls of the watchdog (`node.telemetry.raft_watchdog`).
-    """
-
+    #: The shortest time without a leader after which an election begins, in seconds; more than 3 * `heartbeat_s`, which
+    #: the library needs.
     election_min_s: float = 0.6
+    #: The longest such time, in seconds.
     election_max_s: float = 0.9
+    #: The time between two heartbeats of the leader, in seconds.
     heartbeat_s: float = 0.19
+    #: A member that has not been heard for this time, in seconds, counts as away.
     quorum_s: float = 0.8
+    #: A leader without a majority for this time, in seconds, stops calling itself leader.
     fallback_s: float = 1.0
+    #: An election begins within this time, in seconds, once the leader's connection has ended.
     hasty_s: float = 0.25
+    #: A start waits this long, in seconds, for members that it does not reach (`start_claim`).
     settle_s: float = 1.0
+    #: The time between two dials of a member, in seconds.
     redial_s: float = 0.2
+    #: A dial that has not connected within this time, in seconds, is given up.
     dial_s: float = 1.0
+    #: A connection on which nothing was heard for this time, in seconds, is closed.
     silent_s: float = 3.0
+    #: A proposal not seen applied after this time, in seconds, is sent again under its id.
     resend_s: float = 2.0
+    #: How long Raft's thread waits for messages at most, in seconds.
     tick_s: float = 0.05
+    #: The same while nothing but the next heartbeat or election is due: it wakes for those on time. It must turn
+    #: between two polls of the watchdog (`node.telemetry.raft_watchdog`).
     quiet_s: float = 0.2
+    #: The log is compacted beyond this many entries, or half as many again: the members take turns.
     log_entries: int = 10_000
+    #: The log is compacted beyond this size, or half as much again.
     log_bytes: int = 16 << 20
+    #: The size limit of one entry.
     entry_bytes: int = 1_000_000
+    #: Proposals are gathered into an entry up to this size.
     batch_bytes: int = 256 << 10
+    #: Proposals are refused while those that wait here have more than this size together.
     waiting_bytes: int = 64 << 20
+    #: How many entries of one member are under way at once. Proposals that come meanwhile share the next.
     flights: int = 2
 
 
 @dataclass(frozen=True, slots=True)
 class RaftSettings:
-    """What a member's Raft is given.
+    """What a member's Raft is given."""
 
-    me: this member's id. addresses: the members' Raft addresses, this one's among them. The list counts at the first
-    start only; after that the log says which nodes are members. folder: for this member alone. secret: shared by the
-    members; never empty. bind_host: where to listen; by default this member's own host. start_id: drawn at random for
-    this start of the member, and shown on its connections: it tells a restart from a second process with the same name
-    (`start_claim`); drawn here if empty. version: this member's build, which it tells the others.
-    """
-
+    #: This member's id.
     me: str
+    #: The members' Raft addresses as (host, port), by id, this one's among them. They count at the first start only;
+    #: after that the log says which nodes are members.
     addresses: Mapping[str, tuple[str, int]]
+    #: The folder for this member alone.
     folder: Path
+    #: The members' secret; never empty.
     secret: str
+    #: The intervals and sizes.
     timing: RaftTiming = RaftTiming()
+    #: The address to listen on; None: this member's own host.
     bind_host: str | None = None
+    #: Drawn at random for this start of the member, and shown on its connections: it tells a restart from a second
+    #: process with the same name (`start_claim`). "": drawn here.
     start_id: str = ""
+    #: This member's build, which it tells the others.
     version: str = ""

@@ -29,14 +29,21 @@ class _Flight:
 
 @dataclass(slots=True, eq=False)
 class WaitingProposal:
-    """A proposal that a caller waits for. packed: the bytes of a batch of it alone."""
+    """A proposal that a caller waits for."""
 
+    #: The proposal.
     proposal: Proposal
+    #: The bytes of a batch of this proposal alone.
     packed: bytes
+    #: When the caller stops waiting, in seconds on Raft's clock.
     deadline_s: float
+    #: Done with the result, or with why there is none.
     future: "Future[Result]" = field(default_factory=Future)
+    #: Whether it has been sent, so that it may be committed.
     sent: bool = False
+    #: Whether its caller has been answered.
     over: bool = False
+    #: The batch under way that it is in; None: it waits.
     flight: _Flight | None = None
 
 

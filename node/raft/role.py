@@ -10,19 +10,22 @@ _NEVER_S = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class KnownLeadership:
-    """What a member knows of the leadership in its `term`.
+    """What a member knows of the leadership."""
 
-    members: the ids of all, by its log. heard_s: by member, when its latest message arrived; one that is not in it has
-    not been heard since its connection ended. leader: the one that was heard last in this term, at `leader_heard_s`.
-    applied_in_term: whether an entry of this term is applied here.
-    """
-
+    #: The term that the member is in.
     term: int
+    #: The ids of all members, by its log.
     members: Collection[str]
+    #: Whether it is the leader.
     is_leader: bool
+    #: The leader that was heard last in this term; None: no leader was.
     leader: str | None
+    #: When that leader was heard last, in seconds on Raft's clock.
     leader_heard_s: float
+    #: When each member's latest message arrived, in seconds on Raft's clock, by member. A member that is not in it has
+    #: not been heard since its connection ended.
     heard_s: Mapping[str, float]
+    #: Whether an entry of this term is applied here.
     applied_in_term: bool
 
 

@@ -73,27 +73,33 @@ class OtherStart:
 
 @dataclass(slots=True)
 class StartClaim:
-    """What the others have answered to this `start`, which began at `begun_s`.
+    """What the others have answered to one start of a member. Times are in seconds on Raft's clock."""
 
-    settle_s: a member that cannot be reached within this time after the start is not waited for.
-    """
-
+    #: The id of this start.
     start: str
+    #: When it began, or began to settle anew.
     begun_s: float
+    #: A member that cannot be reached within this time after the start is not waited for.
     settle_s: float = 1.0
+    #: Whether all members that it reaches have admitted it, so that it may vote and stand.
     settled: bool = False
     alone: bool = True
     """Whether no member was reached since the start, or since the last one that had admitted it was lost."""
     fence: int = 0
     """In no term up to this one may it vote or stand: another start may have voted in it."""
+    #: The members that admit it.
     _admitted_by: set[str] = field(default_factory=set)
     _held_s: float = 0.0
     """Since when some member has always admitted it, if one does now."""
     _refused: dict[str, tuple[OtherStart, float]] = field(default_factory=dict)
     """By member: the start that it has admitted in place of this one, and when it said so."""
+    #: Since when some member has refused it, if one does.
     _refused_s: float = 0.0
+    #: It does not end before this time: it has answered that it hears a leader, or is settled.
     _stays_until_s: float = float("-inf")
+    #: The other start before which this one ends; None: it goes on.
     _lost: OtherStart | None = None
+    #: When it was decided that this start ends.
     _lost_s: float = 0.0
 
     def admitted(self, by: str, term: int, now_s: float) -> None:

@@ -8,25 +8,29 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a node says of itself. The names are those of the message's fields.
+    """What a node says of itself. The names are those of the message's fields."""
 
-    life: that of its data folder. roll: a digest of its list and of the nodes left out by hand. free: whether it has
-    nothing, and would bind itself. founding: the one to which it is bound; empty: none. complete: whether it knows that
-    all are bound to that one. cluster_id: its cluster (`belongs`), or one that it has heard of, to which `told_by`
-    belongs. members: its list, or the members of its cluster by its log; without: those left out. Both are empty in a
-    question.
-    """
-
+    #: The node's id.
     member: str
+    #: The number of the life of its data folder.
     life: int
+    #: A digest of its list and of the nodes left out by hand.
     roll: str
+    #: Whether it has nothing, and would bind itself.
     free: bool
+    #: The founding to which it is bound; "": it is bound to none.
     founding: str = ""
+    #: Whether it knows that all are bound to that founding.
     complete: bool = False
+    #: Its cluster (`belongs`), or one that it has heard of; "": neither.
     cluster_id: str = ""
+    #: The member of the cluster that it has heard of; "": it has heard of none.
     told_by: str = ""
+    #: Whether it belongs to the cluster itself.
     belongs: bool = False
+    #: Its list, or the members of its cluster by its log; empty in a question.
     members: tuple[str, ...] = ()
+    #: The nodes left out by hand; empty in a question.
     without: tuple[str, ...] = ()
 
     def question(self) -> dict[str, Any]:
