@@ -35,15 +35,17 @@ _HELD_BYTES_MIN: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The configured limits on what a node's disk is used for, in bytes. `on` scales them to a file system.
+    """The configured limits on what a node's disk is used for, in bytes. `on` scales them to a file system."""
 
-    `scratch_bytes` 0: half of the file system.
-    """
-
+    #: The space reserved for the node's own records.
     reserve_bytes: int = 256 * MIB
+    #: The scratch folder of one attempt; 0: half of the file system.
     scratch_bytes: int = 0
+    #: The log of one attempt.
     log_bytes: int = 64 * MIB
+    #: The logs of all attempts.
     logs_bytes: int = 16 * GIB
+    #: The history.
     history_bytes: int = 4 * GIB
 
     def on(self, total_bytes: int) -> "Bounds":

@@ -59,34 +59,45 @@ class ComingTask:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """All tasks at `now_us`. The lists have `LISTED_MAX` tasks at most; `counts` is complete.
+    """All tasks at one moment. A list has `LISTED_MAX` tasks at most; `counts` is complete."""
 
-    `late` and `overdue` have the longest first, `failing` the latest failure first, `unowned` and `waiting` go by name.
-    `leading` counts each task once, by what matters most of it. `coming` has the tasks that are due next, of
-    `coming_tasks` that are within `AHEAD_US`; `coming_count` is how many occurrences that is, as `node.duty.timetable`
-    has them (of `coming_cut` tasks there are more than are counted); `density` counts them in each step of that time.
-    `due` is when the first undecided occurrence of each task is due that has one; `sets` and `labels` are those of each
-    task that has any, a label as NAME=VALUE.
-    """
-
+    #: The moment, in microseconds since the epoch.
     now_us: int
+    #: The index of the state.
     index: int
+    #: The number of tasks.
     total: int
+    #: How many tasks have each mark.
     counts: dict[Mark, int]
+    #: How many tasks have each mark as the one that matters most: each task is counted once.
     leading: dict[Mark, int]
+    #: The marks of each task that has any, as a sum of bits, by task.
     bits: dict[str, int]
+    #: Tasks that no member may run, by name.
     unowned: tuple[str, ...] = ()
+    #: Tasks of which a deadline is breached, the longest breached first.
     late: tuple[Standout, ...] = ()
+    #: Tasks that are due and have not begun, the longest overdue first.
     overdue: tuple[Standout, ...] = ()
+    #: Tasks whose last run failed, the latest failure first.
     failing: tuple[Standout, ...] = ()
+    #: Tasks with a run that no member holds, by name.
     waiting: tuple[str, ...] = ()
+    #: The tasks that are due next.
     coming: tuple[ComingTask, ...] = ()
+    #: How many tasks are due within `AHEAD_US`.
     coming_tasks: int = 0
+    #: How many occurrences are due within `AHEAD_US`, as `node.duty.timetable` counts them.
     coming_count: int = 0
+    #: How many of these tasks have more occurrences than are counted.
     coming_cut: int = 0
+    #: How many occurrences are due in each of `STEPS` steps of that time.
     density: tuple[int, ...] = (0,) * STEPS
+    #: When the first undecided occurrence of each task that has one is due, in microseconds since the epoch, by task.
     due: Mapping[str, int] = field(default_factory=dict)
+    #: The set of files that each task of a set is kept in, by task.
     sets: Mapping[str, str] = field(default_factory=dict)
+    #: The labels of each task that has any, as NAME=VALUE, by task.
     labels: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def has(self, task: str, mark: Mark) -> bool:

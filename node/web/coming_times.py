@@ -25,16 +25,19 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class ComingTime:
-    """An occurrence by the clocks of its time zone. `note`: what the clocks do between the one before and this one.
+    """An occurrence by the clocks of its time zone."""
 
-    `apart`: some between the one before and this one are left out.
-    """
-
+    #: When it is due, in microseconds since the epoch.
     at_us: int
+    #: The day, as text.
     day: str
+    #: The time of day, as text.
     clock: str
+    #: The time zone's offset from UTC, as text.
     offset: str
+    #: What the clocks do between the occurrence before and this one; None: they do not change.
     note: str | None = None
+    #: Whether occurrences between the one before and this one are left out.
     apart: bool = False
 
 

@@ -35,20 +35,23 @@ class LinedError:
 
 @dataclass(frozen=True, slots=True)
 class DefinitionForm:
-    """The form as it is shown.
+    """The form as it is shown."""
 
-    `version` is the registered version that the text is compared with; 0: none. `checked` is the digest of a text
-    without errors whose `changes` are shown: this text may be saved. `meanwhile`: the version with which the user
-    began, if it is another one now. `unsaved`: why the text was neither checked nor saved, though it was sent.
-    """
-
+    #: The text of the definition.
     text: str
+    #: The registered version that the text is compared with; 0: none.
     version: int
+    #: What is wrong with the text.
     errors: tuple[LinedError, ...] = ()
+    #: What would change: fields with their values before and after; None: not known.
     changes: tuple[tuple[str, str, str], ...] | None = None
+    #: What the user should know before saving.
     warnings: tuple[str, ...] = ()
+    #: The digest of a text without errors whose `changes` are shown: this text may be saved. "": there is none.
     checked: str = ""
+    #: The version with which the user began, if it is another one now; None: it is the same.
     meanwhile: int | None = None
+    #: Why the text was neither checked nor saved, though it was sent; "": it was, or was not sent.
     unsaved: str = ""
 
 

@@ -33,15 +33,23 @@ _MEMBER_LOOKS: Final[dict[str, EventLook]] = {"up": "good", "down": "bad", "left
 
 @dataclass(frozen=True, slots=True)
 class EventLine:
-    """A line: `said` is about `subject`, a task, run or member with a page of its own at `path` ("": none)."""
+    """A line about a task, run or member, or about the tasks that moved at once."""
 
+    #: When it came to pass, in microseconds since the epoch.
     at_us: int
+    #: The number of the event; of several, of the oldest.
     number: int
+    #: The event's name: `member`, `owner`, `deadline` or `run`.
     sort: str
+    #: How the line looks.
     look: EventLook
+    #: What the line is about.
     subject: str
+    #: The parts of the path of the subject's page; empty texts: it has no page.
     path: tuple[str, str]
+    #: What is said of the subject.
     said: str
+    #: What is said besides, such as the names of tasks; "": nothing.
     more: str = ""
 
 

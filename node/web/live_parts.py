@@ -71,11 +71,15 @@ class PartKey:
 
 @dataclass(eq=False)
 class LivePart:
-    """A part, how each page that shows it would make it, and its latest content as an event."""
+    """A part of a page that is kept up to date."""
 
+    #: Which part it is.
     key: PartKey
+    #: How each page that shows the part would make it, by page.
     makers: dict[object, Make] = field(default_factory=dict)
+    #: The number of its latest content.
     version: int = 0
+    #: Its latest content as an event.
     event: bytes = b""
     stamped: bytes = b""
     """`event` without the time when it was made."""

@@ -26,22 +26,27 @@ _LEFT_OUT: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class ParamField:
-    """A field of the form.
+    """A field of the form."""
 
-    `path` leads to it in the params, `text` is what it shows of them ("" where it is left out), and `value` what it
-    stands for while that is not changed. `choices` are the texts of a "choice", each with its value. `default` is
-    what an empty field stands for, as text. `given`: the params have it. `about` is what the kind says of it.
-    """
-
+    #: The names that lead to the field in the params.
     path: tuple[str, ...]
+    #: How it is typed.
     look: Look
+    #: What it shows of the params; "" where it is left out.
     text: str
+    #: What it stands for while the text is not changed.
     value: Any
+    #: Whether the params have it.
     given: bool
+    #: Whether the kind needs it.
     required: bool
+    #: What an empty field stands for, as text.
     default: str
+    #: What the kind says of it.
     about: str
+    #: The texts of a "choice", each with its value.
     choices: tuple[tuple[str, Any], ...] = ()
+    #: Whether it takes a number.
     is_number: bool = False
 
     @property

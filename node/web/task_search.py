@@ -26,15 +26,19 @@ SortKey = tuple[int | str, str]
 
 @dataclass(frozen=True, slots=True)
 class TaskSearch:
-    """What a task must fit: all words of `words` in its name, the mark `show`, its kind, its owner, the set of files
-    that it is kept in, and a label as NAME=VALUE; None: any.
-    """
+    """What a task must fit to be listed; None: any."""
 
+    #: Words that must all be in its name, in small letters.
     words: tuple[str, ...] = ()
+    #: A mark that it must have.
     show: Mark | None = None
+    #: Its kind.
     kind: str | None = None
+    #: Its owner.
     owner: str | None = None
+    #: The set of files that it is kept in.
     set: str | None = None
+    #: A label that it must have, as NAME=VALUE.
     label: str | None = None
 
     @property

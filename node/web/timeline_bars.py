@@ -40,15 +40,23 @@ _SAID: Final[dict[BarLook, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class TimeBar:
-    """What happens in one member's lane between two times. `run_id` is empty for what is ahead."""
+    """What happens in one member's lane between two times."""
 
+    #: The member, or `NOBODY`.
     member: str
+    #: The beginning, in microseconds since the epoch.
     begins_us: int
+    #: The end, in microseconds since the epoch.
     ends_us: int
+    #: What it is.
     look: BarLook
+    #: The name of the task.
     task: str
+    #: What a reader is told of it.
     said: str
+    #: The run; "": it is ahead.
     run_id: str = ""
+    #: The number of the attempt; 0: it is ahead.
     attempt: int = 0
 
     @property

@@ -52,26 +52,39 @@ class BarShape:
 
 @dataclass(frozen=True, slots=True)
 class CountShape:
-    """How much begins within a step. `moved_height` is the part of it that another member has at present."""
+    """A drawn column: how many runs ended, or are due, within a step. Lengths are in pixels."""
 
+    #: Its left side.
     x: float
+    #: Its width.
     width: float
+    #: Its lower side, from the top of the chart.
     bottom: float
+    #: Its height.
     height: float
+    #: The height of the part of it that another member has at present; 0 for what ended.
     moved_height: float
+    #: What a reader is told of it.
     said: str
 
 
 @dataclass(frozen=True, slots=True)
 class MemberLane:
-    """A lane: a member's bars and counts, and how many bars are counted or left out."""
+    """A member's lane. Lengths are in pixels."""
 
+    #: The member, or `NOBODY`.
     member: str
+    #: Its upper side.
     y: float
+    #: Its height.
     height: float
+    #: The bars that are drawn.
     bars: tuple[BarShape, ...]
+    #: The columns that are drawn for what is only counted.
     counts: tuple[CountShape, ...]
+    #: How many bars are counted and not drawn.
     counted: int
+    #: How many bars are neither drawn nor counted.
     left_out: int
 
 
@@ -85,15 +98,20 @@ class AxisTick:
 
 @dataclass(frozen=True, slots=True)
 class TimelineChart:
-    """All that is drawn. `joins` are the paths from each attempt to the next of its run; `now_x` is the present."""
+    """All that is drawn. Lengths are in pixels."""
 
+    #: Its width.
     width: int
+    #: Its height.
     height: float
+    #: Where the present is, from the left.
     now_x: float
+    #: The times at the top.
     ticks: tuple[AxisTick, ...]
+    #: The lanes, from the top.
     lanes: tuple[MemberLane, ...]
+    #: The paths from each attempt to the next of its run, and whether they lead to another member.
     joins: tuple[tuple[str, bool], ...]
-    """Paths, and whether they lead to another member."""
 
     @property
     def drawn(self) -> int:

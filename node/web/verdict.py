@@ -56,35 +56,43 @@ _HEADLINES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class NodeSight:
-    """What the answering node sees besides the state.
+    """What the answering node sees besides the state."""
 
-    `outlook`: what it waits for while it has no cluster. `lapsed_us`: when its lease ended, if it had one.
-    `mismatches`: the nodes that it has met lately and that do not fit to it.
-    """
-
+    #: The node's id.
     node: str
+    #: What it knows of the leadership.
     role: RaftRole
+    #: Whether it holds a lease.
     lease_held: bool
+    #: What it waits for while it has no cluster; None: it has one.
     outlook: str | None
+    #: The tasks that are overdue.
     overdue: Overdue = field(default_factory=Overdue)
+    #: When its lease ended, in microseconds since the epoch; None: it has one, or had none.
     lapsed_us: int | None = None
+    #: The nodes that it has met lately and that do not fit to it.
     mismatches: Sequence[MismatchView] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it should be. `since_us` None: since when is not known.
+    """Something that is not as it should be."""
 
-    `look` is where to look, a path of the page, with `look_at`, its label. `action` may be done to `subject`.
-    """
-
+    #: What it is, as a code.
     code: str
+    #: How bad it is.
     level: Level
+    #: What it is, as a sentence.
     text: str
+    #: Since when, in microseconds since the epoch; None: not known.
     since_us: int | None = None
+    #: Where to look: a path of the page; None: nowhere.
     look: str | None = None
+    #: The label of `look`.
     look_at: str = ""
+    #: What may be done about it; None: nothing from here.
     action: Action | None = None
+    #: What `action` is done to.
     subject: str = ""
 
 
