@@ -10,16 +10,17 @@ NO_LABELS: tuple[tuple[str, str], ...] = ()
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One position in the hash space. A vacant slot has `member` None.
+    """One position in the hash space."""
 
-    `labels` are sorted pairs; `capacity` is an integer from 1 to 1,000,000; `kinds` are the kinds that the member
-    offers.
-    """
-
+    #: The member in the slot; None: the slot is vacant.
     member: str | None
+    #: The status of the member.
     status: Status = "up"
+    #: The labels of the member as sorted pairs.
     labels: tuple[tuple[str, str], ...] = NO_LABELS
+    #: The capacity of the member, an integer from 1 to 1,000,000.
     capacity: int = 1
+    #: The kinds that the member offers.
     kinds: frozenset[str] = frozenset()
 
     @property
@@ -29,17 +30,21 @@ class Slot:
 
 
 class Task(NamedTuple):
-    """The values of one task that placement needs. `key64` is `hashing.key.key64` of its key or name.
+    """The values of one task that placement needs."""
 
-    `group` holds sorted label pairs, all of which a member must have. `incumbent` is, for sticky tasks only, the member
-    that made the last claim.
-    """
-
+    #: The task's name.
     name: str
+    #: `hashing.key.key64` of its key or name.
     key64: int
+    #: Its kind.
     kind: str
+    #: The labels that a member must have, as sorted pairs.
     group: tuple[tuple[str, str], ...] = NO_LABELS
+    #: The preferred member; None: there is none.
     pin: str | None = None
+    #: Of a sticky task, the member that made the last claim; None: no member, or the task is not sticky.
     incumbent: str | None = None
+    #: Its weight, an integer from 1 to 1,000,000.
     weight: int = 1
+    #: How many standbys it has.
     standbys: int = 0

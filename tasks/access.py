@@ -62,19 +62,21 @@ class AccessRefused(Unretryable, Failed):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What tasks on the node `node` may reach. Without arguments: nothing.
+    """What tasks on one node may reach. Without arguments: nothing."""
 
-    `source_roots` and `destination_roots` are folders; everything in them is allowed. `source_hosts` and
-    `destination_hosts` hold `host`, `host:port`, `*.domain`, `s3://bucket` or `*`. `own` are the node's own files and
-    folders. `postgres_bin` is the folder of pg_dump, psql and pg_restore; None: they are searched for.
-    """
-
+    #: The node's id.
     node: str = ""
+    #: Folders of which everything may be read.
     source_roots: tuple[str, ...] = ()
+    #: Folders in which everything may be read and written.
     destination_roots: tuple[str, ...] = ()
+    #: Hosts that may be read from: `host`, `host:port`, `*.domain`, `s3://bucket` or `*`.
     source_hosts: tuple[str, ...] = ()
+    #: Hosts that may be written to, in the same forms.
     destination_hosts: tuple[str, ...] = ()
+    #: The node's own files and folders, which no task may reach.
     own: tuple[str, ...] = ()
+    #: The folder of pg_dump, psql and pg_restore; None: they are searched for.
     postgres_bin: str | None = None
 
     def roots(self, use: Use) -> tuple[str, ...]:

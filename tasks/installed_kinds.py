@@ -31,18 +31,19 @@ class KindError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KindEntry:
-    """An installed kind: its name, and its class as `module:Class`.
+    """An installed kind. The fields after `target` are known once the kind is loaded, and empty before."""
 
-    `environment` are the settings that the kind asks for, by variable (`tasks.kind.Kind`), `preparation` names its
-    `prepare` (`preparation_of`), and `preparation_tools` what finds the tools of that; `at_once` is the setting that
-    bounds the kind. They are known once the kind is loaded, and empty before.
-    """
-
+    #: The kind's name.
     name: str
+    #: The kind's class, as `module:Class`.
     target: str
+    #: The settings that the kind asks for, by variable (`tasks.kind.Kind`).
     environment: Mapping[str, str] = field(default_factory=dict)
+    #: The kind's `prepare`, as `module:function` (`preparation_of`); "": it has none.
     preparation: str = ""
+    #: The functions that find the tools of the preparation, each as `module:function`.
     preparation_tools: tuple[str, ...] = ()
+    #: The setting that bounds how many attempts of the kind run at once; "": there is none.
     at_once: str = ""
 
 

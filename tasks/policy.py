@@ -107,16 +107,19 @@ def room_for_another(overlap: Overlap, active: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DuePlan:
-    """What to do with a task's due occurrences, oldest first: the first ones are missed or skipped, then some are
-    queued or one is claimed. At most one of `enqueue` and `claim` is given.
-
-    `replace`: the active run must be cancelled first; the claim follows when it has ended.
+    """What to do with a task's due occurrences, each in microseconds since the epoch. The first ones are missed or
+    skipped, then some are queued or one is claimed. At most one of `enqueue` and `claim` is given.
     """
 
+    #: Occurrences to record as missed, oldest first.
     missed: tuple[int, ...] = ()
+    #: Occurrences to record as skipped, oldest first.
     skipped: tuple[int, ...] = ()
+    #: Occurrences to queue, oldest first.
     enqueue: tuple[int, ...] = ()
+    #: The occurrence to claim; None: no occurrence.
     claim: int | None = None
+    #: Whether the active run must be cancelled first. The claim follows when it has ended.
     replace: bool = False
 
 

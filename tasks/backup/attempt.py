@@ -16,18 +16,23 @@ from tasks.place import Place
 
 @dataclass(frozen=True, kw_only=True)
 class BackupAttempt:
-    """An attempt that writes to `place`, a folder in `task_place`, what `content` has of a source with that identity.
+    """An attempt at a backup, once its place is known."""
 
-    `begun` is what its checkpoints say of backups that were begun; `held` is the lineage that the backup continues.
-    """
-
+    #: The attempt's context.
     ctx: Context[BackupParams]
+    #: The folder of all backups of the task.
     task_place: Place
+    #: The folder of this backup, in `task_place`.
     place: Place
+    #: When the backup was begun.
     created: datetime
+    #: Writes what the source has.
     content: BackupContent
+    #: The identity of the source.
     identity: dict[str, str]
+    #: The lineage that the backup continues.
     held: lineage.Lineage
+    #: What the attempt's checkpoints say of backups that were begun.
     begun: dict[str, Any]
 
     def write(self, now: Callable[[], datetime]) -> Manifest:

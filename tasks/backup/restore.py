@@ -18,12 +18,17 @@ class BadTarget(Exception):
 
 @dataclass(frozen=True)
 class Restored:
-    """What was restored, and where. `remarks` say what the backup lacks, and what could not be checked here."""
+    """What was restored, and where."""
 
+    #: The manifest of the backup.
     manifest: Manifest
+    #: Where it was restored to, as text.
     target: str
+    #: What the backup lacks, and what could not be checked here, as sentences.
     remarks: tuple[str, ...]
+    #: The size of what was restored.
     size_bytes: int
+    #: How long restoring took.
     seconds: float
 
 

@@ -15,12 +15,17 @@ from tasks.place import Place
 
 @dataclass(frozen=True)
 class Report:
-    """The result. `problems` is empty for a good backup; `remarks` say what could not be checked here."""
+    """The result of verifying a backup."""
 
+    #: The manifest of the backup.
     manifest: Manifest
+    #: What is wrong with the backup, as sentences; empty: it is good.
     problems: tuple[str, ...]
+    #: What could not be checked here, as sentences.
     remarks: tuple[str, ...]
+    #: How much was read.
     read_bytes: int
+    #: How long verifying took.
     seconds: float
 
     @property
