@@ -39,15 +39,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Converted:
-    """What is to be committed of a batch: its Parquet files, and the columns that the table has with it.
+    """What is to be committed of a batch."""
 
-    If these are wider than before, the rows of the files `replaced` are written again into `widened`.
-    """
-
+    #: The columns that the table has with the batch.
     columns: "StructType"
+    #: The Parquet files of the batch's rows.
     parts: "tuple[Part, ...]"
+    #: How many rows were read, quarantined and dropped.
     counts: Counts
+    #: The files whose rows are written again because `columns` are wider than before; None: they are not wider.
     replaced: frozenset[str] | None
+    #: The Parquet files into which these rows are written.
     widened: "tuple[Part, ...]"
 
 

@@ -14,16 +14,23 @@ LATEST_MAX: Final = 50
 class Figures:
     """What all attempts at this run have committed to the table."""
 
+    #: The number of rows.
     rows: int = 0
+    #: The number of source files.
     files: int = 0
+    #: The number of batches.
     batches: int = 0
+    #: The number of rows that went to the quarantine.
     quarantined: int = 0
+    #: The number of rows that were dropped.
     dropped: int = 0
+    #: The size of the source files, in bytes.
     bytes: int = 0
 
     failed: Counter[str] = field(default_factory=Counter)
     """The rows of which an expectation is not true, by its name."""
 
+    #: The figures of the latest `LATEST_MAX` batches, by number.
     _listed: dict[int, dict[str, int]] = field(default_factory=dict)
 
     def latest(self) -> list[dict[str, int]]:

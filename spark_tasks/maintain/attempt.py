@@ -23,10 +23,15 @@ STEPS: Final = ("rewrite", "remove files", "clean the log", "merge the ledger's 
 class MaintainWork:
     """What an attempt has done, or would do."""
 
+    #: The table's files before it.
     before: list[DataFile]
+    #: What was rewritten.
     rewritten: RewriteWork = field(default_factory=RewriteWork)
+    #: The files that were removed.
     removed: RemovedFiles = field(default_factory=RemovedFiles)
+    #: The number of files of the log that were removed.
     log_files: int = 0
+    #: The number of the ledgers' pages that were removed after they had been merged.
     pages: int = 0
 
 

@@ -39,18 +39,23 @@ class WrittenBin:
 
 @dataclass(frozen=True)
 class BinWriter:
-    """Rewrites bins of the table in `place`. `schema` are the columns of its files, `by` those of its partitions.
+    """Rewrites bins of a table."""
 
-    New files are put into `folder` in the place. `progress` is called now and then, and may raise to stop.
-    """
-
+    #: The table's place.
     place: Place
+    #: The columns of the table's files.
     schema: pa.Schema
+    #: The columns of its partitions.
     by: tuple[str, ...]
+    #: The folder in `place` for new files.
     folder: str
+    #: The folder for rows that are sorted on disk.
     scratch: Path
+    #: How much memory sorting may take.
     memory_bytes: int
+    #: The size of a new file.
     target_bytes: int
+    #: Called now and then; may raise to stop.
     progress: Callable[[], None]
 
     @property

@@ -20,16 +20,19 @@ PartitionTexts = tuple[str | None, ...]
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file with rows of the table, as the log names it. `rows` is None if the log does not say.
+    """A file with rows of the table, as the log names it."""
 
-    A file that is not `movable` cannot be taken out of the table by deltalake, so it stays as it is.
-    """
-
+    #: The path in the table.
     path: str
+    #: The size.
     size_bytes: int
+    #: The number of rows; None: the log does not say.
     rows: int | None = None
+    #: The texts of the values of its partition.
     partition: PartitionTexts = ()
+    #: When it was written, in milliseconds since the epoch.
     modified_ms: int = 0
+    #: Whether deltalake can take the file out of the table. Other files stay as they are.
     movable: bool = True
 
 

@@ -52,12 +52,17 @@ class Merged:
 
 @dataclass(frozen=True)
 class KeyedBatch:
-    """A batch for the table `where`: `rows` that can be read more than once, and how many bytes they are in files."""
+    """A batch for a table with keys."""
 
+    #: The rows, which can be read more than once.
     rows: "DataFrame"
+    #: The size of the rows in files.
     size_bytes: int
+    #: The columns of the key.
     keys: list[str]
+    #: The column that says whether a row deletes its key; None: no column does.
     tombstone: str | None
+    #: The table, for messages.
     where: str
 
     def dead(self) -> "Column":

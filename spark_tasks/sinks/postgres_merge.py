@@ -71,12 +71,17 @@ def known_types(session: Session, types: Collection[str]) -> set[str]:
 
 @dataclass(frozen=True)
 class Merge:
-    """A batch in the staging table `stage`, whose rows go to `table` (both quoted). `parts` are those that count."""
+    """A batch in a staging table, whose rows go to the target table."""
 
+    #: The params of the sink.
     params: PostgresTable
+    #: The columns of the staged rows.
     schema: "StructType"
+    #: The target table, quoted.
     table: str
+    #: The staging table, quoted.
     stage: str
+    #: The numbers of the parts whose rows count.
     parts: tuple[int, ...]
 
     @property

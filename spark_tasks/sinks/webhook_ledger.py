@@ -30,16 +30,19 @@ _TRIES: Final = 20
 
 @dataclass(frozen=True)
 class Sealed:
-    """A batch whose requests are settled: neither their number, nor their keys, nor their bodies change any more.
+    """A batch whose requests are settled: neither their number, nor their keys, nor their bodies change any more."""
 
-    `id` is drawn for this batch and used for no other.
-    """
-
+    #: The batch's mark.
     mark: Mark
+    #: Drawn for this batch and used for no other.
     id: str
+    #: The id of the run that made the batch.
     run_id: str
+    #: How far the source has been read; None: the source has no cursor.
     cursor: dict[str, Any] | None
+    #: The number of rows.
     rows: int
+    #: The number of requests.
     requests: int
 
 

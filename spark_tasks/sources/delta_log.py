@@ -43,15 +43,17 @@ class TableFile:
 
 @dataclass(frozen=True)
 class VersionEntry:
-    """One version: the files of changes, and the files that it added and removed with other rows than before.
+    """One version of a table, as its log tells it."""
 
-    `feed` says whether the change data feed was switched on or off; None: it stays as it was.
-    """
-
+    #: The number of the version.
     version: int
+    #: The files of changes.
     changes: tuple[TableFile, ...] = ()
+    #: The files that it added with other rows than before.
     added: tuple[TableFile, ...] = ()
+    #: The files that it removed with other rows than before.
     removed: tuple[TableFile, ...] = ()
+    #: Whether the change data feed was switched on or off; None: it stays as it was.
     feed: bool | None = None
 
 

@@ -64,16 +64,19 @@ _REFUSED: Final = re.compile(r'"rota:(\d+):([^"]*)"')
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a source: its PostgreSQL type, Spark's type, and the expression that reads it.
+    """A column of a source."""
 
-    `metadata` is what it brings along (`carried`); `odd` is an expression for what Spark's type cannot hold, as text.
-    """
-
+    #: The column's name.
     name: str
+    #: Its PostgreSQL type.
     type: str
+    #: Its Spark type, by the name that DDL has for it.
     spark: str
+    #: The SQL expression that reads it.
     expression: str
+    #: What the column brings along (`carried`).
     metadata: Mapping[str, str] = field(default_factory=dict)
+    #: An SQL expression for what Spark's type cannot hold, as text; None: there is none.
     odd: str | None = None
 
 

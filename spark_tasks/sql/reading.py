@@ -30,6 +30,7 @@ class ParsedPart:
     """Its class, in full."""
     text: str = ""
     """A value's text."""
+    #: What it holds, in order.
     parts: "list[ParsedPart]" = field(default_factory=list)
 
     @property

@@ -56,24 +56,30 @@ def quarantine_of(table: str) -> str:
 
 @dataclass(frozen=True)
 class Page:
-    """A page of the ledger.
+    """A page of the ledger: one batch."""
 
-    `files` are the sources as `(path, size in bytes)`; `disks` are the identity facts of local folders; `parts` are the
-    paths of the Parquet files that the batch brought to the table: those of its rows, and those into which it wrote the
-    rows of earlier batches again. `failed` has the number of rows of which an expectation is not
-    true, by its name. `cursor` is how far the source has been read, if it was by a cursor (JSON).
-    """
-
+    #: The batch's mark.
     mark: Mark
+    #: The mark of the batch before; None: this is the first one.
     previous: Mark | None
+    #: The id of the run that made the batch.
     run_id: str
+    #: The number of rows that it brought to the table.
     rows: int
+    #: The number of rows that went to the quarantine.
     quarantined: int
+    #: The sources as (path, size in bytes).
     files: tuple[tuple[str, int], ...]
+    #: The identity facts of local folders, by folder.
     disks: Mapping[str, Facts] = field(default_factory=dict)
+    #: The number of rows that were dropped.
     dropped: int = 0
+    #: The number of rows of which an expectation is not true, by its name.
     failed: Mapping[str, int] = field(default_factory=dict)
+    #: The paths of the Parquet files that the batch brought to the table: those of its rows, and those into which it
+    #: wrote the rows of earlier batches again.
     parts: tuple[str, ...] = ()
+    #: How far the source has been read, as JSON; None: the source has no cursor.
     cursor: dict[str, Any] | None = None
 
 

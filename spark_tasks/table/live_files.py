@@ -21,12 +21,17 @@ _READABLE: Final = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolChe
 
 @dataclass(frozen=True)
 class LiveFile:
-    """A file: its path in the table, the values of its partition columns, and the bounds of some columns if known."""
+    """A file with rows of the table."""
 
+    #: The path in the table, as the log spells it.
     path: str
+    #: The size.
     size_bytes: int
+    #: The values of its partition columns, by column.
     partition: Mapping[str, Any]
+    #: The lowest values of those columns of which it is known, by column.
     lowest: Mapping[str, Any]
+    #: The highest values of those columns of which it is known, by column.
     highest: Mapping[str, Any]
 
     def remove(self) -> RemoveAction:

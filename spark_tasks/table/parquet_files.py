@@ -50,15 +50,17 @@ def _gone(shown: str) -> Exception:
 
 @dataclass(frozen=True)
 class ParquetRows:
-    """Row groups of a file at `path` in the table: those whose number, divided by `of`, leaves `part`.
+    """Row groups of a file of the table: those whose number, divided by `of`, leaves `part`."""
 
-    `constants` are the values of columns that the file does not hold.
-    """
-
+    #: The path of the file in the table.
     path: str
+    #: The size of these row groups.
     size_bytes: int
+    #: The values of columns that the file does not hold, by column.
     constants: Mapping[str, Any] = field(default_factory=dict)
+    #: Which part of the file this is, from 0.
     part: int = 0
+    #: Into how many parts the file is cut.
     of: int = 1
 
 

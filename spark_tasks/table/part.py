@@ -15,17 +15,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """A Parquet file: its path in the table, and what the log says of it.
+    """A Parquet file, and what the table's log says of it."""
 
-    `stats` are Delta's, as JSON. `partition_values` are the texts of the partition columns, which the file does not
-    hold.
-    """
-
+    #: The path in the table.
     path: str
+    #: The size.
     size_bytes: int
+    #: When it was written, in milliseconds since the epoch.
     modified_ms: int
+    #: The number of rows.
     rows: int
+    #: Delta's statistics, as JSON.
     stats: str
+    #: The texts of the partition columns, which the file does not hold, by column.
     partition_values: Mapping[str, str | None] = field(default_factory=dict)
 
 
