@@ -15,16 +15,17 @@ from node.state.value import DeadlineEvent, EndedRun, Result, State
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """The state went from `before` to `after`; `touched` are the tasks that may differ, None: all (a snapshot).
+    """The state went from one value to the next."""
 
-    `ended` holds runs that ended, each with the index of the entry that ended it; `deadlines` likewise those that were
-    breached, or are no more.
-    """
-
+    #: The state before.
     before: State
+    #: The state after.
     after: State
+    #: The tasks that may differ; None: all (a snapshot).
     touched: frozenset[str] | None
+    #: Runs that ended, each with the index of the entry that ended it.
     ended: tuple[tuple[int, EndedRun], ...] = ()
+    #: Deadlines that were breached, or are no more, each with the index of the entry.
     deadlines: tuple[tuple[int, DeadlineEvent], ...] = ()
 
 

@@ -74,29 +74,33 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The effect of one proposal: the next state, its result, the runs that it ended, the tasks that it touched, and
-    the deadlines that it breached, or that are breached no more.
+    """The effect of one proposal."""
 
-    A task is touched when its row or a run of it has changed: its owner then decides on it anew.
-    """
-
+    #: The next state.
     state: State
+    #: The result of the proposal.
     result: Result
+    #: The runs that it ended.
     ended: tuple[EndedRun, ...] = ()
+    #: The tasks whose row, or a run of them, has changed. The owner of each decides on it anew.
     touched: frozenset[str] = _NOTHING
+    #: The deadlines that it breached, or that are breached no more.
     deadlines: tuple[DeadlineEvent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The effect of the proposals of one Raft entry. `ended` holds each run with the index of its proposal, and
-    `deadlines` each event with its own.
-    """
+    """The effect of the proposals of one Raft entry."""
 
+    #: The state after them.
     state: State
+    #: Each proposal's id and result, in order.
     results: list[tuple[ProposalId, Result]]
+    #: Each run that ended, with the index of the proposal that ended it.
     ended: list[tuple[int, EndedRun]]
+    #: The tasks whose row, or a run of them, has changed.
     touched: frozenset[str]
+    #: Each deadline that was breached, or is no more, with the index of its proposal.
     deadlines: list[tuple[int, DeadlineEvent]]
 
 

@@ -32,25 +32,33 @@ class Tell:
     channel. Result: `{"token"}`.
     """
 
+    #: When it was proposed, in microseconds since the epoch.
     at_us: int
+    #: The channel's name.
     channel: str
+    #: The keys of the notices.
     keys: tuple[str, ...]
+    #: The member that sends.
     member: str
+    #: The member's incarnation.
     incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The message under `token` was accepted, or the try failed, or it was not sent (`given_back`).
+    """The message under a token was sent, or was not."""
 
-    `dropped`: how many dropped notices it told of.
-    """
-
+    #: When it was proposed, in microseconds since the epoch.
     at_us: int
+    #: The channel's name.
     channel: str
+    #: The token of the permission.
     token: int
+    #: Whether the message was accepted, the try failed, or the permission is given back unused.
     end: TellingEnd
+    #: Why the try failed; "": it did not.
     error: str = ""
+    #: How many dropped notices the message told of.
     dropped: int = 0
 
 

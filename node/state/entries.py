@@ -48,19 +48,29 @@ class TakeLead:
 class Join:
     """A member starts, or comes back after it was marked down: a new incarnation. Orphans its active runs.
 
-    `after` is the last incarnation that the member knew of; refused if there has been another since. So a delayed entry
-    cannot supersede the present incarnation. Result: `{"incarnation": n}`.
+    Result: `{"incarnation": n}`.
     """
 
+    #: When it was proposed, in microseconds since the epoch.
     at_us: int
+    #: The member's id.
     member: str
+    #: The host at which others reach it.
     host: str
+    #: Its port for Raft.
     raft_port: int
+    #: Its port for the API.
     http_port: int
+    #: Its port for heartbeats.
     heartbeat_port: int
+    #: Its labels as sorted pairs.
     labels: Labels
+    #: Its capacity, from 1 to 1,000,000.
     capacity: int
+    #: The kinds that it offers.
     kinds: tuple[str, ...]
+    #: The last incarnation that the member knew of. Refused if there has been another since, so that a delayed entry
+    #: cannot supersede the present incarnation.
     after: int
 
 
@@ -118,10 +128,15 @@ class MarkDown:
     A member that stops proposes this for itself, with reason `stopped` and term 0.
     """
 
+    #: When it was proposed, in microseconds since the epoch.
     at_us: int
+    #: The member's id.
     member: str
+    #: The incarnation that is down.
     incarnation: int
+    #: Why the member is down.
     reason: DownReason
+    #: The term of the leader that gives the verdict; 0: the member itself, which stops.
     term: int
 
 
@@ -174,18 +189,23 @@ class Pause:
 class Start:
     """Start a run by hand. It waits for the task's owner to claim it. Refused if overlap forbids it.
 
-    `key` is the Idempotency-Key: a second Start with the same key returns the first one's run. The run's `fire_at` is
-    `fire_at_us`, or else `at_us`, plus a microsecond if the task has an occurrence of that time already.
-    `action`, unless it is "", is what the kind does instead of the task's work, with `args`.
     Result: `{"run_id": ...}`.
     """
 
+    #: When it was proposed, in microseconds since the epoch.
     at_us: int
+    #: The task's name.
     task: str
+    #: The params of this run; None: the task's own.
     params: dict[str, Any] | None = None
+    #: The run's `fire_at`, in microseconds since the epoch; None: `at_us`, plus a microsecond if the task has an
+    #: occurrence of that time already.
     fire_at_us: int | None = None
+    #: The Idempotency-Key: a second Start with the same key returns the first one's run. None: there is none.
     key: str | None = None
+    #: What the kind does instead of the task's work; "": the work.
     action: str = ""
+    #: The arguments of `action`; None: there are none.
     args: dict[str, Any] | None = None
 
 
@@ -200,16 +220,18 @@ class Enqueue:
 
 @dataclass(frozen=True, slots=True)
 class SkipOccurrences:
-    """Pass over occurrences: `skipped` (overlap) or `missed` (catch-up). They are recorded and counted.
+    """Pass over occurrences: `skipped` (overlap) or `missed` (catch-up). They are recorded and counted."""
 
-    `fire_at_us` holds the first and the last of `count` consecutive ones. With `count` 0, which earlier versions wrote,
-    it holds each of them.
-    """
-
+    #: When it was proposed, in microseconds since the epoch.
     at_us: int
+    #: The task's name.
     task: str
+    #: Whether they are skipped or missed.
     state: PassedOver
+    #: The first and the last of `count` consecutive occurrences, in microseconds since the epoch. With `count` 0, which
+    #: earlier versions wrote, each of them.
     fire_at_us: tuple[int, ...]
+    #: How many occurrences there are; 0: as many as `fire_at_us` has.
     count: int = 0
 
 
@@ -218,16 +240,20 @@ class Claim:
     """Give an attempt to a member: of a new occurrence, or of a waiting or orphaned run.
 
     Accepted only if the member is up in that incarnation, the occurrence has not been claimed before, and overlap
-    allows it. `run_id` is None for a scheduled occurrence that is not a run yet; otherwise it names the run, and
-    `fire_at_us` is ignored.
-    Result: `{"run_id", "token", "attempt"}`.
+    allows it. Result: `{"run_id", "token", "attempt"}`.
     """
 
+    #: When it was proposed, in microseconds since the epoch.
     at_us: int
+    #: The task's name.
     task: str
+    #: The time of a scheduled occurrence, in microseconds since the epoch. Ignored if `run_id` names a run.
     fire_at_us: int
+    #: The member that gets the attempt.
     member: str
+    #: The member's incarnation.
     incarnation: int
+    #: The waiting or orphaned run; None: a scheduled occurrence that is not a run yet.
     run_id: str | None = None
 
 
@@ -252,18 +278,23 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The attempt has ended. `not_started`: given back; `handed_over`: stopped so that the task's owner can continue.
+    """The attempt has ended."""
 
-    `retry` False: another attempt would fail the same way. `log_truncated`: the attempt's log is incomplete.
-    """
-
+    #: When it was proposed, in microseconds since the epoch.
     at_us: int
+    #: The id of the run.
     run_id: str
+    #: The token of the attempt.
     token: int
+    #: How the attempt ended. `not_started`: given back; `handed_over`: stopped so that the task's owner can continue.
     end: AttemptEnd
+    #: The figures and artifact URLs that the kind returned; None if it returned none.
     result: dict[str, Any] | None = None
+    #: Why the attempt failed; None if it did not fail.
     error: str | None = None
+    #: Whether another attempt may succeed. False: it would fail the same way.
     retry: bool = True
+    #: Whether the attempt's log is incomplete.
     log_truncated: bool = False
 
 
@@ -278,16 +309,21 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Breached:
-    """A deadline of a task has passed. `due_us` as in `Breach`. Refused if the state says otherwise.
+    """A deadline of a task has passed. Refused if the state says otherwise.
 
-    The leader names `due_us`, and whether an `undecided` occurrence is due then: a schedule is never evaluated by
-    `apply`, since time zones depend on the machine.
+    The leader names `due_us` and `undecided`: a schedule is never evaluated by `apply`, since time zones depend on the
+    machine.
     """
 
+    #: When it was proposed, in microseconds since the epoch.
     at_us: int
+    #: The task's name.
     task: str
+    #: Which deadline.
     deadline: DeadlineName
+    #: As in `Breach`.
     due_us: int
+    #: Whether an undecided occurrence is due at `due_us`.
     undecided: bool = False
 
 
@@ -306,37 +342,51 @@ class Refound:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A saved task (`node.state.saved`): the fields of `TaskRow` that do not follow from its spec."""
+    """A saved task (`node.state.saved`): the fields of `TaskRow`, under their names, that do not follow from its spec."""
 
+    #: The task's definition: `Spec.pack()`.
     spec_packed: bytes
+    #: The number of its registration.
     order: int
+    #: The version of its definition, from 1.
     version: int
+    #: When it was registered, in microseconds since the epoch.
     registered_at_us: int
+    #: The time that its schedule counts from, in microseconds since the epoch.
     since_us: int
+    #: The last occurrence that was decided, in microseconds since the epoch.
     through_us: int
+    #: Whether it is paused.
     paused: bool = False
+    #: Of a sticky task, the member that made the last claim; None: no member, or the task is not sticky.
     incumbent: str | None = None
+    #: How many occurrences were skipped.
     skipped: int = 0
+    #: How many occurrences were missed.
     missed: int = 0
+    #: The outcome of its last ended run; None: no run has ended.
     last: Outcome | None = None
+    #: Its latest runs started by hand, as (Idempotency-Key or "", run id), oldest first.
     requests: tuple[tuple[str, str], ...] = ()
+    #: When a run last succeeded, in microseconds since the epoch; None: no run has.
     succeeded_at_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreTasks:
-    """Restore a part of the saved tasks of another cluster, all or none.
+    """Restore a part of the saved tasks of another cluster, all or none."""
 
-    `beside` is the number of tasks that were restored from the same file before: refused if there are others. `token`
-    and `orders` are the saved ones: those given from now on are greater. `settings`, by their names in `Settings`, may
-    be empty.
-    """
-
+    #: When it was proposed, in microseconds since the epoch.
     at_us: int
+    #: How many tasks were restored from the same file before. Refused if there are others.
     beside: int
+    #: The saved last token: those given from now on are greater.
     token: int
+    #: The saved last registration number: those given from now on are greater.
     orders: int
+    #: The saved settings, by their names in `Settings`; may be empty.
     settings: dict[str, Any]
+    #: The saved tasks of this part.
     tasks: tuple[Kept, ...]
 
 

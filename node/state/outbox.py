@@ -37,29 +37,45 @@ _NOTICE_BYTES: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something that came to pass at `at_us`: of a task (with its labels and a run), or of a member."""
+    """Something that came to pass, of a task, of a member or of the cluster."""
 
+    #: What it is, as a code.
     event: str
+    #: How bad it is.
     severity: Severity
+    #: When it came to pass, in microseconds since the epoch.
     at_us: int
+    #: What it is, as a sentence.
     text: str
+    #: The task; "": the fact is of no task.
     task: str = ""
+    #: The member; "": no member is named.
     member: str = ""
+    #: The run; "": no run is named.
     run_id: str = ""
+    #: The labels of the task; None: the fact is of no task.
     labels: tuple[tuple[str, str], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A fact that is to be told on one channel. `key` is the fact's: receivers tell repetitions by it."""
+    """A fact that is to be told on one channel."""
 
+    #: The key of the fact: receivers tell repetitions by it.
     key: str
+    #: What the fact is, as a code.
     event: str
+    #: How bad it is.
     severity: Severity
+    #: When it came to pass, in microseconds since the epoch.
     at_us: int
+    #: What it is, as a sentence of at most `TEXT_CHARS_MAX` characters.
     text: str
+    #: The task; "": the fact is of no task.
     task: str = ""
+    #: The member; "": no member is named.
     member: str = ""
+    #: The run; "": no run is named.
     run_id: str = ""
 
 
@@ -85,28 +101,37 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class ChannelRow:
-    """A channel, and its notices that are not told yet, oldest first.
+    """A channel, and its notices that are not told yet."""
 
-    `packed` is `Channel.pack()`. `sending` is the message under way. `tries` failed in a row; the next one may begin at
-    `again_us`. `dropped` notices had no room since the last message that was accepted. `told`, `failed`, `given_up`
-    and `lost` count notices, messages, notices and notices since the channel was made. `first_failed_us`: when the
-    present row of failures began.
-    """
-
+    #: The channel's name.
     name: str
+    #: The definition: `Channel.pack()`.
     packed: bytes
+    #: The version of the definition, from 1.
     version: int = 1
+    #: The permission of the message under way; None: no message is.
     sending: Permission | None = None
+    #: How many messages failed in a row.
     tries: int = 0
+    #: When the next message may begin, in microseconds since the epoch.
     again_us: int = 0
+    #: How many notices had no room since the last message that was accepted.
     dropped: int = 0
+    #: How many notices were told since the channel was made.
     told: int = 0
+    #: How many messages failed since the channel was made.
     failed: int = 0
+    #: How many notices were given up since the channel was made.
     given_up: int = 0
+    #: How many notices had no room since the channel was made.
     lost: int = 0
+    #: How the last try to send a message ended; None: there was no try.
     last: TellingResult | None = None
+    #: When a notice was last given up, in microseconds since the epoch; None: no notice was.
     given_up_us: int | None = None
+    #: The notices that are not told yet, oldest first.
     notices: tuple[Notice, ...] = ()
+    #: The size of `notices`.
     notices_bytes: int = 0
 
     def of(self, keys: Collection[str]) -> tuple[Notice, ...]:

@@ -40,74 +40,97 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The cluster's settings. `balance_slack_milli` is `balance_slack` in thousandths; None turns balancing off."""
+    """The cluster's settings."""
 
+    #: `balance_slack` in thousandths; None turns balancing off.
     balance_slack_milli: int | None = 0
+    #: How long a lease is, in seconds.
     lease_s: float = 2.0
+    #: How old an echo may be that counts for a leader's majority, in seconds: without one it grants no leases.
     window_s: float = 1.0
+    #: A member that was silent for `lease_s + margin_s`, in seconds, is marked down.
     margin_s: float = 0.5
+    #: Whether a member whose port refuses a connection is marked down at once.
     refusal_is_death: bool = True
+    #: How many days finished runs are kept.
     history_days: int = 30
+    #: The outside watcher that the leader asks; None: there is none.
     watchdog: Watchdog | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node of the cluster. `incarnation` is 0 until it joins for the first time; then it counts joins.
+    """A node of the cluster."""
 
-    `heartbeat_port` is where it listens for heartbeats, on `host`. `since_us` is when its status or incarnation last
-    changed. `drained`: a client has drained it. That survives a restart: a member that joins again stays `draining`
-    until it is undrained. `leaving`: it is removed as soon as it is down. `aside`: the reason that the member itself
-    gives for taking on nothing new, for which it is `draining`; "" for none.
-    """
-
+    #: The member's id.
     id: str
+    #: The number of its slot, from 0.
     slot: int
+    #: The host at which others reach it.
     host: str
+    #: Its port for Raft.
     raft_port: int
+    #: Its port for the API.
     http_port: int
+    #: Whether it is up, down or draining.
     status: MemberStatus = "down"
+    #: Why it is down; None: it is not down.
     reason: DownReason | None = "new"
+    #: How often it has joined; 0: it has not joined yet.
     incarnation: int = 0
+    #: Where it listens for heartbeats, on `host`.
     heartbeat_port: int = 0
+    #: Its labels as sorted pairs.
     labels: Labels = ()
+    #: Its capacity, from 1 to 1,000,000.
     capacity: int = 1
+    #: The kinds that it offers.
     kinds: frozenset[str] = frozenset()
+    #: When its status or incarnation last changed, in microseconds since the epoch.
     since_us: int = 0
+    #: Whether a client has drained it. This survives a restart: a member that joins again stays `draining` until it is
+    #: undrained.
     drained: bool = False
+    #: Whether it is removed as soon as it is down.
     leaving: bool = False
+    #: The reason that the member itself gives for taking on nothing new, for which it is `draining`; "": there is none.
     aside: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a task's last ended run, kept after the run has left the state.
+    """The outcome of a task's last ended run, kept after the run has left the state."""
 
-    `took_us` is how long it took, from its first claim to its end; None if no member claimed it, or if an earlier
-    version wrote this.
-    """
-
+    #: The id of the run.
     run_id: str
+    #: The final state of the run.
     state: RunState
+    #: The time of its occurrence, in microseconds since the epoch.
     fire_at_us: int
+    #: When it ended, in microseconds since the epoch.
     finished_at_us: int
+    #: Why it failed; None: no error.
     error: str | None = None
+    #: How long it took, in microseconds from its first claim to its end; None: no member claimed it, or an earlier
+    #: version wrote this.
     took_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Consecutive occurrences of a task that were passed over for one reason: one record with a count.
+    """Consecutive occurrences of a task that were passed over for one reason: one record with a count."""
 
-    `fire_at_us` is the first, `last_fire_at_us` the last, `created_at_us` when the first was passed over. `blocked_by`
-    is the run that blocked them; "" for missed ones.
-    """
-
+    #: Whether they were skipped or missed.
     state: PassedOver
+    #: When the first was passed over, in microseconds since the epoch.
     created_at_us: int
+    #: The first occurrence, in microseconds since the epoch.
     fire_at_us: int
+    #: The last occurrence, in microseconds since the epoch.
     last_fire_at_us: int
+    #: How many there are.
     count: int
+    #: The run that blocked them; "": they were missed.
     blocked_by: str = ""
 
 
@@ -142,40 +165,49 @@ class DeadlineEvent:
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """A registered task.
+    """A registered task."""
 
-    `spec_packed` is `Spec.pack()`; `placing` is the part of it that placement needs; `order` is the number of the
-    registration and never changes. `since_us` is the time that the schedule counts from: the registration, the last
-    change or the resumption (for a continuous task also the end of its last run). `through_us` is the last occurrence
-    that was decided: claimed, queued, skipped or missed. Those due after it, and after `since_us`, are undecided. It
-    never goes back, so that an occurrence is claimed once. A continuous task's only occurrence is `since_us`; it is due
-    while `through_us` is less. `skipped` and `missed` count such occurrences. `requests` holds the latest runs started
-    by hand as (Idempotency-Key or "", run_id), oldest first, 200 at most. `series` is the latest series of occurrences
-    that were passed over; the next one may extend it. `succeeded_at_us` is when a run last succeeded, `endings` how
-    many runs have ended in each of `COUNTED`; empty while none has been counted. `failing`: of its runs that succeeded
-    or failed for good, the last one failed. `judged_us` is since when its deadlines are judged; 0 while they are not.
-    `unmet_us` is when the oldest of the runs was due that have failed for good; None once a run succeeds that was due
-    no earlier, which makes up for all of them. `breaches` has one for each deadline that is breached.
-    """
-
+    #: The definition: `Spec.pack()`.
     spec_packed: bytes
+    #: The part of the definition that placement needs.
     placing: Task
+    #: The number of the registration; never changes.
     order: int
+    #: The version of the definition, from 1.
     version: int
+    #: When it was registered, in microseconds since the epoch.
     registered_at_us: int
+    #: The time that the schedule counts from, in microseconds since the epoch: the registration, the last change or the
+    #: resumption; for a continuous task also the end of its last run.
     since_us: int
+    #: The last occurrence that was decided (claimed, queued, skipped or missed), in microseconds since the epoch. Those
+    #: due after it, and after `since_us`, are undecided. It never goes back, so that an occurrence is claimed once. A
+    #: continuous task's only occurrence is `since_us`; it is due while `through_us` is less.
     through_us: int
+    #: Whether it is paused.
     paused: bool = False
+    #: How many occurrences were skipped.
     skipped: int = 0
+    #: How many occurrences were missed.
     missed: int = 0
+    #: The outcome of its last ended run; None: no run has ended.
     last: Outcome | None = None
+    #: The latest runs started by hand as (Idempotency-Key or "", run id), oldest first, 200 at most.
     requests: tuple[tuple[str, str], ...] = ()
+    #: The latest series of occurrences that were passed over; the next one may extend it. None: there is none.
     series: Series | None = None
+    #: When a run last succeeded, in microseconds since the epoch; None: no run has.
     succeeded_at_us: int | None = None
+    #: How many runs have ended in each of `COUNTED`; empty while none has been counted.
     endings: tuple[int, ...] = ()
+    #: Whether the last one failed, of its runs that succeeded or failed for good.
     failing: bool = False
+    #: Since when its deadlines are judged, in microseconds since the epoch; 0 while they are not.
     judged_us: int = 0
+    #: When the oldest of the runs was due that have failed for good, in microseconds since the epoch; None once a run
+    #: succeeds that was due no earlier, which makes up for all of them.
     unmet_us: int | None = None
+    #: One for each deadline that is breached.
     breaches: tuple[Breach, ...] = ()
 
     @property
@@ -191,57 +223,78 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try at a run. `state` is `claimed` or `running` while it is held, then how it ended.
+    """One try at a run."""
 
-    `log_truncated`: its log is incomplete, because it reached its limit or could not be written.
-    """
-
+    #: Its number in the run, from 1.
     attempt: int
+    #: The member that makes it.
     node: str
+    #: The member's incarnation.
     incarnation: int
+    #: Its fencing token.
     token: int
+    #: `claimed` or `running` while it is held, then how it ended.
     state: RunState
+    #: When it was claimed, in microseconds since the epoch.
     claimed_at_us: int
+    #: When its work began, in microseconds since the epoch; None: it has not begun.
     started_at_us: int | None = None
+    #: When it ended, in microseconds since the epoch; None: it is held.
     finished_at_us: int | None = None
+    #: Why it failed; None: no error.
     error: str | None = None
+    #: Whether its log is incomplete, because it reached its limit or could not be written.
     log_truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One occurrence of a task, while it is active (`tasks.run.ACTIVE`).
+    """One occurrence of a task, while it is active (`tasks.run.ACTIVE`)."""
 
-    `spec_packed` is the definition that it was made with: a later change or deletion of the task does not change it.
-    `params`, if not None, replaces the spec's params (a run started by hand). `node`, `incarnation` and `token` are
-    those of the attempt that holds it, if one does. `due_us` is the time before which a waiting or orphaned run may not
-    be claimed; 0: at once, whatever the clocks read. `cancelling` is the reason of a cancellation, once requested.
-    `failures` counts failed attempts, `orphanings` lost ones; the last of `attempts` is the present or latest attempt.
-    `params_bytes` is the size of its `params`, packed. `aways` counts the latest attempts in a row that failed because
-    something that they need does not answer; they are no `failures`. `action` is what a client asks the kind to do
-    instead of the task's work, with `args`; "" for a run of the work. Actions block no run, and none blocks them.
-    """
-
+    #: The id of the run.
     run_id: str
+    #: The task's name.
     task: str
+    #: Whether the schedule made it, or a client.
     trigger: Trigger
+    #: The time of the occurrence, in microseconds since the epoch.
     fire_at_us: int
+    #: The definition that it was made with: a later change or deletion of the task does not change it.
     spec_packed: bytes
+    #: Its state.
     state: RunState
+    #: When it was made, in microseconds since the epoch.
     created_at_us: int
+    #: Replaces the spec's params in a run started by hand; None: the spec's.
     params: dict[str, Any] | None = None
+    #: The time before which a waiting or orphaned run may not be claimed, in microseconds since the epoch; 0: at once,
+    #: whatever the clocks read.
     due_us: int = 0
+    #: The member whose attempt holds it; None: no attempt does.
     node: str | None = None
+    #: The incarnation of that member; 0: no attempt holds it.
     incarnation: int = 0
+    #: The token of that attempt; 0: no attempt holds it.
     token: int = 0
+    #: Its attempts; the last one is the present or latest.
     attempts: tuple[Attempt, ...] = ()
+    #: How many attempts failed.
     failures: int = 0
+    #: How many attempts were lost.
     orphanings: int = 0
+    #: The latest checkpoint, packed; None: there is none.
     checkpoint: bytes | None = None
+    #: The reason of a cancellation, once requested; None: it is not requested.
     cancelling: str | None = None
+    #: The size of its `params`, packed.
     params_bytes: int = 0
+    #: How many of the latest attempts in a row failed because something that they need does not answer. They are no
+    #: `failures`.
     aways: int = 0
+    #: What a client asks the kind to do instead of the task's work; "": the work. Actions block no run, and are blocked
+    #: by none.
     action: str = ""
+    #: The arguments of `action`; None: there are none.
     args: dict[str, Any] | None = None
 
     @property
@@ -252,17 +305,20 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """An ended run, for the history. Emitted by `apply`; not part of the state.
+    """An ended run, for the history. Emitted by `apply`; not part of the state."""
 
-    `series`: this record stands for occurrences that were passed over, of which `run` is the first. While the series
-    grows, the record is emitted again with a greater count, and replaces the one before.
-    """
-
+    #: The run. Of a series, the first occurrence.
     run: Run
+    #: The final state.
     state: RunState
+    #: When it ended, in microseconds since the epoch.
     finished_at_us: int
+    #: The figures and artifact URLs that the kind returned; None if it returned none.
     result: dict[str, Any] | None = None
+    #: Why it failed; None: no error.
     error: str | None = None
+    #: The occurrences that were passed over for which this record stands. While the series grows, the record is emitted
+    #: again with a greater count, and replaces the one before. None: it stands for `run` alone.
     series: Series | None = None
 
 
@@ -309,38 +365,48 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The replicated state.
+    """The replicated state."""
 
-    `index` counts the applied proposals; `epoch` the changes of the inputs of placement; `token` is the last fencing
-    token given; `orders` the last registration number. `slots[i]` is the id of the member in slot i; None: vacant.
-    `endings` counts ended runs by final state, those of deleted tasks too, in the order of `COUNTED`. It is empty until
-    a version that counts has taken the lead (`TakeLead.rules`): so all members start counting at the same entry,
-    whichever version wrote the snapshot that each one started from.
-    """
-
+    #: The id of the cluster; "": it is not founded yet.
     cluster_id: str = ""
+    #: The number of applied proposals.
     index: int = 0
+    #: The number of changes of the inputs of placement.
     epoch: int = 0
+    #: The last fencing token given.
     token: int = 0
+    #: The last registration number given.
     orders: int = 0
+    #: The cluster's settings.
     settings: Settings = Settings()
+    #: The leader, and the rules in force.
     lead: Lead = Lead()
+    #: The id of the member in each slot; None: vacant.
     slots: tuple[str | None, ...] = ()
+    #: The members, by id.
     members: Map[str, Member] = field(default_factory=Map)
+    #: The registered tasks, by name.
     tasks: Map[str, TaskRow] = field(default_factory=Map)
+    #: The active runs, by id.
     runs: Map[str, Run] = field(default_factory=Map)
     runs_of: Map[str, tuple[str, ...]] = field(default_factory=Map)
     """Active runs by task, oldest first; a task without any is not in it."""
+    #: The sessions of proposers, by proposer: repeated proposals are told by these.
     windows: Map[str, Window] = field(default_factory=Map)
     forgotten: int = 0
     """The greatest session whose window was forgotten (`node.state.windows.forget`)."""
+    #: The size of the tasks' definitions (`node.state.bounds`).
     specs_bytes: int = 0
+    #: The size of the active runs (`node.state.bounds`).
     runs_bytes: int = 0
+    #: The size of the kept starts by hand (`node.state.bounds`).
     requests_bytes: int = 0
-    """The sizes of the tasks' definitions, of the active runs, and of the kept starts by hand (`node.state.bounds`)."""
+    #: How many runs ended in each state, those of deleted tasks too, in the order of `COUNTED`. Empty until a version
+    #: that counts has taken the lead (`TakeLead.rules`): so all members start counting at the same entry, whichever
+    #: version wrote the snapshot that each one started from.
     endings: tuple[int, ...] = ()
+    #: The channels for notices, by name.
     channels: Channels = field(default_factory=Map)
-    """Where notices are sent, each with those that are not told yet."""
 
     def seats(self) -> tuple[Slot, ...]:
         """The slots as placement sees them."""
