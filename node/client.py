@@ -279,12 +279,12 @@ def _problem(response: "urllib3.BaseHTTPResponse") -> ApiProblem:
     try:
         body = json.loads(response.data)
         return ApiProblem(
-            response.status,
-            str(body["type"]),
-            str(body["title"]),
-            str(body.get("detail", "")),
-            tuple((str(error["field"]), str(error["message"])) for error in body.get("errors", ())),
-            response.headers,
+            status=response.status,
+            type=str(body["type"]),
+            title=str(body["title"]),
+            detail=str(body.get("detail", "")),
+            errors=tuple((str(error["field"]), str(error["message"])) for error in body.get("errors", ())),
+            headers=response.headers,
         )
     except (ValueError, KeyError, TypeError):
         text = " ".join(_TAGS.sub(" ", response.data[:1000].decode(errors="replace")).split())[:200]

@@ -228,13 +228,13 @@ def _read_access(reader: SettingsReader, node: str, allow_command: bool, own: tu
     """
     unset = EVERYTHING if allow_command else NOTHING
     return Access(
-        node,
-        reader.parsed_or("ROTA_SOURCE_ROOTS", parse_roots, unset.source_roots),
-        reader.parsed_or("ROTA_DESTINATION_ROOTS", parse_roots, unset.destination_roots),
-        reader.parsed_or("ROTA_SOURCE_HOSTS", parse_hosts, unset.source_hosts),
-        reader.parsed_or("ROTA_DESTINATION_HOSTS", parse_hosts, unset.destination_hosts),
-        own,
-        reader.parsed_or("ROTA_POSTGRES_BIN", parse_folder, None),
+        node=node,
+        source_roots=reader.parsed_or("ROTA_SOURCE_ROOTS", parse_roots, unset.source_roots),
+        destination_roots=reader.parsed_or("ROTA_DESTINATION_ROOTS", parse_roots, unset.destination_roots),
+        source_hosts=reader.parsed_or("ROTA_SOURCE_HOSTS", parse_hosts, unset.source_hosts),
+        destination_hosts=reader.parsed_or("ROTA_DESTINATION_HOSTS", parse_hosts, unset.destination_hosts),
+        own=own,
+        postgres_bin=reader.parsed_or("ROTA_POSTGRES_BIN", parse_folder, None),
     )
 
 

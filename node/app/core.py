@@ -99,12 +99,12 @@ class Core:
         ports = self._ports
         joining = Joining(self, self._join, ports.runner.kill_all, self._on_incarnation)
         return MemberServices(
-            Leadership(self, settings.first_members, lambda: ports.raft.members, ports.rng),
-            joining,
-            Leaving(self, joining.resign, _Handover(self.controller, self.teller)),
-            MembershipChanges(self, ports.raft, self.wait_index, connect=connect),
-            Addresses(self, settings.configured, settings.agreed, ports.raft.relocate, ports.keep_addresses),
-            SelfDrain(self, self.controller.wake),
+            leadership=Leadership(self, settings.first_members, lambda: ports.raft.members, ports.rng),
+            joining=joining,
+            leaving=Leaving(self, joining.resign, _Handover(self.controller, self.teller)),
+            changes=MembershipChanges(self, ports.raft, self.wait_index, connect=connect),
+            addresses=Addresses(self, settings.configured, settings.agreed, ports.raft.relocate, ports.keep_addresses),
+            self_drain=SelfDrain(self, self.controller.wake),
         )
 
     # -- start and end

@@ -122,13 +122,26 @@ class MemberParts:
         self._placement_thread = PlacementThread()
         self._sender = ChannelSender(
             SenderSettings(
-                config.node, config.access, config.secrets_dir, config.env_allow, config.variables, config.own
+                node=config.node,
+                access=config.access,
+                secrets_dir=config.secrets_dir,
+                env_allow=config.env_allow,
+                variables=config.variables,
+                own=config.own,
             ),
             self.now_us,
         )
         self._launch_watch = LaunchWatch(config.node, self.state, lambda why: self._set_wrong("start", why))
         self._core = self._make_core(
-            CoreSettings(config.node, folder.session, config.max_runs, config.members, configured, agreed, self._terms)
+            CoreSettings(
+                me=config.node,
+                session=folder.session,
+                max_runs=config.max_runs,
+                first_members=config.members,
+                configured=configured,
+                agreed=agreed,
+                kinds=self._terms,
+            )
         )
         # The parts below ask the core, and watch.
         self.lateness = ThreadLag(Worst(), self._raft.lateness, self._heartbeat.lateness, self._heartbeat.answers)

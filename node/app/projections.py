@@ -23,16 +23,16 @@ def join_of(
 ) -> Join:
     """The Join entry of a member at `seed` that offers `kinds` and whose previous incarnation was `after`."""
     return Join(
-        at_us,
-        config.node,
-        seed.host,
-        seed.raft_port,
-        seed.http_port,
-        heartbeat_port,
-        labels_of(config.node, config.labels),
-        config.capacity,
-        tuple(sorted(kinds)),
-        after,
+        at_us=at_us,
+        member=config.node,
+        host=seed.host,
+        raft_port=seed.raft_port,
+        http_port=seed.http_port,
+        heartbeat_port=heartbeat_port,
+        labels=labels_of(config.node, config.labels),
+        capacity=config.capacity,
+        kinds=tuple(sorted(kinds)),
+        after=after,
     )
 
 
@@ -64,29 +64,29 @@ def order_of(
     spec = run.spec
     kind = kinds.get(spec.kind)
     return Order(
-        run.run_id,
-        run.task,
-        spec.kind,
-        kind.target if kind else "",
-        spec.params if run.params is None else run.params,
-        run.attempts[-1].attempt,
-        run.token,
-        run.fire_at_us,
-        run.checkpoint,
-        spec.timeout_s,
-        deadline_s,
-        secrets,
-        environment_for(kind, config.kind_settings),
-        config.node,
-        config.access,
-        kind.preparation if kind and prepared and spec.run_as is None else "",
-        run.action,
-        run.args or {},
-        needs,
-        asked(spec.limits),
-        spec.run_as or "",
-        config.run_as,
-        uid,
+        run_id=run.run_id,
+        task=run.task,
+        kind=spec.kind,
+        target=kind.target if kind else "",
+        params=spec.params if run.params is None else run.params,
+        attempt=run.attempts[-1].attempt,
+        token=run.token,
+        fire_at_us=run.fire_at_us,
+        checkpoint=run.checkpoint,
+        timeout_s=spec.timeout_s,
+        deadline_s=deadline_s,
+        secrets=secrets,
+        env=environment_for(kind, config.kind_settings),
+        node=config.node,
+        access=config.access,
+        preparation=kind.preparation if kind and prepared and spec.run_as is None else "",
+        action=run.action,
+        args=run.args or {},
+        needs=needs,
+        limits=asked(spec.limits),
+        run_as=spec.run_as or "",
+        may_run_as=config.run_as,
+        uid=uid,
     )
 
 
@@ -138,4 +138,12 @@ def view_of(me: str, incarnation: int, state: State, role: RaftRole) -> View:
         for member in state.members.values()
     }
     lead_applied = state.lead.term == role.term and state.lead.member == me
-    return View(me, incarnation, role.term, role.leader, lead_applied, peers, state.settings)
+    return View(
+        me=me,
+        incarnation=incarnation,
+        term=role.term,
+        leader=role.leader,
+        lead_applied=lead_applied,
+        peers=peers,
+        settings=state.settings,
+    )

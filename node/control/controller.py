@@ -106,17 +106,17 @@ class Controller:
     def view_of(self, task: str, lease: bool) -> OwnerSelf:
         """What this member knows of itself as the owner of a task; `lease`: whether it holds one."""
         return OwnerSelf(
-            self._me,
-            lease,
-            self._max_runs,
-            self._resting,
-            self._member.standing_aside(),
-            self._duty.unreadable.get(task, ""),
-            task in self._undecided,
-            self.waiting.get(task),
-            self.full,
-            self._terms,
-            self._held,
+            member=self._me,
+            lease=lease,
+            max_runs=self._max_runs,
+            stopping=self._resting,
+            aside=self._member.standing_aside(),
+            unreadable=self._duty.unreadable.get(task, ""),
+            undecided=task in self._undecided,
+            waits=self.waiting.get(task),
+            full=self.full,
+            terms=self._terms,
+            attempts=self._held,
         )
 
     async def overdue(self) -> Overdue:

@@ -94,7 +94,14 @@ def _free(active: list[Run]) -> list[Run]:
 
 
 def _wish(run: Run, me: Member, now_us: int) -> Wish:
-    claim = Claim(now_us, run.task, run.fire_at_us, me.id, me.incarnation, run.run_id)
+    claim = Claim(
+        at_us=now_us,
+        task=run.task,
+        fire_at_us=run.fire_at_us,
+        member=me.id,
+        incarnation=me.incarnation,
+        run_id=run.run_id,
+    )
     return Wish(claim, run.due_us or run.created_at_us, failover=run.state == "orphaned")
 
 

@@ -231,7 +231,15 @@ class Duty:
         earliest_us = min((time for time in times if time is not None), default=None)
         undecided = tuple(self._undecided.items())
         waiting, full = self._starved.shown(self._state), self._places.full
-        return Step(tuple(entries), tuple(orders), earliest_us, waiting, undecided, full, self._wanted)
+        return Step(
+            entries=tuple(entries),
+            orders=tuple(orders),
+            wake_us=earliest_us,
+            waiting_for_room=waiting,
+            undecided=undecided,
+            full=full,
+            wanted=self._wanted,
+        )
 
     def _task_of(self, entry: Entry) -> str:
         if isinstance(entry, Finish | Cancel):

@@ -128,7 +128,9 @@ def _named(
     tasks: dict[tuple[str | None, str | None], list[UpcomingTask]], pairs: list[tuple[str | None, str | None]]
 ) -> tuple[PlannedRun, ...]:
     found = [
-        PlannedRun(at_us, one.task, owner, source, one.took_us, one.continuous)
+        PlannedRun(
+            at_us=at_us, task=one.task, owner=owner, source=source, took_us=one.took_us, continuous=one.continuous
+        )
         for owner, source in pairs
         for one in tasks[owner, source]
         for at_us in one.times

@@ -267,4 +267,4 @@ class _Walk:
         # A continuous task waits after a run that has ended: that run's log says why.
         logged = run_id if run_id is not None or last is None else last.run_id
         todo = remedy(code, task=self._task, run=logged, ahead=ahead, member=member)
-        return Why(code, detail, todo, until_us, run_id, member, runs)
+        return Why(code=code, detail=detail, remedy=todo, until_us=until_us, run_id=run_id, member=member, runs=runs)

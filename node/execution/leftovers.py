@@ -87,13 +87,13 @@ def write_record(folder: Path, worker: int, run_mark: str, group: AttemptGroup |
     path = record_path(folder, os.getpid())
     path.parent.mkdir(parents=True, exist_ok=True)
     record = Record(
-        process_tree.boot_id(),
-        os.getpid(),
-        own.started if own else 0,
-        worker,
-        other.started if other else 0,
-        run_mark,
-        "" if group is None else str(group.path),
+        boot=process_tree.boot_id(),
+        supervisor=os.getpid(),
+        supervisor_started=own.started if own else 0,
+        worker=worker,
+        worker_started=other.started if other else 0,
+        mark=run_mark,
+        cgroup="" if group is None else str(group.path),
     )
     path.write_text(json.dumps(asdict(record)))
     return path

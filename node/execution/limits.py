@@ -71,7 +71,14 @@ NO_BOUNDS: Final = Amounts()
 
 def asked(limits: Limits) -> Amounts:
     """What a task's definition says."""
-    return Amounts(limits.memory, limits.cpu_milli, limits.processes, limits.files, limits.scratch, limits.log)
+    return Amounts(
+        memory=limits.memory,
+        cpu_milli=limits.cpu_milli,
+        processes=limits.processes,
+        files=limits.files,
+        scratch=limits.scratch,
+        log=limits.log,
+    )
 
 
 class Refused(NamedTuple):

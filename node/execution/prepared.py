@@ -198,7 +198,14 @@ class PreparedProcesses:
         self._number += 1
         env, tools = self._preparations[name]
         brief = PreparationBrief(
-            name, env, self._number, self._limits, str(self._folder), self._deadline_s, tools, self._access
+            target=name,
+            env=env,
+            number=self._number,
+            limits=self._limits,
+            folder=str(self._folder),
+            deadline_s=self._deadline_s,
+            tools=tools,
+            access=self._access,
         )
         ours, theirs = frames.channel()
         ours.setblocking(False)

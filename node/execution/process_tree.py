@@ -48,14 +48,21 @@ def process(pid: int) -> Process | None:
         return None
     except PermissionError:
         return _unreadable(pid)
-    return Process(pid, int(values[1]), int(values[2]), int(values[3]), values[0].decode(), int(values[19]))
+    return Process(
+        pid=pid,
+        parent=int(values[1]),
+        group=int(values[2]),
+        session=int(values[3]),
+        state=values[0].decode(),
+        started=int(values[19]),
+    )
 
 
 def _unreadable(pid: int) -> Process | None:
     """What can be known of a process whose line in /proc is not readable (mounted with hidepid)."""
     try:
         # An unknown start counts as a late one, so that a process in an attempt's session counts as the attempt's.
-        return Process(pid, 0, os.getpgid(pid), os.getsid(pid), "?", sys.maxsize)
+        return Process(pid=pid, parent=0, group=os.getpgid(pid), session=os.getsid(pid), state="?", started=sys.maxsize)
     except OSError:
         return None
 

@@ -24,7 +24,19 @@ from tasks.installed_kinds import load
 from tasks.secret import Redactor, references_in
 
 _EXAMPLE: Final = Brief(
-    Order("r~1", "r", "command", "tasks.command:Command", {"argv": ["true"]}, 1, 1, 0, None, None, 0.0),
+    Order(
+        run_id="r~1",
+        task="r",
+        kind="command",
+        target="tasks.command:Command",
+        params={"argv": ["true"]},
+        attempt=1,
+        token=1,
+        fire_at_us=0,
+        checkpoint=None,
+        timeout_s=None,
+        deadline_s=0.0,
+    ),
     AttemptLimits(),
     "/",
 )
@@ -37,7 +49,18 @@ def of_supervisor(commands: Commands) -> MadeAhead | None:
     attempt_life.step(life, boottime_s())
     attempt_life.conclude(life, frames.DoneFrame("{}", False), 0, None)
     own = process_tree.process(os.getpid())
-    json.dumps(asdict(leftovers.Record(process_tree.boot_id(), 1, own.started if own else 0, 1, 1, "r~1:1")))
+    json.dumps(
+        asdict(
+            leftovers.Record(
+                boot=process_tree.boot_id(),
+                supervisor=1,
+                supervisor_started=own.started if own else 0,
+                worker=1,
+                worker_started=1,
+                mark="r~1:1",
+            )
+        )
+    )
     Redactor().feed(b"a line\n")
     for frame in (frames.HelloFrame(1), frames.StartedFrame(), frames.DoneFrame("{}", False)):
         frames.unpack(frames.pack(frame))

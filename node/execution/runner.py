@@ -296,7 +296,19 @@ class Runner:
         attempt.ended = True
         with self._changing:
             del self._attempts[attempt.id]
-        self._on_event(attempt_events.AttemptEnded(*attempt.id, end, values, error, retry, starved, log_truncated))
+        run_id, token = attempt.id
+        self._on_event(
+            attempt_events.AttemptEnded(
+                run_id=run_id,
+                token=token,
+                end=end,
+                result=values,
+                error=error,
+                retry=retry,
+                starved=starved,
+                log_truncated=log_truncated,
+            )
+        )
 
     def _closed(self, attempt: _Attempt) -> None:
         loop = asyncio.get_running_loop()

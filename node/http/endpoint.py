@@ -105,7 +105,18 @@ class Endpoints:
 
         def register(handler: Handler) -> Handler:
             query = get_type_hints(handler).get("query")
-            self.all.append(Endpoint(method, path, handler, self.tag, responses, problems, query=query, **more))
+            self.all.append(
+                Endpoint(
+                    method=method,
+                    path=path,
+                    handler=handler,
+                    tag=self.tag,
+                    responses=responses,
+                    problems=problems,
+                    query=query,
+                    **more,
+                )
+            )
             return handler
 
         return register

@@ -163,7 +163,9 @@ def _checked(given: Any, place: Path) -> CheckedSpec:
     except ValidationError as error:
         raise invalid(body_errors(error, given, place)) from None
     put = Put(storable(spec.pack, (*place, "params")))
-    return CheckedSpec(spec.name, spec.kind, spec.params, spec.group, spec.pin, spec.run_as, put)
+    return CheckedSpec(
+        name=spec.name, kind=spec.kind, params=spec.params, group=spec.group, pin=spec.pin, run_as=spec.run_as, put=put
+    )
 
 
 def all_checked(given: list[Any]) -> tuple[dict[int, CheckedSpec], list[FieldError]]:

@@ -82,7 +82,15 @@ class Detector:
             self._echoes_s[beat.member] = max(evidence_s, self._echoes_s.get(beat.member, evidence_s))
         granted = self._may_hold(beat, view) and self.has_majority(now_s)
         lease_s = self._timeouts.to_grant(now_s).lease_s if granted else None
-        return HeartbeatAnswer(view.me, view.incarnation, beat.incarnation, beat.term, beat.sent_s, now_s, lease_s)
+        return HeartbeatAnswer(
+            leader=view.me,
+            leader_incarnation=view.incarnation,
+            incarnation=beat.incarnation,
+            term=beat.term,
+            sent_s=beat.sent_s,
+            now_s=now_s,
+            lease_s=lease_s,
+        )
 
     def tick(self, now_s: float) -> list[LivenessVerdict]:
         """The verdicts to propose now. To be called several times a second, after all received messages are handled.

@@ -191,7 +191,9 @@ def _message(fields: object) -> Message:
             float() | None as echo_s,
             int() | None as wall_us,
         ]:
-            return Beat(member, incarnation, term, sent_s, echo_s, wall_us)
+            return Beat(
+                member=member, incarnation=incarnation, term=term, sent_s=sent_s, echo_s=echo_s, wall_us=wall_us
+            )
         case [
             "answer",
             str(leader),
@@ -203,7 +205,16 @@ def _message(fields: object) -> Message:
             float() | int() | None as lease_s,
             int() | None as wall_us,
         ]:
-            return HeartbeatAnswer(leader, leader_incarnation, incarnation, term, sent_s, now_s, lease_s, wall_us)
+            return HeartbeatAnswer(
+                leader=leader,
+                leader_incarnation=leader_incarnation,
+                incarnation=incarnation,
+                term=term,
+                sent_s=sent_s,
+                now_s=now_s,
+                lease_s=lease_s,
+                wall_us=wall_us,
+            )
         case ["bye"]:
             return Bye()
         case _:

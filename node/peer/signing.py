@@ -111,7 +111,16 @@ def new_request(
     method: str, path: str, body: bytes, sender: str, target: str, cluster: str, challenge: str | None
 ) -> PeerRequest:
     """A request with a new nonce. Without a valid `challenge` it is refused, and the response has one."""
-    return PeerRequest(method, path, digest(body), sender, target, cluster, challenge or "", secrets.token_hex(16))
+    return PeerRequest(
+        method=method,
+        path=path,
+        body_digest=digest(body),
+        sender=sender,
+        target=target,
+        cluster=cluster,
+        challenge=challenge or "",
+        nonce=secrets.token_hex(16),
+    )
 
 
 def response_mac(key: bytes, request_mac: str, status: int, body: bytes | None) -> str:
@@ -160,7 +169,16 @@ class SignatureVerifier:
         if found is None:
             raise SignatureRejected("only members may send this: it must be signed with the cluster's secret")
         sender, target, challenge, nonce, body_digest, mac = found.groups()
-        request = PeerRequest(method, path, body_digest, sender, target, cluster, challenge, nonce)
+        request = PeerRequest(
+            method=method,
+            path=path,
+            body_digest=body_digest,
+            sender=sender,
+            target=target,
+            cluster=cluster,
+            challenge=challenge,
+            nonce=nonce,
+        )
         if not macs_equal(mac, request.mac(self._key)):
             raise SignatureRejected(
                 "the signature is wrong: the secrets (ROTA_SECRET) differ, or the request was changed on its way"

@@ -106,7 +106,14 @@ class Raft:
         bind = f"{settings.bind_host or host}:{port}"
         conf = configuration(self._timing, settings.secret, bind, store.journal)
         start_id = settings.start_id or secrets.token_hex(8)
-        member = ConsensusMember(me, self._book, self._timing, self._cluster, start_id, self.mismatches)
+        member = ConsensusMember(
+            me=me,
+            book=self._book,
+            timing=self._timing,
+            cluster=self._cluster,
+            start_id=start_id,
+            mismatches=self.mismatches,
+        )
         try:
             self._consensus = Consensus(member, store, conf, self._applier, self._environment)
         except SyncObjException as error:
@@ -242,13 +249,13 @@ class Raft:
         self.outlook = consensus.inquiry.outlook
         leader = consensus.leader_node()
         seen = KnownLeadership(
-            consensus.raftCurrentTerm,
-            self.members,
-            consensus.is_leader,
-            leader.id if leader is not None else None,
-            consensus.inbound.leader_heard_s,
-            consensus.transport.heard,
-            consensus.applied_in_term,
+            term=consensus.raftCurrentTerm,
+            members=self.members,
+            is_leader=consensus.is_leader,
+            leader=leader.id if leader is not None else None,
+            leader_heard_s=consensus.inbound.leader_heard_s,
+            heard_s=consensus.transport.heard,
+            applied_in_term=consensus.applied_in_term,
         )
         role = role_of(self.me, seen, now_s, self._timing.quorum_s, was_ready=self.role.ready)
         if role == self.role:

@@ -116,13 +116,13 @@ class AmnesiaRecovery:
         if self.votes:
             return
         self._progress.answers[node.id] = AmnesiaAnswer(
-            message["term"],
-            Standing(message["last_log_term"], message["last_log_index"]),
-            message["leads"],
-            frozenset(message["members"]),
-            message["whole"],
-            message["lost"],
-            tuple(message.get("base", ())),
+            term=message["term"],
+            standing=Standing(message["last_log_term"], message["last_log_index"]),
+            leads=message["leads"],
+            members=frozenset(message["members"]),
+            remembers=message["whole"],
+            lost=message["lost"],
+            base=tuple(message.get("base", ())),
         )
         latest = self._progress.leader_log(self._consensus.raftCurrentTerm)
         if latest is not None and latest.base and self._consensus.standing().empty:

@@ -99,7 +99,15 @@ class DuplicateStarts:
             return
         self._number += 1
         again = partial(self.enter, node, connection, start, where, admit, asks=asks)
-        newcomer = _Newcomer(node, connection, where, again, self._consensus.clock(), self._number, rivals)
+        newcomer = _Newcomer(
+            node=node,
+            connection=connection,
+            where=where,
+            again=again,
+            since_s=self._consensus.clock(),
+            number=self._number,
+            rivals=rivals,
+        )
         self._newcomers.append(newcomer)
         for rival in rivals:
             rival.send({"type": "probe", "number": newcomer.number, "where": where})

@@ -165,17 +165,17 @@ class Founding:
         """Its statement; `cluster_id` and `members` are those of its cluster, if it belongs to one."""
         cluster = KnownCluster(cluster_id, self.me) if cluster_id else self.known or KnownCluster("", "")
         return Statement(
-            self.me,
-            self.life,
-            self.roll,
-            self.free,
-            self.founding,
-            self.complete,
-            cluster.cluster_id,
-            cluster.by,
-            bool(cluster_id),
-            tuple(sorted(members if cluster_id else self.listed)),
-            tuple(sorted(self.without)),
+            member=self.me,
+            life=self.life,
+            roll=self.roll,
+            free=self.free,
+            founding=self.founding,
+            complete=self.complete,
+            cluster_id=cluster.cluster_id,
+            told_by=cluster.by,
+            belongs=bool(cluster_id),
+            members=tuple(sorted(members if cluster_id else self.listed)),
+            without=tuple(sorted(self.without)),
         )
 
     # -- what it hears

@@ -45,12 +45,12 @@ class FoundingInquiry:
         self._calls = consensus.single_calls(self._called)
         listed = frozenset(text.split(" ", 1)[0] for text in journal.note("cluster").split("\n"))
         self.founding = Founding(
-            consensus.me,
-            int(journal.note(LIFE) or 0),
-            listed | {consensus.me},
-            consensus.clock(),
-            read_known_cluster(journal.note(KNOWN_CLUSTER)),
-            read_binding(journal.note(FOUNDING)),
+            me=consensus.me,
+            life=int(journal.note(LIFE) or 0),
+            listed=listed | {consensus.me},
+            begun_s=consensus.clock(),
+            known=read_known_cluster(journal.note(KNOWN_CLUSTER)),
+            bound=read_binding(journal.note(FOUNDING)),
         )
         self.outlook: Outlook = None
         self._asked_s = float("-inf")

@@ -45,17 +45,17 @@ class Statement:
 def read_statement(message: Mapping[str, Any]) -> Statement:
     """The statement in a message. Raises KeyError, TypeError or ValueError if there is none."""
     return Statement(
-        str(message["member"]),
-        int(message["life"]),
-        str(message["roll"]),
-        bool(message["free"]),
-        str(message["founding"]),
-        bool(message["complete"]),
-        str(message["cluster_id"]),
-        str(message["told_by"]),
-        bool(message["belongs"]),
-        tuple(str(one) for one in message["members"]),
-        tuple(str(one) for one in message["without"]),
+        member=str(message["member"]),
+        life=int(message["life"]),
+        roll=str(message["roll"]),
+        free=bool(message["free"]),
+        founding=str(message["founding"]),
+        complete=bool(message["complete"]),
+        cluster_id=str(message["cluster_id"]),
+        told_by=str(message["told_by"]),
+        belongs=bool(message["belongs"]),
+        members=tuple(str(one) for one in message["members"]),
+        without=tuple(str(one) for one in message["without"]),
     )
 
 

@@ -285,7 +285,16 @@ class Transport(OpenTransport):
             self._lastConnectAttempt[node] = self._consensus.clock() + STRANGER_S
 
     def _mismatch(self, node: Node, code: MismatchCode, *, version: str = "", other: str = "") -> None:
-        self._consensus.mismatches.note(Mismatch(node.id, f"{node.host}:{node.port}", code, False, version, other))
+        self._consensus.mismatches.note(
+            Mismatch(
+                member=node.id,
+                address=f"{node.host}:{node.port}",
+                code=code,
+                claimed=False,
+                version=version,
+                other=other,
+            )
+        )
 
     def _onNewIncomingConnection(self, conn: Any) -> None:
         super()._onNewIncomingConnection(conn)

@@ -83,7 +83,14 @@ def _unheld(draft: Draft, row: TaskRow, entry: Claim, run_id: str) -> Run | Resu
 def _give(draft: Draft, run: Run, entry: Claim) -> Result:
     draft.token += 1
     number = run.attempts[-1].attempt + 1 if run.attempts else 1
-    attempt = Attempt(number, entry.member, entry.incarnation, draft.token, "claimed", entry.at_us)
+    attempt = Attempt(
+        attempt=number,
+        node=entry.member,
+        incarnation=entry.incarnation,
+        token=draft.token,
+        state="claimed",
+        claimed_at_us=entry.at_us,
+    )
     draft.put_run(
         replace(
             run,

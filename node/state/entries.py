@@ -342,7 +342,7 @@ class Refound:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A saved task (`node.state.saved`): the fields of `TaskRow`, under their names, that do not follow from its spec."""
+    """A saved task (`node.state.saved`): the fields of `TaskRow` that do not follow from its spec."""
 
     #: The task's definition: `Spec.pack()`.
     spec_packed: bytes

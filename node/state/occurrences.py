@@ -169,7 +169,14 @@ def _passed(draft: Draft, row: TaskRow, state: PassedOver, times: tuple[int, int
     if series is not None and series.state == state and series.blocked_by == (active or (series.blocked_by,))[0]:
         series = replace(series, last_fire_at_us=times[1], count=series.count + count)
     else:
-        series = Series(state, at_us, times[0], times[1], count, (active or ("",))[0])
+        series = Series(
+            state=state,
+            created_at_us=at_us,
+            fire_at_us=times[0],
+            last_fire_at_us=times[1],
+            count=count,
+            blocked_by=(active or ("",))[0],
+        )
     why = no_room(draft, row, draft.active(name)) if state == "skipped" else None
     draft.pass_over(_run(row, series.fire_at_us, series.created_at_us, state), at_us, series, why)
     return _counted(replace(row, through_us=times[1], series=series), state, count)

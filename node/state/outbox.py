@@ -161,7 +161,16 @@ def with_fact(channels: Channels, fact: Fact, key: str) -> Channels:
     if not wanting:
         return channels
     text = fact.text if len(fact.text) <= TEXT_CHARS_MAX else fact.text[: TEXT_CHARS_MAX - 1] + "…"
-    notice = Notice(key, fact.event, fact.severity, fact.at_us, text, fact.task, fact.member, fact.run_id)
+    notice = Notice(
+        key=key,
+        event=fact.event,
+        severity=fact.severity,
+        at_us=fact.at_us,
+        text=text,
+        task=fact.task,
+        member=fact.member,
+        run_id=fact.run_id,
+    )
     for name in wanting:
         channels = channels.set(name, _with_notice(channels[name], notice))
     return channels

@@ -148,7 +148,15 @@ def _next(row: TaskRow, put: Put) -> TaskRow:
 def _created(draft: Draft, put: Put, spec: Spec, at_us: int) -> TaskRow:
     draft.placing_changed = True
     draft.orders += 1
-    new = TaskRow(put.spec_packed, placing_of(spec, None), draft.orders, 1, at_us, 0, 0)
+    new = TaskRow(
+        spec_packed=put.spec_packed,
+        placing=placing_of(spec, None),
+        order=draft.orders,
+        version=1,
+        registered_at_us=at_us,
+        since_us=0,
+        through_us=0,
+    )
     return counting_from(new, at_us, continuous=spec.continuous)
 
 

@@ -107,12 +107,12 @@ def _told(zone: ZoneInfo, times: list[int], now_us: int, apart_us: int | None) -
             change_us = next_change_us(zone, round(before.timestamp() * 1e6))
             note = _note(zone, change_us or at_us, before, local)
         yield ComingTime(
-            at_us,
-            f"{local:%a} {local.day} {local:%b %Y}",
-            f"{local:%H:%M:%S}" if local.second else f"{local:%H:%M}",
-            _written(local),
-            note,
-            at_us == apart_us,
+            at_us=at_us,
+            day=f"{local:%a} {local.day} {local:%b %Y}",
+            clock=f"{local:%H:%M:%S}" if local.second else f"{local:%H:%M}",
+            offset=_written(local),
+            note=note,
+            apart=at_us == apart_us,
         )
         before = local
 

@@ -79,7 +79,16 @@ def _moves_line(moves: Sequence[NumberedEvent]) -> EventLine:
     said = ", ".join(f"{number:,} {_way(*pair)}" for pair, number in pairs.most_common(6))
     named = ", ".join(one.event.data["task"] for one in moves[:5]) + (" and more" if len(moves) > 5 else "")
     oldest = moves[-1]
-    return EventLine(oldest.at_us, oldest.number, "owner", "none", f"{len(moves):,} tasks", ("", ""), said, named)
+    return EventLine(
+        at_us=oldest.at_us,
+        number=oldest.number,
+        sort="owner",
+        look="none",
+        subject=f"{len(moves):,} tasks",
+        path=("", ""),
+        said=said,
+        more=named,
+    )
 
 
 def _line(one: NumberedEvent) -> EventLine:
@@ -90,7 +99,15 @@ def _line(one: NumberedEvent) -> EventLine:
         case "owner":
             task, look = event.data["task"], "bad" if event.data["to"] is None else "none"
             said = _way(event.data["from"], event.data["to"])
-            return EventLine(one.at_us, one.number, "owner", look, task, ("tasks", task), said)  # type: ignore[arg-type]
+            return EventLine(
+                at_us=one.at_us,
+                number=one.number,
+                sort="owner",
+                look=look,
+                subject=task,
+                path=("tasks", task),
+                said=said,
+            )  # type: ignore[arg-type]
         case "deadline":
             return _deadline_line(one, event)
         case _:
@@ -114,7 +131,16 @@ def _member_line(one: NumberedEvent, event: ClusterEvent) -> EventLine:
     look = _MEMBER_LOOKS.get(status, "none")
     said = "was removed" if status == "left" else status + (f": {why}" if why else "")
     detail = f"incarnation {data['incarnation']}, {data['running']} running" if "incarnation" in data else ""
-    return EventLine(one.at_us, one.number, "member", look, data["id"], ("members", ""), said, detail)
+    return EventLine(
+        at_us=one.at_us,
+        number=one.number,
+        sort="member",
+        look=look,
+        subject=data["id"],
+        path=("members", ""),
+        said=said,
+        more=detail,
+    )
 
 
 def _deadline_line(one: NumberedEvent, event: ClusterEvent) -> EventLine:
@@ -122,7 +148,15 @@ def _deadline_line(one: NumberedEvent, event: ClusterEvent) -> EventLine:
     data = event.data
     said, look = _DEADLINE_SAID[data["change"]]
     what = f"{said}: {data['deadline']}"
-    return EventLine(one.at_us, one.number, "deadline", look, data["task"], ("tasks", data["task"]), what)
+    return EventLine(
+        at_us=one.at_us,
+        number=one.number,
+        sort="deadline",
+        look=look,
+        subject=data["task"],
+        path=("tasks", data["task"]),
+        said=what,
+    )
 
 
 def _run_line(one: NumberedEvent, event: ClusterEvent) -> EventLine:
@@ -137,4 +171,13 @@ def _run_line(one: NumberedEvent, event: ClusterEvent) -> EventLine:
         said += ", being cancelled"
     error = " ".join((data["error"] or "").split())[:200]
     look = _RUN_LOOKS.get(state, "none")
-    return EventLine(one.at_us, one.number, "run", look, data["run_id"], ("runs", data["run_id"]), said, error)
+    return EventLine(
+        at_us=one.at_us,
+        number=one.number,
+        sort="run",
+        look=look,
+        subject=data["run_id"],
+        path=("runs", data["run_id"]),
+        said=said,
+        more=error,
+    )

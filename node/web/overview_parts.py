@@ -57,7 +57,15 @@ async def _verdict(context: RequestContext) -> dict[str, Any]:
     outlook = None if node.outlook is None else str(node.outlook)
     overdue = await node.overdue()
     mismatches = [mismatch_view(one, node.facts.node) for one in node.mismatches]
-    sight = NodeSight(node.facts.node, node.role, node.lease_held, outlook, overdue, node.lease_lapsed_us, mismatches)
+    sight = NodeSight(
+        node=node.facts.node,
+        role=node.role,
+        lease_held=node.lease_held,
+        outlook=outlook,
+        overdue=overdue,
+        lapsed_us=node.lease_lapsed_us,
+        mismatches=mismatches,
+    )
     state = context.state
     up = sum(member.status == "up" for member in state.members.values())
     held = sum(run.state in HELD for run in state.runs.values())

@@ -72,7 +72,16 @@ def fields_of(schema: Mapping[str, Any] | None, params: Mapping[str, Any]) -> li
     >>> [(field.label, field.look, field.text, field.default) for field in fields_of(schema, {"source": "x"})]
     [('source', 'line', 'x', ''), ('n', 'line', '', '3')]
     """
-    whole = ParamField((), "yaml", _yaml(params), dict(params), True, True, "", "All params of the run")
+    whole = ParamField(
+        path=(),
+        look="yaml",
+        text=_yaml(params),
+        value=dict(params),
+        given=True,
+        required=True,
+        default="",
+        about="All params of the run",
+    )
     if not (schema and schema.get("properties")):
         return [whole]
     found = list(_Fields(schema).of(schema, params, ()))

@@ -27,7 +27,9 @@ async def rows_values(context: RequestContext, query: TasksPageQuery) -> dict[st
     """What the template of the rows is given."""
     picture = await picture_of(context)
     state, ownership = context.state, context.node.ownership()
-    search = TaskSearch(words_of(query.q), query.show, query.kind, query.owner, query.set, query.label)
+    search = TaskSearch(
+        words=words_of(query.q), show=query.show, kind=query.kind, owner=query.owner, set=query.set, label=query.label
+    )
     if query.sort == "name":
         names = await context.server.task_names.after(state, name_after(query.after))
         found, more = await asyncio.to_thread(find, names, state, ownership, picture, search, ROWS)

@@ -83,7 +83,16 @@ def run_bars(run: Run, now_us: int, took_us: int | None = None) -> Iterator[Time
             ends_us = (attempt.started_at_us or attempt.claimed_at_us) + (took_us or 0)
             if ends_us > now_us:
                 said = f"{run.task}: expected to end at {_second(ends_us)}, if it takes as long as the last run"
-                yield TimeBar(attempt.node, now_us, ends_us, "expected", run.task, said, run.run_id, attempt.attempt)
+                yield TimeBar(
+                    member=attempt.node,
+                    begins_us=now_us,
+                    ends_us=ends_us,
+                    look="expected",
+                    task=run.task,
+                    said=said,
+                    run_id=run.run_id,
+                    attempt=attempt.attempt,
+                )
         elif attempt.finished_at_us is not None:
             yield _ended_bar(run, attempt, attempt.finished_at_us)
 
@@ -92,7 +101,14 @@ def _running_bar(run: Run, attempt: Attempt, now_us: int) -> TimeBar:
     begins_us = attempt.started_at_us or attempt.claimed_at_us
     said = f"{_named(run, attempt)} on {attempt.node}, running since {_second(begins_us)}"
     return TimeBar(
-        attempt.node, begins_us, max(begins_us, now_us), "running", run.task, said, run.run_id, attempt.attempt
+        member=attempt.node,
+        begins_us=begins_us,
+        ends_us=max(begins_us, now_us),
+        look="running",
+        task=run.task,
+        said=said,
+        run_id=run.run_id,
+        attempt=attempt.attempt,
     )
 
 
@@ -102,7 +118,16 @@ def _ended_bar(run: Run, attempt: Attempt, ends_us: int) -> TimeBar:
     what = _SAID.get(look, attempt.state.replace("_", " "))
     took = duration((ends_us - begins_us) / 1e6)
     said = f"{_named(run, attempt)} on {attempt.node}, {_second(begins_us)}, {what} after {took}"
-    return TimeBar(attempt.node, begins_us, ends_us, look, run.task, said, run.run_id, attempt.attempt)
+    return TimeBar(
+        member=attempt.node,
+        begins_us=begins_us,
+        ends_us=ends_us,
+        look=look,
+        task=run.task,
+        said=said,
+        run_id=run.run_id,
+        attempt=attempt.attempt,
+    )
 
 
 def _named(run: Run, attempt: Attempt) -> str:
@@ -142,7 +167,7 @@ def gone_bars(runs: Iterable[PlannedRun], until_us: int) -> Iterator[TimeBar]:
 
 def _ahead(run: PlannedRun, member: str, look: BarLook, said: str, until_us: int) -> TimeBar:
     ends_us = until_us if run.continuous else min(until_us, run.at_us + (run.took_us or 0))
-    return TimeBar(member, run.at_us, ends_us, look, run.task, said)
+    return TimeBar(member=member, begins_us=run.at_us, ends_us=ends_us, look=look, task=run.task, said=said)
 
 
 def _takes(run: PlannedRun) -> str:

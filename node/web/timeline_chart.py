@@ -162,7 +162,14 @@ def chart_of(
             lane.counted += one.count
         lanes.append(lane.made(member))
         y += lanes[-1].height
-    return TimelineChart(WIDTH, y, scale.x(now_us), tuple(_ticks(scale)), tuple(lanes), tuple(_joins(lanes)))
+    return TimelineChart(
+        width=WIDTH,
+        height=y,
+        now_x=scale.x(now_us),
+        ticks=tuple(_ticks(scale)),
+        lanes=tuple(lanes),
+        joins=tuple(_joins(lanes)),
+    )
 
 
 class _Lane:
@@ -192,7 +199,16 @@ class _Lane:
         for step, number in sorted(steps.items()):
             height = max(2.0, round((STRIP - 4) * number / most, 1))
             said = f"{number:,} ended runs"
-            self._counts.append(CountShape(step * PAST_STEP + 0.5, PAST_STEP - 1, bottom, height, 0, said))
+            self._counts.append(
+                CountShape(
+                    x=step * PAST_STEP + 0.5,
+                    width=PAST_STEP - 1,
+                    bottom=bottom,
+                    height=height,
+                    moved_height=0,
+                    said=said,
+                )
+            )
 
     def count_ahead(self, ahead: Forecast, starts: Sequence[int], moved: Sequence[int], most: int) -> None:
         """Draw how much begins in each step; `most` is the greatest of all lanes."""
@@ -204,7 +220,16 @@ class _Lane:
             height = max(2.0, round((STRIP - 4) * starts[step] / most, 1))
             part = round(height * moved[step] / starts[step], 1)
             said = f"{starts[step]:,} due" + (f", {moved[step]:,} of them moved here" if moved[step] else "")
-            self._counts.append(CountShape(x + 0.3, round(max(0.7, end - x - 0.6), 1), bottom, height, part, said))
+            self._counts.append(
+                CountShape(
+                    x=x + 0.3,
+                    width=round(max(0.7, end - x - 0.6), 1),
+                    bottom=bottom,
+                    height=height,
+                    moved_height=part,
+                    said=said,
+                )
+            )
 
     def made(self, member: str) -> MemberLane:
         """The lane with its bars in rows, each in the first that is free there. What stands out gets its row first."""
@@ -228,7 +253,15 @@ class _Lane:
             shapes.append(BarShape(bar, x, top + number * ROW, width))
         shapes.sort(key=lambda shape: (shape.x, shape.y))
         height = max(LEAST, top - self._y + sum(row.used for row in rows) * ROW + PAD)
-        return MemberLane(member, self._y, height, tuple(shapes), tuple(self._counts), self.counted, left_out)
+        return MemberLane(
+            member=member,
+            y=self._y,
+            height=height,
+            bars=tuple(shapes),
+            counts=tuple(self._counts),
+            counted=self.counted,
+            left_out=left_out,
+        )
 
 
 def _rank(bar: TimeBar) -> tuple[bool, bool, int, str]:

@@ -214,7 +214,9 @@ def _of_tasks(state: State, sight: NodeSight, picture: Picture) -> list[Finding]
         who = f"{task or count(unowned, 'task')} {'has' if unowned == 1 else 'have'}"
         text = f"{who} no owner: no member that is up has the labels, the kind and the room"
         text += _also(picture, task, "unowned")
-        found.append(Finding("unowned", "wrong", text, None, "tasks?show=unowned", "Show"))
+        found.append(
+            Finding(code="unowned", level="wrong", text=text, since_us=None, look="tasks?show=unowned", look_at="Show")
+        )
     if late := picture.leading["late"]:
         task = _only(picture, "late", late, [one.task for one in picture.late])
         which = ", ".join(view["detail"] for view in late_view(state.tasks.get(task) if task else None))
@@ -223,7 +225,16 @@ def _of_tasks(state: State, sight: NodeSight, picture: Picture) -> list[Finding]
         action = _run_again(picture, task)
         text += _also(picture, task, "late")
         found.append(
-            Finding("late", "wrong", text, since_us, "tasks?show=late", "Show", action, task if action else "")
+            Finding(
+                code="late",
+                level="wrong",
+                text=text,
+                since_us=since_us,
+                look="tasks?show=late",
+                look_at="Show",
+                action=action,
+                subject=task if action else "",
+            )
         )
     found += _overdue(sight, picture)
     if failing := picture.leading["failing"]:
@@ -231,7 +242,18 @@ def _of_tasks(state: State, sight: NodeSight, picture: Picture) -> list[Finding]
         text = f"The last run of {task} failed" if task else f"The last runs of {count(failing, 'task')} failed"
         since_us = next((one.at_us for one in picture.failing if picture.leads(one.task, "failing")), None)
         action = _run_again(picture, task)
-        found.append(Finding("failing", "wrong", text, since_us, "tasks?show=failing", "Show", action, task))
+        found.append(
+            Finding(
+                code="failing",
+                level="wrong",
+                text=text,
+                since_us=since_us,
+                look="tasks?show=failing",
+                look_at="Show",
+                action=action,
+                subject=task,
+            )
+        )
     return found
 
 
@@ -252,7 +274,9 @@ def _overdue(sight: NodeSight, picture: Picture) -> list[Finding]:
     text = f"{task or count(overdue, 'task')} {'is' if overdue == 1 else 'are'} overdue, by up to {duration(oldest_s)}"
     level: Level = "wrong" if oldest_s >= LATE_S else "watch"
     text += _also(picture, task, "overdue")
-    return [Finding("overdue", level, text, since_us, "tasks?show=overdue", "Show")]
+    return [
+        Finding(code="overdue", level=level, text=text, since_us=since_us, look="tasks?show=overdue", look_at="Show")
+    ]
 
 
 def _only(picture: Picture, mark: Mark, number: int, listed: Iterable[str]) -> str:

@@ -86,14 +86,14 @@ class Rewriting:
         """Rewrite bins of the table at the version of `handle`; False if others have changed files of some."""
         params, form = self.params, self.table.form(handle)
         writer = BinWriter(
-            self.table.place,
-            arrow_schema(handle),
-            form.partition_by,
-            f"{self.ctx.task}/{FOLDER}{self.ctx.token}-{uuid.uuid4().hex}",
-            self.ctx.scratch,
-            params.memory_bytes,
-            params.target_bytes,
-            self._check_cancelled,
+            place=self.table.place,
+            schema=arrow_schema(handle),
+            by=form.partition_by,
+            folder=f"{self.ctx.task}/{FOLDER}{self.ctx.token}-{uuid.uuid4().hex}",
+            scratch=self.ctx.scratch,
+            memory_bytes=params.memory_bytes,
+            target_bytes=params.target_bytes,
+            progress=self._check_cancelled,
         )
         size_bytes = sum(one.size_bytes for one in wanted)
         self.ctx.log.info("rewrite %d files with %d bytes", sum(len(one.files) for one in wanted), size_bytes)

@@ -209,12 +209,12 @@ class DeltaSink:
             return True
         self._check_readable(handle)
         page = Page(
-            mark,
-            self.table.previous(handle),
-            about.run_id,
-            written.rows,
-            0,
-            (),
+            mark=mark,
+            previous=self.table.previous(handle),
+            run_id=about.run_id,
+            rows=written.rows,
+            quarantined=0,
+            files=(),
             parts=tuple(part.path for part in written.parts),
             cursor=about.cursor,
         )

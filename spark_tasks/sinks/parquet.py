@@ -103,12 +103,12 @@ class ParquetSink:
         with as_sink():
             handle = self.table.opened(_COLUMNS)
             page = Page(
-                mark,
-                self.table.previous(handle),
-                about.run_id,
-                written.rows,
-                0,
-                (),
+                mark=mark,
+                previous=self.table.previous(handle),
+                run_id=about.run_id,
+                rows=written.rows,
+                quarantined=0,
+                files=(),
                 parts=tuple(part.path for part in written.parts),
                 cursor=about.cursor,
             )

@@ -85,7 +85,14 @@ class WebhookSink:
     def commit(self, mark: Mark, written: Staged, about: About) -> Committed:
         """Seal the batch: from now on it will be delivered, as it is."""
         [requests] = written.parts
-        sealed = Sealed(mark, secrets.token_hex(8), about.run_id, about.cursor, written.rows, requests)
+        sealed = Sealed(
+            mark=mark,
+            id=secrets.token_hex(8),
+            run_id=about.run_id,
+            cursor=about.cursor,
+            rows=written.rows,
+            requests=requests,
+        )
         self.ledger.change(lambda state: state.sealing(sealed, self.target))
         return Committed(written.rows, 0)
 

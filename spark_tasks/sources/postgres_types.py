@@ -174,7 +174,14 @@ def _carried(number: int, named: str, kind: str, type_: str, params: PostgresRow
     if kind in TIMES and params.infinity == "refuse":
         held = _HELD[kind].format(value)
         read = f"CASE WHEN {held} THEN {value} END"
-        return Column(named, kind, _AS_THEY_ARE[kind], read, about, f"CASE WHEN NOT ({held}) THEN {value}::text END")
+        return Column(
+            name=named,
+            type=kind,
+            spark=_AS_THEY_ARE[kind],
+            expression=read,
+            metadata=about,
+            odd=f"CASE WHEN NOT ({held}) THEN {value}::text END",
+        )
     if kind in TIMES:
         return Column(named, kind, _AS_THEY_ARE[kind], _time(number, value, kind, params.infinity), about)
     if kind in _AS_THEY_ARE:

@@ -26,7 +26,14 @@ def _part(path: Path, inner: Path) -> Part:
     about, footer = path.stat(), parquet.read_metadata(path)
     modified_ms = about.st_mtime_ns // 1_000_000
     values = partition_values(inner.parent)
-    return Part(inner.as_posix(), about.st_size, modified_ms, footer.num_rows, statistics(footer), values)
+    return Part(
+        path=inner.as_posix(),
+        size_bytes=about.st_size,
+        modified_ms=modified_ms,
+        rows=footer.num_rows,
+        stats=statistics(footer),
+        partition_values=values,
+    )
 
 
 def partition_values(folder: Path) -> dict[str, str | None]:

@@ -70,7 +70,15 @@ async def start_action(context: RequestContext) -> web.Response:
     key = _key(context)
     await refuse_bad_params(context, given.params)
     storable(lambda: msgpack.packb(given.args), ("args",))
-    entry = Start(context.server.now_us(), name, given.params, None, key, action, dict(given.args))
+    entry = Start(
+        at_us=context.server.now_us(),
+        task=name,
+        params=given.params,
+        fire_at_us=None,
+        key=key,
+        action=action,
+        args=dict(given.args),
+    )
     return _started(context, str((await context.propose(entry)).value["run_id"]))
 
 

@@ -49,7 +49,14 @@ async def put_back(context: RequestContext) -> web.Response:
     body = await context.model(PutBackBody)
     settings = body.settings.changed() if body.settings is not None else {}
     tasks = tuple(_saved_task(task, position) for position, task in enumerate(body.tasks))
-    entry = RestoreTasks(context.server.now_us(), body.beside, body.token, body.orders, settings, tasks)
+    entry = RestoreTasks(
+        at_us=context.server.now_us(),
+        beside=body.beside,
+        token=body.token,
+        orders=body.orders,
+        settings=settings,
+        tasks=tasks,
+    )
     result = await context.propose(entry)
     return context.answer(result.value)
 
