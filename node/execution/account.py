@@ -49,7 +49,7 @@ class Account(NamedTuple):
 
     @property
     def called(self) -> str:
-        """What to call it in a message."""
+        """The name of this user for a message."""
         return self.name or f"uid {self.uid}"
 
     def pack(self) -> bytes:
@@ -58,7 +58,7 @@ class Account(NamedTuple):
 
 
 def unpack_account(packed: bytes) -> Account | None:
-    """What `Account.pack` packed; None if it is empty."""
+    """The account from which `Account.pack` made `packed`; None if that is empty."""
     if not packed:
         return None
     name, uid, gid, groups, home = msgpack.unpackb(packed)

@@ -1,4 +1,4 @@
-"""What the runner tells the node: the events of attempts."""
+"""The events of attempts, which the runner reports to the node."""
 
 from dataclasses import dataclass
 from typing import Any

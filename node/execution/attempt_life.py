@@ -92,7 +92,7 @@ def killing(life: AttemptLife, now_s: float) -> AttemptLife:
 
 
 def step(life: AttemptLife, now_s: float) -> tuple[AttemptLife, list[Act]]:
-    """The life after `now_s`, and what to do now."""
+    """The life after `now_s`, and the acts to carry out now."""
     acts: list[Act] = []
     if life.killed:
         return (replace(life, check_at_s=now_s + CHECK_S), [Act.KILL]) if now_s >= life.check_at_s else (life, acts)

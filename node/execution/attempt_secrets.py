@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AttemptSecrets:
-    """What a supervisor answers `ctx.secret` from."""
+    """The secrets from which a supervisor answers `ctx.secret`."""
 
     references: tuple[Reference, ...] = ()
     """What the params name. Nothing else is answered."""
@@ -49,7 +49,7 @@ NO_SECRETS: Final = AttemptSecrets()
 
 
 def unpacked(values: Mapping[str, Any]) -> AttemptSecrets:
-    """What msgpack made of an `AttemptSecrets` as a dict."""
+    """The `AttemptSecrets` from a dict that has been through msgpack."""
     own = values["own"]
     return AttemptSecrets(
         tuple(SecretFile(**one) if "secret" in one else SecretEnv(**one) for one in values["references"]),
@@ -76,7 +76,7 @@ class SecretAnswers:
         self._answer: frames.SecretFrame | None = None
 
     def ask(self, request: frames.SecretAskFrame) -> None:
-        """Look a reference up. Raises `BadFrame` if it is none, or if the answer to the last was not taken yet."""
+        """Look a reference up. Raises `BadFrame` for anything else, or if the last answer was not taken yet."""
         if self._under_way:
             raise frames.BadFrame("a second request for a secret before the first was answered")
         try:
@@ -87,7 +87,7 @@ class SecretAnswers:
         threading.Thread(target=self._look_up, args=(reference,), daemon=True, name="secret").start()
 
     def take(self) -> frames.SecretFrame | None:
-        """The answer, once; None if there is none yet."""
+        """The answer, given once; None while the reference is being looked up."""
         answer, self._answer = self._answer, None
         if answer is not None:
             self._under_way = False

@@ -52,7 +52,7 @@ NOTHING_DELEGATED: Final = Delegation(why_not="no cgroup was asked for")
 
 
 def delegation_of(words: list[str]) -> Delegation:
-    """What `Delegation.words` made, without the reason."""
+    """The delegation from the arguments that `Delegation.words` made, without the reason."""
     folder, controllers = words
     return Delegation(folder, tuple(filter(None, controllers.split(","))))
 

@@ -100,7 +100,7 @@ class Domain:
             self.allow_open(descriptor, real, rights, but)
 
     def allow_open(self, descriptor: int, real: str, rights: int, but: Own | None = None) -> None:
-        """The same for what is open by the real path `real`. The descriptor is closed."""
+        """Allow `rights` at an open file or folder with the real path `real`. Closes the descriptor."""
         try:
             for part in without(descriptor, real, but or self.own, self.looked_into):
                 self.ruleset.allow(part, rights)
@@ -130,7 +130,7 @@ class Commands(NamedTuple):
 
 
 def commands_of(word: str) -> Commands:
-    """What `Commands.word` made.
+    """The `Commands` from the text that `Commands.word` made.
 
     >>> commands_of(Commands(("/a",), (), 7).word())
     Commands(own=('/a',), roots=(), version=7)

@@ -110,7 +110,7 @@ def located(path: str, folder: int | None = None, *, follow: bool = False) -> in
 
 
 class Ruleset:
-    """What stays allowed. `descriptor` may be sent to another process, which makes a `Ruleset` of it again."""
+    """The rights that stay. `descriptor` may be sent to another process, which makes a `Ruleset` of it again."""
 
     def __init__(self, version: int, descriptor: int) -> None:
         self.version = version
@@ -119,7 +119,7 @@ class Ruleset:
 
     @classmethod
     def make(cls, version: int, *, network: bool) -> "Ruleset":
-        """One that allows nothing yet; `network`: TCP stays as it is. Raises `CannotConfine`."""
+        """A ruleset that allows nothing yet; `network`: TCP stays as it is. Raises `CannotConfine`."""
         tcp = 0 if network or version < _NETWORK_SINCE else _TCP
         scopes = _SCOPES if version >= _SCOPES_SINCE else 0
         attribute = struct.pack("=QQQ", handled(version), tcp, scopes)

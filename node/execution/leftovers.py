@@ -229,7 +229,7 @@ def _remaining(pids: list[int], beyond: list[int]) -> str:
 
 
 def kill_leftovers(folder: Path, wait_s: float = WAIT_S, uids: range = NO_UIDS) -> int:
-    """Kill what an earlier node on `folder` left running, and remove its scratch folders. The number of processes.
+    """Kill the processes that an earlier node on `folder` left, and remove its scratch folders; how many were killed.
 
     Every process of a user in `uids` counts as one: no other program has these (`ROTA_WORK_UIDS`).
     Blocks until they are gone; raises `LeftoversRemain` after `wait_s`. The caller holds the folder's lock, has not

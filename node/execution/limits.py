@@ -70,7 +70,7 @@ NO_BOUNDS: Final = Amounts()
 
 
 def asked(limits: Limits) -> Amounts:
-    """What a task's definition says."""
+    """The amounts that a task's definition sets."""
     return Amounts(
         memory=limits.memory,
         cpu_milli=limits.cpu_milli,
@@ -150,7 +150,7 @@ class Watched(NamedTuple):
 
 
 def over(used: Usage, watched: Watched) -> str | None:
-    """Which limit an attempt has exceeded, with figures; None: none.
+    """The limit that an attempt has exceeded, with figures, as a sentence; None: it has exceeded no limit.
 
     >>> watched = Watched(Amounts(memory=2**26, processes=8), Amounts(processes=8), "node-1")
     >>> over(Usage(65 * 2**20, 3), watched)
@@ -221,7 +221,7 @@ def next_look(pace: Pace, used: Usage, may: Amounts, free_bytes: int, cost_s: fl
 
 
 def limits_not_held(controllers: tuple[str, ...], why_not: str) -> tuple[str, ...]:
-    """What this machine's kernel does not hold, in a sentence; none if it holds all limits.
+    """A sentence on the limits that this machine's kernel does not hold; empty if it holds all limits.
 
     `controllers` are those of cgroup v2 that are delegated to the node, `why_not` says why the others are not.
 
@@ -240,5 +240,5 @@ def limits_not_held(controllers: tuple[str, ...], why_not: str) -> tuple[str, ..
 
 
 def unpacked(values: Mapping[str, int | None]) -> Amounts:
-    """What `Amounts.packed` made."""
+    """The amounts from the values that `Amounts.packed` made."""
     return Amounts(**{field.name: values[field.name] for field in fields(Amounts)})

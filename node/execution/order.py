@@ -97,7 +97,7 @@ class AttemptLimits:
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """What a supervisor is given: the order, the member's limits, and the member's data folder."""
+    """The brief of a supervisor: the order, the member's limits, and the member's data folder."""
 
     order: Order
     limits: AttemptLimits
@@ -120,7 +120,7 @@ def _values(value: Any) -> dict[str, Any]:
 
 
 def unpack_brief(packed: bytes) -> Brief:
-    """What `Brief.pack` packed."""
+    """The brief from which `Brief.pack` made `packed`."""
     brief = msgpack.unpackb(packed)
     order = brief["order"]
     order["secrets"] = attempt_secrets.unpacked(order["secrets"])

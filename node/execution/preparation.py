@@ -22,7 +22,7 @@ class Preparation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PreparationBrief:
-    """What the supervisor of a prepared process is given."""
+    """The brief of a prepared process's supervisor."""
 
     #: The function to call, as `module:function`.
     target: str
@@ -47,7 +47,7 @@ class PreparationBrief:
 
     @property
     def mark(self) -> str:
-        """What marks the processes of this preparation, until they have an attempt."""
+        """The mark of the processes of this preparation, until they have an attempt."""
         return f"prepared:{self.number}"
 
     @property

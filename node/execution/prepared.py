@@ -87,7 +87,7 @@ class PreparedProcesses:
         return self._counts[name].lead_s
 
     def ready(self, name: str) -> int:
-        """How many are prepared."""
+        """How many processes of this preparation are prepared."""
         return sum(each.ready for each in self._of(name))
 
     def want(self, name: str, start: int, keep: int) -> None:
@@ -98,7 +98,7 @@ class PreparedProcesses:
     def give(self, name: str, brief: bytes, needs: Needs) -> Prepared | None:
         """Give the attempt of `brief` to a process of this preparation, to one that is prepared if there is one.
 
-        The process may open what `needs` names, and has the network: none is given where that is not needed. It and its
+        The process may open the paths in `needs`, and has the network: an attempt without network gets none. It and its
         channel are the caller's from then on. None: there is none. Raises `OSError`.
         """
         if needs.confined and not needs.network:

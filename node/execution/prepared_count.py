@@ -57,7 +57,7 @@ class PreparedCount:
         return min(LEAD_S_MAX, max(LEAD_S_MIN, LEAD_TIMES * self._took_s))
 
     def took(self, seconds: float) -> None:
-        """A process was prepared in this time."""
+        """Note that preparing a process took this time."""
         known_s = seconds if self._took_s is None else self._took_s
         self._took_s = max(seconds, known_s + FORGET * (seconds - known_s))
         self._failures = 0
@@ -87,7 +87,7 @@ class PreparedCount:
         return max(0, self._start - there) if now_s >= self._not_before_s else 0
 
     def wait_s(self, there: int, now_s: float) -> float | None:
-        """How long nothing changes, if nothing happens. None: for ever."""
+        """Seconds until the counts change without an event; None: they do not change."""
         if self._surplus_since_s is not None:
             return max(0.0, self._surplus_since_s + GRACE_S - now_s)
         return max(0.0, self._not_before_s - now_s) if there < self._start else None

@@ -1,4 +1,4 @@
-"""What a fork does while it waits for its attempt, so that the memory that it will write to is its own by then.
+"""Rehearsals: a fork that waits for its attempt writes ahead to the memory that the attempt will write to.
 
 A page that forks share is copied when one of them writes to it, and counting a reference is a write. The first
 attempt of a fork meets a thousand such pages, which takes 5 to 7 ms of processor time. So the steps of a start are
@@ -43,7 +43,7 @@ _EXAMPLE: Final = Brief(
 
 
 def of_supervisor(commands: Commands) -> MadeAhead | None:
-    """Rehearse a supervisor's start and end. What is made ahead for a command; None without Landlock."""
+    """Rehearse a supervisor's start and end. Returns the domain made ahead for a command; None without Landlock."""
     brief = _brief()
     life = attempt_life.AttemptLife(boottime_s() + 60.0, None, brief.limits)
     attempt_life.step(life, boottime_s())

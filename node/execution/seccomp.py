@@ -183,7 +183,7 @@ def made_program(*, network: bool) -> bytes:
 
 
 def known() -> bool:
-    """Whether this kernel has such filters, and the numbers of its system calls are known here."""
+    """Whether this kernel has seccomp filters, and this module knows the numbers of its system calls."""
     return platform.machine() in MACHINES and _FILTERS.exists()
 
 

@@ -52,15 +52,15 @@ class SpareCount:
         self._refill_s = now_s + PAUSE_S
 
     def missing(self, there: int, now_s: float) -> int:
-        """How many to fork now, where there are some already."""
+        """How many processes to fork now, given those that are there."""
         return max(0, SPARES - there) if self._refill_s <= now_s < self._until_s else 0
 
     def surplus(self, there: int, now_s: float) -> int:
-        """How many to end now."""
+        """How many processes to end now."""
         return there if now_s >= self._until_s else 0
 
     def wait_s(self, there: int, now_s: float) -> float | None:
-        """How long nothing changes, if nothing happens. None: for ever."""
+        """Seconds until the counts change without an event; None: they do not change."""
         if now_s >= self._until_s:
             return None if not there else 0.0
         if there < SPARES and self._refill_s < self._until_s:
