@@ -26,7 +26,7 @@ class Acknowledgements:
         self._waiting.append((node, message))
 
     def take(self, term: int) -> list[tuple[Node, Message]]:
-        """What to send now that the journal is flushed, `term` being the current one.
+        """The acknowledgements to send now that the journal is flushed; `term` is the current term.
 
         Acknowledgements given in an earlier term are void, and so is one that the next to the same leader includes.
         """
@@ -41,13 +41,13 @@ class Acknowledgements:
         return message == latest and connection is latest_connection and now_s - at_s < self._repeat_s
 
     def sent(self, node: Node, connection: object, message: Message, now_s: float) -> None:
-        """Note what a leader was sent."""
+        """Note the acknowledgement that a leader was sent."""
         if is_plain(message):
             self._latest[node] = connection, message, now_s
 
 
 def is_plain(message: Message) -> bool:
-    """Whether it says that the log matches up to an index, and nothing else."""
+    """Whether an acknowledgement says only that the log matches up to an index."""
     return bool(message["success"]) and not message["reset"]
 
 

@@ -19,7 +19,7 @@ from node.raft.prevote import Standing
 
 @dataclass(frozen=True, slots=True)
 class AmnesiaAnswer:
-    """What a member answers to one that has lost its log."""
+    """The answer of a member to one that has lost its log."""
 
     #: The answering member's term.
     term: int
@@ -53,7 +53,7 @@ class LeaderLog:
 
 @dataclass(slots=True)
 class RecoveryProgress:
-    """What a member that does not remember has learnt since it started.
+    """The knowledge that a member without memory has gained since it started.
 
     matched: up to which index the log here is known to equal a leader's, and that leader's term.
     """

@@ -1,4 +1,4 @@
-"""A member that does not remember what it took part in asks the others. It follows and votes when it may."""
+"""Recovery of a member that lost its log: it asks the others, and follows and votes as soon as it safely may."""
 
 import logging
 from collections.abc import Callable
@@ -28,7 +28,7 @@ Message = dict[str, Any]
 
 
 class AmnesiaRecovery:
-    """What this member may do, by what it remembers. Used in Raft's thread.
+    """Whether this member may follow, vote and stand, after it lost its log. Used in Raft's thread.
 
     keep_vote: makes a term, and a vote in it, durable.
     """
@@ -178,6 +178,6 @@ class AmnesiaRecovery:
         return {**vote, "life": self._life, "lives": dict(self._lives), "candidate": self._candidates.get(node.id, 0)}
 
     def counts(self, node: Node, vote: Message) -> bool:
-        """Whether a vote that has arrived counts: one a member, in this term, requested in this life."""
+        """Whether a vote that has arrived counts: one per member, in this term, requested in this life."""
         asked_for = vote["candidate"] == self._life and vote["term"] == self._consensus.raftCurrentTerm
         return asked_for and self._ballot.take(vote["term"], node.id, vote["life"], vote["lives"])

@@ -14,7 +14,7 @@ BARRIER: Final = b"B"
 
 
 class AppliedPort(Protocol):
-    """What hears of each application."""
+    """A port that is told of each applied entry."""
 
     def barrier_applied(self, mark: bytes) -> None:
         """A barrier of any member was applied."""

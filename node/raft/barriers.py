@@ -73,7 +73,7 @@ class Barriers:
         return [(each.future, verdict(each.sent)) for each in over]
 
     def give_up(self) -> "list[Future[None]]":
-        """All barriers; none is left."""
+        """Remove and return all barriers."""
         left = [each.future for each in self._under_way + self._waiting]
         self._under_way, self._waiting = [], []
         return left

@@ -22,7 +22,7 @@ within milliseconds, so a newcomer may be a member, and the oldest hardly is."""
 
 
 class CallersTransport(Protocol):
-    """What `Callers` needs of the transport."""
+    """The part of the transport that `Callers` needs."""
 
     duplicate_starts: DuplicateStarts
 

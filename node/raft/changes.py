@@ -39,7 +39,7 @@ class MembershipChange:
 
 
 class ChangesConsensus(Protocol):
-    """What `Changes` needs of the consensus."""
+    """The part of the consensus that `Changes` needs."""
 
     def leader_node(self) -> object | None:
         """The leader that was heard last in this term."""
@@ -65,7 +65,7 @@ class Changes:
         self._queue.append(change)
 
     def step(self, consensus: ChangesConsensus, now_s: float) -> None:
-        """Propose the oldest again if it is time, and drop what is over."""
+        """Propose the oldest change again if it is time, and drop the changes that are done or past their deadlines."""
         while self._queue:
             change = self._queue[0]
             if not change.future.done() and change.deadline_s > now_s:
@@ -95,7 +95,7 @@ class Changes:
             consensus.change(membership.pack(change.what, change.text), answer)
 
     def give_up(self) -> "list[Future[None]]":
-        """All futures that are not done; none is left."""
+        """Remove all changes, and return the futures that are not done."""
         left = [change.future for change in self._queue if not change.future.done()]
         self._queue.clear()
         return left

@@ -1,4 +1,4 @@
-"""What the parts of a member's Raft know of one another: ports, which `consensus` and the parts themselves implement.
+"""The ports by which the parts of a member's Raft know one another; `consensus` and the parts implement them.
 
 `elections`, `amnesia_recovery`, `inbound`, `founding_inquiry`, `duplicate_starts`, `callers` and `transport` each need
 something of the others. Each of them imports these ports, and only `consensus` imports them all and puts them together:
@@ -218,7 +218,7 @@ class RaftCore(Protocol):
 
     @property
     def inbound(self) -> InboundPort:
-        """What arrives from others."""
+        """Takes the messages of other members."""
 
     @property
     def transport(self) -> TransportPort:

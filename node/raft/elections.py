@@ -38,7 +38,7 @@ class Elections:
 
     @deadline_s.setter
     def deadline_s(self, deadline_s: float) -> None:
-        """The library sets it when the leader hands over, when a leader was heard, and when an election begins."""
+        """Set by the library when the leader hands over, when a leader was heard, and when an election begins."""
         self._won = False
         self._handed_over = deadline_s == _NOW_S
         if not self._handed_over:

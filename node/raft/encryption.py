@@ -58,7 +58,7 @@ class CallerClaim:
 
 
 class NotSealed(Exception):
-    """What has arrived is not the next message of a member on this connection.
+    """The bytes that have arrived are not the next message of a member on this connection.
 
     `refused_here`: this side refuses the other one, which is to be told so; else the other side said that it does.
     `theirs`: what the other side says of itself.
@@ -156,7 +156,7 @@ class EncryptedChannel:
 
 
 def refusal(code: RefusalCode, version: str) -> bytes:
-    """What tells a caller why it is refused, and by which build."""
+    """The message that tells a caller why it is refused, and by which build."""
     packed: bytes = msgpack.packb([code, version])
     return REFUSAL + packed
 

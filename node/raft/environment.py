@@ -1,4 +1,4 @@
-"""What a member's Raft takes from outside: the clock, randomness, and how it connects. Tests give their own.
+"""The environment of a member's Raft: the clock, randomness, and how it connects. Tests give their own.
 
 The library's modules read the same clock and `random` themselves, by names of their own: a test with another clock
 has to patch those in `pysyncobj.syncobj` and `pysyncobj.transport` (`testkit.wired` does). `connections` reads the

@@ -245,7 +245,7 @@ class Founding:
     # -- what it decides
 
     def promise(self, now_s: float) -> KnownCluster | Binding | None:
-        """What to write to the disk before it takes effect by `keep`; None: nothing."""
+        """The promise to write to the disk before `keep` lets it take effect; None: there is nothing to promise."""
         if self.known is None and self.news is not None:
             return self.news
         if not self.free:
@@ -273,7 +273,7 @@ class Founding:
             self.bound = promise
 
     def outlook(self, now_s: float) -> FoundingWait | ClusterElsewhere:
-        """What it waits for, while it belongs to no cluster."""
+        """The reason why this node waits, while it belongs to no cluster."""
         cluster = self.known or self.news
         if cluster is not None:
             of_it = [one for one in self.statements.values() if one.belongs and one.cluster_id == cluster.cluster_id]

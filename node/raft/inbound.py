@@ -1,4 +1,4 @@
-"""What a message from another member may do here, before the library gets it.
+"""Checks each message from another member before the library gets it.
 
 Corrected on the way (each is a way to lose or to contradict an acknowledged entry in PySyncObj 0.3.17): appends are
 reduced to what is new (`append_filter`); the commit index of a message counts only as far as the message has matched

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class CallersPort(Protocol):
-    """What takes the calls."""
+    """The port that takes the calls."""
 
     def called(self, caller: socket.socket) -> None:
         """Take the socket of a call."""

@@ -36,7 +36,7 @@ _NAMES_MAX: Final = 1024
 
 
 class BadMessage(Exception):
-    """What has arrived is no message of this version. The text says why."""
+    """The bytes that have arrived are no message of this version. The text says why."""
 
 
 # -- the values of fields

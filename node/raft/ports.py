@@ -28,7 +28,7 @@ class StateMachinePort(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RaftRole:
-    """What this member knows of the leadership, as of now.
+    """The leadership, as this member knows it now.
 
     None of this is permission for anything: only a committed entry or a lease is.
     """
@@ -125,7 +125,7 @@ class RaftTiming:
 
 @dataclass(frozen=True, slots=True)
 class RaftSettings:
-    """What a member's Raft is given."""
+    """The settings of a member's Raft."""
 
     #: This member's id.
     me: str

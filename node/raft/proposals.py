@@ -130,7 +130,7 @@ class Proposals:
         return over
 
     def give_up(self) -> list[WaitingProposal]:
-        """All proposals; none is left."""
+        """Remove and return all proposals."""
         left = [each for waiting in self._by_id.values() for each in waiting]
         self._by_id.clear()
         self._queue.clear()

@@ -1,4 +1,4 @@
-"""What callers wait for: proposals, barriers, changes of membership, and foundings by hand. Safe for threads."""
+"""The requests of callers: proposals, barriers, changes of membership, and foundings by hand. Safe for threads."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -18,14 +18,14 @@ Pack = Callable[[Sequence[Proposal]], bytes]
 
 
 class RequestsInquiry(Protocol):
-    """What `Requests` needs of founding."""
+    """The part of founding that `Requests` needs."""
 
     def leave_out(self, without: frozenset[str]) -> str | None:
         """As `Raft.leave_out`."""
 
 
 class RequestsConsensus(ChangesConsensus, Protocol):
-    """What `Requests` needs of the consensus."""
+    """The part of the consensus that `Requests` needs."""
 
     @property
     def inquiry(self) -> RequestsInquiry:
@@ -112,7 +112,7 @@ class Requests:
             return bool(len(self._proposals) or len(self._barriers) or len(self._changes))
 
     def send(self, consensus: RequestsConsensus, now_s: float) -> None:
-        """Propose what waits."""
+        """Propose the waiting proposals, barriers and changes."""
         with self._lock:
             mark = self._barriers.take(now_s)
             batches = []
@@ -152,7 +152,7 @@ class Requests:
             self._barriers.send_again(now_s, all_of_them=True)
 
     def step(self, consensus: RequestsConsensus, now_s: float) -> None:
-        """End what is past its deadline, send again what has been under way for long, and make the next change."""
+        """End requests past their deadlines, send again those long under way, and make the next change."""
         with self._lock:
             over: list[tuple[Future[Any], Exception]] = [(w.future, e) for w, e in self._proposals.expire(now_s)]
             over += self._barriers.expire(now_s)

@@ -10,7 +10,7 @@ _NEVER_S = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class KnownLeadership:
-    """What a member knows of the leadership."""
+    """The leadership, as a member knows it."""
 
     #: The term that the member is in.
     term: int

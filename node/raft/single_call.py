@@ -19,7 +19,7 @@ _NEVER_S: Final = float("-inf")
 
 
 class LibraryPort(Protocol):
-    """What a connection is made with: the library's settings, its poller, the key; who is told what does not fit."""
+    """The library's parts for a connection: settings, poller, key; and who is told of nodes that do not fit."""
 
     conf: SyncObjConf
     encryptor: Seal

@@ -73,7 +73,7 @@ class OtherStart:
 
 @dataclass(slots=True)
 class StartClaim:
-    """What the others have answered to one start of a member. Times are in seconds on Raft's clock."""
+    """The answers of other members to one start of a member. Times are in seconds on Raft's clock."""
 
     #: The id of this start.
     start: str
