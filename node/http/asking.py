@@ -1,4 +1,4 @@
-"""What a request asks of other members: how far attempts are, what holds tasks, why a kind is not offered.
+"""Questions to other members for a request: how far attempts are, what holds tasks, why a kind is not offered.
 
 Each member is asked once, all at the same time, and what this member knows itself is not asked for.
 """

@@ -1,4 +1,4 @@
-"""Whether what was computed from the state of a moment ago may be shown again. Pure."""
+"""Whether a value computed from an earlier state may be shown again. Pure."""
 
 from typing import Final
 
@@ -13,10 +13,10 @@ STILL_US: Final = 2_000_000
 
 
 def is_spared(age_s: float, cost_s: float, old_s: float) -> bool:
-    """Whether it is used again in spite of changes, because it cost much. It is older than `old_s` never."""
+    """Whether a value that cost much is used again although the state has changed; never beyond `old_s`."""
     return cost_s > CHEAP_S and age_s < min(SHARE * cost_s, old_s)
 
 
 def is_current(made_index: int, made_us: int, index: int, now_us: int) -> bool:
-    """Whether it is of the present state and time."""
+    """Whether a value is of the present state and time."""
     return made_index == index and abs(now_us - made_us) < STILL_US

@@ -20,7 +20,7 @@ FRESH_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class MemberLag:
-    """What a member answered. `behind`: log entries that it has not applied yet; None: it does not answer (`away`).
+    """The answer of a member. `behind`: log entries that it has not applied yet; None: it does not answer (`away`).
 
     `vitals` None: it does not answer, or is of an earlier version.
     """

@@ -1,4 +1,4 @@
-"""What all requests to one node share."""
+"""The objects that all requests to one node share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

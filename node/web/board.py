@@ -1,4 +1,4 @@
-"""What stands out of all tasks: which run, fail, are late, overdue, wait or come next, and how many there are of each.
+"""The tasks that stand out: running, failing, late, overdue, waiting or due next, with their numbers.
 
 A board is given the time, and reads no clock.
 """

@@ -40,7 +40,7 @@ _SAID: Final[dict[BarLook, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class TimeBar:
-    """What happens in one member's lane between two times."""
+    """A bar in one member's lane: an attempt, or an occurrence ahead."""
 
     #: The member, or `NOBODY`.
     member: str
@@ -61,7 +61,7 @@ class TimeBar:
 
     @property
     def key(self) -> str:
-        """What tells it from all others, for the browser's focus."""
+        """A key that no other bar has, for the browser's focus."""
         return f"{self.run_id}.{self.attempt}" if self.run_id else f"{self.task}.{self.begins_us}.{self.look}"
 
     @property
