@@ -29,7 +29,7 @@ STOP_CHECK_S: Final = 0.2
 
 @dataclass
 class EtlFigures:
-    """What this attempt has committed."""
+    """The numbers of rows and batches that this attempt has committed."""
 
     rows: int = 0
     deleted: int = 0
@@ -59,7 +59,7 @@ class EtlAttempt:
         self.last: Visible | None = None
 
     def run(self, start_spark: "Callable[[], AbstractContextManager[SparkSession]]") -> None:
-        """Commit what is new. Spark is started if there is anything. Raises what `kind` says."""
+        """Commit the new rows. Spark is started only if there are any. Raises the errors that `kind` names."""
         try:
             self._see()
             self._check_promised()

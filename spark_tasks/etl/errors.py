@@ -1,4 +1,4 @@
-"""How an ETL task fails, beside what its source, its sink and its transform raise."""
+"""The errors of an ETL task, beside those that its source, its sink and its transform raise."""
 
 from tasks.kind import Away, Failed, Unretryable
 

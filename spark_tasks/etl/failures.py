@@ -1,4 +1,4 @@
-"""What went wrong in a Spark job, in one sentence instead of the JVM's."""
+"""The error of a Spark job in one sentence, in place of the JVM's text."""
 
 import importlib
 import re

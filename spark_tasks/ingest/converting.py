@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Converted:
-    """What is to be committed of a batch."""
+    """A converted batch, to be committed."""
 
     #: The columns that the table has with the batch.
     columns: "StructType"

@@ -1,4 +1,4 @@
-"""What a run has committed so far."""
+"""The figures of a run: what it has committed so far."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ LATEST_MAX: Final = 50
 
 @dataclass
 class Figures:
-    """What all attempts at this run have committed to the table."""
+    """The sums over all attempts at this run of what they committed to the table."""
 
     #: The number of rows.
     rows: int = 0

@@ -21,7 +21,7 @@ STEPS: Final = ("rewrite", "remove files", "clean the log", "merge the ledger's 
 
 @dataclass
 class MaintainWork:
-    """What an attempt has done, or would do."""
+    """The work that an attempt has done, or would do."""
 
     #: The table's files before it.
     before: list[DataFile]

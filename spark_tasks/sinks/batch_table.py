@@ -149,7 +149,7 @@ class BatchTable(Table):
         return True
 
     def sweep(self) -> list[str]:
-        """Remove what was written and can never be committed; the paths."""
+        """Remove files that can never be committed; their paths."""
         with store_errors(self.place):
             found = [
                 (f"{folder}/{name}", mark, name.partition(".")[2])

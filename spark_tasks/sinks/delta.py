@@ -230,7 +230,7 @@ class DeltaSink:
         return done
 
     def sweep(self) -> list[str]:
-        """Remove what attempts wrote that were overtaken, and files that Spark wrote twice."""
+        """Remove the files of overtaken attempts, and files that Spark wrote twice."""
         gone = self.table.sweep()
         if self.table.place.is_local:
             return gone

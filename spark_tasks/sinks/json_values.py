@@ -19,7 +19,7 @@ Encoder = Callable[[Any], Any]
 
 
 def json_encoder(kind: "pa.DataType") -> Encoder:
-    """What makes JSON of Python's values of that Arrow type. Nulls in lists and structs stay null."""
+    """A function that makes JSON of Python's values of that Arrow type. Nulls in lists and structs stay null."""
     import pyarrow.types as t
 
     if t.is_decimal(kind):

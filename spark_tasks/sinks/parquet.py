@@ -133,5 +133,5 @@ class ParquetSink:
         self.commit(mark, Staged(0, ()), about)
 
     def sweep(self) -> list[str]:
-        """Remove what attempts wrote that were overtaken."""
+        """Remove the files of overtaken attempts."""
         return [f"{LEDGER}/{name}" for name in self.table.sweep()]

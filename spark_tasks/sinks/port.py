@@ -77,7 +77,7 @@ class Sink(Protocol):
         """Make the batch visible in one transaction. Raises `SinkOvertaken`, and then nothing is visible of it."""
 
     def sweep(self) -> list[str]:
-        """Remove what was written and can never be committed; the names of it."""
+        """Remove files or tables that can never be committed; their names."""
 
 
 @runtime_checkable
@@ -96,7 +96,7 @@ class DeliveringSink(Protocol):
         """Whether a committed batch was not acknowledged whole."""
 
     def deliver(self) -> bool:
-        """Hand on what was not acknowledged, as the sink's holder; False if it was asked to stop before the end.
+        """Hand on the requests that were not acknowledged, as the sink's holder; False if asked to stop before the end.
 
         Raises `SinkOvertaken` if another attempt holds the sink now.
         """

@@ -101,7 +101,7 @@ class WebhookSink:
         return self.ledger.read().waiting is not None
 
     def deliver(self) -> bool:
-        """Post what was not acknowledged; False if asked to stop before the end."""
+        """Post the requests that were not acknowledged; False if asked to stop before the end."""
         state = self.ledger.read()
         if state.waiting is None:
             return True

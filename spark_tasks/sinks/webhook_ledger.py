@@ -92,7 +92,7 @@ class WebhookLedger:
         return self._read()[1]
 
     def change(self, decide: "Callable[[LedgerState], LedgerState | None]") -> bool:
-        """Put in place what `decide` makes of the present state; False if it makes None. It may be asked again.
+        """Store the state that `decide` makes of the present one; False if it makes None. `decide` may be called again.
 
         Raises what `decide` raises, `SinkOvertaken`, `SinkUnfit` and `SinkAway`.
         """

@@ -87,7 +87,7 @@ class HttpReader:
         self._loaded = False
 
     def plan(self, after: Cursor | None) -> Plan | None:
-        """The next batch (`port.RowSource`), which is fetched now, unless it was and has not been read.
+        """The next batch (`port.RowSource`). It is fetched now unless a fetched batch has not been read yet.
 
         Raises `ApiAway`, `ApiReadStopped`, `SourceReplaced` and `SourceUnfit`.
         """
