@@ -108,7 +108,7 @@ class UnionForms(NamedTuple):
 
 
 def message(finding: ErrorDetails) -> str:
-    """What pydantic found, as a clause that follows the field's path."""
+    """An error of pydantic as a clause that follows the field's path."""
     return _MESSAGES.get(finding["type"]) or finding["msg"].removeprefix("Value error, ")
 
 

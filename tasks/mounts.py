@@ -33,7 +33,7 @@ class Mount:
 
 
 def mountinfo() -> str:
-    """The text of the file now. It changes with each mount. Raises `OSError`."""
+    """The text of /proc/self/mountinfo now. It changes with each mount. Raises `OSError`."""
     return MOUNTINFO.read_text(errors="surrogateescape")
 
 

@@ -65,7 +65,7 @@ def retry_after_s(retry: "Retry", failures: int) -> float | None:
 
 
 def away_after_s(retry: "Retry", aways: int) -> float | None:
-    """The pause in seconds after the `aways`-th attempt in a row that found away what it needs; None: the run fails.
+    """The pause in seconds after `aways` attempts in a row whose database or store did not answer; None: the run fails.
 
     It doubles from `AWAY_FIRST_S` to `AWAY_MAX_S`; all pauses together take `retry.away_s`.
 

@@ -146,7 +146,7 @@ class CorePorts:
 
 @dataclass(frozen=True)
 class CoreSettings:
-    """What a core is told at its start."""
+    """The settings of a core."""
 
     #: This member's id.
     me: str

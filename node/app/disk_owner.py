@@ -35,5 +35,5 @@ class MemberDiskOwner:
         self.core.controller.fail(run_id, error)
 
     def stand_aside(self, why: str | None) -> None:
-        """Take on nothing new, for this reason; None when that is over."""
+        """Take on nothing new, for this reason; None: the reason is gone."""
         self.core.membership.self_drain.set("disk", why)

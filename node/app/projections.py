@@ -132,7 +132,7 @@ def secrets_of(config: Config, references: Iterable[Reference]) -> AttemptSecret
 
 
 def view_of(me: str, incarnation: int, state: State, role: RaftRole) -> View:
-    """What the heartbeat thread needs to know; `incarnation` is the one in which this process has joined."""
+    """The view of the heartbeat thread; `incarnation` is the one in which this process has joined."""
     peers = {
         member.id: Peer(member.incarnation, member.status, member.host, member.heartbeat_port)
         for member in state.members.values()

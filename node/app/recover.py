@@ -31,7 +31,7 @@ class NotRecoverable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Survivor:
-    """What a stopped member has."""
+    """The state and the log of a stopped member."""
 
     #: The member's id.
     node: str
@@ -51,7 +51,7 @@ class Survivor:
 
 
 def inspect(data: Path, now_us: int) -> Survivor:
-    """What the member with the data folder `data` has; changes nothing.
+    """The state and the log of the member with the data folder `data`; changes nothing.
 
     Raises `NotRecoverable`, and what `DataDir` and `OfflineLog` raise.
     """
@@ -59,7 +59,7 @@ def inspect(data: Path, now_us: int) -> Survivor:
 
 
 def recover(data: Path, now_us: int) -> tuple[Survivor, str]:
-    """Make that member the only one of a new cluster; returns what it has and the new cluster's id.
+    """Make that member the only one of a new cluster; returns its state and log, and the new cluster's id.
 
     Raises as `inspect` does.
     """

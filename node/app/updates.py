@@ -13,7 +13,7 @@ from node.telemetry.thread_lag import start_delays
 
 
 class HistoryWriter(Protocol):
-    """What is needed of `node.history.store.HistoryStore`. Called in Raft's thread."""
+    """The part of `node.history.store.HistoryStore` that updates need. Called in Raft's thread."""
 
     def record(self, index: int, ended: tuple[tuple[int, EndedRun], ...], /) -> None:
         """Keep the runs that ended in the entries up to `index`."""
@@ -38,11 +38,11 @@ class Updates:
         return self._broadcast.listen()
 
     def close(self) -> None:
-        """End what every listener reads."""
+        """End the stream of every listener."""
         self._broadcast.close()
 
     def applied(self, change: StateChange, /) -> None:
-        """Write down what ended. Called in Raft's thread."""
+        """Write ended runs into the history. Called in Raft's thread."""
         if change.touched is None:
             self._history.jumped(change.after.index)
         self._history.record(change.after.index, change.ended)

@@ -1,4 +1,4 @@
-"""What applying files has done so far: told as it happens, and what is left where it ends midway."""
+"""The outcome of applying files so far: printed as it grows, and which tasks are left if it ends midway."""
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ NAMED_MAX: Final = 20
 
 
 class Done:
-    """What was done. `say` prints a line; None: nothing is printed, `answer` is.
+    """The changes that were made. `say` prints a line for each; None: only `answer` is printed.
 
     `unprinted` is why lines could not be printed, if so.
     """
@@ -29,12 +29,12 @@ class Done:
 
     @property
     def settled(self) -> Collection[str]:
-        """The tasks of which nothing is left to do."""
+        """The tasks that need no further change."""
         return {str(put["name"]) for put in self.puts} | {*self.deleted, *self.kept, *self._gone}
 
     @property
     def changed(self) -> bool:
-        """Whether anything is not as it was."""
+        """Whether any task was changed or deleted."""
         return bool(self.deleted) or any(put["change"] != "unchanged" for put in self.puts)
 
     @property
@@ -43,7 +43,7 @@ class Done:
         return {"items": self.puts, "deleted": self.deleted, "kept": self.kept, "next": None}
 
     def tried(self, puts: Sequence[Mapping[str, Any]], doomed: Sequence[str]) -> None:
-        """A dry run has answered so, and these tasks would be deleted."""
+        """Note the answers of a dry run, and the tasks that would be deleted."""
         self._put(puts, "would be ")
         self.deleted += doomed
         self._print(f"{name}: would be deleted" for name in doomed)

@@ -30,7 +30,7 @@ def check_source(source: Source, access: Access, node: str) -> None:
 
 
 class BackupContent:
-    """What one backup has of its source, to be written to `place`."""
+    """The content of one backup, to be written to `place`."""
 
     def __init__(self, ctx: Context[BackupParams], place: Place) -> None:
         self._ctx = ctx

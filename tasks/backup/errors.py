@@ -1,4 +1,4 @@
-"""How a backup fails, beside what its source and its destination raise."""
+"""The errors of a backup, beside those that its source and its destination raise."""
 
 from tasks.kind import Failed, Unretryable
 
