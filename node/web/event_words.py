@@ -103,11 +103,11 @@ def _line(one: NumberedEvent) -> EventLine:
                 at_us=one.at_us,
                 number=one.number,
                 sort="owner",
-                look=look,
+                look=look,  # type: ignore[arg-type]
                 subject=task,
                 path=("tasks", task),
                 said=said,
-            )  # type: ignore[arg-type]
+            )
         case "deadline":
             return _deadline_line(one, event)
         case _:
