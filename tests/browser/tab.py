@@ -79,7 +79,8 @@ class Tab:
 
     def clean(self) -> None:
         """Raise `AssertionError` where the console said something, or another host was asked."""
-        said = [one for one in self.errors if not (self.expected_error and re.search(self.expected_error, one))]
+        errors = without_aborted(self.errors)
+        said = [one for one in errors if not (self.expected_error and re.search(self.expected_error, one))]
         assert not said, said
         assert not self.foreign, self.foreign
 
@@ -101,6 +102,21 @@ class Tab:
     def _on_request(self, request: Request) -> None:
         if not request.url.startswith((self.url + "/", "data:", "blob:")):
             self.foreign.append(request.url)
+
+
+def without_aborted(errors: list[str]) -> list[str]:
+    """The errors without those of requests that the browser ended as the page was left: htmx says two of each.
+
+    >>> without_aborted(["error: htmx:afterRequest, a", "error: htmx:sendAbort, a", "error: htmx:afterRequest, b"])
+    ['error: htmx:afterRequest, b']
+    """
+    kept: list[str] = []
+    for one in errors:
+        if one.startswith("error: htmx:sendAbort, ") and kept and kept[-1].startswith("error: htmx:afterRequest, "):
+            kept.pop()
+        else:
+            kept.append(one)
+    return kept
 
 
 def open_tab(browser: Browser, url: str, scheme: Scheme = "light", width: Width = "wide", cookies: Any = None) -> Tab:
