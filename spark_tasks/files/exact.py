@@ -183,7 +183,8 @@ def _fits(text: "Column", value: "Column", kind: "DataType", pattern: str | None
         case t.TimestampType() if pattern is not None:
             return value.isNotNull()
         case t.TimestampType():
-            usual = {5: "-", 17: ":"}  # what Spark takes with these is a whole date, and a time of day
+            # With these, Spark takes a whole date with hh:mm:ss only, or with an hour and a zone of hh:mm:ss.
+            usual = {5: "-", 14: ":", 17: ":"}
             quick = _has_at(text, 19, usual) | (_has_at(text, 20, usual) & f.endswith(text, f.lit("Z")))
             return value.isNotNull() & (quick | _is(text, rf"{_DATE}(?:[T ]{_TIME}(?:{_ZONE})?)?"))
         case t.TimestampNTZType():
