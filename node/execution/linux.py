@@ -154,13 +154,12 @@ def lower_session(nice: int, descriptor: int | None, tries: int = 50, again_s: f
         return
     try:
         os.write(descriptor, str(nice).encode())
-    except BlockingIOError:
-        if tries > 1:
+    except OSError as error:
+        if isinstance(error, BlockingIOError) and tries > 1:
             again = threading.Timer(again_s, lower_session, (nice, descriptor, tries - 1, again_s))
             again.daemon = True
             again.start()
             return
-    except OSError as error:
         _log.warning("the attempt has the node's share of the processor: /proc/self/autogroup: %s", error.strerror)
     os.close(descriptor)
 

@@ -65,6 +65,19 @@ def test_a_priority_change_refused_as_too_soon_is_retried(tmp_path: Path, monkey
     assert asked == [b"10", b"10", b"10"]
 
 
+def test_a_change_that_is_always_too_soon_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def write(descriptor: int, data: bytes) -> int:
+        raise BlockingIOError(errno.EAGAIN, "too soon")
+
+    monkeypatch.setattr("node.execution.linux.os.write", write)
+    file = tmp_path / "autogroup"
+    file.touch()
+    lower_session(10, os.open(file, os.O_WRONLY), tries=1)
+    assert "/proc/self/autogroup: too soon" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("capabilities", "may"),
     [("000001ffffffffff", True), ("000001ffffffffdf", False), ("0000000000000020", True), ("0000000000000000", False)],
