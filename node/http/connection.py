@@ -116,7 +116,8 @@ class ClientConnection(RequestHandler):
         self._stalled: asyncio.TimerHandle | None = None
         self._wire: asyncio.Transport | None = None
         self._garbage = False
-        self._gone = asyncio.Event()
+        self._gone: asyncio.Event | None = None
+        """Of a connection whose answer is delayed: set once it has ended. An event is 700 bytes."""
         self.closing_since_s: float | None = None
         """Since when it is known to be closing, set by the listener's sweep."""
 
@@ -133,7 +134,8 @@ class ClientConnection(RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """The connection has ended."""
         self._limits.remove(self)
-        self._gone.set()
+        if self._gone is not None:
+            self._gone.set()
         self._cancel_stalled()
         transport: Any = self.transport
         if self._task_handler is not None:
@@ -267,6 +269,9 @@ class ClientConnection(RequestHandler):
         With an answer at once, hundreds of clients that reconnect at once fill the queue in which all others wait to be
         accepted. Meanwhile the connection counts as idle, so that it is the first to be closed when there is no room.
         """
+        if self.transport is None:
+            return  # it has ended already
+        self._gone = asyncio.Event()
         self._limits.mark_idle(self, self._loop.time())
         # Random, so that clients that came together do not come back together.
         delay_s = self._timeouts.garbage_s * self._rng.uniform(0.5, 1.5)
