@@ -137,9 +137,9 @@ class ClientConnection(RequestHandler):
         if self._gone is not None:
             self._gone.set()
         self._cancel_stalled()
-        transport: Any = self.transport
+        transport: Any = self._wire  # aiohttp forgets its own where it closes the connection
         if self._task_handler is not None:
-            self._task_handler.add_done_callback(partial(_forget_error, self._body))
+            self._task_handler.add_done_callback(partial(_forget_errors, self._body))
         self._body = EMPTY_PAYLOAD
         super().connection_lost(exc)
         # asyncio's transport refers to itself by this method, and only the garbage collector would free it. What is
@@ -312,9 +312,15 @@ class ClientConnection(RequestHandler):
             self._waiter.set_result(None)
 
 
-def _forget_error(body: StreamReader, _: object) -> None:
-    """Replace the error of a body that was broken off: by its traceback it holds the body, and so itself, for ever."""
+def _forget_errors(body: StreamReader, task: "asyncio.Task[None]") -> None:
+    """Replace the error of a body that was broken off, and take that of a handler that was cancelled.
+
+    By their tracebacks these hold the body and the connection, and so themselves, for ever.
+    """
     body.set_exception(web.RequestPayloadError())
+    if task.cancelled():
+        with suppress(asyncio.CancelledError):
+            task.result()  # a task keeps the error until it is asked for it
 
 
 class _Unnamed(web.Response):

@@ -35,6 +35,7 @@ async def problem_responses(
     except Problem as problem:
         return closing(problem.response())
     except web.HTTPException as error:
+        error.__traceback__ = None  # a request has the error of a path that leads nowhere: by its frames, itself
         return _problem_of_aiohttp(request, error).response()
     except (asyncio.CancelledError, ConnectionResetError):
         raise

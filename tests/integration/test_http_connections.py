@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from aiohttp import web
+from aiohttp import EMPTY_PAYLOAD, web
 
 from node.http.connection import HEAD_BYTES, ConnectionTimeouts
 from node.http.connection_limits import ConnectionLimits
@@ -25,6 +25,10 @@ from tests.integration.http_cluster import Servers, on_loop, servers
 pytestmark = pytest.mark.integration
 
 HALF = b"PUT /v1/tasks/a HTTP/1.1\r\nHost: localhost\r\n"
+FORM = b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+WITHIN = FORM + b"Content-Length: 100\r\n\r\nab"
+REFUSED = FORM + b"Content-Length: 1000000\r\n\r\nab"
+NOWHERE = b"CONNECT /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" + b"a" * 100_000
 GARBAGE = b"\x16\x03\x01\x02\x00 this is no HTTP\r\n\r\n"
 HASTY = ConnectionTimeouts(request_s=0.2, reader_s=0.3, rest_s=0.2, closing_s=0.2, garbage_s=0.2)
 
@@ -54,24 +58,44 @@ def _problem(answer: bytes) -> tuple[int, str]:
     return int(answer.split()[1]), document["type"].rpartition(":")[2]
 
 
-@on_loop
-async def test_a_connection_that_has_ended_leaves_nothing_to_the_garbage_collector() -> None:
+@pytest.mark.parametrize(
+    "sent", [HALF, WITHIN, REFUSED, NOWHERE], ids=["in a head", "in a body", "refused", "a tunnel"]
+)
+@pytest.mark.parametrize("by_node", [False, True], ids=["closed by the client", "ended by the node"])
+def test_a_connection_that_has_ended_leaves_nothing_to_the_garbage_collector(sent: bytes, by_node: bool) -> None:
     """What is open while the collector freezes what there is would never be freed."""
-    async with servers() as served:
-        transports: weakref.WeakSet[asyncio.BaseTransport] = weakref.WeakSet()
-        [site] = served.runners["node-1"].sites
-        assert isinstance(site, Listener)
-        pipes = [await _opened(served, HALF) for _ in range(20)]
-        await until(lambda: len(list(site._limits)) >= len(pipes))
-        transports.update(one.transport for one in site._limits if one.transport is not None)
-        assert len(transports) >= len(pipes)
-        gc.disable()
-        try:
-            for _, writer in pipes:
-                writer.close()
-            await until(lambda: not transports)
-        finally:
-            gc.enable()
+
+    async def holds() -> None:
+        async with servers(token="a token of sixteen") as served:
+            transports: weakref.WeakSet[asyncio.BaseTransport] = weakref.WeakSet()
+            [site] = served.runners["node-1"].sites
+            assert isinstance(site, Listener)
+            gc.disable()
+            try:
+                pipes = []
+                for _ in range(20):
+                    pipes.append(await _opened(served, sent))
+                    await asyncio.sleep(0)  # the node closes a tunnel as soon as it has answered
+                    transports.update(one._wire for one in site._limits if one._wire is not None)
+                if sent != NOWHERE:
+                    await until(lambda: len(list(site._limits)) >= len(pipes))
+                if sent == WITHIN:
+                    await until(lambda: all(one._body is not EMPTY_PAYLOAD for one in site._limits))
+                if sent == REFUSED:  # and the rest of the body is read and dropped
+                    for reader, _ in pipes:
+                        await reader.read(1)
+                transports.update(one._wire for one in site._limits if one._wire is not None)
+                if by_node:
+                    for one in list(site._limits):
+                        one.end()
+                    del one  # it would be held by this name
+                for _, writer in pipes:
+                    writer.close()
+                await until(lambda: not transports)
+            finally:
+                gc.enable()
+
+    on_loop(holds)()
 
 
 @on_loop
