@@ -14,7 +14,10 @@ from bench.beginning import options_of
 from node.duty.deadlines import SETTLED_US, DeadlineJudge
 from node.runtime.gc_tuning import collect_in_short
 from node.state.apply import apply
-from node.state.entries import Breached, Entry, FoundCluster, Proposal, ProposalId, Put, PutTasks, Seed, TakeLead
+from node.state.deadlines import Breached
+from node.state.entries import Entry, Proposal, ProposalId, Seed
+from node.state.members import FoundCluster, TakeLead
+from node.state.registry import Put, PutTasks
 from node.state.value import RULES, State
 from tasks.spec import Spec
 

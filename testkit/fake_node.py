@@ -31,7 +31,8 @@ from node.raft.ports import RaftRole
 from node.replication.state_machine import StateChange, StateMachine
 from node.state.channel import Channel
 from node.state.codec import pack_batch
-from node.state.entries import AddMember, Entry, FoundCluster, Join, Proposal, ProposalId, RemoveMember, Seed
+from node.state.entries import Entry, Proposal, ProposalId, Seed
+from node.state.members import AddMember, FoundCluster, Join, RemoveMember
 from node.state.value import Result, State
 from node.telemetry.thread_lag import ThreadLag, Worst, start_delays
 from tasks.installed_kinds import KindEntry

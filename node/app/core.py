@@ -41,7 +41,8 @@ from node.replication.proposer import Proposer
 from node.replication.state_machine import StateChange
 from node.runtime.mailbox import Mailbox
 from node.state.codec import BadEntry
-from node.state.entries import Entry, Join, MarkDown
+from node.state.entries import Entry
+from node.state.members import Join, MarkDown
 from node.state.value import Result, Run, State
 
 _log = logging.getLogger("rota.member")

@@ -21,7 +21,8 @@ from node.membership.changes import RaftMembers
 from node.notify.teller import MessageSender
 from node.raft.ports import RaftRole
 from node.replication.state_machine import StateChange
-from node.state.entries import Join, Proposal, Seed
+from node.state.entries import Proposal, Seed
+from node.state.members import Join
 from node.state.value import Result, Run, State
 
 

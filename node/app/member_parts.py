@@ -54,7 +54,8 @@ from node.raft.ports import RaftSettings
 from node.replication.state_machine import StateMachine
 from node.runtime.boottime import boottime_s
 from node.runtime.services import Services
-from node.state.entries import Join, Seed
+from node.state.entries import Seed
+from node.state.members import Join
 from node.state.value import Run, State
 from node.storage.disk_watch import DiskWatch, WatchedFolder, space_of
 from node.storage.full_disk_wait import WaitForRoom

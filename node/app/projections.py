@@ -10,7 +10,8 @@ from node.execution.limits import asked
 from node.execution.order import Order
 from node.liveness.view import Peer, View
 from node.raft.ports import RaftRole
-from node.state.entries import Join, Seed
+from node.state.entries import Seed
+from node.state.members import Join
 from node.state.value import Labels, Run, State
 from tasks.installed_kinds import KindEntry, load, needs_of
 from tasks.needs import UNCONFINED, Needs

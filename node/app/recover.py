@@ -21,7 +21,8 @@ from node.raft.log_store import JOURNAL
 from node.raft.offline import OfflineLog
 from node.replication.state_machine import StateMachine
 from node.state.codec import pack_batch
-from node.state.entries import Proposal, ProposalId, Refound
+from node.state.entries import Proposal, ProposalId
+from node.state.members import Refound
 from node.state.value import State
 
 

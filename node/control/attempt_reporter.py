@@ -8,8 +8,9 @@ from typing import Final
 from node.control.controller_port import ControllerPort, RunnerPort
 from node.execution.attempt_events import AttemptEnded, AttemptStarted, CheckpointAsked
 from node.raft.errors import EntryTooLarge
+from node.state.attempts import Began, Checkpoint, Finish
 from node.state.codec import BadEntry
-from node.state.entries import Began, Checkpoint, Entry, Finish
+from node.state.entries import Entry
 from node.state.value import Result
 
 _log = logging.getLogger("rota.controller")

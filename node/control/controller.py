@@ -21,8 +21,9 @@ from node.duty.step import Order as DutyOrder
 from node.execution.attempt_events import AttemptEnded, AttemptFrozen, AttemptStarted, AttemptThawed, Event, Progressed
 from node.execution.launch_health import IgnoreLaunches, LaunchObserver, scarce
 from node.raft.errors import EntryTooLarge, RaftError
+from node.state.attempts import Finish
 from node.state.codec import BadEntry
-from node.state.entries import Entry, Finish
+from node.state.entries import Entry
 from node.state.value import Result, Run, State
 from tasks.run import HELD
 

@@ -5,7 +5,8 @@ from typing import Final
 
 from node.duty.flight import Flight, key_of
 from node.duty.step import CancelWork, HandOver, Held, KillAttempt, Launch, LeaseView
-from node.state.entries import Entry, Finish
+from node.state.attempts import Finish
+from node.state.entries import Entry
 from node.state.value import Run, State
 from tasks.run import HELD
 

@@ -9,8 +9,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from node.duty.agenda import Agenda
-from node.state.deadlines import from_us, open_us
-from node.state.entries import Breached
+from node.state.deadlines import Breached, from_us, open_us
 from node.state.value import State, TaskRow
 from tasks.deadlines import DEADLINES, DeadlineName, deadlines_of
 from tasks.schedule import next_due_us, unreadable

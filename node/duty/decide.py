@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from node.duty.agenda import UNCLAIMED, next_occurrence_us
+from node.state.attempts import Cancel
 from node.state.bounds import no_room
-from node.state.entries import Cancel, Claim, Enqueue, Entry, SkipOccurrences
+from node.state.claims import Claim
+from node.state.entries import Entry
+from node.state.occurrences import Enqueue, SkipOccurrences
 from node.state.value import Member, PassedOver, Run, State, TaskRow
 from node.state.waiting import due_us
 from tasks.policy import DuePlan, lateness_s, room_for_another, settle

@@ -18,7 +18,9 @@ from node.duty.preparing import Preparing
 from node.duty.room import FreePlaces, KindTerms, kind_of
 from node.duty.starved import Starved
 from node.duty.step import Held, LeaseView, Order, Owners, Step, Wanted
-from node.state.entries import Cancel, Enqueue, Entry, Finish
+from node.state.attempts import Cancel, Finish
+from node.state.entries import Entry
+from node.state.occurrences import Enqueue
 from node.state.value import Member, Result, State
 from node.state.waiting import due_us
 from tasks.schedule import unreadable

@@ -4,7 +4,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from node.state.entries import Claim, Entry
+from node.state.claims import Claim
+from node.state.entries import Entry
 from node.state.value import Result, Run
 
 PAUSE_US: Final = 250_000

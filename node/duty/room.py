@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from node.state.entries import Claim
+from node.state.claims import Claim
 from node.state.value import State
 
 

@@ -14,9 +14,8 @@ from zoneinfo import ZoneInfo
 from hashing.key import key64
 from hashing.succession import succession
 from node.state.channel import Channel, Quiet, channel_of
-from node.state.channel_entries import Tell
 from node.state.outbox import BACKOFF_US_MAX, ChannelRow, Notice, Permission
-from node.state.telling import KEYS_MAX, holds
+from node.state.telling import KEYS_MAX, Tell, holds
 from node.state.value import State
 from tasks.cron import check_timezone
 

@@ -10,7 +10,7 @@ from node.http.node_port import KindsPort
 from node.http.problems import MAX_ERRORS, Problem, body_errors, invalid, invalid_field
 from node.http.request_context import UNSTORABLE, RequestContext, quoted_names
 from node.peer.protocol import PeerAway
-from node.state.entries import Put
+from node.state.registry import Put
 from node.state.value import State
 from tasks.field_errors import FieldError, Path, dotted
 from tasks.installed_kinds import KindError

@@ -11,7 +11,8 @@ from typing import Any, Final, Protocol
 
 from node.membership.member_port import MemberPort
 from node.raft.errors import ChangeRefused, RaftError
-from node.state.entries import AddMember, RemoveMember, Seed
+from node.state.entries import Seed
+from node.state.members import AddMember, RemoveMember
 from node.state.value import Result
 
 _log = logging.getLogger("rota.membership")

@@ -10,7 +10,7 @@ from typing import Final
 
 from node.membership.member_port import MemberPort
 from node.raft.errors import RaftError
-from node.state.entries import Join
+from node.state.members import Join
 from node.state.value import Member
 
 _log = logging.getLogger("rota.joining")

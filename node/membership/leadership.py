@@ -8,7 +8,8 @@ from typing import Final
 
 from node.membership.member_port import MemberPort
 from node.raft.errors import RaftError
-from node.state.entries import FoundCluster, Seed, TakeLead
+from node.state.entries import Seed
+from node.state.members import FoundCluster, TakeLead
 from node.state.value import RULES
 
 _log = logging.getLogger("rota.leadership")

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from node.membership.member_port import MemberPort
 from node.raft.errors import RaftError
-from node.state.entries import Drain, MarkDown
+from node.state.members import Drain, MarkDown
 
 _log = logging.getLogger("rota.member")
 

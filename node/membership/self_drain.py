@@ -11,7 +11,7 @@ from typing import Final
 
 from node.membership.member_port import MemberPort
 from node.raft.errors import RaftError
-from node.state.entries import StandAside
+from node.state.members import StandAside
 
 _log = logging.getLogger("rota.member")
 

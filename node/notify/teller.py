@@ -13,11 +13,10 @@ from typing import Any, Final, Protocol
 from node.duty.step import LeaseView
 from node.duty.telling import Send, telling_step
 from node.raft.errors import RaftError
-from node.state.channel_entries import Tell, Told
 from node.state.codec import BadEntry
 from node.state.entries import Entry
 from node.state.outbox import GIVE_UP_US, TEXT_CHARS_MAX
-from node.state.telling import holds
+from node.state.telling import Tell, Told, holds
 from node.state.value import Result, State
 
 _log = logging.getLogger("rota.notify")

@@ -11,63 +11,20 @@ occurrence-taken overlap held not-due fenced too-large full stale leadership no-
 `State.index`, a refused one too; its result is kept in its proposer's window.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
-from node.state import (
-    attempts,
-    channel_entries,
-    claims,
-    deadlines,
-    entries,
-    members,
-    occurrences,
-    registry,
-    restoring,
-    settings,
-    telling,
-    windows,
-)
+from node.state import deadlines, occurrences, windows
 from node.state.codec import BadEntry, pack_batch, unpack_batch
 from node.state.draft import Draft, refused
-from node.state.entries import Entry, FoundCluster, Proposal, ProposalId, Unreadable
+from node.state.entries import HANDLERS, Entry, Proposal, ProposalId, Unreadable
 from node.state.facts import note_facts
+from node.state.members import FoundCluster
 from node.state.value import DeadlineEvent, EndedRun, Result, State
 
 LATEST_AT_US: Final = occurrences.LAST_FIRE_US
 """An entry stamped later than this is refused: the times that follow from it would be beyond the calendar."""
-
-_HANDLERS: Final[dict[type[Any], Callable[[Draft, Any], Result]]] = {
-    entries.FoundCluster: members.found_cluster,
-    entries.TakeLead: members.take_lead,
-    entries.Join: members.join,
-    entries.AddMember: members.add_member,
-    entries.RemoveMember: members.remove_member,
-    entries.Drain: members.drain,
-    entries.StandAside: members.stand_aside,
-    entries.MarkDown: members.mark_down,
-    entries.ChangeSettings: settings.change,
-    entries.PutTasks: registry.put_tasks,
-    entries.DeleteTask: registry.delete_task,
-    entries.Pause: registry.pause,
-    entries.Start: occurrences.start,
-    entries.Enqueue: occurrences.enqueue,
-    entries.SkipOccurrences: occurrences.skip_occurrences,
-    entries.Claim: claims.claim,
-    entries.Began: attempts.began,
-    entries.Checkpoint: attempts.checkpoint,
-    entries.Finish: attempts.finish,
-    entries.Cancel: attempts.cancel,
-    entries.Breached: deadlines.breached,
-    entries.Refound: members.refound,
-    entries.RestoreTasks: restoring.restore_tasks,
-    channel_entries.PutChannel: telling.put_channel,
-    channel_entries.DeleteChannel: telling.delete_channel,
-    channel_entries.Tell: telling.tell,
-    channel_entries.Told: telling.told,
-}
 
 _NOTHING: Final[frozenset[str]] = frozenset()
 
@@ -165,7 +122,7 @@ def _handle(draft: Draft, entry: Entry | Unreadable, before: State) -> Result:
     if not draft.cluster_id and not isinstance(entry, FoundCluster):
         return refused("not-founded", "the cluster has no members yet: its first entry founds it")
     try:
-        result = _HANDLERS[type(entry)](draft, entry)
+        result = HANDLERS[type(entry)](draft, entry)
         if result.ok:
             deadlines.follow(draft, before, entry.at_us)
             note_facts(draft, before, entry.at_us)

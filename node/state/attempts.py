@@ -3,15 +3,15 @@
 An entry with a token is refused ("fenced") unless the token is the run's present one.
 """
 
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from node.state.bounds import TASK_RUNS_BYTES_MAX, run_bytes
 from node.state.draft import ATTEMPTS_KEPT, DONE, ERROR_CHARS_MAX, Draft, refused
-from node.state.entries import Began, Cancel, Checkpoint, Finish
+from node.state.entries import Entry, applies
 from node.state.value import Attempt, Result, Run
 from tasks.policy import AWAY_ANEW_S, after_orphaning, away_after_s, retry_after_s
-from tasks.run import HELD, RunState
+from tasks.run import HELD, AttemptEnd, RunState
 
 CHECKPOINT_BYTES_MAX: Final = 65_536
 _WHY_CHARS_MAX: Final = 200
@@ -22,6 +22,15 @@ _GIVEN_BACK: Final[dict[str, str]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Began(Entry):
+    """The attempt's work has started: `claimed -> running`."""
+
+    run_id: str
+    token: int
+
+
+@applies(Began, code=16)
 def began(draft: Draft, entry: Began) -> Result:
     """The work has started. Idempotent."""
     run = _held(draft, entry.run_id, entry.token)
@@ -33,6 +42,16 @@ def began(draft: Draft, entry: Began) -> Result:
     return DONE
 
 
+@dataclass(frozen=True, slots=True)
+class Checkpoint(Entry):
+    """Save the checkpoint to resume from: msgpack, 64 KiB at most."""
+
+    run_id: str
+    token: int
+    data: bytes
+
+
+@applies(Checkpoint, code=17)
 def checkpoint(draft: Draft, entry: Checkpoint) -> Result:
     """Save the checkpoint to resume from. It replaces the one before."""
     run = _held(draft, entry.run_id, entry.token)
@@ -48,6 +67,27 @@ def checkpoint(draft: Draft, entry: Checkpoint) -> Result:
     return DONE
 
 
+@dataclass(frozen=True, slots=True)
+class Finish(Entry):
+    """The attempt has ended."""
+
+    #: The id of the run.
+    run_id: str
+    #: The token of the attempt.
+    token: int
+    #: How the attempt ended. `not_started`: given back; `handed_over`: stopped so that the task's owner can continue.
+    end: AttemptEnd
+    #: The figures and artifact URLs that the kind returned; None if it returned none.
+    result: dict[str, Any] | None = None
+    #: Why the attempt failed; None if it did not fail.
+    error: str | None = None
+    #: Whether another attempt may succeed. False: it would fail the same way.
+    retry: bool = True
+    #: Whether the attempt's log is incomplete.
+    log_truncated: bool = False
+
+
+@applies(Finish, code=18)
 def finish(draft: Draft, entry: Finish) -> Result:
     """End an attempt. The run ends too, or waits for its next attempt. Result: `{"state"}`."""
     run = _held(draft, entry.run_id, entry.token)
@@ -62,6 +102,15 @@ def finish(draft: Draft, entry: Finish) -> Result:
     return _ended(draft, run, _ENDS[entry.end], entry)
 
 
+@dataclass(frozen=True, slots=True)
+class Cancel(Entry):
+    """Cancel a run: at once if no member holds it, else by the member that does."""
+
+    run_id: str
+    why: str = "asked"
+
+
+@applies(Cancel, code=19)
 def cancel(draft: Draft, entry: Cancel) -> Result:
     """Cancel a run: now if no member holds it, else by the member that does. Result: `{"state"}`."""
     run = draft.runs.get(entry.run_id)

@@ -3,11 +3,11 @@
 Ownership is not checked. Two members that disagree for a moment propose two claims, and the second one is refused.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from node.state.bounds import no_room
 from node.state.draft import ATTEMPTS_KEPT, Draft, refused
-from node.state.entries import Claim
+from node.state.entries import Entry, applies
 from node.state.occurrences import due_fault, occurrence
 from node.state.registry import no_such_task
 from node.state.value import Attempt, Result, Run, TaskRow
@@ -16,6 +16,27 @@ from tasks.policy import room_for_another
 from tasks.run import HELD
 
 
+@dataclass(frozen=True, slots=True)
+class Claim(Entry):
+    """Give an attempt to a member: of a new occurrence, or of a waiting or orphaned run.
+
+    Accepted only if the member is up in that incarnation, the occurrence has not been claimed before, and overlap
+    allows it. Result: `{"run_id", "token", "attempt"}`.
+    """
+
+    #: The task's name.
+    task: str
+    #: The time of a scheduled occurrence, in microseconds since the epoch. Ignored if `run_id` names a run.
+    fire_at_us: int
+    #: The member that gets the attempt.
+    member: str
+    #: The member's incarnation.
+    incarnation: int
+    #: The waiting or orphaned run; None: a scheduled occurrence that is not a run yet.
+    run_id: str | None = None
+
+
+@applies(Claim, code=15)
 def claim(draft: Draft, entry: Claim) -> Result:
     """Give a new occurrence, or a run without a holder, to a member. Result: `{"run_id", "token", "attempt"}`."""
     if (refusal := _not_fit(draft, entry)) is not None:

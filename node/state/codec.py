@@ -16,44 +16,16 @@ from typing import Any, Final
 
 import msgpack
 
-from node.state import channel_entries, entries
-from node.state.entries import Proposal, ProposalId, Unreadable
+from node.state import attempts, claims, deadlines, members, occurrences, registry, restoring, settings, telling
+from node.state.entries import CODES, Proposal, ProposalId, Unreadable
 from node.state.shape import Misfit, shape
 from node.state.snapshot import assembled, records
 from node.state.value import EndedRun, State
 
 VERSION: Final = 1
 
-CODES: Final[dict[int, type[Any]]] = {
-    1: entries.FoundCluster,
-    2: entries.TakeLead,
-    3: entries.Join,
-    4: entries.AddMember,
-    5: entries.RemoveMember,
-    6: entries.Drain,
-    7: entries.MarkDown,
-    8: entries.ChangeSettings,
-    9: entries.PutTasks,
-    10: entries.DeleteTask,
-    11: entries.Pause,
-    12: entries.Start,
-    13: entries.Enqueue,
-    14: entries.SkipOccurrences,
-    15: entries.Claim,
-    16: entries.Began,
-    17: entries.Checkpoint,
-    18: entries.Finish,
-    19: entries.Cancel,
-    20: entries.Refound,
-    21: entries.RestoreTasks,
-    22: entries.StandAside,
-    23: entries.Breached,
-    25: channel_entries.PutChannel,
-    26: channel_entries.DeleteChannel,
-    27: channel_entries.Tell,
-    28: channel_entries.Told,
-}
-"""The code of each entry in the log. A code is never changed, nor used again."""
+TOPICS: Final = (members, settings, registry, occurrences, claims, attempts, deadlines, restoring, telling)
+"""The modules that declare entries: without all of them, some codes would not be known."""
 
 PIECE_BYTES_MAX: Final = 256 * 1024
 PROPOSER_CHARS_MAX: Final = 255

@@ -8,11 +8,11 @@ proposer's word for that it is due, where it cannot tell without time zones, and
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from node.state.draft import DONE, Draft, refused
-from node.state.entries import Breached
+from node.state.entries import Entry, applies
 from node.state.registry import no_such_task
 from node.state.value import Breach, Result, Run, State, TaskRow
 from tasks.deadlines import DeadlineName, Deadlines, deadlines_of
@@ -32,6 +32,25 @@ RULES_ANEW: Final = 4
 _FAILED: Final[frozenset[RunState]] = frozenset({"failed", "timed_out", "abandoned"})
 
 
+@dataclass(frozen=True, slots=True)
+class Breached(Entry):
+    """A deadline of a task has passed. Refused if the state says otherwise.
+
+    The leader names `due_us` and `undecided`: a schedule is never evaluated by `apply`, since time zones depend on the
+    machine.
+    """
+
+    #: The task's name.
+    task: str
+    #: Which deadline.
+    deadline: DeadlineName
+    #: As in `Breach`.
+    due_us: int
+    #: Whether an undecided occurrence is due at `due_us`.
+    undecided: bool = False
+
+
+@applies(Breached, code=23)
 def breached(draft: Draft, entry: Breached) -> Result:
     """A deadline has passed, by the clock of the proposer. Refused if the state says otherwise."""
     row = draft.tasks.get(entry.task)

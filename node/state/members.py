@@ -1,24 +1,13 @@
 """Entries about members: which there are, in which slot, which one leads, and whether each is up, down or draining."""
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from node.state.attempts import lose_runs
 from node.state.draft import DONE, NONE_COUNTED, Draft, refused
-from node.state.entries import (
-    AddMember,
-    Drain,
-    FoundCluster,
-    Join,
-    MarkDown,
-    Refound,
-    RemoveMember,
-    Seed,
-    StandAside,
-    TakeLead,
-)
-from node.state.value import Labels, Lead, Member, Result
+from node.state.entries import Entry, Seed, applies
+from node.state.value import DownReason, Labels, Lead, Member, Result
 from tasks.spec import NAME_PATTERN
 
 MEMBERS_MAX: Final = 1024
@@ -32,6 +21,15 @@ _MANY_MAX: Final = 1000
 _NAME: Final = re.compile(NAME_PATTERN)
 
 
+@dataclass(frozen=True, slots=True)
+class FoundCluster(Entry):
+    """The first entry of a cluster: its id, and its members by slot. Refused if the cluster is founded already."""
+
+    cluster_id: str
+    members: tuple[Seed, ...]
+
+
+@applies(FoundCluster, code=1)
 def found_cluster(draft: Draft, entry: FoundCluster) -> Result:
     """The first entry of a cluster. Result: `{"cluster_id"}`."""
     if draft.cluster_id:
@@ -51,6 +49,19 @@ def found_cluster(draft: Draft, entry: FoundCluster) -> Result:
     return Result("ok", {"cluster_id": entry.cluster_id})
 
 
+@dataclass(frozen=True, slots=True)
+class Refound(Entry):
+    """The cluster has lost its majority for good: `member` continues alone, as cluster `cluster_id`.
+
+    `rota cluster recover` writes it into the log of that member; it is never proposed. All other members are removed,
+    and their runs orphaned.
+    """
+
+    cluster_id: str
+    member: str
+
+
+@applies(Refound, code=20)
 def refound(draft: Draft, entry: Refound) -> Result:
     """One member continues as a new cluster; the slots of the others become vacant. Result: `{"cluster_id"}`."""
     if entry.member not in draft.members:
@@ -66,6 +77,19 @@ def refound(draft: Draft, entry: Refound) -> Result:
     return Result("ok", {"cluster_id": entry.cluster_id})
 
 
+@dataclass(frozen=True, slots=True)
+class TakeLead(Entry):
+    """`member` leads since `term`. Proposed on election; refused if one of a later term is applied.
+
+    `rules` are the latest that its version knows (`node.state.value.Lead`).
+    """
+
+    member: str
+    term: int
+    rules: int = 0
+
+
+@applies(TakeLead, code=2)
 def take_lead(draft: Draft, entry: TakeLead) -> Result:
     """A member leads since a term. Refused if another member led in that term, or in a later one."""
     if entry.member not in draft.members:
@@ -81,6 +105,35 @@ def take_lead(draft: Draft, entry: TakeLead) -> Result:
     return DONE
 
 
+@dataclass(frozen=True, slots=True)
+class Join(Entry):
+    """A member starts, or comes back after it was marked down: a new incarnation. Orphans its active runs.
+
+    Result: `{"incarnation": n}`.
+    """
+
+    #: The member's id.
+    member: str
+    #: The host at which others reach it.
+    host: str
+    #: Its port for Raft.
+    raft_port: int
+    #: Its port for the API.
+    http_port: int
+    #: Its port for heartbeats.
+    heartbeat_port: int
+    #: Its labels as sorted pairs.
+    labels: Labels
+    #: Its capacity, from 1 to 1,000,000.
+    capacity: int
+    #: The kinds that it offers.
+    kinds: tuple[str, ...]
+    #: The last incarnation that the member knew of. Refused if there has been another since, so that a delayed entry
+    #: cannot supersede the present incarnation.
+    after: int
+
+
+@applies(Join, code=3)
 def join(draft: Draft, entry: Join) -> Result:
     """A member starts, or returns, in a new incarnation, which holds no run. Result: `{"incarnation"}`."""
     member = draft.members.get(entry.member)
@@ -112,6 +165,14 @@ def join(draft: Draft, entry: Join) -> Result:
     return Result("ok", {"incarnation": joined.incarnation})
 
 
+@dataclass(frozen=True, slots=True)
+class AddMember(Entry):
+    """A new member takes the lowest vacant slot, or a new one. It is down (`new`) until it joins."""
+
+    seed: Seed
+
+
+@applies(AddMember, code=4)
 def add_member(draft: Draft, entry: AddMember) -> Result:
     """A new member takes the lowest vacant slot, or a new one. Result: `{"slot"}`."""
     if (fault := _seed_fault(entry.seed)) is not None:
@@ -131,6 +192,18 @@ def add_member(draft: Draft, entry: AddMember) -> Result:
     return Result("ok", {"slot": slot})
 
 
+@dataclass(frozen=True, slots=True)
+class RemoveMember(Entry):
+    """A member is removed for good, and its slot becomes vacant.
+
+    A member that is not down may hold a lease, and its work may run until that ends. It is `leaving` from now on, gets
+    nothing new, and is removed when it is marked down. Result: `{"gone"}`: whether it was removed at once.
+    """
+
+    member: str
+
+
+@applies(RemoveMember, code=5)
 def remove_member(draft: Draft, entry: RemoveMember) -> Result:
     """A member leaves for good, once it is down; its slot stays, vacant. Result: `{"gone"}`."""
     member = draft.members.get(entry.member)
@@ -145,6 +218,19 @@ def remove_member(draft: Draft, entry: RemoveMember) -> Result:
     return Result("ok", {"gone": False})
 
 
+@dataclass(frozen=True, slots=True)
+class Drain(Entry):
+    """`on`: the member keeps its running attempts and gets nothing new. Not `on`: it is up again.
+
+    `lasting` False: only until it joins again; a stopping member drains itself so.
+    """
+
+    member: str
+    on: bool
+    lasting: bool = True
+
+
+@applies(Drain, code=6)
 def drain(draft: Draft, entry: Drain) -> Result:
     """A member gets nothing new from now on, or does again. Of a member that is down it is remembered."""
     member = draft.members.get(entry.member)
@@ -158,6 +244,20 @@ def drain(draft: Draft, entry: Drain) -> Result:
     return DONE
 
 
+@dataclass(frozen=True, slots=True)
+class StandAside(Entry):
+    """A member reports that it cannot take on anything new, with the reason `why`; "": it can again.
+
+    Meanwhile it is `draining`: it keeps its running attempts, and others own its tasks. Refused if its incarnation is
+    another; reset when it joins again or is marked down.
+    """
+
+    member: str
+    incarnation: int
+    why: str = ""
+
+
+@applies(StandAside, code=22)
 def stand_aside(draft: Draft, entry: StandAside) -> Result:
     """A member drains itself, or ends that. One that a client has drained stays draining."""
     member = draft.members.get(entry.member)
@@ -173,6 +273,24 @@ def stand_aside(draft: Draft, entry: StandAside) -> Result:
     return DONE
 
 
+@dataclass(frozen=True, slots=True)
+class MarkDown(Entry):
+    """A member is down. Refused if its incarnation, or the term of the leader, is not the one named.
+
+    A member that stops proposes this for itself, with reason `stopped` and term 0.
+    """
+
+    #: The member's id.
+    member: str
+    #: The incarnation that is down.
+    incarnation: int
+    #: Why the member is down.
+    reason: DownReason
+    #: The term of the leader that gives the verdict; 0: the member itself, which stops.
+    term: int
+
+
+@applies(MarkDown, code=7)
 def mark_down(draft: Draft, entry: MarkDown) -> Result:
     """Mark a member down, and orphan its runs. Refused unless the present leader, or the member itself, proposes it."""
     member = draft.members.get(entry.member)

@@ -1,7 +1,7 @@
 """Entries about occurrences that no member holds: started by hand, queued, or passed over."""
 
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from node.state.attempts import cancel_run
 from node.state.bounds import (
@@ -14,7 +14,7 @@ from node.state.bounds import (
     requests_bytes,
 )
 from node.state.draft import Draft, free_moment, refused, stem
-from node.state.entries import Enqueue, SkipOccurrences, Start
+from node.state.entries import Entry, applies
 from node.state.registry import no_such_task
 from node.state.value import PassedOver, Result, Run, Series, TaskRow
 from tasks import cron
@@ -32,6 +32,29 @@ _KEY_CHARS_MAX: Final = 255
 _ACTION_CHARS_MAX: Final = 64
 
 
+@dataclass(frozen=True, slots=True)
+class Start(Entry):
+    """Start a run by hand. It waits for the task's owner to claim it. Refused if overlap forbids it.
+
+    Result: `{"run_id": ...}`.
+    """
+
+    #: The task's name.
+    task: str
+    #: The params of this run; None: the task's own.
+    params: dict[str, Any] | None = None
+    #: The run's `fire_at`, in microseconds since the epoch; None: `at_us`, plus a microsecond if the task has an
+    #: occurrence of that time already.
+    fire_at_us: int | None = None
+    #: The Idempotency-Key: a second Start with the same key returns the first one's run. None: there is none.
+    key: str | None = None
+    #: What the kind does instead of the task's work; "": the work.
+    action: str = ""
+    #: The arguments of `action`; None: there are none.
+    args: dict[str, Any] | None = None
+
+
+@applies(Start, code=12)
 def start(draft: Draft, entry: Start) -> Result:
     """Start a run by hand, which waits for the task's owner; of a paused task, too. Result: `{"run_id"}`."""
     row = draft.tasks.get(entry.task)
@@ -80,6 +103,15 @@ def start(draft: Draft, entry: Start) -> Result:
     return Result("ok", {"run_id": run_id})
 
 
+@dataclass(frozen=True, slots=True)
+class Enqueue(Entry):
+    """Queue occurrences that fell due while another run was active, under `overlap: queue`; 100 at most."""
+
+    task: str
+    fire_at_us: tuple[int, ...]
+
+
+@applies(Enqueue, code=13)
 def enqueue(draft: Draft, entry: Enqueue) -> Result:
     """Queue occurrences; those beyond the queue's limit are skipped. Result: `{"queued"}`."""
     row = draft.tasks.get(entry.task)
@@ -112,6 +144,22 @@ def enqueue(draft: Draft, entry: Enqueue) -> Result:
     return Result("ok", {"queued": len(queued)})
 
 
+@dataclass(frozen=True, slots=True)
+class SkipOccurrences(Entry):
+    """Pass over occurrences: `skipped` (overlap) or `missed` (catch-up). They are recorded and counted."""
+
+    #: The task's name.
+    task: str
+    #: Whether they are skipped or missed.
+    state: PassedOver
+    #: The first and the last of `count` consecutive occurrences, in microseconds since the epoch. With `count` 0, which
+    #: earlier versions wrote, each of them.
+    fire_at_us: tuple[int, ...]
+    #: How many occurrences there are; 0: as many as `fire_at_us` has.
+    count: int = 0
+
+
+@applies(SkipOccurrences, code=14)
 def skip_occurrences(draft: Draft, entry: SkipOccurrences) -> Result:
     """Pass over occurrences; history and the task's counters record it. Result: `{"passed_over"}`."""
     row = draft.tasks.get(entry.task)

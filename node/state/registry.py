@@ -1,6 +1,6 @@
 """Entries about definitions: tasks registered, changed, deleted, paused and resumed."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from hashing.view import Task
 from node.state.attempts import cancel_run
 from node.state.bounds import no_room_for_tasks, requests_bytes
 from node.state.draft import DONE, Draft, refused
-from node.state.entries import DeleteTask, Pause, Put, PutTasks
+from node.state.entries import Entry, applies
 from node.state.shape import plain
 from node.state.value import Result, TaskRow
 from tasks.spec import Spec, accepted, read, same_spec
@@ -26,6 +26,25 @@ _OF_RUNS: Final = ("kind", *(name for name in Spec.model_fields if name not in (
 _FAULT_CHARS_MAX: Final = 500
 
 
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Register or change a task. `if_version` None: whatever its version; 0: only if there is no such task."""
+
+    spec_packed: bytes
+    if_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PutTasks(Entry):
+    """Register or change tasks, all or none. An unchanged spec keeps its version.
+
+    Result: `{"tasks": [[name, version, change], ...]}`, change being `created`, `changed` or `unchanged`.
+    """
+
+    puts: tuple[Put, ...]
+
+
+@applies(PutTasks, code=9)
 def put_tasks(draft: Draft, entry: PutTasks) -> Result:
     """Register or change tasks, all or none. Result: see `PutTasks`."""
     lines: list[list[Any]] = []
@@ -68,6 +87,15 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
     return Result("ok", {"tasks": lines})
 
 
+@dataclass(frozen=True, slots=True)
+class DeleteTask(Entry):
+    """Delete a task, and cancel its runs: at once if no member holds them, else by the member that does."""
+
+    task: str
+    if_version: int | None = None
+
+
+@applies(DeleteTask, code=10)
 def delete_task(draft: Draft, entry: DeleteTask) -> Result:
     """Delete a task; its runs are cancelled, at once or by their holders."""
     row = draft.tasks.get(entry.task)
@@ -85,6 +113,15 @@ def delete_task(draft: Draft, entry: DeleteTask) -> Result:
     return DONE
 
 
+@dataclass(frozen=True, slots=True)
+class Pause(Entry):
+    """`on`: no occurrence of the task falls due. Not `on`: its schedule counts from now."""
+
+    task: str
+    on: bool
+
+
+@applies(Pause, code=11)
 def pause(draft: Draft, entry: Pause) -> Result:
     """Pause a task, or resume it: its schedule then counts from now."""
     row = draft.tasks.get(entry.task)

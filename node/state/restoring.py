@@ -1,18 +1,38 @@
 """The entry that restores the saved tasks of another cluster (`node.state.saved`)."""
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from node.state import settings
 from node.state.bounds import requests_bytes
 from node.state.draft import Draft, refused
-from node.state.entries import ChangeSettings, Kept, RestoreTasks
+from node.state.entries import Entry, applies
 from node.state.registry import counting_from, placing_of, readable_spec
+from node.state.saved import Kept
+from node.state.settings import ChangeSettings
 from node.state.value import Result, TaskRow
 from tasks.spec import Spec
 
 COUNT_MAX: Final = 2**62
 
 
+@dataclass(frozen=True, slots=True)
+class RestoreTasks(Entry):
+    """Restore a part of the saved tasks of another cluster, all or none."""
+
+    #: How many tasks were restored from the same file before. Refused if there are others.
+    beside: int
+    #: The saved last token: those given from now on are greater.
+    token: int
+    #: The saved last registration number: those given from now on are greater.
+    orders: int
+    #: The saved settings, by their names in `Settings`; may be empty.
+    settings: dict[str, Any]
+    #: The saved tasks of this part.
+    tasks: tuple[Kept, ...]
+
+
+@applies(RestoreTasks, code=21)
 def restore_tasks(draft: Draft, entry: RestoreTasks) -> Result:
     """Restore settings, and tasks with their registration number, version and schedule. Result: `{"tasks"}`.
 

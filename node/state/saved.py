@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgpack
 
 from node.state.channel import channel_of
-from node.state.value import Settings, State, TaskRow
+from node.state.value import Outcome, Settings, State, TaskRow
 
 FORMAT: Final = 1
 _WHAT: Final = "cluster state"
@@ -32,6 +32,38 @@ class Saved:
 
     head: dict[str, Any]
     tasks: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A saved task (`node.state.saved`): the fields of `TaskRow` that do not follow from its spec."""
+
+    #: The task's definition: `Spec.pack()`.
+    spec_packed: bytes
+    #: The number of its registration.
+    order: int
+    #: The version of its definition, from 1.
+    version: int
+    #: When it was registered, in microseconds since the epoch.
+    registered_at_us: int
+    #: The time that its schedule counts from, in microseconds since the epoch.
+    since_us: int
+    #: The last occurrence that was decided, in microseconds since the epoch.
+    through_us: int
+    #: Whether it is paused.
+    paused: bool = False
+    #: Of a sticky task, the member that made the last claim; None: no member, or the task is not sticky.
+    incumbent: str | None = None
+    #: How many occurrences were skipped.
+    skipped: int = 0
+    #: How many occurrences were missed.
+    missed: int = 0
+    #: The outcome of its last ended run; None: no run has ended.
+    last: Outcome | None = None
+    #: Its latest runs started by hand, as (Idempotency-Key or "", run id), oldest first.
+    requests: tuple[tuple[str, str], ...] = ()
+    #: When a run last succeeded, in microseconds since the epoch; None: no run has.
+    succeeded_at_us: int | None = None
 
 
 def lines(state: State, saved_at_us: int) -> Iterator[bytes]:

@@ -1,11 +1,11 @@
 """The entry that changes the cluster's settings, and their valid values."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, Final
 
 from node.state.draft import DONE, Draft, refused
-from node.state.entries import ChangeSettings
+from node.state.entries import Entry, applies
 from node.state.facts import SINCE_RULES
 from node.state.value import Result
 from node.state.watchdog import watchdog_of
@@ -21,6 +21,14 @@ SLACK_MILLI_MAX: Final = 1_000_000
 HISTORY_DAYS_MAX: Final = 36_500
 
 
+@dataclass(frozen=True, slots=True)
+class ChangeSettings(Entry):
+    """Change settings, by their names in `Settings`."""
+
+    settings: dict[str, Any]
+
+
+@applies(ChangeSettings, code=8)
 def change(draft: Draft, entry: ChangeSettings) -> Result:
     """Change the named settings, all or none. `balance_slack_milli` None turns balancing off."""
     values: dict[str, Any] = {}

@@ -5,15 +5,15 @@ channel, until it reports, or is no longer up in the incarnation that got it.
 """
 
 import re
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 import msgpack
 from pydantic import ValidationError
 
 from node.state.channel import accepted_channel
-from node.state.channel_entries import DeleteChannel, PutChannel, Tell, Told
 from node.state.draft import DONE, Draft, refused
+from node.state.entries import Entry, applies
 from node.state.facts import SINCE_RULES, SINCE_RULES_OF
 from node.state.outbox import (
     GIVE_UP_TRIES,
@@ -34,11 +34,23 @@ GIVE_UP_TRIES_RULES: Final = 3
 KEYS_MAX: Final = 100
 """Notices in one message."""
 
+TellingEnd = Literal["accepted", "failed", "given_back"]
+"""How the sending of a message ended. `given_back`: it was not sent."""
+
 _FAULT_CHARS_MAX: Final = 500
 _NAME: Final = re.compile(NAME_PATTERN)
 _NAME_RULE: Final = "1 to 128 letters, digits, '.', '_' and '-', the first a letter or a digit"
 
 
+@dataclass(frozen=True, slots=True)
+class PutChannel(Entry):
+    """Make or change a channel: `packed` is `node.state.channel.Channel.pack()`."""
+
+    name: str
+    packed: bytes
+
+
+@applies(PutChannel, code=25)
 def put_channel(draft: Draft, entry: PutChannel) -> Result:
     """Make or change a channel. Its notices stay, and are tried again at once. Result: `{"change", "version"}`."""
     if draft.lead.rules < SINCE_RULES:
@@ -62,6 +74,14 @@ def put_channel(draft: Draft, entry: PutChannel) -> Result:
     return Result("ok", {"change": change, "version": row.version})
 
 
+@dataclass(frozen=True, slots=True)
+class DeleteChannel(Entry):
+    """Delete a channel, with the notices that are not told yet."""
+
+    name: str
+
+
+@applies(DeleteChannel, code=26)
 def delete_channel(draft: Draft, entry: DeleteChannel) -> Result:
     """Delete a channel, with its notices."""
     if entry.name not in draft.channels:
@@ -70,6 +90,25 @@ def delete_channel(draft: Draft, entry: DeleteChannel) -> Result:
     return DONE
 
 
+@dataclass(frozen=True, slots=True)
+class Tell(Entry):
+    """Permit a member to send these notices of a channel, as one message.
+
+    Accepted only if the member is up or draining in that incarnation, and no other such member has a permission for the
+    channel. Result: `{"token"}`.
+    """
+
+    #: The channel's name.
+    channel: str
+    #: The keys of the notices.
+    keys: tuple[str, ...]
+    #: The member that sends.
+    member: str
+    #: The member's incarnation.
+    incarnation: int
+
+
+@applies(Tell, code=27)
 def tell(draft: Draft, entry: Tell) -> Result:
     """Permit a member to send notices as one message. Result: `{"token"}`."""
     row = draft.channels.get(entry.channel)
@@ -92,6 +131,23 @@ def tell(draft: Draft, entry: Tell) -> Result:
     return Result("ok", {"token": permission.token})
 
 
+@dataclass(frozen=True, slots=True)
+class Told(Entry):
+    """The message under a token was sent, or was not."""
+
+    #: The channel's name.
+    channel: str
+    #: The token of the permission.
+    token: int
+    #: Whether the message was accepted, the try failed, or the permission is given back unused.
+    end: TellingEnd
+    #: Why the try failed; "": it did not.
+    error: str = ""
+    #: How many dropped notices the message told of.
+    dropped: int = 0
+
+
+@applies(Told, code=28)
 def told(draft: Draft, entry: Told) -> Result:
     """How the sending ended. Result: `{"given_up"}`: the number of notices that are not tried again."""
     row = draft.channels.get(entry.channel)

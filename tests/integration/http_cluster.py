@@ -16,7 +16,8 @@ from node.http.app import build_app, serve_on
 from node.http.connection import ConnectionTimeouts
 from node.http.request_limits import RequestLimits
 from node.peer.client import PeerClient
-from node.state.entries import Began, Claim
+from node.state.attempts import Began
+from node.state.claims import Claim
 from node.web.routes import PAGES
 from testkit.fake_node import SECRET, FakeCluster, FakeNode
 from testkit.reply import Reply, is_told

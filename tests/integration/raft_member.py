@@ -18,7 +18,8 @@ from node.raft import encryption
 from node.raft.adapter import Raft
 from node.raft.consensus import Consensus
 from node.raft.ports import RaftRole, RaftSettings, RaftTiming
-from node.state.entries import Cancel, Proposal, ProposalId
+from node.state.attempts import Cancel
+from node.state.entries import Proposal, ProposalId
 from node.state.value import Result
 from testkit.raft_owner import Owner
 

@@ -14,7 +14,7 @@ from node.raft.errors import ChangeRefused, EntryTooLarge, NoQuorum, OutcomeUnkn
 from node.raft.founding import FoundingWait
 from node.raft.ports import RaftRole
 from node.state.codec import BadEntry
-from node.state.entries import Join
+from node.state.members import Join
 from tasks.version import version
 from testkit.fake_node import SECRET
 from tests.integration.http_cluster import on_loop, servers

@@ -15,10 +15,15 @@ from node.http.problems import CATALOGUE, MEDIA_TYPE, TYPE_PREFIX
 from node.http.routes import ENDPOINTS
 from node.peer.signing import CHALLENGE, new_request, signing_key
 from node.raft.founding import FoundingWait
+from node.state.attempts import Began, Checkpoint, Finish
 from node.state.channel import Channel
-from node.state.channel_entries import PutChannel
+from node.state.claims import Claim
 from node.state.codec import from_pieces, snapshot_pieces
-from node.state.entries import AddMember, Began, Checkpoint, Claim, Finish, Put, PutTasks, Seed, Start, TakeLead
+from node.state.entries import Seed
+from node.state.members import AddMember, TakeLead
+from node.state.occurrences import Start
+from node.state.registry import Put, PutTasks
+from node.state.telling import PutChannel
 from node.state.value import RULES
 from tasks.spec import Spec
 from testkit.fake_node import NOW_US, SECRET

@@ -9,7 +9,8 @@ import aiohttp
 import pytest
 
 from node.peer.signing import response_mac, signing_key
-from node.state.entries import Finish, MarkDown
+from node.state.attempts import Finish
+from node.state.members import MarkDown
 from testkit.fake_node import SECRET
 from tests.integration.http_cluster import QUICK, Servers, on_loop, servers
 

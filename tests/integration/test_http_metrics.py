@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from node.duty.overdue import Overdue
-from node.state.channel_entries import PutChannel
-from node.state.entries import Began, Finish, MarkDown, TakeLead
+from node.state.attempts import Began, Finish
+from node.state.members import MarkDown, TakeLead
+from node.state.telling import PutChannel
 from node.state.value import RULES
 from testkit.fake_node import NOW_US
 from tests.integration.http_cluster import on_loop, servers

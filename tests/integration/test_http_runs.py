@@ -8,7 +8,7 @@ import pytest
 from node.peer.client import PeerClient
 from node.peer.portions import Gap
 from node.peer.protocol import PeerAway, RunProgress
-from node.state.entries import Finish
+from node.state.attempts import Finish
 from node.state.times import rfc3339
 from testkit.fake_node import SECRET
 from tests.integration.http_cluster import on_loop, servers

@@ -11,7 +11,9 @@ from node.duty.overdue import Overdue
 from node.http.kinds import InstalledKinds
 from node.peer.client import PeerClient
 from node.peer.protocol import RunProgress
-from node.state.entries import AddMember, Breached, Join, MarkDown, Seed, TakeLead
+from node.state.deadlines import Breached
+from node.state.entries import Seed
+from node.state.members import AddMember, Join, MarkDown, TakeLead
 from node.state.times import rfc3339
 from node.state.value import RULES
 from tasks.access import Access

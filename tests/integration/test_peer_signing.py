@@ -13,7 +13,8 @@ from node.peer.client import PeerClient
 from node.peer.join_client import JoinClient
 from node.peer.protocol import PeerAway
 from node.peer.signing import CHALLENGE, SIGNED, PeerRequest, new_request, response_mac, signing_key
-from node.state.entries import AddMember, Seed
+from node.state.entries import Seed
+from node.state.members import AddMember
 from testkit.fake_node import NOW_US, SECRET
 from testkit.reply import Reply
 from tests.integration.http_cluster import Servers, on_loop, servers

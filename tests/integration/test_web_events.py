@@ -10,7 +10,7 @@ import pytest
 
 from node.http.event_hub import RECONNECT_S, EventHub
 from node.http.events import ClusterEvent
-from node.state.entries import Drain
+from node.state.members import Drain
 from node.web.event_words import event_lines
 from tests.integration.http_cluster import Servers, on_loop, servers
 from tests.integration.web_visitor import Visitor, fail, text_of

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from node.peer.vitals import MemberVitals
-from node.state.entries import Drain, MarkDown
+from node.state.members import Drain, MarkDown
 from testkit.fake_node import FakeNode
 from tests.integration.http_cluster import Servers, on_loop, servers
 from tests.integration.web_visitor import Visitor, text_of

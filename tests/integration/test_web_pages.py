@@ -14,7 +14,9 @@ from node.peer.protocol import RunProgress
 from node.raft.errors import NoQuorum
 from node.raft.founding import FoundingWait
 from node.raft.ports import RaftRole
-from node.state.entries import Breached, Drain, Pause, TakeLead
+from node.state.deadlines import Breached
+from node.state.members import Drain, TakeLead
+from node.state.registry import Pause
 from node.state.value import RULES
 from testkit.fake_node import SECRET
 from tests.integration.http_cluster import QUICK, on_loop, servers

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from node.cli.main import rota
 from node.client import Client
-from node.state.entries import Drain, MarkDown
+from node.state.members import Drain, MarkDown
 from tests.integration.http_cluster import Servers, on_loop, servers
 from tests.integration.web_visitor import Visitor, text_of
 

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import aiohttp
 
-from node.state.entries import Finish
+from node.state.attempts import Finish
 from testkit.reply import Reply
 from tests.integration.http_cluster import Servers
 

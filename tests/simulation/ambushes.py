@@ -7,8 +7,12 @@ from collections.abc import Callable
 from typing import Final
 
 from node.membership.joining import PROPOSE_S
-from node.state.channel_entries import Told
-from node.state.entries import ChangeSettings, Checkpoint, Claim, Drain, Entry, Finish, Join, MarkDown
+from node.state.attempts import Checkpoint, Finish
+from node.state.claims import Claim
+from node.state.entries import Entry
+from node.state.members import Drain, Join, MarkDown
+from node.state.settings import ChangeSettings
+from node.state.telling import Told
 from tests.simulation.cluster import Cluster, Moment, Trap
 from tests.simulation.faults import Faults
 from tests.simulation.operators import Operators

@@ -5,8 +5,12 @@ from functools import partial
 from typing import Any
 
 from node.raft.errors import RaftError
-from node.state.channel_entries import PutChannel
-from node.state.entries import Cancel, ChangeSettings, DeleteTask, Entry, Pause, Put, PutTasks, Start
+from node.state.attempts import Cancel
+from node.state.entries import Entry
+from node.state.occurrences import Start
+from node.state.registry import DeleteTask, Pause, Put, PutTasks
+from node.state.settings import ChangeSettings
+from node.state.telling import PutChannel
 from node.state.value import Result
 from tasks.spec import Spec
 from tests.simulation.cluster import Cluster

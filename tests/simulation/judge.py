@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import Final
 
 from node.state.apply import Applied
-from node.state.channel_entries import Told
-from node.state.entries import Claim, Enqueue, Proposal, ProposalId, SkipOccurrences
+from node.state.claims import Claim
+from node.state.entries import Proposal, ProposalId
+from node.state.occurrences import Enqueue, SkipOccurrences
+from node.state.telling import Told
 from node.state.value import EndedRun, Member, Result, Run, State
 from tasks.run import HELD, may_follow
 from tests.simulation.policies import Policies

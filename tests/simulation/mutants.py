@@ -22,10 +22,14 @@ from node.liveness.message import Beat, HeartbeatAnswer
 from node.liveness.view import View
 from node.raft.founding import Founding
 from node.raft.statement import Binding, KnownCluster
-from node.state import attempts, channel_entries, claims, deadlines, entries, facts, members, telling, windows
-from node.state.apply import _HANDLERS
+from node.state import attempts, claims, deadlines, facts, members, telling, windows
+from node.state.attempts import Checkpoint, Finish
+from node.state.claims import Claim
 from node.state.draft import Draft
+from node.state.entries import HANDLERS, ProposalId
+from node.state.members import AddMember, Join, MarkDown
 from node.state.outbox import Permission
+from node.state.telling import Told
 from node.state.value import Member, Result, Run, State
 from tasks import policy
 from tasks.spec import CatchUp, Failover, Overlap, Retry
@@ -97,24 +101,24 @@ def never_freezes(life: AttemptLife, now_s: float) -> tuple[AttemptLife, list[Ac
 # -- the state
 
 
-def any_leadership(draft: Draft, entry: entries.MarkDown) -> Result:
+def any_leadership(draft: Draft, entry: MarkDown) -> Result:
     """A member that has led before may mark down."""
     return members.mark_down(draft, replace(entry, term=draft.lead.term))
 
 
-def any_incarnation(draft: Draft, entry: entries.MarkDown) -> Result:
+def any_incarnation(draft: Draft, entry: MarkDown) -> Result:
     """A verdict on an incarnation is one on any."""
     member = draft.members.get(entry.member)
     return members.mark_down(draft, replace(entry, incarnation=member.incarnation if member else 0))
 
 
-def any_join(draft: Draft, entry: entries.Join) -> Result:
+def any_join(draft: Draft, entry: Join) -> Result:
     """A join that was under way for long supersedes whatever has joined since."""
     member = draft.members.get(entry.member)
     return members.join(draft, replace(entry, after=member.incarnation if member else 0))
 
 
-def claim_of_any(draft: Draft, entry: entries.Claim) -> Result:
+def claim_of_any(draft: Draft, entry: Claim) -> Result:
     """A claim of an incarnation that is over is taken."""
     member = draft.members.get(entry.member)
     if member is None or member.incarnation == entry.incarnation:
@@ -123,13 +127,13 @@ def claim_of_any(draft: Draft, entry: entries.Claim) -> Result:
         return claims.claim(draft, entry)
 
 
-def claim_of_the_absent(draft: Draft, entry: entries.Claim) -> Result:
+def claim_of_the_absent(draft: Draft, entry: Claim) -> Result:
     """A claim of a member that is draining is taken."""
     with mock.patch.object(claims, "_not_fit", lambda _draft, _entry: None):
         return claims.claim(draft, entry)
 
 
-def claim_again(draft: Draft, entry: entries.Claim) -> Result:
+def claim_again(draft: Draft, entry: Claim) -> Result:
     """An occurrence that has been claimed is claimed again, and a run that is held is given to another."""
     row, run = draft.tasks.get(entry.task), draft.runs.get(entry.run_id or "")
     if run is not None and run.state in ("claimed", "running"):
@@ -139,13 +143,13 @@ def claim_again(draft: Draft, entry: entries.Claim) -> Result:
     return claims.claim(draft, entry)
 
 
-def checkpoint_of_any(draft: Draft, entry: entries.Checkpoint) -> Result:
+def checkpoint_of_any(draft: Draft, entry: Checkpoint) -> Result:
     """Whatever token a checkpoint bears, it is kept."""
     run = draft.runs.get(entry.run_id)
     return attempts.checkpoint(draft, replace(entry, token=run.token if run else 0))
 
 
-def finish_of_any(draft: Draft, entry: entries.Finish) -> Result:
+def finish_of_any(draft: Draft, entry: Finish) -> Result:
     """Whatever token a finish bears, the run has ended."""
     run = draft.runs.get(entry.run_id)
     return attempts.finish(draft, replace(entry, token=run.token if run else 0))
@@ -155,7 +159,7 @@ def nothing_is_lost(draft: Draft, member: str, at_us: int) -> None:
     """A member that is marked down keeps its runs."""
 
 
-def beside_the_vacant(draft: Draft, entry: entries.AddMember) -> Result:
+def beside_the_vacant(draft: Draft, entry: AddMember) -> Result:
     """A new member takes a new slot, though one is vacant."""
     slot = len(draft.slots)
     draft.slots = (*draft.slots, entry.seed.id)
@@ -171,7 +175,7 @@ def closing_ranks(draft: Draft, member: Member) -> None:
     draft.placing_changed = True
 
 
-def known_to_nobody(_windows: Any, _proposal: entries.ProposalId) -> Result | None:
+def known_to_nobody(_windows: Any, _proposal: ProposalId) -> Result | None:
     """A proposal that comes a second time is one more."""
     return None
 
@@ -220,7 +224,7 @@ def permitted_for_ever(_state: Any, _permission: Permission) -> bool:
     return True
 
 
-def all_is_told(draft: Draft, entry: channel_entries.Told) -> Result:
+def all_is_told(draft: Draft, entry: Told) -> Result:
     """With a message, what has come to pass since it was sent counts as told, too."""
     result = telling.told(draft, entry)
     if result.ok and entry.end == "accepted":
@@ -292,7 +296,7 @@ def _no_margin() -> Iterator[None]:
 
 
 def _handler(entry: type[Any], handler: Callable[..., Result]) -> Rules:
-    return Rules(without=lambda: mock.patch.dict(_HANDLERS, {entry: handler}))
+    return Rules(without=lambda: mock.patch.dict(HANDLERS, {entry: handler}))
 
 
 def _instead(where: Any, name: str, what: Any) -> Rules:
@@ -312,20 +316,20 @@ MUTANTS: Final[dict[str, Rules]] = {
     "own-lease": Rules(detector=OwnLease),
     "lead-before-grant": Rules(detector=WithoutLead),
     "mark-down-under-way": Rules(detector=GrantsToTheDoomed),
-    "leadership-named": _handler(entries.MarkDown, any_leadership),
-    "incarnation-of-verdict": _handler(entries.MarkDown, any_incarnation),
-    "incarnation-of-claim": _handler(entries.Claim, claim_of_any),
-    "incarnation-of-join": _handler(entries.Join, any_join),
-    "claim-while-draining": _handler(entries.Claim, claim_of_the_absent),
-    "claim-unique": _handler(entries.Claim, claim_again),
+    "leadership-named": _handler(MarkDown, any_leadership),
+    "incarnation-of-verdict": _handler(MarkDown, any_incarnation),
+    "incarnation-of-claim": _handler(Claim, claim_of_any),
+    "incarnation-of-join": _handler(Join, any_join),
+    "claim-while-draining": _handler(Claim, claim_of_the_absent),
+    "claim-unique": _handler(Claim, claim_again),
     "claim-before-lapse": _instead(Flight, "period_of", any_period),
     "supervisor-deadline": Rules(steps=never_freezes),
-    "token-of-checkpoint": _handler(entries.Checkpoint, checkpoint_of_any),
-    "token-of-finish": _handler(entries.Finish, finish_of_any),
+    "token-of-checkpoint": _handler(Checkpoint, checkpoint_of_any),
+    "token-of-finish": _handler(Finish, finish_of_any),
     "founding-by-all": Rules(without=founded_by_majority),
     "list-of-the-leader": _instead(Disk, "begin_with", keeps_its_list),
     "proposal-id": _instead(windows, "recall", known_to_nobody),
-    "vacant-slot": _handler(entries.AddMember, beside_the_vacant),
+    "vacant-slot": _handler(AddMember, beside_the_vacant),
     "slots-kept": _instead(members, "_vacate", closing_ranks),
     "orphaning": _instead(members, "lose_runs", nothing_is_lost),
     "epoch": _instead(Draft, "state", epoch_stays),
@@ -338,7 +342,7 @@ MUTANTS: Final[dict[str, Rules]] = {
     "away": _instead(attempts, "away_after_s", tried_at_once),
     "permission-to-send": _instead(telling, "holds", told_by_anybody),
     "incarnation-of-permission": _instead(telling, "holds", permitted_for_ever),
-    "keys-of-told": _handler(channel_entries.Told, all_is_told),
+    "keys-of-told": _handler(Told, all_is_told),
     "lease-to-send": _instead(Core, "lease_now", lease_of_before),
     "facts-of-the-lost": _instead(facts, "_FAILED", {"failed": "failed", "timed_out": "timed out"}),
     "deadline-over": _instead(deadlines, "follow", only_judged),

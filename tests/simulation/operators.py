@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from node.raft.errors import RaftError
-from node.state.entries import Drain, Entry
+from node.state.entries import Entry
+from node.state.members import Drain
 from node.state.value import Result
 from tests.simulation.cluster import Cluster
 from tests.simulation.plan import Fault

@@ -6,7 +6,10 @@ A proposer has seen a state that may be a moment old: the proposal is judged by 
 from itertools import islice, takewhile
 
 from node.state.apply import Applied
-from node.state.entries import Cancel, Claim, Enqueue, Proposal, ProposalId, SkipOccurrences
+from node.state.attempts import Cancel
+from node.state.claims import Claim
+from node.state.entries import Proposal, ProposalId
+from node.state.occurrences import Enqueue, SkipOccurrences
 from node.state.value import EndedRun, Run, State, TaskRow
 from tasks.policy import AWAY_FIRST_S, KEPT, LATENESS_S
 from tasks.run import HELD

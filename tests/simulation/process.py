@@ -21,7 +21,9 @@ from node.membership.addresses import Address, Agreed
 from node.raft.ports import RaftRole
 from node.replication.state_machine import StateChange
 from node.runtime.services import Services
-from node.state.entries import Claim, Entry, Join, Proposal, ProposalId, Seed
+from node.state.claims import Claim
+from node.state.entries import Entry, Proposal, ProposalId, Seed
+from node.state.members import Join
 from node.state.value import Result, Run, State
 from tests.simulation.adapter import Adapter
 from tests.simulation.beats import Beats

@@ -11,7 +11,9 @@ from itertools import islice
 from typing import Final
 
 from node.state.apply import Applied
-from node.state.entries import Began, Breached, Entry, Proposal, Unreadable
+from node.state.attempts import Began
+from node.state.deadlines import Breached
+from node.state.entries import Entry, Proposal, Unreadable
 from node.state.value import RULES, Breach, Run, State, TaskRow
 from tasks.deadlines import DEADLINES, DeadlineName
 from tasks.schedule import occurrences

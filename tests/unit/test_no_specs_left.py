@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from node.http import specs
-from node.state.entries import FoundCluster, Put, PutTasks
+from node.state.members import FoundCluster
+from node.state.registry import Put, PutTasks
 from tasks.spec import Spec
 from tests.unit.node.state.given import NOW_US, History, joining, packed, seed
 

@@ -12,9 +12,8 @@ from node.http.request_context import RequestContext
 from node.http.responses.channels import ChannelPage, ChannelTestView, ChannelView
 from node.notify.teller import NotSent
 from node.state.channel import Channel, channel_of
-from node.state.channel_entries import DeleteChannel, PutChannel
 from node.state.outbox import ChannelRow
-from node.state.telling import holds
+from node.state.telling import DeleteChannel, PutChannel, holds
 from node.state.times import rfc3339, rfc3339_or_none
 from node.state.value import State
 

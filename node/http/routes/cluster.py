@@ -9,7 +9,7 @@ from node.http.requests import FoundBody, SettingsBody
 from node.http.responses.cluster import ClusterView, FoundingView, PingedView, SettingsView
 from node.http.views import members_view, mismatch_view, settings_view
 from node.raft.errors import RaftStopped
-from node.state.entries import ChangeSettings
+from node.state.settings import ChangeSettings
 from node.state.times import rfc3339
 from tasks.version import version
 

@@ -9,7 +9,8 @@ from node.http.request_context import RequestContext
 from node.http.requests import MemberBody, PageQuery
 from node.http.responses.cluster import MemberPage, MemberView
 from node.http.views import held_by_member, member_view, members_view
-from node.state.entries import Drain, Seed
+from node.state.entries import Seed
+from node.state.members import Drain
 
 endpoints = Endpoints("members")
 

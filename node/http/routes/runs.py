@@ -19,7 +19,8 @@ from node.http.responses.runs import RunPage, RunView, StartedView
 from node.http.routes.tasks import known_task, task_to_change
 from node.http.specs import ParamsToCheck, check_params, storable
 from node.http.views import ended_view, run_view
-from node.state.entries import Cancel, Start
+from node.state.attempts import Cancel
+from node.state.occurrences import Start
 from node.state.times import micros
 from node.state.value import EndedRun, Run, State
 from tasks.run import ACTIVE

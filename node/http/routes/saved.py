@@ -14,8 +14,8 @@ from node.http.requests import PutBackBody, SavedTask
 from node.http.responses.cluster import PutBackView
 from node.http.specs import storable
 from node.http.streaming import stream
-from node.state.entries import Kept, RestoreTasks
-from node.state.saved import lines
+from node.state.restoring import RestoreTasks
+from node.state.saved import Kept, lines
 from node.state.value import Outcome
 
 endpoints = Endpoints("cluster")

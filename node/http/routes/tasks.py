@@ -30,7 +30,8 @@ from node.http.views import held_view, registered_view, task_view
 from node.raft.errors import EntryTooLarge
 from node.state.apply import apply
 from node.state.codec import BadEntry, pack_batch
-from node.state.entries import DeleteTask, Pause, Proposal, ProposalId, Put, PutTasks
+from node.state.entries import Proposal, ProposalId
+from node.state.registry import DeleteTask, Pause, Put, PutTasks
 from node.state.value import Result, State, TaskRow
 from tasks.installed_kinds import KindError
 from tasks.spec import NAME_PATTERN, read, set_of

@@ -12,7 +12,9 @@ from node.execution.order import Order
 from node.liveness.wall_clock import now_us
 from node.raft.errors import EntryTooLarge, NoQuorum
 from node.replication.proposer import Proposer
-from node.state.entries import Entry, Finish, Proposal, ProposalId, Start
+from node.state.attempts import Finish
+from node.state.entries import Entry, Proposal, ProposalId
+from node.state.occurrences import Start
 from node.state.value import Result, Run, State
 from tasks.run import AttemptEnd
 from tests.unit.node.duty.given import Owners

@@ -24,7 +24,8 @@ from node.membership.addresses import Address, Agreed
 from node.raft.errors import Overloaded
 from node.raft.ports import RaftRole
 from node.replication.state_machine import StateChange
-from node.state.entries import Join, MarkDown, Proposal, TakeLead
+from node.state.entries import Proposal
+from node.state.members import Join, MarkDown, TakeLead
 from node.state.value import Result, Run, Settings, State
 from tests.unit.node.loop import serving
 from tests.unit.node.state.given import NOW_US, cluster, joining

@@ -15,7 +15,9 @@ from node.raft import membership
 from node.raft.errors import DamagedData
 from node.raft.log_store import open_folder
 from node.state.codec import pack_batch
-from node.state.entries import AddMember, Entry, FoundCluster, Proposal, ProposalId, Put, PutTasks
+from node.state.entries import Entry, Proposal, ProposalId
+from node.state.members import AddMember, FoundCluster
+from node.state.registry import Put, PutTasks
 from tests.unit.node.history.test_store import ended, ids
 from tests.unit.node.state.given import NOW_US, joining, packed, seed
 

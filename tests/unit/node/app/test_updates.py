@@ -9,7 +9,7 @@ from node.app.updates import Updates
 from node.duty.ownership import Ownership
 from node.http.node_port import PlacementComputed
 from node.replication.state_machine import StateChange
-from node.state.entries import Began, Finish
+from node.state.attempts import Began, Finish
 from node.state.value import EndedRun
 from tests.unit.node.loop import serving
 from tests.unit.node.state.given import DAY_US, NOW_US, cluster

@@ -6,7 +6,9 @@ from node.duty.step import LeaseView
 from node.execution.attempt_events import AttemptFrozen, AttemptThawed, Progressed
 from node.liveness.wall_clock import now_us
 from node.raft.errors import NoQuorum, OutcomeUnknown
-from node.state.entries import Began, Cancel, Checkpoint, Claim, Finish, MarkDown
+from node.state.attempts import Began, Cancel, Checkpoint, Finish
+from node.state.claims import Claim
+from node.state.members import MarkDown
 from tests.unit.node.loop import Naps, serving, turns, until
 from tests.unit.node.working import Work, ended
 

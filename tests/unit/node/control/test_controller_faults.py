@@ -9,7 +9,8 @@ import pytest
 from node.control.attempt_reporter import NOT_STARTED_S
 from node.control.controller import AFTER_FAULT_S
 from node.liveness.wall_clock import now_us
-from node.state.entries import Began, Finish, Start
+from node.state.attempts import Began, Finish
+from node.state.occurrences import Start
 from tests.unit.node.loop import serving, turns, until
 from tests.unit.node.working import Work, ended
 

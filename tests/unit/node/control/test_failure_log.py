@@ -9,7 +9,9 @@ import pytest
 from node.control.failure_log import failures, log_failures
 from node.replication.state_machine import StateChange
 from node.runtime.log_repeats import EACH, Repeats
-from node.state.entries import Began, Cancel, Entry, Finish, MarkDown, TakeLead
+from node.state.attempts import Began, Cancel, Finish
+from node.state.entries import Entry
+from node.state.members import MarkDown, TakeLead
 from node.state.value import Run
 from tests.unit.node.state.given import DAY_US, NOW_US, History, cluster
 

@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from node.state.entries import Claim
+from node.state.claims import Claim
 from tests.unit.node.loop import Naps, serving, turns, until
 from tests.unit.node.working import Work, ended
 

@@ -8,7 +8,10 @@ from typing import Any
 from node.control.placement_service import REST_S, PlacementService, PlacementThread, only_tasks, rest_after
 from node.duty.ownership import Ownership
 from node.replication.state_machine import StateChange
-from node.state.entries import Drain, Entry, Put, PutTasks, Start
+from node.state.entries import Entry
+from node.state.members import Drain
+from node.state.occurrences import Start
+from node.state.registry import Put, PutTasks
 from node.state.value import State
 from tests.unit.node.loop import turns, until
 from tests.unit.node.state.given import NOW_US, History, cluster, packed

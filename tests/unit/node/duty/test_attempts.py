@@ -5,7 +5,8 @@ from dataclasses import replace
 from node.duty.attempts import VANISHED_US
 from node.duty.duty import Duty
 from node.duty.step import CancelWork, HandOver, KillAttempt, Launch, LeaseView, LocalAttempt
-from node.state.entries import Claim, Finish
+from node.state.attempts import Finish
+from node.state.claims import Claim
 from node.state.value import Attempt, Result, Run, State
 from tests.unit.node.duty.given import LEASE, NOW, Owners, S, duty, run, task, world
 

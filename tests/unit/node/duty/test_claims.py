@@ -10,7 +10,9 @@ from node.duty import decide
 from node.duty.duty import TASKS_A_STEP
 from node.duty.flight import PAUSE_US
 from node.duty.step import LeaseView, WaitsForRoom
-from node.state.entries import Cancel, Claim, Enqueue, SkipOccurrences
+from node.state.attempts import Cancel
+from node.state.claims import Claim
+from node.state.occurrences import Enqueue, SkipOccurrences
 from node.state.value import Outcome, Result
 from tasks.schedule import occurrences
 from tests.unit.node.duty.given import LEASE, NOW, Owners, S, duty, first_step, run, task, world

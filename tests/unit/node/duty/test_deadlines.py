@@ -7,7 +7,7 @@ import pytest
 
 from node.duty import deadlines
 from node.duty.deadlines import AGAIN_US, SETTLED_US, DeadlineJudge
-from node.state.entries import Breached
+from node.state.deadlines import Breached
 from node.state.value import Breach, State, TaskRow
 from tests.unit.node.duty.given import NOW, S, run, task, world
 

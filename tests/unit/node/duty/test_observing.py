@@ -1,7 +1,7 @@
 """All tasks have changed, or very many: they are looked at a few at a time, and none is left out."""
 
 from node.duty.duty import SCHEDULED_A_STEP, Duty
-from node.state.entries import Claim
+from node.state.claims import Claim
 from node.state.value import State
 from tests.unit.node.duty.given import LEASE, NOW, Owners, S, task, world
 

@@ -8,7 +8,7 @@ from node.duty.duty import Duty
 from node.duty.preparing import KEEP_US
 from node.duty.room import KindTerms
 from node.duty.step import LocalAttempt, Step, Wanted
-from node.state.entries import Claim
+from node.state.claims import Claim
 from node.state.value import State, TaskRow
 from tasks.spec import Every
 from tests.unit.node.duty.given import LEASE, NOW, Owners, S, duty, run, task, world

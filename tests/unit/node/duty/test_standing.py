@@ -6,7 +6,10 @@ import msgpack
 
 from node.duty.ownership import Ownership
 from node.duty.standing import standing
-from node.state.entries import Cancel, Drain, Finish, MarkDown, Pause, Start
+from node.state.attempts import Cancel, Finish
+from node.state.members import Drain, MarkDown
+from node.state.occurrences import Start
+from node.state.registry import Pause
 from tests.unit.node.http.given import NOW_US, World
 
 S = 1_000_000

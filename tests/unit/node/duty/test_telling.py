@@ -10,10 +10,9 @@ from immutables import Map
 
 from node.duty.telling import LOOK_US, TellingStep, due, quiet_until_us, sender, telling_step
 from node.state.channel import Quiet, Severity
-from node.state.channel_entries import PutChannel, Tell, Told
-from node.state.entries import Drain, MarkDown, StandAside, TakeLead
+from node.state.members import Drain, MarkDown, StandAside, TakeLead
 from node.state.outbox import ChannelRow, Notice
-from node.state.telling import KEYS_MAX
+from node.state.telling import KEYS_MAX, PutChannel, Tell, Told
 from node.state.value import RULES, State
 from tests.unit.node.state.given import NOW_US, History, cluster, hook
 

@@ -8,7 +8,7 @@ import pytest
 
 from node.duty.duty import TASKS_A_STEP, UNDECIDED_US, Duty
 from node.duty.step import Step
-from node.state.entries import Claim
+from node.state.claims import Claim
 from node.state.value import State, TaskRow
 from tests.unit.node.duty.given import LEASE, NOW, Owners, S, duty, task, world
 

@@ -11,18 +11,11 @@ from node.duty.ownership import Ownership
 from node.duty.remedies import REMEDIES
 from node.duty.why import asks_owner, why
 from node.duty.why_values import UNEXPECTED, Why, WhyFacts
-from node.state.entries import (
-    Cancel,
-    Claim,
-    Drain,
-    Finish,
-    MarkDown,
-    Pause,
-    Put,
-    PutTasks,
-    StandAside,
-    Start,
-)
+from node.state.attempts import Cancel, Finish
+from node.state.claims import Claim
+from node.state.members import Drain, MarkDown, StandAside
+from node.state.occurrences import Start
+from node.state.registry import Pause, Put, PutTasks
 from tasks.spec import Spec
 from tests.unit.node.http.given import NOW_US, World
 

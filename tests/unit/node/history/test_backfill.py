@@ -14,7 +14,7 @@ from node.history.feeders import feeders
 from node.peer.bootstrap import Bootstrap
 from node.peer.portions import Gap, Portion, first_held, remaining
 from node.peer.protocol import PeerAway
-from node.state.entries import Drain, MarkDown
+from node.state.members import Drain, MarkDown
 from tests.unit.node.loop import serving
 from tests.unit.node.state.given import NOW_US, History, cluster
 

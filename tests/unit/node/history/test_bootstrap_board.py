@@ -6,7 +6,7 @@ from node.history.bootstrap_board import STALE_S, BootstrapBoard
 from node.peer.bootstrap import Bootstrap, begin, fed_by, finish, wait_because, with_gaps, with_portion
 from node.peer.portions import Gap, Portion
 from node.peer.protocol import PeerAway
-from node.state.entries import MarkDown
+from node.state.members import MarkDown
 from tests.unit.node.loop import Naps, serving, until
 from tests.unit.node.state.given import NOW_US, cluster
 

@@ -3,21 +3,13 @@
 from typing import Any
 
 from node.state.apply import apply
-from node.state.entries import (
-    Began,
-    Breached,
-    Claim,
-    Entry,
-    FoundCluster,
-    Join,
-    Proposal,
-    ProposalId,
-    Put,
-    PutTasks,
-    Seed,
-    Start,
-    TakeLead,
-)
+from node.state.attempts import Began
+from node.state.claims import Claim
+from node.state.deadlines import Breached
+from node.state.entries import Entry, Proposal, ProposalId, Seed
+from node.state.members import FoundCluster, Join, TakeLead
+from node.state.occurrences import Start
+from node.state.registry import Put, PutTasks
 from node.state.value import RULES, DeadlineEvent, EndedRun, Result, State
 from tasks.spec import Spec
 

@@ -10,7 +10,9 @@ from node.http.events import events_of
 from node.http.node_port import ClusterUpdate, PlacementComputed
 from node.replication.state_machine import StateChange
 from node.runtime.broadcast import Broadcast
-from node.state.entries import DeleteTask, Finish, MarkDown, RemoveMember
+from node.state.attempts import Finish
+from node.state.members import MarkDown, RemoveMember
+from node.state.registry import DeleteTask
 from node.state.times import rfc3339
 from node.state.value import State
 from tests.unit.node.http.given import HOUR_US, NOW_US, World

@@ -18,7 +18,9 @@ from node.http.views import (
     task_view,
 )
 from node.peer.protocol import RunProgress
-from node.state.entries import Checkpoint, Finish, Pause, Start
+from node.state.attempts import Checkpoint, Finish
+from node.state.occurrences import Start
+from node.state.registry import Pause
 from node.state.shape import LATEST_US
 from node.state.value import Settings
 from tasks.cron import LAST_FIRE_US

@@ -6,7 +6,8 @@ from concurrent.futures import Future
 from node.membership.changes import MembershipChanges
 from node.raft.errors import ChangeRefused
 from node.raft.ports import RaftRole
-from node.state.entries import AddMember, Entry, MarkDown, RemoveMember, Seed, TakeLead
+from node.state.entries import Entry, Seed
+from node.state.members import AddMember, MarkDown, RemoveMember, TakeLead
 from node.state.value import Result
 from tests.unit.node.loop import Naps, serving, turns, until
 from tests.unit.node.membership.fake_member import FakeMember

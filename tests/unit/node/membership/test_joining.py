@@ -12,7 +12,8 @@ from node.membership.joining import PAUSE_S, PAUSE_S_MAX, Joining
 from node.membership.removal_watch import RemovalWatch, Removed
 from node.raft.errors import NoQuorum
 from node.raft.ports import RaftRole
-from node.state.entries import AddMember, Drain, Entry, Join, MarkDown, RemoveMember
+from node.state.entries import Entry
+from node.state.members import AddMember, Drain, Join, MarkDown, RemoveMember
 from node.state.value import Result
 from tests.unit.node.loop import Naps, serving, turns, until
 from tests.unit.node.membership.fake_member import FakeMember

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from node.membership.launch_watch import AFTER, REST_S, REST_S_MAX, LaunchWatch, shortage
-from node.state.entries import MarkDown
+from node.state.members import MarkDown
 from tests.unit.node.loop import Naps, serving, turns, until
 from tests.unit.node.state.given import NOW_US, cluster
 

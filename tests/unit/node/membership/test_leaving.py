@@ -6,7 +6,8 @@ from typing import Any
 
 from node.membership.leaving import Leaving
 from node.raft.errors import NoQuorum
-from node.state.entries import AddMember, Drain, Entry, MarkDown, RemoveMember
+from node.state.entries import Entry
+from node.state.members import AddMember, Drain, MarkDown, RemoveMember
 from node.state.value import Result
 from tests.unit.node.loop import Naps, serving, turns, until
 from tests.unit.node.membership.fake_member import FakeMember

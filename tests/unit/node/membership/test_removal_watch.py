@@ -8,7 +8,7 @@ import pytest
 from node.membership.removal_watch import FAREWELL_S, POLLS_ALONE, RemovalWatch, Removed
 from node.peer.protocol import PeerAway, Roster, roster_of
 from node.raft.ports import RaftRole
-from node.state.entries import MarkDown, RemoveMember
+from node.state.members import MarkDown, RemoveMember
 from node.state.value import State
 from tests.unit.node.loop import Naps, serving, turns
 from tests.unit.node.membership.fake_member import FakeMember

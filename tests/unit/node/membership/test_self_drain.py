@@ -5,7 +5,8 @@ from collections.abc import Callable, Coroutine
 
 from node.membership.self_drain import SelfDrain
 from node.raft.errors import NoQuorum
-from node.state.entries import Drain, Entry
+from node.state.entries import Entry
+from node.state.members import Drain
 from node.state.value import Member, Result
 from tests.unit.node.loop import Naps, serving, turns, until
 from tests.unit.node.membership.fake_member import FakeMember

@@ -9,7 +9,8 @@ from node.duty.watchdog import withheld
 from node.notify.dead_man import AGAIN_S, IDLE_S, DeadMansSwitch
 from node.notify.teller import NotSent
 from node.raft.ports import RaftRole
-from node.state.entries import ChangeSettings, StandAside, TakeLead
+from node.state.members import StandAside, TakeLead
+from node.state.settings import ChangeSettings
 from node.state.value import RULES, State
 from node.state.watchdog import Watchdog
 from tasks.secret import Reference, SecretFile

@@ -11,8 +11,9 @@ from node.duty.telling import Send, sender
 from node.notify import teller
 from node.notify.teller import NotSent, Teller
 from node.raft.errors import NoQuorum
-from node.state.channel_entries import PutChannel, Told
-from node.state.entries import Entry, MarkDown, TakeLead
+from node.state.entries import Entry
+from node.state.members import MarkDown, TakeLead
+from node.state.telling import PutChannel, Told
 from node.state.value import RULES, Result, State
 from tests.unit.node.state.given import NOW_US, History, cluster, hook
 

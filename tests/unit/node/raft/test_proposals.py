@@ -5,7 +5,8 @@ import pytest
 from node.raft.barriers import Barriers
 from node.raft.errors import NoQuorum, OutcomeUnknown, Overloaded
 from node.raft.proposals import Proposals, WaitingProposal
-from node.state.entries import Cancel, Proposal, ProposalId
+from node.state.attempts import Cancel
+from node.state.entries import Proposal, ProposalId
 from node.state.value import Result
 
 

@@ -11,7 +11,8 @@ from node.raft.changes import MembershipChange
 from node.raft.errors import EntryTooLarge, NoQuorum, OutcomeUnknown, RaftStopped
 from node.raft.ports import RaftTiming
 from node.raft.requests import Requests
-from node.state.entries import Cancel, Proposal, ProposalId
+from node.state.attempts import Cancel
+from node.state.entries import Proposal, ProposalId
 from node.state.value import Result
 
 NOW_S = 100.0

@@ -8,7 +8,8 @@ import pytest
 
 from node.raft.errors import EntryTooLarge, NoQuorum, OutcomeUnknown, Overloaded
 from node.replication.proposer import AGAIN_S, IN_FLIGHT_MAX, Proposer
-from node.state.entries import Entry, Pause, Proposal, ProposalId
+from node.state.entries import Entry, Proposal, ProposalId
+from node.state.registry import Pause
 from node.state.value import Result
 from tests.unit.node.loop import Naps, serving, turns
 

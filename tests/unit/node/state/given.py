@@ -5,7 +5,10 @@ from typing import Any
 
 from node.state.apply import Applied, apply
 from node.state.channel import Channel
-from node.state.entries import Claim, Entry, FoundCluster, Join, Proposal, ProposalId, Put, PutTasks, Seed
+from node.state.claims import Claim
+from node.state.entries import Entry, Proposal, ProposalId, Seed
+from node.state.members import FoundCluster, Join
+from node.state.registry import Put, PutTasks
 from node.state.value import EndedRun, Result, Run, State
 from tasks.spec import Spec
 

@@ -5,8 +5,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from node.state.codec import CODES
-from node.state.entries import Kept, Proposal, ProposalId, Put, Seed
+from node.state.entries import CODES, Proposal, ProposalId, Seed
+from node.state.registry import Put
+from node.state.saved import Kept
 from node.state.value import RULES
 from tests.unit.node.state.given import NOW_US, hook, packed
 

@@ -2,8 +2,11 @@
 
 import pytest
 
+from node.state.attempts import Began, Finish
 from node.state.codec import from_pieces, snapshot_pieces
-from node.state.entries import Began, DeleteTask, Finish, MarkDown, Start, TakeLead
+from node.state.members import MarkDown, TakeLead
+from node.state.occurrences import Start
+from node.state.registry import DeleteTask
 from node.state.value import Run
 from tests.unit.node.state.given import NOW_US, History, cluster
 

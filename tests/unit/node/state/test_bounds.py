@@ -7,19 +7,12 @@ from immutables import Map
 
 from node.duty.decide import needs
 from node.state import attempts, bounds, occurrences
+from node.state.attempts import Cancel, Checkpoint, Finish
+from node.state.claims import Claim
 from node.state.codec import from_pieces, snapshot_pieces
-from node.state.entries import (
-    Cancel,
-    Checkpoint,
-    Claim,
-    DeleteTask,
-    Finish,
-    Put,
-    PutTasks,
-    SkipOccurrences,
-    Start,
-    TakeLead,
-)
+from node.state.members import TakeLead
+from node.state.occurrences import SkipOccurrences, Start
+from node.state.registry import DeleteTask, Put, PutTasks
 from node.state.value import RULES
 from tests.unit.node.state.given import NOW_US, History, cluster, packed
 

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from node.state import channel_entries, codec, entries
+from node.state import codec
 from node.state.apply import apply
+from node.state.attempts import Began, Cancel, Checkpoint, Finish, began
+from node.state.claims import Claim
 from node.state.codec import (
-    CODES,
     PIECE_BYTES_MAX,
     BadEntry,
     DamagedSnapshot,
@@ -23,43 +24,49 @@ from node.state.codec import (
     unpack_batch,
     unpack_ended,
 )
-from node.state.entries import Cancel, Checkpoint, Entry, MarkDown, Proposal, ProposalId, Put, PutTasks, Seed, Start
+from node.state.deadlines import Breached
+from node.state.entries import CODES, Entry, Proposal, ProposalId, Seed, applies
+from node.state.members import AddMember, Drain, FoundCluster, MarkDown, Refound, RemoveMember, StandAside, TakeLead
+from node.state.occurrences import Enqueue, SkipOccurrences, Start
+from node.state.registry import DeleteTask, Pause, Put, PutTasks
+from node.state.restoring import RestoreTasks
+from node.state.saved import Kept
+from node.state.settings import ChangeSettings
 from node.state.snapshot import assembled, records
+from node.state.telling import DeleteChannel, PutChannel, Tell, Told
 from node.state.value import RULES, State
 from tests.unit.node.state.given import NOW_US, cluster, hook, joining, packed
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 ONE_OF_EACH: list[Entry] = [
-    entries.FoundCluster(1, "c", (Seed("a", "h", 1, 2),)),
-    entries.TakeLead(1, "a", 1),
+    FoundCluster(1, "c", (Seed("a", "h", 1, 2),)),
+    TakeLead(1, "a", 1),
     joining("a", labels=(("disk", "ssd"),)),
-    entries.AddMember(1, Seed("b", "h", 1, 2)),
-    entries.RemoveMember(1, "b"),
-    entries.Drain(1, "b", True),
-    entries.StandAside(1, "b", 1, "no room"),
+    AddMember(1, Seed("b", "h", 1, 2)),
+    RemoveMember(1, "b"),
+    Drain(1, "b", True),
+    StandAside(1, "b", 1, "no room"),
     MarkDown(1, "b", 1, "silent", 2),
-    entries.ChangeSettings(1, {"lease_s": 2.5, "balance_slack_milli": None}),
+    ChangeSettings(1, {"lease_s": 2.5, "balance_slack_milli": None}),
     PutTasks(1, (Put(b"x"), Put(b"y", 3))),
-    entries.DeleteTask(1, "t", 2),
-    entries.Pause(1, "t", False),
+    DeleteTask(1, "t", 2),
+    Pause(1, "t", False),
     Start(1, "t", {"x": [1, None, {"y": "é"}]}, 2, "k"),
-    entries.Enqueue(1, "t", (1, 2)),
-    entries.SkipOccurrences(1, "t", "missed", (1, 2)),
-    entries.Claim(1, "t", 2, "a", 1, "t~1"),
-    entries.Began(1, "t~1", 1),
+    Enqueue(1, "t", (1, 2)),
+    SkipOccurrences(1, "t", "missed", (1, 2)),
+    Claim(1, "t", 2, "a", 1, "t~1"),
+    Began(1, "t~1", 1),
     Checkpoint(1, "t~1", 1, b"\x00\xff"),
-    entries.Finish(1, "t~1", 1, "failed", {"rows": 1.5}, "broke", retry=False),
+    Finish(1, "t~1", 1, "failed", {"rows": 1.5}, "broke", retry=False),
     Cancel(1, "t~1", "why"),
-    entries.Breached(1, "t", "finish_within", 1),
-    entries.Refound(1, "d", "a"),
-    entries.RestoreTasks(
-        1, 0, 5, 2, {"lease_s": 3.0}, (entries.Kept(packed("t"), 2, 1, 1, 1, 1, requests=(("k", "t~1"),)),)
-    ),
-    channel_entries.PutChannel(1, "ops", hook().pack()),
-    channel_entries.DeleteChannel(1, "ops"),
-    channel_entries.Tell(1, "ops", ("7.0", "7.1"), "a", 2),
-    channel_entries.Told(1, "ops", 8, "failed", "it refused the message", 3),
+    Breached(1, "t", "finish_within", 1),
+    Refound(1, "d", "a"),
+    RestoreTasks(1, 0, 5, 2, {"lease_s": 3.0}, (Kept(packed("t"), 2, 1, 1, 1, 1, requests=(("k", "t~1"),)),)),
+    PutChannel(1, "ops", hook().pack()),
+    DeleteChannel(1, "ops"),
+    Tell(1, "ops", ("7.0", "7.1"), "a", 2),
+    Told(1, "ops", 8, "failed", "it refused the message", 3),
 ]
 
 
@@ -73,10 +80,10 @@ def lively() -> State:
         history.must(Checkpoint(NOW_US, run.run_id, run.token, bytes(65_536)))
     history.must(Start(NOW_US, "u", {"deep": [{"x": 1.5}]}, key="k"))
     history.must(Cancel(NOW_US, run.run_id))
-    history.must(entries.TakeLead(NOW_US, "a", 1, RULES))
-    history.must(channel_entries.PutChannel(NOW_US, "ops", hook().pack()))
+    history.must(TakeLead(NOW_US, "a", 1, RULES))
+    history.must(PutChannel(NOW_US, "ops", hook().pack()))
     history.must(MarkDown(NOW_US, "b", 1, "stopped", 0))
-    history.must(channel_entries.Tell(NOW_US, "ops", (history.state.channels["ops"].notices[0].key,), "a", 1))
+    history.must(Tell(NOW_US, "ops", (history.state.channels["ops"].notices[0].key,), "a", 1))
     history.do(Cancel(NOW_US, "nothing"))
     return history.state
 
@@ -100,7 +107,7 @@ def test_the_codes_in_the_log_stay_what_they_are() -> None:
 
 
 def test_a_packed_batch_is_what_it_was_in_version_1() -> None:
-    data = pack_batch([Proposal(ProposalId("a", 1, 5), entries.Began(7, "t~1", 3))])
+    data = pack_batch([Proposal(ProposalId("a", 1, 5), Began(7, "t~1", 3))])
     assert data.hex() == "9201" + "91" + "97" + "a161" + "01" + "05" + "10" + "07" + "a3747e31" + "03"
 
 
@@ -245,7 +252,7 @@ def test_a_finished_run_comes_back_as_it_was() -> None:
     history = cluster("a")
     history.put("t", schedule={"every_s": 1})
     run = history.claim("t", NOW_US + 1_000_000)
-    history.must(entries.Finish(NOW_US, run.run_id, run.token, "succeeded", {"rows": 3, "urls": ["file:///x"]}))
+    history.must(Finish(NOW_US, run.run_id, run.token, "succeeded", {"rows": 3, "urls": ["file:///x"]}))
     [ended] = history.ended
     assert unpack_ended(pack_ended(ended)) == ended
     for wrong in (
@@ -267,3 +274,8 @@ def test_a_spec_that_was_accepted_is_read_where_its_time_zone_is_unknown() -> No
     history = cluster("a")
     history.must(PutTasks(NOW_US, (Put(msgpack.packb(elsewhere)),)))
     assert history.state.tasks["t"].spec.name == "t"
+
+
+def test_a_code_is_given_once() -> None:
+    with pytest.raises(ValueError, match="code 26 is that of DeleteChannel, so Began cannot have it"):
+        applies(Began, code=26)(began)

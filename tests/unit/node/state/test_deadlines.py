@@ -4,21 +4,14 @@ from typing import Any
 
 import pytest
 
+from node.state.attempts import Began, Cancel, Finish
 from node.state.codec import from_pieces, snapshot_pieces
-from node.state.deadlines import RULES_ANEW, RULES_JUDGED
-from node.state.entries import (
-    Began,
-    Breached,
-    Cancel,
-    DeleteTask,
-    Finish,
-    Kept,
-    Pause,
-    RestoreTasks,
-    SkipOccurrences,
-    Start,
-    TakeLead,
-)
+from node.state.deadlines import RULES_ANEW, RULES_JUDGED, Breached
+from node.state.members import TakeLead
+from node.state.occurrences import SkipOccurrences, Start
+from node.state.registry import DeleteTask, Pause
+from node.state.restoring import RestoreTasks
+from node.state.saved import Kept
 from node.state.value import RULES, Breach, Run, TaskRow
 from tests.unit.node.state.given import NOW_US, History, cluster
 

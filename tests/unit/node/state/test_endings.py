@@ -4,8 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from node.state.attempts import Began, Cancel, Finish
 from node.state.codec import from_pieces, snapshot_pieces
-from node.state.entries import Began, Cancel, DeleteTask, Finish, MarkDown, Start, TakeLead
+from node.state.members import MarkDown, TakeLead
+from node.state.occurrences import Start
+from node.state.registry import DeleteTask
 from node.state.snapshot import records
 from node.state.took import RULES_TOOK
 from node.state.value import COUNTED, RULES, Run

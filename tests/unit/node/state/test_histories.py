@@ -8,33 +8,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from node.state.apply import Batch, apply_batch
+from node.state.attempts import Began, Cancel, Checkpoint, Finish
+from node.state.claims import Claim
 from node.state.codec import from_pieces, pack_batch, snapshot_pieces
-from node.state.entries import (
-    AddMember,
-    Began,
-    Cancel,
-    ChangeSettings,
-    Checkpoint,
-    Claim,
-    DeleteTask,
-    Drain,
-    Enqueue,
-    Entry,
-    Finish,
-    FoundCluster,
-    Join,
-    MarkDown,
-    Pause,
-    Proposal,
-    ProposalId,
-    Put,
-    PutTasks,
-    RemoveMember,
-    SkipOccurrences,
-    Start,
-    TakeLead,
-)
-from node.state.registry import PLACING
+from node.state.entries import Entry, Proposal, ProposalId
+from node.state.members import AddMember, Drain, FoundCluster, Join, MarkDown, RemoveMember, TakeLead
+from node.state.occurrences import Enqueue, SkipOccurrences, Start
+from node.state.registry import PLACING, DeleteTask, Pause, Put, PutTasks
+from node.state.settings import ChangeSettings
 from node.state.value import EndedRun, Result, State
 from node.state.windows import KEPT, SLACK
 from tasks.run import ACTIVE, HELD, may_follow

@@ -2,18 +2,9 @@
 
 from dataclasses import replace
 
-from node.state.entries import (
-    AddMember,
-    ChangeSettings,
-    Drain,
-    Finish,
-    FoundCluster,
-    MarkDown,
-    Refound,
-    RemoveMember,
-    StandAside,
-    TakeLead,
-)
+from node.state.attempts import Finish
+from node.state.members import AddMember, Drain, FoundCluster, MarkDown, Refound, RemoveMember, StandAside, TakeLead
+from node.state.settings import ChangeSettings
 from node.state.value import Member
 from tests.unit.node.state.given import DAY_US, NOW_US, cluster, joining, seed
 

@@ -4,7 +4,10 @@ from itertools import pairwise
 
 import pytest
 
-from node.state.entries import Began, Cancel, Checkpoint, Claim, Drain, Finish, MarkDown, SkipOccurrences, Start
+from node.state.attempts import Began, Cancel, Checkpoint, Finish
+from node.state.claims import Claim
+from node.state.members import Drain, MarkDown
+from node.state.occurrences import SkipOccurrences, Start
 from node.state.value import Run
 from tests.unit.node.state.given import NOW_US, History, cluster
 

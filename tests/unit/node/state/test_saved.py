@@ -10,8 +10,12 @@ import pytest
 
 from node.http.requests import SavedTask, SettingsBody
 from node.http.routes.saved import _saved_task
-from node.state.entries import ChangeSettings, DeleteTask, Finish, Kept, Pause, RestoreTasks, Start
-from node.state.saved import BadSave, Saved, lines, read
+from node.state.attempts import Finish
+from node.state.occurrences import Start
+from node.state.registry import DeleteTask, Pause
+from node.state.restoring import RestoreTasks
+from node.state.saved import BadSave, Kept, Saved, lines, read
+from node.state.settings import ChangeSettings
 from node.state.value import State
 from tests.unit.node.state.given import DAY_US, NOW_US, History, cluster
 

@@ -6,18 +6,10 @@ from typing import Any, Literal
 import msgpack
 import pytest
 
-from node.state.entries import (
-    Cancel,
-    DeleteTask,
-    Enqueue,
-    Finish,
-    Pause,
-    Put,
-    PutTasks,
-    SkipOccurrences,
-    Start,
-    TakeLead,
-)
+from node.state.attempts import Cancel, Finish
+from node.state.members import TakeLead
+from node.state.occurrences import Enqueue, SkipOccurrences, Start
+from node.state.registry import DeleteTask, Pause, Put, PutTasks
 from node.state.value import RULES, Result, Series
 from tests.unit.node.state.given import NOW_US, History, cluster, packed
 

@@ -6,25 +6,17 @@ from typing import Any
 
 import pytest
 
+from node.state.attempts import Began, Cancel, Finish
 from node.state.channel import EVENTS, SEVERITY_MAX, Channel, channel_of
-from node.state.channel_entries import DeleteChannel, PutChannel, Tell, Told
 from node.state.codec import from_pieces, snapshot_pieces
-from node.state.entries import (
-    AddMember,
-    Began,
-    Breached,
-    Cancel,
-    DeleteTask,
-    Entry,
-    Finish,
-    MarkDown,
-    Pause,
-    StandAside,
-    Start,
-    TakeLead,
-)
+from node.state.deadlines import Breached
+from node.state.entries import Entry
 from node.state.facts import SINCE_RULES
+from node.state.members import AddMember, MarkDown, StandAside, TakeLead
+from node.state.occurrences import Start
 from node.state.outbox import GIVE_UP_TRIES, GIVE_UP_US, NOTICES_BYTES_MAX, NOTICES_MAX, ChannelRow, notice_bytes
+from node.state.registry import DeleteTask, Pause
+from node.state.telling import DeleteChannel, PutChannel, Tell, Told
 from node.state.value import RULES
 from tests.unit.node.state.given import NOW_US, History, cluster, hook, seed
 

@@ -8,8 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from node.state.apply import apply, apply_batch
-from node.state.codec import CODES, VERSION, pack_batch, unpack_batch
-from node.state.entries import Start, TakeLead
+from node.state.codec import VERSION, pack_batch, unpack_batch
+from node.state.entries import CODES
+from node.state.members import TakeLead
+from node.state.occurrences import Start
 from node.state.value import State
 from tests.unit.node.state.given import NOW_US, cluster
 from tests.unit.node.state.hostile import proposals

@@ -6,7 +6,9 @@ from immutables import Map
 
 from node.state.apply import apply
 from node.state.codec import from_pieces, snapshot_pieces
-from node.state.entries import AddMember, Entry, MarkDown, Proposal, ProposalId, RemoveMember, Start
+from node.state.entries import Entry, Proposal, ProposalId
+from node.state.members import AddMember, MarkDown, RemoveMember
+from node.state.occurrences import Start
 from node.state.value import Result, State, Window
 from node.state.windows import HEAVY, KEPT, OTHERS_MAX, SLACK, STALE, forget, recall, remember, weigh
 from tests.unit.node.state.given import NOW_US, cluster, joining, seed

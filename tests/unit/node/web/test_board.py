@@ -6,7 +6,9 @@ from node.duty.forecast import forecast
 from node.duty.ownership import Ownership
 from node.duty.timetable import TimeSpan, timetable
 from node.http.freshness import STILL_US
-from node.state.entries import Finish, Pause, Start
+from node.state.attempts import Finish
+from node.state.occurrences import Start
+from node.state.registry import Pause
 from node.web.board import AHEAD_US, STEPS, ComingTask, Picture, Standout, TaskBoard
 from node.web.board_keeper import BoardKeeper
 from tests.unit.node.http.given import HOUR_US, NOW_US, World

@@ -3,7 +3,8 @@
 from typing import Any
 
 from node.duty.ownership import Ownership
-from node.state.entries import Finish, Pause
+from node.state.attempts import Finish
+from node.state.registry import Pause
 from node.web.task_search import LABELS_MAX, TaskSearch, TaskSort, find, find_sorted, labels_offered, words_of
 from tests.unit.node.http.given import NOW_US, World
 from tests.unit.node.web.test_board import full, picture

@@ -9,9 +9,11 @@ from node.duty.ownership import Ownership
 from node.http.responses.cluster import MismatchView
 from node.identity.mismatches import MismatchCode
 from node.raft.ports import RaftRole
-from node.state.channel_entries import PutChannel, Tell, Told
-from node.state.entries import Drain, Finish, StandAside, Start, TakeLead
+from node.state.attempts import Finish
+from node.state.members import Drain, StandAside, TakeLead
+from node.state.occurrences import Start
 from node.state.outbox import GIVE_UP_TRIES, GIVE_UP_US
+from node.state.telling import PutChannel, Tell, Told
 from node.state.value import RULES, DownReason, State
 from node.web.board import TaskBoard
 from node.web.verdict import TRIES_MIN, ClusterVerdict, NodeSight, verdict
