@@ -131,7 +131,7 @@ class Config:
         return next((seed for seed in self.members if seed.id == self.node), None)
 
 
-def load(environ: Mapping[str, str]) -> Config:
+def load_config(environ: Mapping[str, str]) -> Config:
     """The configuration in `environ`. Raises `BadConfig`."""
     reader = SettingsReader(environ)
     config = _read(reader)

@@ -17,7 +17,7 @@ from node.app import other_users
 from node.app.config import SHORT_SECRET, Config, is_loopback
 from node.app.data_dir import DataDir, DataDirInUse, ForeignFolder
 from node.app.member import LocalMember
-from node.app.offered_kinds import offer
+from node.app.offered_kinds import kinds_to_offer
 from node.app.task_access import nothing_allowed, secrets_in_reach
 from node.client import Client
 from node.execution import landlock
@@ -76,7 +76,7 @@ class CannotStart(Exception):
     """The node does not start. The message says what to do."""
 
 
-def serve(config: Config) -> int:
+def run_node(config: Config) -> int:
     """Run a node until SIGTERM, SIGINT or SIGHUP. The exit code: 0, or 1 if it failed while it ran.
 
     Raises `CannotStart`.
@@ -96,7 +96,7 @@ def _run(config: Config) -> int:
         )
     join_request, cluster = None, ClusterId()
     try:
-        if lacking := other_users.lacking(config):
+        if lacking := other_users.why_not_other_users(config):
             raise CannotStart(lacking)
         folder = DataDir(config.data, config.node, now_us(), passable=config.other_users)
         delegation = take_over()
@@ -168,7 +168,9 @@ async def _serve(
     stop = _stop_signal()
     try:
         kinds = installed()
-        member = LocalMember(config, folder, seed, kinds, offer(kinds, config.allow_command), cluster, delegation)
+        member = LocalMember(
+            config, folder, seed, kinds, kinds_to_offer(kinds, config.allow_command), cluster, delegation
+        )
     except _REFUSALS as error:
         raise CannotStart(str(error)) from error
     if config.confinement_required and not landlock.abi():

@@ -23,7 +23,7 @@ class KindOffer(NamedTuple):
         return None if kind in self.offered else self.unoffered.get(kind, "it is not installed there")
 
 
-def offer(installed: Mapping[str, KindEntry], allow_command: bool) -> KindOffer:
+def kinds_to_offer(installed: Mapping[str, KindEntry], allow_command: bool) -> KindOffer:
     """The kinds to offer: `command` only if it is allowed, others if the packages in their class's `requires` (if it
     has that attribute) can be imported here.
     """

@@ -13,7 +13,7 @@ _SUBORDINATE = Path("/etc/subuid")
 _MAP = Path("/proc/self/uid_map")
 
 
-def lacking(config: Config) -> str:
+def why_not_other_users(config: Config) -> str:
     """Why this node cannot do what its settings say, and what to do; "" if it can."""
     if not config.other_users:
         return ""

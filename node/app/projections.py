@@ -30,17 +30,17 @@ def join_of(
         raft_port=seed.raft_port,
         http_port=seed.http_port,
         heartbeat_port=heartbeat_port,
-        labels=labels_of(config.node, config.labels),
+        labels=member_labels(config.node, config.labels),
         capacity=config.capacity,
         kinds=tuple(sorted(kinds)),
         after=after,
     )
 
 
-def labels_of(node: str, labels: Labels) -> Labels:
+def member_labels(node: str, labels: Labels) -> Labels:
     """A member's labels: the configured ones, and its id as `node`, by which tasks are bound to it.
 
-    >>> labels_of("node-1", (("zone", "a"),))
+    >>> member_labels("node-1", (("zone", "a"),))
     (('node', 'node-1'), ('zone', 'a'))
     """
     return tuple(sorted([*(label for label in labels if label[0] != NODE_LABEL), (NODE_LABEL, node)]))

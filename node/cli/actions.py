@@ -89,7 +89,7 @@ def etl_command() -> None:
 @etl_command.command("show")
 @click.argument("name")
 @api_command
-def show_command(api: Api, name: str) -> None:
+def show_etl_command(api: Api, name: str) -> None:
     """Show the last batch in the sink, its cursor, and what is new since then."""
     run = _asked(api, name, "show", {}, None)
     if run["state"] != "succeeded":

@@ -75,7 +75,7 @@ def client_of(where: str) -> Client:
     path = os.environ.get("ROTA_TOKEN_FILE")
     if not token and path:
         name, token = f"ROTA_TOKEN_FILE={path}", file_text(path, f"ROTA_TOKEN_FILE={path}").strip()
-    elif not token and (kept := tokens.find(urls, os.environ)):
+    elif not token and (kept := tokens.find_token_file(urls, os.environ)):
         name, token = str(kept), file_text(str(kept), str(kept)).strip()
     try:
         return Client(urls, token or None, token_from=name if token else "")

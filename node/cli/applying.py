@@ -9,8 +9,8 @@ import click
 
 from node.cli.api import Api, F, api_command
 from node.cli.applied import Done, field_lines, kept_text, left_over, mixed_text
-from node.cli.sets import WrongSet, sets_to_prune, surplus, taken_over, with_set
-from node.cli.task_files import TaskFromFile, located, parts, tasks_of
+from node.cli.sets import WrongSet, gone_from_files, sets_to_prune, taken_over, with_set
+from node.cli.task_files import TaskFromFile, parts, tasks_of, with_files_named
 from node.cli.text import say
 from node.client import ApiAnswer, ApiProblem, Unreachable, path
 
@@ -176,7 +176,7 @@ def _compared(api: Api, tasks: Sequence[TaskFromFile], sets: Sequence[str], inde
     """What differs now, at a member that has applied `index`. Raises `ApiProblem`, `Unreachable`."""
     puts = [put for answer in _put(api, tasks, index, dry_run=True) for put in answer.json["items"]]
     names = {put["name"] for put in puts}
-    doomed = [task for each in sets for task in surplus(api.client.items("/v1/tasks", set=each), each, names)]
+    doomed = [task for each in sets for task in gone_from_files(api.client.items("/v1/tasks", set=each), each, names)]
     return Difference(tasks, sets, puts, doomed)
 
 
@@ -193,7 +193,7 @@ def _put(api: Api, tasks: Sequence[TaskFromFile], index: str = "0", *, dry_run: 
                 raise click.UsageError(
                     f"{part[0].origin} is too long: it has {size:.1f} MiB, and 1 may be sent"
                 ) from None
-            raise located(problem, [task.origin for task in part]) from problem
+            raise with_files_named(problem, [task.origin for task in part]) from problem
 
 
 def _carry_out(api: Api, plan: Difference, done: Done) -> str:

@@ -199,7 +199,7 @@ def _what_is_named(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("what")
 @_what_is_named
 @api_command
-def list_command(api: Api, what: str, named: _Named) -> None:
+def list_backups_command(api: Api, what: str, named: _Named) -> None:
     """List the complete backups, newest first. Backups with unreadable manifests are reported on standard error."""
     with _errors_as_sentences():
         found = survey_url(*_url_and_options(api, what, named))

@@ -6,7 +6,7 @@ import click
 import yaml
 
 from node.cli.api import Api, ago, api_command
-from node.cli.reading import documents
+from node.cli.reading import read_documents
 from node.cli.text import input_text, source_name
 from node.client import path
 
@@ -18,7 +18,7 @@ def notify_command() -> None:
 
 @notify_command.command("list")
 @api_command
-def list_command(api: Api) -> None:
+def list_channels_command(api: Api) -> None:
     """List the channels, and how sending on them goes."""
     answer = api.client.get("/v1/channels")
     api.show(
@@ -45,7 +45,7 @@ def list_command(api: Api) -> None:
 @notify_command.command("show")
 @click.argument("channel")
 @api_command
-def show_command(api: Api, channel: str) -> None:
+def show_channel_command(api: Api, channel: str) -> None:
     """Show a channel as YAML that `rota notify set` accepts, with its state in comments."""
     item = api.client.get(path("v1", "channels", channel))
     api.show(item, lambda: click.echo(_as_yaml(item), nl=False))
@@ -57,7 +57,7 @@ def show_command(api: Api, channel: str) -> None:
 @api_command
 def set_command(api: Api, channel: str, file: str) -> None:
     """Make or change a channel."""
-    found = documents(source_name(file), input_text(file))
+    found = read_documents(source_name(file), input_text(file))
     if len(found) != 1:
         raise click.UsageError(f"{file} holds {len(found)} documents: a channel is one")
     answer = api.client.call("PUT", path("v1", "channels", channel), body=found[0])
@@ -68,7 +68,7 @@ def set_command(api: Api, channel: str, file: str) -> None:
 @notify_command.command("delete")
 @click.argument("channel")
 @api_command
-def delete_command(api: Api, channel: str) -> None:
+def delete_channel_command(api: Api, channel: str) -> None:
     """Delete a channel, with the notices that are not told yet."""
     api.client.call("DELETE", path("v1", "channels", channel))
     api.show({"deleted": channel}, f"{channel} is deleted")

@@ -31,8 +31,8 @@ def hold(ports: Iterable[int]) -> ExitStack:
     return held
 
 
-def claim(ports: Iterable[int]) -> ExitStack:
-    """Claim ports against every other `claim` on this machine until the stack is closed or this process ends.
+def claim_ports(ports: Iterable[int]) -> ExitStack:
+    """Claim ports against every other `claim_ports` on this machine until the stack is closed or this process ends.
 
     A node listens only seconds after `rota up` has found its port free; until then a second `rota up` would find it
     free too. The claim is a socket in Linux's abstract namespace, which leaves no file. Raises `OSError` for the first

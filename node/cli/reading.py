@@ -9,7 +9,7 @@ from tasks import yaml_text
 from tasks.yaml_text import YamlUnreadable
 
 
-def documents(what: str, text: str) -> list[Any]:
+def read_documents(what: str, text: str) -> list[Any]:
     """The documents in a text. Error messages call the text `what`. Raises `click.UsageError`."""
     return _read(what, text, yaml_text.documents)
 

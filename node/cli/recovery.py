@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from node.cli.api import Api, api_command
-from node.cli.saving import ForeignTasks, RefusedChannels, load, read_file, save
+from node.cli.saving import ForeignTasks, RefusedChannels, load_missing, read_file, save
 from node.cli.text import say
 from node.client import ApiProblem, Unreachable
 from node.state.saved import BadSave, Saved
@@ -49,7 +49,7 @@ def load_command(api: Api, file: Path) -> None:
     """
     saved = _read(file)
     try:
-        loaded = load(api.client, saved)
+        loaded = load_missing(api.client, saved)
     except (ForeignTasks, RefusedChannels) as error:
         raise click.ClickException(str(error)) from error
     except (ApiProblem, Unreachable):
@@ -62,7 +62,7 @@ def load_command(api: Api, file: Path) -> None:
 
 @cluster_command.command("show")
 @click.argument("file", type=FILE)
-def show_command(file: Path) -> None:
+def show_saved_command(file: Path) -> None:
     """Check FILE and print what is in it. FILE has one JSON document on each line."""
     saved = _read(file)
     say(_summary(saved))

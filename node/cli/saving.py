@@ -51,7 +51,7 @@ def read_file(file: Path) -> Saved:
         return read(text)
 
 
-def load(client: Client, saved: Saved) -> int:
+def load_missing(client: Client, saved: Saved) -> int:
     """Load the tasks and channels that the cluster does not have yet; returns how many tasks.
 
     Raises `ForeignTasks` before any change, and `RefusedChannels` once all else is loaded.

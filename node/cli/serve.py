@@ -35,8 +35,8 @@ def node_command(log_format: LogFormat, log_level: str) -> None:
     # Imported modules stay in memory: collecting during the imports took a sixth of the start time. `node.app.daemon`
     # turns the collector on afterwards.
     gc.disable()
-    from node.app.config import BadConfig, load
-    from node.app.daemon import CannotStart, serve
+    from node.app.config import BadConfig, load_config
+    from node.app.daemon import CannotStart, run_node
     from node.app.own_environment import NotHandedOver, handed_over
     from node.app.settings import unknown_settings
 
@@ -50,7 +50,7 @@ def node_command(log_format: LogFormat, log_level: str) -> None:
             click.echo(f"rota: {sentence}", err=True)
 
     try:
-        config = load({**os.environ, **handed_over()})
+        config = load_config({**os.environ, **handed_over()})
     except NotHandedOver as error:
         say(logging.CRITICAL, str(error))
         sys.exit(2)
@@ -61,7 +61,7 @@ def node_command(log_format: LogFormat, log_level: str) -> None:
     for name in unknown_settings(os.environ):
         say(logging.WARNING, f"{name} is not a setting and is ignored; is it misspelt?")
     try:
-        sys.exit(serve(config))
+        sys.exit(run_node(config))
     except CannotStart as error:
         say(logging.CRITICAL, str(error))
         sys.exit(1)

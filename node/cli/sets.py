@@ -53,7 +53,9 @@ def sets_to_prune(tasks: Sequence[TaskFromFile], name: str | None, *, may_be_emp
     return names
 
 
-def surplus(registered: Iterable[Mapping[str, Any]], name: str, kept: Collection[str]) -> list[Mapping[str, Any]]:
+def gone_from_files(
+    registered: Iterable[Mapping[str, Any]], name: str, kept: Collection[str]
+) -> list[Mapping[str, Any]]:
     """The registered tasks of the set `name` that its files no longer have, by name.
 
     Tasks of other sets are left out, should a node have answered with them: what this returns is deleted.

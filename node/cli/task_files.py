@@ -10,7 +10,7 @@ from typing import Any, Final, get_type_hints
 import click
 
 from node.cli.folders import files_at
-from node.cli.reading import documents
+from node.cli.reading import read_documents
 from node.cli.text import input_text, source_name
 from node.client import ApiProblem
 
@@ -99,10 +99,10 @@ def parts(tasks: Iterable[TaskFromFile]) -> Iterator[list[TaskFromFile]]:
         yield part
 
 
-def located(problem: ApiProblem, origins: Sequence[str]) -> ApiProblem:
+def with_files_named(problem: ApiProblem, origins: Sequence[str]) -> ApiProblem:
     """The problem with its fields named by file and task, where the API names them by their place in the list.
 
-    >>> located(ApiProblem(422, "", "", "", (("[0].kind", "is missing"),)), ["a.yaml: task 'x'"]).errors
+    >>> with_files_named(ApiProblem(422, "", "", "", (("[0].kind", "is missing"),)), ["a.yaml: task 'x'"]).errors
     (("a.yaml: task 'x': kind", 'is missing'),)
     """
     errors = []
@@ -123,7 +123,7 @@ def _of_file(file: str, *, may_be_empty: bool) -> list[TaskFromFile]:
 
 
 def _specs(file: str) -> Iterator[dict[str, Any]]:
-    for document in documents(source_name(file), input_text(file)):
+    for document in read_documents(source_name(file), input_text(file)):
         for spec in document if isinstance(document, list) else [document]:
             if spec is None:
                 continue

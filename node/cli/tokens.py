@@ -17,7 +17,7 @@ LOOPBACK: Final = ("127.0.0.1", "localhost")
 FOLDER: Final = Path(".rota")
 
 
-def find(urls: Sequence[str], environ: Mapping[str, str], folder: Path = FOLDER) -> Path | None:
+def find_token_file(urls: Sequence[str], environ: Mapping[str, str], folder: Path = FOLDER) -> Path | None:
     """The token file of the cluster on this machine that serves all of `urls`; None if none or several are known."""
     ports = [_port(url) for url in urls]
     if not ports or None in ports:
@@ -76,7 +76,7 @@ def record(token: Path, ports: Iterable[int], environ: Mapping[str, str]) -> Non
         aside.replace(folder / str(port))
 
 
-def forget(token: Path, ports: Iterable[int], environ: Mapping[str, str]) -> None:
+def forget_token_file(token: Path, ports: Iterable[int], environ: Mapping[str, str]) -> None:
     """Remove what `record` wrote, unless another cluster has overwritten it."""
     for port in ports:
         recorded = records_folder(environ) / str(port)

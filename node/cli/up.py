@@ -14,7 +14,7 @@ import click
 from node.app.settings import unknown_settings
 from node.cli import tokens
 from node.cli.local import LocalCluster, NotInTime
-from node.cli.ports import claim
+from node.cli.ports import claim_ports
 from node.cli.up_settings import NotForUp, handed_on
 
 
@@ -141,7 +141,7 @@ def _token_recorded(cluster: LocalCluster) -> Iterator[None]:
     try:
         yield
     finally:
-        tokens.forget(cluster.token_file, cluster.http_ports, os.environ)
+        tokens.forget_token_file(cluster.token_file, cluster.http_ports, os.environ)
 
 
 def _refuse_leftover_nodes(folder: Path) -> None:
@@ -170,7 +170,7 @@ def _holder(path: Path) -> str | None:
 
 def _claimed(ports: list[int]) -> ExitStack:
     try:
-        return claim(ports)
+        return claim_ports(ports)
     except OSError as error:
         raise click.ClickException(
             f"port {error.filename} is taken ({error.strerror}): choose other ports with --port"

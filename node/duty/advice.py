@@ -27,7 +27,7 @@ def warnings(kind: str, group: Mapping[str, str], pin: str | None, members: Iter
     return found
 
 
-def over(name: str, packed: bytes, now_us: int) -> list[str]:
+def passed_time(name: str, packed: bytes, now_us: int) -> list[str]:
     """A sentence if a task's only time has passed before it was registered, so that it never runs by itself."""
     schedule = timing(packed).schedule
     if not isinstance(schedule, At) or next_due_us(schedule, 0, now_us) is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from node.duty.flight import Flight, key_of
+from node.duty.flight import Flight, subject_of
 from node.duty.step import CancelWork, HandOver, Held, KillAttempt, Launch, LeaseView
 from node.state.attempts import Finish
 from node.state.entries import Entry
@@ -75,7 +75,7 @@ class Attempts:
                 entries.append(Finish(now_us, run_id, run.token, "not_started"))
         self._missing = absent
         self._launched = {token for token in self._launched if token in absent} | self._present(held, orders)
-        return orders, [entry for entry in entries if self._flight.free(key_of(entry), now_us)]
+        return orders, [entry for entry in entries if self._flight.free(subject_of(entry), now_us)]
 
     def hand_over(self, state: State, run_ids: Iterable[str], held: Held, at_a_time: int) -> list[Told]:
         """Orders to hand over those of `run_ids` that run here, once each; at most `at_a_time` are under way here."""

@@ -10,7 +10,7 @@ from typing import Final
 from node.duty.agenda import Agenda, first_look_us
 from node.duty.attempts import Attempts
 from node.duty.decide import Wish, needs
-from node.duty.flight import Flight, key_of
+from node.duty.flight import Flight, subject_of
 from node.duty.handover import AT_A_TIME, hand_overs
 from node.duty.index import RunIndex
 from node.duty.overdue import Late, Overdue
@@ -318,9 +318,9 @@ class Duty:
         return tasks
 
     def _may_propose(self, entry: Entry, task: str, now_us: int) -> bool:
-        if self._flight.free(key_of(entry), now_us):
+        if self._flight.free(subject_of(entry), now_us):
             return True
-        until_us = self._flight.rests_until_us(key_of(entry))
+        until_us = self._flight.rests_until_us(subject_of(entry))
         if until_us is not None:
             self._agenda.hasten(task, until_us)
         return False

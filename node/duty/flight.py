@@ -17,7 +17,7 @@ _CLAIMS_REMEMBERED: Final = 10_000
 Key = tuple[str, str]
 
 
-def key_of(entry: Entry) -> Key:
+def subject_of(entry: Entry) -> Key:
     """What an entry is about: a run, or the schedule of a task. One entry is in flight for each at a time.
 
     Entries about a schedule move `through_us`: of two in flight the second, applied first, would undo the first.
@@ -70,7 +70,7 @@ class Flight:
 
     def proposed(self, entry: Entry, task: str, period: int) -> None:
         """An entry about `task` is proposed, in this lease period."""
-        self._under_way[key_of(entry)] = _UnderWay(entry, task)
+        self._under_way[subject_of(entry)] = _UnderWay(entry, task)
         if isinstance(entry, Claim):
             self._claims += 1
             self._periods[entry.task, entry.run_id, entry.at_us] = period
@@ -95,7 +95,7 @@ class Flight:
         Returns the task, and when to decide on it again: now if its change has been observed; otherwise after a pause,
         or when the change is observed. None: the entry was not under way.
         """
-        key = key_of(entry)
+        key = subject_of(entry)
         under_way = self._under_way.get(key)
         if under_way is None or under_way.entry is not entry:
             return None

@@ -115,7 +115,7 @@ def _votes(state: State) -> int:
     return sum(member.status != "down" for member in state.members.values())
 
 
-def what_if(
+def suppose(
     state: State, ownership: Ownership, supposition: Supposition, upcoming: list[UpcomingTask], span: TimeSpan
 ) -> WhatIf:
     """What would be under a supposition. `ownership` is the present one, `upcoming` what is due within `span`.

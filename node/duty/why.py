@@ -32,7 +32,7 @@ _LEASE: Final = ("stopping", "no_lease", "aside", "unreadable", "undecided")
 _ROOM: Final = ("bound", "max_runs", "waits")
 
 
-def why(state: State, task: str, known: WhyFacts, now_us: int, run_id: str | None = None) -> Why:
+def why_not_running(state: State, task: str, known: WhyFacts, now_us: int, run_id: str | None = None) -> Why:
     """Why `task`, which must be in `state`, does not run at `now_us`; of its active run `run_id`, if that is given."""
     return _Walk(state, task, known, now_us, run_id).end()
 

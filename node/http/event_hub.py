@@ -17,7 +17,7 @@ from itertools import islice
 from time import monotonic
 from typing import Final
 
-from node.http.events import ClusterEvent, events_of, packed
+from node.http.events import ClusterEvent, event_bytes, events_of
 from node.http.node_port import ClusterUpdate, PlacementComputed
 
 KEPT: Final = 10_000
@@ -229,7 +229,7 @@ class EventHub:
                 yield self._reset()
             begin = position - self._first()
             for numbered in list(islice(self._ring, begin, begin + BATCH)):
-                yield packed(self.id_of(numbered), numbered.event)
+                yield event_bytes(self.id_of(numbered), numbered.event)
                 position = numbered.number + 1
             if position == self._next and not await self._woken(ping_s):
                 yield b": still here\n\n"

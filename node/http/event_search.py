@@ -41,7 +41,7 @@ def nodes_of(event: ClusterEvent) -> tuple[str | None, ...]:
             return (data.get("node"),)
 
 
-def newest(
+def newest_events(
     events: Iterable[NumberedEvent], search: EventSearch, before: int | None, limit: int
 ) -> tuple[list[NumberedEvent], bool]:
     """The newest `limit` of `events` (oldest first) that fit and are numbered less than `before`; and whether there are

@@ -34,10 +34,10 @@ def events_of(update: ClusterUpdate) -> Iterator[ClusterEvent]:
         yield ClusterEvent("deadline", index, _deadline_data(judged))
 
 
-def packed(event_id: str, event: ClusterEvent) -> bytes:
+def event_bytes(event_id: str, event: ClusterEvent) -> bytes:
     """An event in the text/event-stream format.
 
-    >>> packed("7-b-1", ClusterEvent("owner", 7, {"task": "a"})).splitlines()
+    >>> event_bytes("7-b-1", ClusterEvent("owner", 7, {"task": "a"})).splitlines()
     [b'id: 7-b-1', b'event: owner', b'data: {"task":"a"}', b'']
     """
     data = to_json(event.data, inf_nan_mode="null").decode()

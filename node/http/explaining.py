@@ -8,7 +8,7 @@ from typing import Final
 from node.duty.advice import has_labels
 from node.duty.ownership import Ownership
 from node.duty.standing import runs_of
-from node.duty.why import asks_owner, why
+from node.duty.why import asks_owner, why_not_running
 from node.duty.why_values import UNEXPECTED, Why, WhyFacts
 from node.http.asking import holds_on, progress_of, unoffered_by
 from node.http.request_context import RequestContext
@@ -27,7 +27,7 @@ async def explain(context: RequestContext, task: str, ownership: Ownership, run_
     """
     state, now_us = context.state, context.server.now_us()
     known = _known(context, task, ownership)
-    found = why(state, task, known, now_us, run_id)
+    found = why_not_running(state, task, known, now_us, run_id)
     if found.code in ("running", "no_quorum"):
         progress = await progress_of(context, runs_of(state, task))
         frozen = {run: one.frozen_since_us for run, one in progress.items() if one.frozen_since_us is not None}
@@ -44,7 +44,7 @@ async def explain(context: RequestContext, task: str, ownership: Ownership, run_
     else:
         return found
     # What was told is about the state of before.
-    return why(state, task, known, now_us, run_id)
+    return why_not_running(state, task, known, now_us, run_id)
 
 
 async def unexpectedly_held(context: RequestContext, tasks: Iterable[str], ownership: Ownership) -> dict[str, Why]:
@@ -62,7 +62,7 @@ async def unexpectedly_held(context: RequestContext, tasks: Iterable[str], owner
             continue
         if task not in state.tasks or task not in ownership.state.tasks:
             continue
-        told = why(state, task, _known(context, task, ownership), now_us)
+        told = why_not_running(state, task, _known(context, task, ownership), now_us)
         if told.code == "due" and task in late and owner is not None:
             overdue.setdefault(owner, []).append(task)
         elif told.code in UNEXPECTED - {"due"}:
@@ -71,7 +71,7 @@ async def unexpectedly_held(context: RequestContext, tasks: Iterable[str], owner
     for names, (holds, away) in zip(overdue.values(), answers, strict=True):
         async for task in _in_portions(names):
             known = replace(_known(context, task, ownership), asked=True, hold=holds.get(task), away=away)
-            found[task] = why(state, task, known, now_us)
+            found[task] = why_not_running(state, task, known, now_us)
     return found
 
 

@@ -87,7 +87,7 @@ async def params_errors(
         return ()
     bound = isinstance(group, dict) and NODE_LABEL in group
     try:
-        [errors] = await check_params(context, kind, [ParamsToCheck(params, bound)])
+        [errors] = await errors_by_kind(context, kind, [ParamsToCheck(params, bound)])
     except Problem:
         return ()  # no member that can check them answers: what is known is told
     return errors
@@ -112,7 +112,7 @@ async def many_specs(context: RequestContext) -> list[CheckedSpec]:
     return specs
 
 
-async def check_params(context: RequestContext, kind: str, given: Sequence[ParamsToCheck]) -> list[list[FieldError]]:
+async def errors_by_kind(context: RequestContext, kind: str, given: Sequence[ParamsToCheck]) -> list[list[FieldError]]:
     """The errors of each of `given`, found by the kind on this member, or else on one that offers the kind.
 
     Raises `Problem` member-away if no member that offers it answers.
@@ -207,7 +207,7 @@ async def _kind_errors(
             message = _unknown_kind(kind, known, kind in context.node.kinds.names())
             errors += [FieldError(dotted((*place(position), "kind")), message) for position in positions[:MAX_ERRORS]]
             continue
-        found = await check_params(context, kind, [specs[position].to_check for position in positions])
+        found = await errors_by_kind(context, kind, [specs[position].to_check for position in positions])
         for position, wrong in zip(positions, found, strict=True):
             errors += [_at(place(position), error) for error in wrong]
     return errors

@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 
 from node.duty.ownership import Ownership
 from node.duty.timetable import TimeSpan, UpcomingTask, timetable
-from node.duty.what_if import Supposition, WhatIf, what_if
+from node.duty.what_if import Supposition, WhatIf, suppose
 from node.http.freshness import is_current, is_spared
 from node.http.problems import invalid_field
 from node.http.request_context import RequestContext
@@ -79,7 +79,7 @@ class WhatIfs:
             self._timetables = {ahead_us: table}
         began_s = self.spent_s()
         span, upcoming = table.value
-        found = what_if(state, ownership, supposition, upcoming, span)
+        found = suppose(state, ownership, supposition, upcoming, span)
         return _Made(found, state, now_us, self.now_s(), self.spent_s() - began_s + table.cost_s)
 
     def _is_fresh(self, made: _Made[T], state: State, now_us: int) -> bool:

@@ -54,6 +54,6 @@ def page_version() -> str:
     return hashlib.sha256("".join(asset.version for asset in assets().values()).encode()).hexdigest()[:VERSION_HEX]
 
 
-def path_of(name: str) -> str:
+def asset_path(name: str) -> str:
     """The path of an asset below the page's root, with its version."""
     return f"static/{name}?v={assets()[name].version}"

@@ -198,7 +198,7 @@ class LiveParts:
             if not part.broken:  # not each time that it is tried again
                 _log.warning("%s cannot be shown: %s: %s", part.key.url, type(error).__name__, error, exc_info=True)
             part.broken = True
-        event = packed(part.key.url, made)
+        event = part_bytes(part.key.url, made)
         stamped = _STAMP.sub(b"", event)
         if stamped == part.stamped and part.version:
             return False
@@ -211,12 +211,12 @@ def beat() -> bytes:
     return f'event: beat\ndata: {{"page":"{page_version()}"}}\n\n'.encode()
 
 
-def packed(url: str, made: str | Unmade) -> bytes:
+def part_bytes(url: str, made: str | Unmade) -> bytes:
     r"""A part as a server-sent event.
 
-    >>> packed("/?part=a", "<p>")
+    >>> part_bytes("/?part=a", "<p>")
     b'event: part\ndata: {"url":"/?part=a","html":"<p>"}\n\n'
-    >>> packed("/?part=b", Unmade("it was deleted"))
+    >>> part_bytes("/?part=b", Unmade("it was deleted"))
     b'event: part\ndata: {"url":"/?part=b","why":"it was deleted"}\n\n'
     """
     content = {"why": made.why} if isinstance(made, Unmade) else {"html": made}

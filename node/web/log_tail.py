@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from node.http.request_context import RequestContext
-from node.http.routes.logs import opened
+from node.http.routes.logs import open_log
 from node.peer.protocol import NoSuchLog, PeerAway
 from node.state.value import Attempt
 
@@ -40,7 +40,7 @@ def readable(text: str) -> list[str]:
 
 def _read(path: Path) -> bytes:
     try:
-        file = opened(path, BYTES_MAX)
+        file = open_log(path, BYTES_MAX)
     except OSError:
         return b""  # a name that is too long for the file system, or a disk that fails
     if file is None:

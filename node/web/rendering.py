@@ -12,7 +12,7 @@ from node.http.identification import new_session
 from node.http.request_context import RequestContext
 from node.http.session import BrowserSession, cookie_name
 from node.runtime.plain_text import plain
-from node.web.assets import page_version, path_of
+from node.web.assets import asset_path, page_version
 from node.web.verdict import Finding, NodeSight, standing_of
 from node.web.words import FILTERS
 
@@ -149,6 +149,6 @@ def _templates() -> Environment:
         auto_reload=False,
     )
     templates.filters.update(FILTERS)
-    templates.globals["asset"] = path_of
+    templates.globals["asset"] = asset_path
     templates.globals["page_version"] = page_version
     return templates

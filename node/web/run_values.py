@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from node.http.asking import progress_of
 from node.http.request_context import RequestContext
-from node.http.routes.runs import find
+from node.http.routes.runs import find_run
 from node.http.views import ended_view, run_view
 from node.state.value import Attempt, EndedRun, Run
 from node.storage.room import size
@@ -36,7 +36,7 @@ _ENDS: Final = {
 
 async def run_values(context: RequestContext, run_id: str) -> dict[str, Any]:
     """A run as it is now, with the last lines of the attempt that failed. Raises `Problem`."""
-    found = await find(context, run_id)
+    found = await find_run(context, run_id)
     run = found.run if isinstance(found, EndedRun) else found
     if isinstance(found, EndedRun):
         view = ended_view(found)

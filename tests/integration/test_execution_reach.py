@@ -44,11 +44,11 @@ ANOTHER_USERS = ("setpriv", f"--reuid={NOBODY}", "sleep", "600")
 START = """
 import functools, sys
 from node.app import daemon
-from node.app.config import load
+from node.app.config import load_config
 
 daemon.kill_leftovers = functools.partial(daemon.kill_leftovers, wait_s=0.2)
 try:
-    daemon.serve(load({
+    daemon.run_node(load_config({
         "ROTA_NODE": "node-1", "ROTA_MEMBERS": "node-1=127.0.0.1:1:2", "ROTA_DATA": sys.argv[1],
         "ROTA_SECRET": "between members of a test",
     }))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from node.app.config import load
+from node.app.config import load_config
 from node.app.daemon import STOP_S
 from node.app.settings import unknown_settings
 from node.execution import cgroup
@@ -40,7 +40,7 @@ def test_its_settings_make_a_node(tmp_path: Path) -> None:
     own = dict(word.split("=", 1) for word in given.split())
     env = settings(ENV.read_text()) | own | {"ROTA_DATA": str(tmp_path)}
     assert unknown_settings(env) == []
-    assert load(env).node == "node-1"
+    assert load_config(env).node == "node-1"
 
 
 def test_the_node_has_time_to_hand_its_runs_over() -> None:

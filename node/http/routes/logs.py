@@ -12,7 +12,7 @@ from node.http.endpoint import Endpoints, ResponseSpec
 from node.http.problems import Problem
 from node.http.request_context import RequestContext
 from node.http.requests import LogQuery
-from node.http.routes.runs import find
+from node.http.routes.runs import find_run
 from node.http.streaming import stream
 from node.peer.protocol import NoSuchLog, PeerAway
 from node.state.value import Attempt, EndedRun, Run
@@ -76,7 +76,7 @@ async def _attempt(context: RequestContext, run_id: str, query: LogQuery) -> Att
     """The requested attempt. With `follow`, wait up to `attempt_s` for the first attempt of a run."""
     deadline_s = asyncio.get_running_loop().time() + context.server.limits.attempt_s
     while True:
-        found = await find(context, run_id)
+        found = await find_run(context, run_id)
         attempts = (found.run if isinstance(found, EndedRun) else found).attempts
         chosen = [each for each in attempts if each.attempt == (query.attempt or attempts[-1].attempt)]
         if chosen:
@@ -130,7 +130,7 @@ async def _pieces(
             # Checked before reading: all that the attempt wrote is then read after it is known to have ended.
             live = follow and _held(context, run_id, attempt) and not context.server.events.closed
             if file is None:
-                file = await asyncio.to_thread(opened, path, tail_bytes)
+                file = await asyncio.to_thread(open_log, path, tail_bytes)
             while file is not None and (piece := await asyncio.to_thread(file.read, PIECE)):
                 yield piece
             if not live:
@@ -148,7 +148,7 @@ def _is_file(path: Path) -> bool:
         return False  # the name is longer than the file system allows
 
 
-def opened(path: Path, tail_bytes: int | None) -> BinaryIO | None:
+def open_log(path: Path, tail_bytes: int | None) -> BinaryIO | None:
     """The log, to be read from its beginning, or from the first line that begins in its last `tail_bytes`."""
     try:
         file = path.open("rb")

@@ -56,7 +56,7 @@ async def progress(context: RequestContext) -> web.Response:
 
 
 @endpoints.add("GET", "/peer/members", {200: ResponseSpec("Their ids and addresses", PeerMembersView)}, access="member")
-async def members(context: RequestContext) -> web.Response:
+async def member_addresses(context: RequestContext) -> web.Response:
     """The members and their addresses: for a node that joins, or checks whether it was removed; and how this one is."""
     return context.answer(asdict(replace(roster_of(context.state), vitals=vitals_here(context))))
 
@@ -69,7 +69,7 @@ async def members(context: RequestContext) -> web.Response:
     access="member",
     body=MemberBody,
 )
-async def join(context: RequestContext) -> web.Response:
+async def add_joining_member(context: RequestContext) -> web.Response:
     """Add a member, as `POST /v1/members` does: for a node that knows the cluster's secret but no token."""
     return await add_from_body(context)
 
@@ -81,7 +81,7 @@ async def join(context: RequestContext) -> web.Response:
     ("not-found", "invalid", "overloaded"),
     access="member",
 )
-async def log(context: RequestContext, query: PeerLogQuery) -> web.StreamResponse:
+async def local_log(context: RequestContext, query: PeerLogQuery) -> web.StreamResponse:
     """The log of an attempt that ran here."""
     with context.server.streams.one(context.request.remote):
         return await local(context, query.run_id, query.attempt, follow=query.follow, tail_bytes=query.tail_bytes)
@@ -114,7 +114,7 @@ async def offer(context: RequestContext) -> web.Response:
     access="member",
     body=PeerCheckBody,
 )
-async def check(context: RequestContext) -> web.Response:
+async def check_here(context: RequestContext) -> web.Response:
     """Check params with a kind that is installed here."""
     given = await context.model(PeerCheckBody)
     try:

@@ -17,7 +17,7 @@ from node.http.request_context import RequestContext
 from node.http.requests import ActionBody, RunsQuery, StartBody, TaskRunsQuery
 from node.http.responses.runs import RunPage, RunView, StartedView
 from node.http.routes.tasks import known_task, task_to_change
-from node.http.specs import ParamsToCheck, check_params, storable
+from node.http.specs import ParamsToCheck, errors_by_kind, storable
 from node.http.views import ended_view, run_view
 from node.state.attempts import Cancel
 from node.state.occurrences import Start
@@ -48,7 +48,7 @@ async def start_run(context: RequestContext) -> web.Response:
     key = _key(context)
     await refuse_bad_params(context, given.params)
     fire_at_us = micros(given.fire_at) if given.fire_at is not None else None
-    return _started(context, await start(context, name, given.params, fire_at_us, key))
+    return _started(context, await propose_run(context, name, given.params, fire_at_us, key))
 
 
 @endpoints.add(
@@ -97,13 +97,13 @@ async def refuse_bad_params(context: RequestContext, params: dict[str, JsonValue
         return
     # Looked up again: the task may have been deleted while the body arrived.
     spec = context.state.tasks[known_task(context)].spec
-    [errors] = await check_params(context, spec.kind, [ParamsToCheck(params, spec.bound)])
+    [errors] = await errors_by_kind(context, spec.kind, [ParamsToCheck(params, spec.bound)])
     if errors:
         raise invalid(errors)
     storable(lambda: msgpack.packb(params), ("params",))
 
 
-async def start(
+async def propose_run(
     context: RequestContext,
     name: str,
     params: dict[str, JsonValue] | None = None,
@@ -140,7 +140,7 @@ async def runs(context: RequestContext, query: RunsQuery) -> web.Response:
 @endpoints.add("GET", "/v1/runs/{run_id}", {200: ResponseSpec("The run", RunView)}, ("not-found",))
 async def run(context: RequestContext) -> web.Response:
     """One run. Its progress is requested from the member that runs it."""
-    found = await find(context, context.path("run_id"))
+    found = await find_run(context, context.path("run_id"))
     if isinstance(found, EndedRun):
         return context.answer(ended_view(found))
     progress = await progress_of(context, [found])
@@ -158,15 +158,15 @@ async def cancel_run(context: RequestContext) -> web.Response:
     run_id = context.path("run_id")
     if run_id not in context.state.runs:
         await context.catch_up()
-    found = await find(context, run_id)
+    found = await find_run(context, run_id)
     if isinstance(found, EndedRun):
         raise Problem("conflict", f"the run has ended: {found.state.replace('_', ' ')}", state=found.state)
     await context.propose(Cancel(context.server.now_us(), found.run_id))
-    found = await find(context, found.run_id)
+    found = await find_run(context, found.run_id)
     return context.answer(ended_view(found) if isinstance(found, EndedRun) else run_view(found), 202)
 
 
-async def find(context: RequestContext, run_id: str) -> Run | EndedRun:
+async def find_run(context: RequestContext, run_id: str) -> Run | EndedRun:
     """A run, active or ended. Raises `Problem` not-found."""
     active = context.state.runs.get(run_id)
     if active is not None:

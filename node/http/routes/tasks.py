@@ -8,7 +8,7 @@ from typing import Final
 
 from aiohttp import web
 
-from node.duty.advice import may_run, over, warnings
+from node.duty.advice import may_run, passed_time, warnings
 from node.http.endpoint import Endpoints, ResponseSpec
 from node.http.explaining import unexpectedly_held
 from node.http.identification import refuse_reader
@@ -135,7 +135,7 @@ def warnings_of(context: RequestContext, spec: CheckedSpec) -> list[str]:
     waits = warnings(spec.kind, spec.group, spec.pin, members.values()) if spec.group or spec.pin is not None else []
     row = context.state.tasks.get(spec.name)
     has_run = row is not None and (row.last is not None or spec.name in context.state.runs_of)
-    never = [] if has_run else over(spec.name, spec.put.spec_packed, context.server.now_us())
+    never = [] if has_run else passed_time(spec.name, spec.put.spec_packed, context.server.now_us())
     return [*waits, *never, *_refused_here(context, spec)]
 
 

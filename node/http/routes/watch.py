@@ -7,7 +7,7 @@ from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from node.http.endpoint import Endpoints, ResponseSpec
-from node.http.event_search import EventSearch, newest
+from node.http.event_search import EventSearch, newest_events
 from node.http.pages import cursor_of, key_of
 from node.http.request_context import RequestContext
 from node.http.requests import EventsQuery
@@ -55,7 +55,7 @@ async def kept_events(context: RequestContext, query: EventsQuery) -> web.Respon
     hub = context.server.events
     kept, before = hub.kept(), None if query.after is None else int(key_of(query.after, int)[0])
     search = EventSearch(query.event, query.task, query.node)
-    found, more = await asyncio.to_thread(newest, kept.events, search, before, query.limit)
+    found, more = await asyncio.to_thread(newest_events, kept.events, search, before, query.limit)
     items = [
         {"id": hub.id_of(one), "at": rfc3339(one.at_us), "event": one.event.name, "data": one.event.data}
         for one in found

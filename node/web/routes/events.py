@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from node.http.event_hub import KEPT
-from node.http.event_search import EventSearch, newest
+from node.http.event_search import EventSearch, newest_events
 from node.http.pages import cursor_of, key_of
 from node.http.request_context import RequestContext
 from node.web.event_words import event_lines
@@ -32,7 +32,7 @@ async def _values(context: RequestContext, query: EventsPageQuery) -> dict[str, 
     kept = context.server.events.kept()
     before = None if query.after is None else int(key_of(query.after, int)[0])
     search = EventSearch(query.event, query.task or None, query.node)
-    found, more = await asyncio.to_thread(newest, kept.events, search, before, EVENTS)
+    found, more = await asyncio.to_thread(newest_events, kept.events, search, before, EVENTS)
     return {
         "lines": event_lines(found),
         "kept": kept,

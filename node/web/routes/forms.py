@@ -16,7 +16,7 @@ endpoints = PageEndpoints("page")
 async def run_task(context: RequestContext) -> web.Response:
     """Start a run of a task by hand."""
     name = await tasks.task_to_change(context)
-    run_id = await runs.start(context, name)
+    run_id = await runs.propose_run(context, name)
     return await _done(context, f"{name} was started", f"as {run_id}.")
 
 
@@ -33,7 +33,7 @@ async def resume_task(context: RequestContext) -> web.Response:
 
 
 @endpoints.form("/tasks/{name}/delete")
-async def delete_task(context: RequestContext) -> web.Response:
+async def delete_shown_task(context: RequestContext) -> web.Response:
     """Delete a task in the version that was shown, and cancel its runs."""
     name = await tasks.task_to_change(context)
     await tasks.delete(context, name, version_sent(await context.form()))
@@ -41,7 +41,7 @@ async def delete_task(context: RequestContext) -> web.Response:
 
 
 @endpoints.form("/runs/{run_id}/cancel")
-async def cancel_run(context: RequestContext) -> web.Response:
+async def cancel_shown_run(context: RequestContext) -> web.Response:
     """Cancel a run."""
     return await _obeyed(context, runs.cancel_run, f"{context.path('run_id')} is being cancelled", "")
 

@@ -46,7 +46,7 @@ async def run_with(context: RequestContext) -> web.Response:
         try:
             await runs.refuse_bad_params(context, params)
             own = None if same_spec(params, row.spec.params) else params
-            run_id = await runs.start(context, name, own)
+            run_id = await runs.propose_run(context, name, own)
         except Problem as problem:
             if problem.kind != "invalid":
                 why = problem.detail if problem.kind == "outcome-unknown" else f"nothing was started: {problem.detail}"
@@ -65,7 +65,7 @@ async def _fields(context: RequestContext, row: TaskRow, like: str | None) -> li
 
 async def _params_of_run(context: RequestContext, row: TaskRow, run_id: str) -> dict[str, Any]:
     """The params that a run was given; those of the task for a run that was given none, or of another task."""
-    found = await runs.find(context, run_id)
+    found = await runs.find_run(context, run_id)
     run = found.run if isinstance(found, EndedRun) else found
     return row.spec.params if run.params is None or run.task != row.placing.name else run.params
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from node.app.config import BadConfig, Config, load
+from node.app.config import BadConfig, Config, load_config
 from node.app.data_dir import DataDir
 from node.app.projections import join_of
 from node.app.setting_values import parse_members
@@ -26,12 +26,12 @@ WELL = {
 
 def problems(**changes: str) -> str:
     with pytest.raises(BadConfig) as raised:
-        load({**WELL, **changes})
+        load_config({**WELL, **changes})
     return str(raised.value)
 
 
 def test_a_complete_environment_makes_a_config() -> None:
-    config = load({**WELL, "ROTA_LABELS": "zone=a,disk=ssd", "ROTA_CAPACITY": "3", "ROTA_ALLOW_COMMAND": "1"})
+    config = load_config({**WELL, "ROTA_LABELS": "zone=a,disk=ssd", "ROTA_CAPACITY": "3", "ROTA_ALLOW_COMMAND": "1"})
     assert isinstance(config, Config)
     assert config.me == parse_members(WELL["ROTA_MEMBERS"])[0]
     assert config.labels == (("disk", "ssd"), ("zone", "a"))
@@ -76,7 +76,7 @@ def test_a_wrong_value_is_reported_with_its_variable(variable: str, value: str, 
 
 
 def test_every_member_has_its_id_as_a_label() -> None:
-    config = load({**WELL, "ROTA_LABELS": "zone=a,node=node-1"})
+    config = load_config({**WELL, "ROTA_LABELS": "zone=a,node=node-1"})
     seed = parse_members(WELL["ROTA_MEMBERS"])[0]
     assert join_of(config, seed, 7003, {}, 0, 1).labels == (("node", "node-1"), ("zone", "a"))
 
@@ -87,16 +87,16 @@ LONG = "f00dfeedf00dfeed"
 @pytest.mark.parametrize("name", ["ROTA_SECRET", "ROTA_TOKEN", "ROTA_READ_TOKEN"])
 def test_a_short_secret_or_token_is_refused_beyond_loopback(name: str) -> None:
     far = {"ROTA_SECRET": LONG, "ROTA_TOKEN": LONG, "ROTA_BIND": "0.0.0.0"}
-    assert load({**WELL, **far}).bind == "0.0.0.0"
+    assert load_config({**WELL, **far}).bind == "0.0.0.0"
     said = problems(**{**far, name: LONG[1:]})
     assert f"{name} is too short" in said
     assert "15 characters" in said
     assert "openssl rand -hex 32" in said
-    assert load({**WELL, **far, name: LONG[1:], "ROTA_BIND": "127.0.0.1"})
+    assert load_config({**WELL, **far, name: LONG[1:], "ROTA_BIND": "127.0.0.1"})
 
 
 def test_a_token_to_read_needs_one_to_write_and_differs_from_it() -> None:
-    assert load({**WELL, "ROTA_TOKEN": LONG, "ROTA_READ_TOKEN": "other"}).read_token == "other"
+    assert load_config({**WELL, "ROTA_TOKEN": LONG, "ROTA_READ_TOKEN": "other"}).read_token == "other"
     assert "ROTA_TOKEN is not" in problems(ROTA_READ_TOKEN=LONG)
     assert "is the same as ROTA_TOKEN" in problems(ROTA_TOKEN=LONG, ROTA_READ_TOKEN=LONG)
 
@@ -105,16 +105,16 @@ def test_members_need_not_be_set_if_the_data_folder_knows_them(tmp_path: Path) -
     seed = parse_members(WELL["ROTA_MEMBERS"])[0]
     environ = {"ROTA_NODE": "node-1", "ROTA_SECRET": WELL["ROTA_SECRET"], "ROTA_DATA": str(tmp_path)}
     with pytest.raises(BadConfig, match="neither ROTA_MEMBERS nor ROTA_JOIN"):
-        load(environ)
+        load_config(environ)
     with closing(DataDir(tmp_path, "node-1", 1)) as folder:
         folder.keep_place(seed)
         folder.keep_agreed({"node-1": Agreed((seed.host, seed.raft_port), None)})
-    assert load(environ).members == ()
+    assert load_config(environ).members == ()
 
 
 def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(BadConfig) as raised:
-        load({"ROTA_CAPACITY": "none"})
+        load_config({"ROTA_CAPACITY": "none"})
     assert [
         word for word in ("ROTA_NODE", "ROTA_MEMBERS", "ROTA_SECRET", "ROTA_CAPACITY") if word not in str(raised.value)
     ] == []
@@ -124,7 +124,7 @@ def test_secrets_come_from_files_too(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("fedcba9876543210\n")
     environ = {**WELL, "ROTA_SECRET_FILE": str(tmp_path / "secret")}
     del environ["ROTA_SECRET"]
-    assert load(environ).secret == "fedcba9876543210"
+    assert load_config(environ).secret == "fedcba9876543210"
     assert "No such file" in problems(ROTA_SECRET="", ROTA_SECRET_FILE=str(tmp_path / "none"))
 
 
@@ -151,7 +151,7 @@ class Asked(dict[str, str]):
 
 def test_every_setting_of_the_table_is_read() -> None:
     environ = Asked(WELL)
-    load(environ)
+    load_config(environ)
     assert environ.names == {*SETTINGS, *FILE_NAMES} - {"ROTA_URL"}, "the table and config.py do not agree"
 
 
@@ -159,7 +159,7 @@ def test_every_setting_of_the_table_is_read() -> None:
 def test_the_example_of_a_setting_is_a_value_that_it_takes(name: str) -> None:
     far = {"ROTA_TOKEN": LONG} if name in ("ROTA_BIND", "ROTA_READ_TOKEN") else {}
     assert SETTINGS[name].example
-    load({**WELL, **far, name: SETTINGS[name].example})
+    load_config({**WELL, **far, name: SETTINGS[name].example})
 
 
 def test_misspelt_settings_are_found() -> None:
@@ -171,7 +171,7 @@ def test_a_setting_that_an_installed_kind_asks_for_is_known() -> None:
 
 
 def test_kinds_can_ask_for_settings_that_are_not_the_nodes_own() -> None:
-    config = load({**WELL, "ROTA_SPARK_MASTER": " local[2] ", "ROTA_ENGINE": ""})
+    config = load_config({**WELL, "ROTA_SPARK_MASTER": " local[2] ", "ROTA_ENGINE": ""})
     assert config.kind_settings == {"ROTA_SPARK_MASTER": "local[2]"}
 
 
@@ -186,7 +186,7 @@ def test_what_tasks_may_reach_is_what_the_settings_name(tmp_path: Path) -> None:
         "ROTA_DESTINATION_HOSTS": "s3://ours,sftp.internal",
         "ROTA_POSTGRES_BIN": "/usr/lib/postgresql/17/bin",
     }
-    access = load(environ).access
+    access = load_config(environ).access
     assert access == Access(
         "node-1",
         ("/srv", "/var/lib/app"),
@@ -196,7 +196,7 @@ def test_what_tasks_may_reach_is_what_the_settings_name(tmp_path: Path) -> None:
         (str(tmp_path / "data"), str(tmp_path / "tasks")),
         "/usr/lib/postgresql/17/bin",
     )
-    assert nothing_allowed(load(environ).access) == []
+    assert nothing_allowed(load_config(environ).access) == []
     for name, wrong, said in (
         ("ROTA_SOURCE_ROOTS", "srv", "absolute paths"),
         ("ROTA_SOURCE_ROOTS", "/srv/../etc", "without '..'"),
@@ -207,9 +207,9 @@ def test_what_tasks_may_reach_is_what_the_settings_name(tmp_path: Path) -> None:
 
 
 def test_unset_access_settings_allow_nothing_unless_the_node_runs_commands() -> None:
-    assert len(nothing_allowed(load(WELL).access)) == 4
-    assert nothing_allowed(load({**WELL, "ROTA_ALLOW_COMMAND": "1"}).access) == []
-    told = load({**WELL, "ROTA_ALLOW_COMMAND": "1", "ROTA_SOURCE_ROOTS": "/srv"}).access
+    assert len(nothing_allowed(load_config(WELL).access)) == 4
+    assert nothing_allowed(load_config({**WELL, "ROTA_ALLOW_COMMAND": "1"}).access) == []
+    told = load_config({**WELL, "ROTA_ALLOW_COMMAND": "1", "ROTA_SOURCE_ROOTS": "/srv"}).access
     assert (told.source_roots, told.destination_roots) == (("/srv",), ("/",))
 
 
@@ -225,7 +225,7 @@ def test_the_node_s_secrets_in_the_tasks_folder_are_found_also_through_a_link(tm
         "ROTA_TOKEN_FILE": str(tmp_path / "link" / "rota_token"),
         "ROTA_SECRETS_DIR": str(tmp_path / "secrets"),
     }
-    config = load(environ)
+    config = load_config(environ)
     said = secrets_in_reach(config.own, config.secrets_dir)
     assert len(said) == 2 and all("secrets/tasks" in sentence for sentence in said)
     assert secrets_in_reach(config.own, tmp_path / "tasks") == []
@@ -239,15 +239,15 @@ def test_a_wrong_switch_is_reported_once() -> None:
 
 
 def test_limits_of_attempts_are_read_and_have_defaults_of_this_machine() -> None:
-    unset = load(WELL).limits
+    unset = load_config(WELL).limits
     assert unset.memory is not None
     assert 0 < unset.memory < memory_bytes()
     assert (unset.cpu_milli, unset.processes, unset.files) == (None, 4096, None)
     names = ("MEMORY", "CPU", "PROCESSES", "FILES")
     values = zip(names, ("1GiB", "0.25", "64", "64"), strict=True)
-    given = load({**WELL, **{f"ROTA_LIMIT_{name}": value for name, value in values}})
+    given = load_config({**WELL, **{f"ROTA_LIMIT_{name}": value for name, value in values}})
     assert given.limits == Amounts(2**30, 250, 64, 64)
-    assert load({**WELL, **{f"ROTA_LIMIT_{name}": "0" for name in names}}).limits == Amounts()
+    assert load_config({**WELL, **{f"ROTA_LIMIT_{name}": "0" for name in names}}).limits == Amounts()
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,9 @@ def test_users_that_cannot_be_are_refused(changes: dict[str, str], what: str) ->
 
 
 def test_users_of_attempts() -> None:
-    assert not load(WELL).other_users
-    config = load(WELL | {"ROTA_RUN_AS": "deploy, www-data", "ROTA_WORK_UIDS": "70000-70099", "ROTA_MAX_RUNS": "8"})
+    assert not load_config(WELL).other_users
+    config = load_config(
+        WELL | {"ROTA_RUN_AS": "deploy, www-data", "ROTA_WORK_UIDS": "70000-70099", "ROTA_MAX_RUNS": "8"}
+    )
     assert (config.run_as, config.work_uids) == (("deploy", "www-data"), range(70_000, 70_100))
     assert config.other_users

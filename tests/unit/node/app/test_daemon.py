@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from node.app.config import load
-from node.app.daemon import CannotStart, serve
+from node.app.config import load_config
+from node.app.daemon import CannotStart, run_node
 
 
 @pytest.mark.parametrize(("secret", "short"), [("s", True), ("s" * 15, True), ("s" * 16, False)])
@@ -15,7 +15,7 @@ def test_a_short_secret_is_taken_and_warned_about(
 ) -> None:
     """A node that listens on loopback needs a secret, of any length."""
     (tmp_path / "file").touch()
-    config = load(
+    config = load_config(
         {
             "ROTA_NODE": "a",
             "ROTA_MEMBERS": "a=127.0.0.1:7001:8101",
@@ -24,5 +24,5 @@ def test_a_short_secret_is_taken_and_warned_about(
         }
     )
     with caplog.at_level(logging.WARNING, "rota"), pytest.raises(CannotStart, match="as ROTA_DATA"):
-        serve(config)
+        run_node(config)
     assert ["openssl rand -hex 32" in said for said in caplog.messages] == [True] * short

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import BaseModel
 
-from node.app.offered_kinds import offer
+from node.app.offered_kinds import kinds_to_offer
 from tasks.installed_kinds import KindEntry
 from tasks.kind import Context
 
@@ -46,22 +46,22 @@ def entries(**kinds: str) -> dict[str, KindEntry]:
 def test_a_kind_is_offered_if_it_loads_and_its_packages_are_installed(caplog: pytest.LogCaptureFixture) -> None:
     kinds = entries(plain="Plain", here="Here", far="NotHere", farther="NotHereEither", broken="Nobody")
     with caplog.at_level(logging.INFO, "rota.kinds"):
-        assert sorted((found := offer(kinds, allow_command=False)).offered) == ["here", "plain"]
+        assert sorted((found := kinds_to_offer(kinds, allow_command=False)).offered) == ["here", "plain"]
     assert "broken is not offered" in caplog.text
     assert "no_such_package.inside" in caplog.text
     assert found.why_not("here") is None
     assert found.why_not("far") == "these packages are not installed: no_such_package"
     assert "cannot be loaded" in (found.why_not("broken") or "")
     assert found.why_not("foreign") == "it is not installed there"
-    commands = offer(entries(command="Plain"), allow_command=False)
+    commands = kinds_to_offer(entries(command="Plain"), allow_command=False)
     assert commands.why_not("command") == "its ROTA_ALLOW_COMMAND is not 1"
 
 
 def test_an_offered_kind_brings_the_settings_that_it_asks_for(caplog: pytest.LogCaptureFixture) -> None:
-    assert offer(entries(asks="Asks"), allow_command=False).offered["asks"].environment == Asks.environment
+    assert kinds_to_offer(entries(asks="Asks"), allow_command=False).offered["asks"].environment == Asks.environment
     assert "asks for ROTA_SECRET, which is the node's own and not handed on" in caplog.text
 
 
 @pytest.mark.parametrize("allowed", [False, True])
 def test_commands_are_run_only_where_that_is_allowed(allowed: bool) -> None:
-    assert bool(offer(entries(command="Plain"), allow_command=allowed).offered) is allowed
+    assert bool(kinds_to_offer(entries(command="Plain"), allow_command=allowed).offered) is allowed

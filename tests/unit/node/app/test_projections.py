@@ -2,7 +2,7 @@
 
 import pytest
 
-from node.app.config import load
+from node.app.config import load_config
 from node.app.projections import apart, order_of, secrets_of
 from node.execution.attempt_secrets import NO_SECRETS
 from node.execution.order import AttemptLimits, Brief, unpack_brief
@@ -31,13 +31,15 @@ def test_a_worker_gets_the_settings_that_its_kind_asks_for_and_no_other() -> Non
     asked = {"RUN_ENGINE": "ROTA_ENGINE", "RUN_UNSET": "ROTA_UNSET", "RUN_SECRET": "ROTA_SECRET"}
     kinds = {"load": KindEntry("load", "module:Load", asked)}
     run = claimed(Spec(name="nightly", kind="load"))
-    order = order_of(run, load(ENVIRON), kinds, 1.0, NO_SECRETS, Needs(), prepared=True)
+    order = order_of(run, load_config(ENVIRON), kinds, 1.0, NO_SECRETS, Needs(), prepared=True)
     assert order.env == {"RUN_ENGINE": "local[2]"}
-    assert order_of(run, load(ENVIRON), {}, 1.0, NO_SECRETS, Needs(), prepared=True).env == {}
+    assert order_of(run, load_config(ENVIRON), {}, 1.0, NO_SECRETS, Needs(), prepared=True).env == {}
 
 
 def test_an_attempt_is_given_the_variables_that_its_params_name_and_that_are_allowed() -> None:
-    config = load({**ENVIRON, "ROTA_ENV_ALLOW": "PGPASSWORD,API_KEY,UNSET", "PGPASSWORD": " hunter22 ", "API_KEY": "y"})
+    config = load_config(
+        {**ENVIRON, "ROTA_ENV_ALLOW": "PGPASSWORD,API_KEY,UNSET", "PGPASSWORD": " hunter22 ", "API_KEY": "y"}
+    )
     assert config.variables == {"PGPASSWORD": " hunter22 ", "API_KEY": "y"}, "exactly as they are, and no other"
     named: list[Reference] = [
         SecretEnv(env="PGPASSWORD"),
@@ -53,7 +55,7 @@ def test_an_attempt_is_given_the_variables_that_its_params_name_and_that_are_all
 
 def test_what_a_task_may_run_as_is_the_members_to_say() -> None:
     kinds = {"load": KindEntry("load", "module:Load", preparation="module:prepare")}
-    config = load(ENVIRON | {"ROTA_RUN_AS": "deploy, postgres"})
+    config = load_config(ENVIRON | {"ROTA_RUN_AS": "deploy, postgres"})
     order = order_of(
         claimed(Spec(name="n", kind="load", run_as="deploy")), config, kinds, 1.0, NO_SECRETS, Needs(), prepared=True
     )
@@ -82,6 +84,6 @@ def test_an_attempt_has_a_number_of_its_own_only_where_no_other_needs_what_it_wr
     gets: bool, spec: Spec, needs: Needs
 ) -> None:
     kinds = {"load": KindEntry("load", "m:L", preparation="m:prepare"), "copy": KindEntry("copy", "m:C")}
-    numbered = load(ENVIRON | {"ROTA_WORK_UIDS": "70000-79999"})
+    numbered = load_config(ENVIRON | {"ROTA_WORK_UIDS": "70000-79999"})
     assert apart(claimed(spec), numbered, kinds, needs) is gets
-    assert not apart(claimed(spec), load(ENVIRON), kinds, needs)
+    assert not apart(claimed(spec), load_config(ENVIRON), kinds, needs)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from node.cli.saving import RefusedChannels, load
+from node.cli.saving import RefusedChannels, load_missing
 from node.client import ApiProblem
 from node.state.saved import Saved
 
@@ -30,6 +30,6 @@ def test_a_channel_that_is_refused_keeps_no_other_from_being_loaded(monkeypatch:
     channels: dict[str, Any] = {"there": {}, "useless": {}, "vital": {}}
     head: dict[str, Any] = {"settings": {}, "token": 0, "orders": 0, "channels": channels}
     with pytest.raises(RefusedChannels, match=r"useless \(.*it would tell nothing") as refused:
-        load(cluster, Saved(head, []))  # type: ignore[arg-type]
+        load_missing(cluster, Saved(head, []))  # type: ignore[arg-type]
     assert cluster.made == ["/v1/cluster/saved", "/v1/channels/vital"]
     assert "vital" not in str(refused.value)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from node.cli.sets import WrongSet, sets_to_prune, surplus, with_set
+from node.cli.sets import WrongSet, gone_from_files, sets_to_prune, with_set
 from node.cli.task_files import TaskFromFile
 
 
@@ -44,12 +44,12 @@ def test_what_is_most_likely_a_mistake_is_refused(
 
 def test_what_the_files_no_longer_have_is_surplus() -> None:
     registered = [{"name": name, "version": 1, "set": "x"} for name in "cab"]
-    assert [task["name"] for task in surplus(registered, "x", {"b"})] == ["a", "c"]
+    assert [task["name"] for task in gone_from_files(registered, "x", {"b"})] == ["a", "c"]
 
 
 def test_a_task_of_another_set_or_of_none_is_not_surplus() -> None:
     """Were one among the answers, as from a node that does not filter, it would be deleted."""
-    assert surplus([{"name": "a", "set": "y"}, {"name": "b", "set": None}, {"name": "c"}], "x", ()) == []
+    assert gone_from_files([{"name": "a", "set": "y"}, {"name": "b", "set": None}, {"name": "c"}], "x", ()) == []
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "site\n", "-x"])

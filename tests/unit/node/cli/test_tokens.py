@@ -20,7 +20,7 @@ def recorded(folder: Path, ports: list[int], environ: dict[str, str]) -> Iterato
     (folder / "token").write_text(f"of {folder.name}")
     tokens.record(folder / "token", ports, environ)
     yield folder / "token"
-    tokens.forget(folder / "token", ports, environ)
+    tokens.forget_token_file(folder / "token", ports, environ)
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def environ(tmp_path: Path) -> dict[str, str]:
 def test_a_token_is_found_by_each_address_while_its_cluster_runs(tmp_path: Path, environ: dict[str, str]) -> None:
     with recorded(tmp_path / "a", [8101, 8102], environ) as token:
         for urls in ([HERE], ["http://localhost:8102/"], [HERE, "http://127.0.0.1:8102"]):
-            assert tokens.find(urls, environ, tmp_path / "none") == token
-    assert tokens.find([HERE], environ, tmp_path / "none") is None
+            assert tokens.find_token_file(urls, environ, tmp_path / "none") == token
+    assert tokens.find_token_file([HERE], environ, tmp_path / "none") is None
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_token_is_found_by_each_address_while_its_cluster_runs(tmp_path: Path,
 )
 def test_a_token_is_not_sent_to_other_addresses(tmp_path: Path, environ: dict[str, str], urls: list[str]) -> None:
     with recorded(tmp_path / "a", [8101], environ), recorded(tmp_path / "b", [8201], environ):
-        assert tokens.find(urls, environ, tmp_path / "none") is None
+        assert tokens.find_token_file(urls, environ, tmp_path / "none") is None
 
 
 def test_the_record_of_a_cluster_that_took_over_the_ports_is_kept(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -62,10 +62,10 @@ def test_the_record_of_a_cluster_that_took_over_the_ports_is_kept(tmp_path: Path
 
 def test_a_token_is_found_in_the_working_folder_s_cluster(tmp_path: Path, environ: dict[str, str]) -> None:
     with LocalCluster(tmp_path / "c", 2, [8101, 8102]) as cluster:
-        assert tokens.find([HERE], environ, cluster.folder) == cluster.folder / "token"
-        assert tokens.find(["http://127.0.0.1:8103"], environ, cluster.folder) is None
+        assert tokens.find_token_file([HERE], environ, cluster.folder) == cluster.folder / "token"
+        assert tokens.find_token_file(["http://127.0.0.1:8103"], environ, cluster.folder) is None
         (cluster.folder / "cluster.json").write_text("[]")
-        assert tokens.find([HERE], environ, cluster.folder) is None
+        assert tokens.find_token_file([HERE], environ, cluster.folder) is None
 
 
 def test_a_cluster_s_token_is_made_once_and_is_private(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from node.cli.ports import HOST, claim, free_ports
+from node.cli.ports import HOST, claim_ports, free_ports
 from node.cli.up import up_command
 
 
@@ -44,17 +44,17 @@ def test_leftover_nodes_of_a_killed_up_are_named_with_the_command_that_stops_the
 def test_ports_of_another_up_are_refused_before_its_nodes_listen(tmp_path: Path) -> None:
     """The second said "ready" of the first one's nodes, and its end made the first one's token unknown."""
     [port] = free_ports(1)
-    with claim([port]):
+    with claim_ports([port]):
         refused = up(tmp_path / "r", port)
     assert (refused.exit_code, f"port {port} is taken" in refused.output) == (1, True)
 
 
 def test_a_claim_leaves_the_port_to_a_listener_and_ends_with_its_stack() -> None:
     [port] = free_ports(1)
-    with claim([port]), pytest.raises(OSError, match=str(port)):
-        claim([port])
-    with claim([port]), socket.create_server((HOST, port)):
+    with claim_ports([port]), pytest.raises(OSError, match=str(port)):
+        claim_ports([port])
+    with claim_ports([port]), socket.create_server((HOST, port)):
         pass
     with socket.create_server((HOST, port)), pytest.raises(OSError, match=str(port)):
-        claim([port])
-    claim([port]).close()
+        claim_ports([port])
+    claim_ports([port]).close()

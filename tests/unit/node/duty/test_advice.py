@@ -2,7 +2,7 @@
 
 import pytest
 
-from node.duty.advice import over, warnings
+from node.duty.advice import passed_time, warnings
 from node.state.value import Member
 from tasks.spec import Spec
 
@@ -54,6 +54,6 @@ def test_a_time_that_has_passed_is_told() -> None:
         {"cron": "@daily"},
         None,
     )
-    told = [over("a", Spec(name="a", kind="command", schedule=one).pack(), now_us) for one in schedules]  # type: ignore[arg-type]
+    told = [passed_time("a", Spec(name="a", kind="command", schedule=one).pack(), now_us) for one in schedules]  # type: ignore[arg-type]
     assert [len(one) for one in told] == [1, 0, 0, 0, 0]
     assert told[0][0].startswith("schedule: 2020-01-01T00:00:00Z has passed; the task does not run by itself: ")

@@ -12,7 +12,7 @@ from hashing.view import Task
 from node.duty.forecast import NAMED_MAX, STEPS, Forecast, forecast
 from node.duty.ownership import Ownership
 from node.duty.timetable import LINE_TIMES_MAX, TimeSpan, timetable
-from node.duty.what_if import Supposition, WhatIf, supposed, what_if
+from node.duty.what_if import Supposition, WhatIf, suppose, supposed
 from node.state.value import Attempt, Member, MemberStatus, Outcome, Run, State, TaskRow
 from tasks.spec import Spec
 
@@ -55,7 +55,7 @@ def cluster(*rows: TaskRow, members: int = 3, **status: MemberStatus) -> State:
 
 def asked(state: State, *without: str, back: tuple[str, ...] = (), span: TimeSpan = DAY) -> WhatIf:
     supposition = Supposition(frozenset(without), frozenset(back))
-    return what_if(state, Ownership.of(state), supposition, timetable(state, span), span)
+    return suppose(state, Ownership.of(state), supposition, timetable(state, span), span)
 
 
 def some_rows(count: int) -> list[TaskRow]:

@@ -9,7 +9,7 @@ import pytest
 from node.duty.hold import Hold
 from node.duty.ownership import Ownership
 from node.duty.remedies import REMEDIES
-from node.duty.why import asks_owner, why
+from node.duty.why import asks_owner, why_not_running
 from node.duty.why_values import UNEXPECTED, Why, WhyFacts
 from node.state.attempts import Cancel, Finish
 from node.state.claims import Claim
@@ -31,7 +31,7 @@ def known(world: World, task: str = "a", **more: Any) -> WhyFacts:
 
 
 def ask(world: World, task: str = "a", now_us: int = NOW_US, run_id: str | None = None, **more: Any) -> Why:
-    found = why(world.state, task, known(world, task, **more), now_us, run_id)
+    found = why_not_running(world.state, task, known(world, task, **more), now_us, run_id)
     assert [step.ends for step in found.steps] == [False] * (len(found.steps) - 1) + [True]
     assert found.code in REMEDIES
     assert found.sentence(task).startswith(task)
@@ -50,10 +50,12 @@ def test_without_a_quorum_nothing_else_is_asked() -> None:
     world = due(overlap="queue")
     run_id, _ = world.running("a", "node-2")
     for role in ({"leader": None}, {"quorum": False}):
-        found = why(world.state, "a", replace(known(world), **role), NOW_US)
+        found = why_not_running(world.state, "a", replace(known(world), **role), NOW_US)
         assert (found.code, found.member, len(found.steps)) == ("no_quorum", "node-1", 1)
         assert found.detail.endswith(f"; {run_id} on node-2 goes on while node-2 has a lease, as far as is known here")
-    frozen = why(world.state, "a", replace(known(world, frozen_since_us={run_id: NOW_US}), leader=None), NOW_US)
+    frozen = why_not_running(
+        world.state, "a", replace(known(world, frozen_since_us={run_id: NOW_US}), leader=None), NOW_US
+    )
     assert f"{run_id} on node-2 is frozen since 2026-11-18T11:06:40Z" in frozen.detail
 
 
@@ -205,7 +207,7 @@ def test_members_that_have_not_joined_may_have_what_is_missing() -> None:
 
 def test_a_placement_that_is_behind_is_no_fault() -> None:
     world = due()
-    assert why(world.state, "a", replace(known(world), owner=None, because=()), LATER).code == "no_owner"
+    assert why_not_running(world.state, "a", replace(known(world), owner=None, because=()), LATER).code == "no_owner"
 
 
 def test_a_task_without_an_owner_is_told_before_its_next_due_time() -> None:
@@ -247,7 +249,9 @@ def test_what_only_its_owner_knows(hold: Hold, place: str) -> None:
 
 def test_a_reason_of_a_later_version_is_passed_on() -> None:
     world = due(pin="node-2")
-    found = why(world.state, "a", known(world, asked=True, hold=Hold("on_holiday", "node-2 is away")), LATER)
+    found = why_not_running(
+        world.state, "a", known(world, asked=True, hold=Hold("on_holiday", "node-2 is away")), LATER
+    )
     assert (found.code, found.detail, found.remedy) == ("on_holiday", "node-2 is away", "see the log of node-2")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from node.http.event_hub import EventHub
-from node.web.live_parts import LiveParts, PartKey, Unmade, beat, packed
+from node.web.live_parts import LiveParts, PartKey, Unmade, beat, part_bytes
 
 KEY = PartKey("operator", "/?part=a")
 
@@ -63,10 +63,10 @@ def on_a_loop(test: Callable[[World, ExitStack], Coroutine[Any, Any, None]], mak
 def test_each_page_is_sent_what_is_made_once() -> None:
     async def test(world: World, opened: ExitStack) -> None:
         pages = [world.follow(opened) for _ in range(50)]
-        assert {await part(page) for page in pages} == {packed("/?part=a", "<p>1</p>")}
+        assert {await part(page) for page in pages} == {part_bytes("/?part=a", "<p>1</p>")}
         assert world.made == 1
         world.changes("<p>2</p>")
-        assert {await part(page) for page in pages} == {packed("/?part=a", "<p>2</p>")}
+        assert {await part(page) for page in pages} == {part_bytes("/?part=a", "<p>2</p>")}
         assert world.made == 2
 
     on_a_loop(test)
@@ -81,7 +81,7 @@ def test_what_does_not_differ_is_not_sent() -> None:
             world.changes(f'<p data-now="{number}">')
             await world.was_made()
         world.changes('<p data-now="9">other')
-        assert await part(page) == packed("/?part=a", '<p data-now="9">other')
+        assert await part(page) == part_bytes("/?part=a", '<p data-now="9">other')
 
     on_a_loop(test)
 
@@ -99,7 +99,7 @@ def test_it_is_said_of_a_part_that_cannot_be_made_any_more(broken: str, why: str
         assert why.encode() in said
         assert b"html" not in said, "the page keeps what it shows"
         world.changes("<p>again</p>")
-        assert await part(page) == packed("/?part=a", "<p>again</p>")
+        assert await part(page) == part_bytes("/?part=a", "<p>again</p>")
 
     on_a_loop(test)
 
@@ -113,7 +113,7 @@ def test_a_part_that_is_not_made_in_time_holds_no_other_up() -> None:
         makers = {PartKey("operator", "/?part=hangs"): for_ever, KEY: world.make}
         page = opened.enter_context(world.live.follow(makers, world.hub, 30.0))
         assert b'"/?part=hangs","why":' in await part(page)
-        assert await part(page) == packed("/?part=a", "<p>1</p>")
+        assert await part(page) == part_bytes("/?part=a", "<p>1</p>")
 
     on_a_loop(test)
 
@@ -136,7 +136,7 @@ def test_a_page_hears_something_though_nothing_happens_and_while_a_part_is_being
 def test_a_page_hears_something_though_its_parts_are_made_again_and_again_and_do_not_differ() -> None:
     async def test(world: World, opened: ExitStack) -> None:
         page = opened.enter_context(world.live.follow({KEY: world.make}, world.hub, 0.02))
-        assert [await anext(page), await anext(page)] == [b"retry: 1000\n" + beat(), packed("/?part=a", "<p>1</p>")]
+        assert [await anext(page), await anext(page)] == [b"retry: 1000\n" + beat(), part_bytes("/?part=a", "<p>1</p>")]
 
         async def anew() -> None:
             while True:
@@ -172,7 +172,7 @@ def test_nothing_is_made_once_no_page_is_open_and_a_new_one_begins_anew() -> Non
         world.changes("<p>3</p>")
         await asyncio.sleep(0)
         assert world.made == made
-        assert await part(world.follow(opened)) == packed("/?part=a", "<p>3</p>")
+        assert await part(world.follow(opened)) == part_bytes("/?part=a", "<p>3</p>")
 
     on_a_loop(test)
 
