@@ -106,7 +106,7 @@ async def _starts(attempts: Attempts, folder: Path, options: Any) -> None:
         for way in sorted(ways, reverse=bool(turn % 2)):
             attempts.runner.expect()
             await asyncio.sleep(SPARE_S)
-            took[way].append(await attempts.took_s("tasks.command:Command", {"argv": ["date"]}, ways[way]))
+            took[way].append(await attempts.took_s("tasks.command.kind:Command", {"argv": ["date"]}, ways[way]))
     for place, what in enumerate(("begun", "ended")):
         figures = {way: statistics.median(one[place] for one in times) * 1e3 for way, times in took.items()}
         shown = "  ".join(f"{way} p50 {value:5.1f} ms" for way, value in figures.items())

@@ -19,7 +19,7 @@ from node.state.entries import Entry, Proposal, ProposalId, Seed
 from node.state.members import FoundCluster, TakeLead
 from node.state.registry import Put, PutTasks
 from node.state.value import RULES, State
-from tasks.spec import Spec
+from tasks.definition.spec import Spec
 
 NOW_US: Final = 1_800_000_000_000_000
 EVERY_S: Final = 900

@@ -1,4 +1,5 @@
-"""Tasks: their definition, their schedules and policies, and the kinds that do their work.
+"""Tasks: their definition, the places of their files, and the kinds that do their work.
 
-Imports neither `node` nor `hashing`.
+What lies here directly is what a kind imports, one in a package of its own too: those names stay. Imports neither
+`node` nor `hashing`.
 """

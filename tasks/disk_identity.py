@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from tasks.mounts import Mount, mount_of, mountinfo, mounts
+from tasks.places.mounts import Mount, mount_of, mountinfo, mounts
 
 MACHINE_ID: Final = Path("/etc/machine-id")
 _IN_CONTAINER: Final = (Path("/.dockerenv"), Path("/run/.containerenv"))

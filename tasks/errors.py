@@ -16,7 +16,7 @@ class Failed(Exception):
 class Away(Failed):
     """Raised by a kind if what the task needs, such as a server, does not answer. The run waits and tries again.
 
-    Such attempts do not use up the run's retries: see `away_s` in `tasks.spec.Retry`.
+    Such attempts do not use up the run's retries: see `away_s` in `tasks.definition.spec.Retry`.
     """
 
 

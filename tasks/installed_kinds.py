@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from tasks.access import Access
-from tasks.field_errors import FieldError, all_errors
+from tasks.definition.field_errors import FieldError, all_errors
 from tasks.kind import Kind
 from tasks.needs import Needs
 from tasks.reach import refusals

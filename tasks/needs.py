@@ -4,15 +4,19 @@ A kind says it (`tasks.kind.Kind.needs`), purely, from checked params. The node 
 everything else (`node.execution.domain`), so that a fault in a kind, in Spark or in a program opens nothing more.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-from tasks.access import Access
-from tasks.own_credentials import Group
+from tasks.access import LOCAL, Access, check_protocol
 from tasks.reach import Reach
 
 Use = Literal["read", "write", "run"]
+
+CredentialGroup = Literal["postgres_password", "postgres_certificate", "s3", "gs", "abfs", "sftp"]
+"""Files by which hosts are reached with the node user's own means, where a task's params name no secret: libraries find
+them by themselves, libpq its password file, the clients of object stores their profiles."""
 
 
 class Tool(NamedTuple):
@@ -38,7 +42,7 @@ class Needs:
     #: Whether the attempt uses the network, loopback included. Without it the kernel refuses all sockets but AF_UNIX.
     network: bool = True
     #: By which of the node user's own files hosts are reached, for want of a secret in the params.
-    own_credentials: tuple[Group, ...] = ()
+    own_credentials: tuple[CredentialGroup, ...] = ()
     #: Whether the params are a program of the task's author: it gets what the node's user may, without the node's own.
     everything: bool = False
     #: Folders to which `everything` is narrowed, beside programs and libraries; none: it is not.
@@ -60,3 +64,56 @@ def unpacked(value: Mapping[str, Any]) -> Needs:
 
 def _tupled(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+class _Files(NamedTuple):
+    """Variables that name files, and paths in the user's home."""
+
+    variables: tuple[str, ...]
+    home: tuple[str, ...]
+
+
+_FILES: Final[Mapping[CredentialGroup, _Files]] = {
+    "postgres_password": _Files(("PGPASSFILE",), (".pgpass",)),
+    # libpq takes what is there for every server: a file that is there and cannot be read is an error to it.
+    "postgres_certificate": _Files(
+        ("PGSSLCERT", "PGSSLKEY", "PGSSLROOTCERT", "PGSSLCRL", "PGSERVICEFILE", "KRB5CCNAME"),
+        (".postgresql", ".pg_service.conf"),
+    ),
+    "s3": _Files(("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE"), (".aws",)),
+    "gs": _Files(("GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG"), (".config/gcloud",)),
+    "abfs": _Files(("AZURE_CONFIG_DIR", "AZURE_FEDERATED_TOKEN_FILE"), (".azure",)),
+    "sftp": _Files((), (".ssh",)),
+}
+
+
+def credential_groups(url: str, options: Mapping[str, Any]) -> tuple[CredentialGroup, ...]:
+    """Which files the file system at an fsspec URL is reached by; none if the options have a secret, or say `anon`.
+
+    >>> credential_groups("s3://b/x", {})
+    ('s3',)
+    >>> credential_groups("s3://b/x", {"key": {"secret": "k"}, "secret": {"secret": "s"}})
+    ()
+    >>> credential_groups("/srv", {}), credential_groups("https://x/y", {})
+    ((), ())
+    """
+    protocol = check_protocol(url)
+    if protocol in LOCAL or options.get("anon") or options.get("token") == "anon":
+        return ()
+    if any(value is not None and not isinstance(value, str | int) for value in options.values()):
+        return ()
+    match protocol:
+        case "s3" | "gs" | "abfs" | "sftp" as group:
+            return (group,)
+    return ()
+
+
+def credential_files(groups: Iterable[CredentialGroup], environ: Mapping[str, str]) -> Iterator[str]:
+    """The paths of the groups' files and folders that exist, for whoever has the variables `environ`."""
+    home = environ.get("HOME") or os.path.expanduser("~")  # noqa: PTH111  paths are strings here
+    for group in groups:
+        variables, below = _FILES[group]
+        named = (environ.get(name, "").removeprefix("FILE:") for name in variables)
+        for path in (*named, *(f"{home}/{name}" for name in below)):
+            if path.startswith("/") and os.path.exists(path):  # noqa: PTH110  the same
+                yield path

@@ -370,3 +370,19 @@ def references_in(params: Any) -> Iterator[SecretFile | SecretEnv]:
         case list() | tuple():
             for value in params:
                 yield from references_in(value)
+
+
+def names_secrets(params: Any) -> bool:
+    """Whether params hold what looks like a reference, of whatever kind they are.
+
+    >>> names_secrets({"source": [{"password": {"secret": "pg"}}]}), names_secrets({"env": {"A": "b"}, "secret": 1})
+    (True, False)
+    """
+    match params:
+        case {"secret": str(), **rest} | {"env": str(), **rest} if not rest:
+            return True
+        case dict():
+            return any(map(names_secrets, params.values()))
+        case list():
+            return any(map(names_secrets, params))
+    return False

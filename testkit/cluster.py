@@ -20,7 +20,7 @@ import urllib3
 
 from node.cli.local import LocalCluster, wait_for
 from node.client import ApiProblem, path
-from tasks.run import FINAL
+from tasks.definition.run import FINAL
 from testkit import cluster_kinds, processes
 from testkit.agreement import disagreements, tokens
 from testkit.described import Description

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from node.execution import process_tree
-from tasks.marks import MARK
+from tasks.processes import MARK
 
 
 def marked(folder: Path) -> list[int]:

@@ -14,8 +14,8 @@ from typing import Any, Final
 from node.history.store import HistoryStore
 from node.state.draft import stem
 from node.state.value import Attempt, EndedRun, Run
-from tasks.run import RunState
-from tasks.spec import Spec
+from tasks.definition.run import RunState
+from tasks.definition.spec import Spec
 
 ENTRY: Final = 1
 """The index of the cluster's first entry, which ends nothing itself: all are under it, or from it on."""

@@ -34,8 +34,8 @@ from node.runtime.descriptors import attempts_limit, hard_limit
 from node.state.entries import Seed
 from node.storage.room import Bounds
 from tasks.access import EVERYTHING, NOTHING, Access, parse_hosts
+from tasks.definition.spec import NODE_LABEL
 from tasks.secret import NodesOwn
-from tasks.spec import NODE_LABEL
 
 SHORT_SECRET: Final = 16
 """A secret or a token with fewer characters is refused where others can reach the node; on loopback, a warning is

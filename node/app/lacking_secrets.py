@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from node.app.config import Config
 from node.http.kinds import InstalledKinds
 from node.state.value import State
-from tasks.run import HELD
+from tasks.definition.run import HELD
 from tasks.secret import Reference, lacking
 
 

@@ -63,8 +63,8 @@ from node.storage.reserve import Reserve
 from node.storage.room import Bounds
 from node.telemetry.raft_watchdog import RaftWatchdog
 from node.telemetry.thread_lag import ThreadLag, Worst
-from tasks import own_credentials
 from tasks.installed_kinds import KindEntry
+from tasks.needs import credential_files
 from tasks.version import version
 
 
@@ -245,7 +245,7 @@ class MemberParts:
     def _order_of(self, run: Run, deadline_s: float) -> Order:
         needs = needs_here(run, self._config, self._offered)
         # A prepared process is confined without the user's own credentials: the files are not there for most.
-        prepared = next(own_credentials.there(needs.own_credentials, os.environ), None) is None
+        prepared = next(credential_files(needs.own_credentials, os.environ), None) is None
         params = run.spec.params if run.params is None else run.params
         references = self.kinds.references(run.spec.kind, params, run.action, run.args or {})
         secrets = secrets_of(self._config, references)

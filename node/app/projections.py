@@ -13,10 +13,10 @@ from node.raft.ports import RaftRole
 from node.state.entries import Seed
 from node.state.members import Join
 from node.state.value import Labels, Run, State
+from tasks.definition.spec import NODE_LABEL
 from tasks.installed_kinds import KindEntry, load, needs_of
 from tasks.needs import UNCONFINED, Needs
 from tasks.secret import Reference, SecretEnv
-from tasks.spec import NODE_LABEL
 
 
 def join_of(

@@ -7,8 +7,8 @@ from typing import Final
 from node.app.own_environment import EVERY_PROGRAMS
 from node.app.settings import PREFIX
 from node.state.entries import Seed
-from tasks.limits import MEMORY_MIN, SIZE_MAX, parse_size
-from tasks.spec import NAME_PATTERN, USER_PATTERN
+from tasks.definition.limits import MEMORY_MIN, SIZE_MAX, parse_size
+from tasks.definition.spec import NAME_PATTERN, USER_PATTERN
 
 _NAME: Final = re.compile(NAME_PATTERN)
 _USER: Final = re.compile(USER_PATTERN)

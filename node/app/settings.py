@@ -10,7 +10,7 @@ from typing import Final
 
 from node.client import DEFAULT_URL
 from node.storage.room import Bounds
-from tasks.command_ctx import VARIABLES
+from tasks.command.ctx import VARIABLES
 from tasks.installed_kinds import installed, settings_asked_for
 
 PREFIX: Final = "ROTA_"

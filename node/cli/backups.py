@@ -28,13 +28,13 @@ from tasks.access import (
     parse_hosts,
 )
 from tasks.backup.archive import Damaged, TargetExists
-from tasks.backup.location import backup_location
 from tasks.backup.manifest import Manifest, NoBackup, survey_url
+from tasks.backup.params import backup_location
 from tasks.backup.restore import BadTarget, restore
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed
 from tasks.backup.verify import verify
 from tasks.errors import MissingSecret
-from tasks.place import BadDestination, local_path, resolved
+from tasks.places.place import BadDestination, local_path, resolved
 from tasks.secret import Reference, SecretFile, references_in, resolve
 
 _REFUSALS: Final = (NoBackup, BadTarget, BadDestination, TargetExists, Damaged, NoTool, PostgresFailed, MissingSecret)

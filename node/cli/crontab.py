@@ -15,7 +15,7 @@ from hashlib import blake2b
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from tasks.cron import NAMED, check_cron
+from tasks.definition.cron import NAMED, check_cron
 
 _SETTING: Final = re.compile(r"""^([A-Za-z_][A-Za-z0-9_]*|"[^"]+"|'[^']+')\s*=\s*(.*)$""")
 _INPUT: Final = re.compile(r"(?<!\\)%")
@@ -153,7 +153,7 @@ def _fields(line: str, system: bool) -> tuple[str, str | None, str]:
 
 def _is_user(name: str) -> bool:
     # Imported here: the models take as long to import as everything else that a command needs.
-    from tasks.spec import USER_PATTERN
+    from tasks.definition.spec import USER_PATTERN
 
     return re.fullmatch(USER_PATTERN, name) is not None
 

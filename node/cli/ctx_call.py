@@ -1,6 +1,6 @@
 """`rota ctx`: a program that a `command` task runs talks to its own attempt. Imports little, to start quickly.
 
-It connects to the socket that `tasks.command_ctx` serves. Exit codes: 0 done, 1 fenced or refused, 2 wrong call.
+It connects to the socket that `tasks.command.ctx` serves. Exit codes: 0 done, 1 fenced or refused, 2 wrong call.
 """
 
 import argparse

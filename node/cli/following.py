@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from node.cli.watching import PAUSE_S, patience_s
 from node.client import ApiProblem, Unreachable
-from tasks.run import FINAL, HELD
+from tasks.definition.run import FINAL, HELD
 
 NO_LOG: Final = 404
 

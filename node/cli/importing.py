@@ -10,7 +10,7 @@ import yaml
 
 from node.cli.crontab import tasks_of_crontab
 from node.cli.text import input_text, say, source_name
-from tasks.cron import check_timezone
+from tasks.definition.cron import check_timezone
 
 _ZONES: Final = re.compile(r".*/zoneinfo/(?:posix/|right/)?(.+)$")
 

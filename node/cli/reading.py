@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from tasks import yaml_text
-from tasks.yaml_text import YamlUnreadable
+from tasks.definition import yaml_text
+from tasks.definition.yaml_text import YamlUnreadable
 
 
 def read_documents(what: str, text: str) -> list[Any]:

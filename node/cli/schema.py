@@ -46,7 +46,7 @@ def file_schema(kinds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     A kind that is not among them may have any params: another node may offer it.
     """
     # Imported here: the models take as long to import as everything else that a command needs.
-    from tasks.spec import Spec
+    from tasks.definition.spec import Spec
 
     task = Spec.model_json_schema()
     defs: dict[str, Any] = dict(task.pop("$defs", {}))

@@ -21,7 +21,7 @@ def with_set(tasks: Sequence[TaskFromFile], name: str | None) -> list[TaskFromFi
     if name is None:
         return list(tasks)
     # Imported here: the models take as long to import as everything else that a command needs.
-    from tasks.spec import NAME_PATTERN
+    from tasks.definition.spec import NAME_PATTERN
 
     if not re.fullmatch(NAME_PATTERN, name):
         raise WrongSet(

@@ -9,7 +9,7 @@ from node.cli.task_files import definition
 from node.cli.text import say
 from node.cli.why import state_of
 from node.client import path
-from tasks.yaml_text import as_yaml
+from tasks.definition.yaml_text import as_yaml
 
 OF_RUNS_ONLY: Final = "~"
 """No task has this in its name, and each run in its id."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from node.client import ApiProblem, Unreachable
-from tasks.run import FINAL
+from tasks.definition.run import FINAL
 
 PAUSE_S: Final = 0.3
 """Pause between two reads of the run."""

@@ -25,7 +25,7 @@ from node.state.attempts import Finish
 from node.state.codec import BadEntry
 from node.state.entries import Entry
 from node.state.value import Result, Run, State
-from tasks.run import HELD
+from tasks.definition.run import HELD
 
 _log = logging.getLogger("rota.controller")
 

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 from node.state.times import rfc3339
 from node.state.value import Member
-from tasks.cron import at_us_of
-from tasks.schedule import next_due_us
-from tasks.spec import At, timing
+from tasks.definition.cron import at_us_of
+from tasks.definition.schedule import next_due_us
+from tasks.definition.spec import At, timing
 
 
 def warnings(kind: str, group: Mapping[str, str], pin: str | None, members: Iterable[Member]) -> list[str]:

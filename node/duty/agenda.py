@@ -5,8 +5,8 @@ import sys
 from typing import Final
 
 from node.state.value import State, TaskRow
-from tasks.policy import rest_s
-from tasks.schedule import next_due_us
+from tasks.definition.policy import rest_s
+from tasks.definition.schedule import next_due_us
 
 UNCLAIMED: Final = frozenset({"waiting", "orphaned"})
 """No member holds a run in one of these states: it can be claimed."""

@@ -8,7 +8,7 @@ from node.duty.step import CancelWork, HandOver, Held, KillAttempt, Launch, Leas
 from node.state.attempts import Finish
 from node.state.entries import Entry
 from node.state.value import Run, State
-from tasks.run import HELD
+from tasks.definition.run import HELD
 
 VANISHED_US: Final = 30_000_000
 """An attempt that was launched and is gone without an end counts as failed after this time.

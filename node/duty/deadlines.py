@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from node.duty.agenda import Agenda
 from node.state.deadlines import Breached, from_us, open_us
 from node.state.value import State, TaskRow
-from tasks.deadlines import DEADLINES, DeadlineName, deadlines_of
-from tasks.schedule import next_due_us, unreadable
+from tasks.definition.deadlines import DEADLINES, DeadlineName, deadlines_of
+from tasks.definition.schedule import next_due_us, unreadable
 
 SETTLED_US: Final = 1_000_000
 """A deadline is judged so much later: what was in time may still be on its way into the log."""

@@ -12,9 +12,9 @@ from node.state.entries import Entry
 from node.state.occurrences import Enqueue, SkipOccurrences
 from node.state.value import Member, PassedOver, Run, State, TaskRow
 from node.state.waiting import due_us
-from tasks.policy import DuePlan, lateness_s, room_for_another, settle
-from tasks.run import HELD
-from tasks.schedule import occurrences
+from tasks.definition.policy import DuePlan, lateness_s, room_for_another, settle
+from tasks.definition.run import HELD
+from tasks.definition.schedule import occurrences
 
 WINDOW: Final = 1000
 """Due occurrences of a task that are decided on at once, the oldest first; the others follow in the next entry."""

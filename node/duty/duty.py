@@ -23,7 +23,7 @@ from node.state.entries import Entry
 from node.state.occurrences import Enqueue
 from node.state.value import Member, Result, State
 from node.state.waiting import due_us
-from tasks.schedule import unreadable
+from tasks.definition.schedule import unreadable
 
 TASKS_A_STEP: Final = 32
 """Tasks that are decided on in one step, so that it takes milliseconds; the others follow in the next.

@@ -6,7 +6,7 @@ from typing import Final
 from node.duty.step import Owners
 from node.state.value import Run, State
 from node.state.waiting import due_us
-from tasks.run import HELD
+from tasks.definition.run import HELD
 
 AT_A_TIME: Final = 2
 

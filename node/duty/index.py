@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from node.state.value import Run, State
-from tasks.run import HELD
+from tasks.definition.run import HELD
 
 
 class RunIndex:

@@ -5,7 +5,7 @@ from typing import Final
 
 from node.duty.agenda import UNCLAIMED, next_occurrence_us
 from node.state.value import Run, State
-from tasks.run import HELD
+from tasks.definition.run import HELD
 
 OVERDUE_US: Final = 1_000_000
 """Due for less than this is not overdue: a claim takes a few milliseconds, a failover about a second."""

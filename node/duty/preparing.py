@@ -9,8 +9,8 @@ from node.duty.agenda import Agenda
 from node.duty.room import NO_TERMS, FreePlaces, KindTerms
 from node.duty.step import Owners, Wanted
 from node.state.value import Run, State, TaskRow
-from tasks.run import HELD
-from tasks.spec import run_as_of
+from tasks.definition.run import HELD
+from tasks.definition.spec import run_as_of
 
 KEEP_US: Final = 60_000_000
 """A process that is there is kept for what is due within this time after the lead time, so that tasks that come due

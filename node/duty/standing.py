@@ -9,8 +9,8 @@ from node.duty.agenda import UNCLAIMED, next_occurrence_us
 from node.state.times import rfc3339
 from node.state.value import Run, State, TaskRow
 from node.state.waiting import due_us as due_of
-from tasks.run import HELD
-from tasks.schedule import unreadable
+from tasks.definition.run import HELD
+from tasks.definition.schedule import unreadable
 
 RUNS_MAX: Final = 20
 """How many of a task's active runs are described: the oldest."""

@@ -17,7 +17,7 @@ from node.state.channel import Channel, Quiet, channel_of
 from node.state.outbox import BACKOFF_US_MAX, ChannelRow, Notice, Permission
 from node.state.telling import KEYS_MAX, Tell, holds
 from node.state.value import State
-from tasks.cron import check_timezone
+from tasks.definition.cron import check_timezone
 
 LOOK_US: Final = 60_000_000
 """While notices wait, decisions are made anew at least this often: the wall clock may be set meanwhile."""

@@ -9,8 +9,8 @@ from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
 from node.state.value import State, TaskRow
-from tasks.schedule import occurrences
-from tasks.spec import Cron, Every, TaskTiming
+from tasks.definition.schedule import occurrences
+from tasks.definition.spec import Cron, Every, TaskTiming
 
 LINE_TIMES_MAX: Final = 1500
 """How many times of one cron line are computed: more than a line of five fields has in a day."""

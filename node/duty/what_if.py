@@ -12,7 +12,7 @@ from node.duty.ownership import Ownership
 from node.duty.timetable import TimeSpan, UpcomingTask
 from node.duty.unowned import why_unowned
 from node.state.value import State
-from tasks.run import HELD
+from tasks.definition.run import HELD
 
 REASONS_MAX: Final = 100
 """Of how many tasks that nobody could run it is said why."""

@@ -25,8 +25,8 @@ from node.duty.why_values import Place, Why, WhyFacts, WhyStep
 from node.state.times import rfc3339
 from node.state.value import Run, State, TaskRow
 from node.state.waiting import due_us as due_of
-from tasks.run import HELD
-from tasks.secret_names import names_secrets
+from tasks.definition.run import HELD
+from tasks.secret import names_secrets
 
 _LEASE: Final = ("stopping", "no_lease", "aside", "unreadable", "undecided")
 _ROOM: Final = ("bound", "max_runs", "waits")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.run import AttemptEnd
+from tasks.definition.run import AttemptEnd
 
 
 @dataclass(frozen=True, slots=True)

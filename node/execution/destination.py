@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tasks.access import is_within
 from tasks.file_guard import FileGuard, locate_within, path_of
-from tasks.fsync import sync_name, sync_open
+from tasks.places.fsync import sync_name, sync_open
 
 
 def opened_or_made(guard: FileGuard, folder: str, umask: int) -> tuple[int, Path]:

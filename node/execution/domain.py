@@ -22,11 +22,10 @@ from node.execution import landlock
 from node.execution.destination import opened_or_made
 from node.execution.landlock import READ, READ_FOLDER, RUN, WRITE, Ruleset
 from node.execution.nodes_own import Own, and_at, kernels, nodes_own, paths_of, without
-from tasks import own_credentials
 from tasks.access import Access, AccessRefused, Use, is_within
 from tasks.file_guard import FileGuard
-from tasks.mounts import mountinfo
-from tasks.needs import Needs, Tool, Tools
+from tasks.needs import Needs, Tool, Tools, credential_files
+from tasks.places.mounts import mountinfo
 from tasks.reach import Reach
 
 _LIBRARIES: Final = (
@@ -86,7 +85,7 @@ class Domain:
     ruleset: Ruleset
     #: What is the node's own: never allowed by a path above it.
     own: Own
-    #: The mounts by which it was found (`tasks.mounts.mountinfo`).
+    #: The mounts by which it was found (`tasks.places.mounts.mountinfo`).
     mounted: str
     #: Sentences for the log of an attempt that fails in this domain.
     remarks: list[str] = field(default_factory=list)
@@ -191,7 +190,7 @@ def of_attempt(
     domain = _made(access.own, version, network=needs.network)
     domain.ruleset.allow(str(scratch), WRITE)
     _allow_system(domain)
-    for path in own_credentials.there(needs.own_credentials, environ):
+    for path in credential_files(needs.own_credentials, environ):
         domain.allow(path, READ)
     if any(reach.links and reach.path is not None for reach in needs.reaches):
         _allow_roots(domain, access, "source")

@@ -20,8 +20,7 @@ from node.execution import process_tree
 from node.execution.cgroup import AttemptGroup
 from node.execution.shared_objects import remove_shared
 from node.storage.removal import remove_tree
-from tasks.marks import MARK, RUN_MARK
-from tasks.process_line import stat_fields
+from tasks.processes import MARK, RUN_MARK, stat_fields
 
 NO_UIDS: Final = range(0)
 

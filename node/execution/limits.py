@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Final, Literal, NamedTuple
 
 from node.storage.room import GIB, size
-from tasks.limits import Limits
+from tasks.definition.limits import Limits
 
 LOOK_S_MAX: Final = 1.0
 LOOK_S_MIN: Final = 0.05

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from node.execution.landlock import located
 from tasks.access import NEVER, is_within
 from tasks.file_guard import FileId, file_id
-from tasks.mounts import Mount, mount_of, mounts
+from tasks.places.mounts import Mount, mount_of, mounts
 
 _DEEP: Final = 2
 
@@ -36,7 +36,7 @@ class Own(NamedTuple):
 
 
 def nodes_own(named: Iterable[str], mounted: str) -> Own:
-    """What the settings name as the node's own, as it is now. `mounted` is the text of `tasks.mounts.mountinfo`."""
+    """What the settings name as the node's own, as it is now. `mounted` is the text of `mountinfo`."""
     given = tuple(named)
     return _own(paths_of(given, mounted), frozenset(with_other_names(real_and_named(given))))
 

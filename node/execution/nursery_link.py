@@ -19,7 +19,7 @@ from node.execution.domain import Commands
 from node.execution.leftovers import mark
 from node.execution.nursery import COMMANDS, EXPECT, FORK
 from node.execution.preparation import brief_file
-from tasks.marks import MARK
+from tasks.processes import MARK
 
 RESTART_S: Final = 0.1
 RESTART_S_MAX: Final = 5.0

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.process_line import stat_fields
+from tasks.processes import stat_fields
 
 END_CHECK_S = 0.005
 END_CHECK_S_MAX = 0.5

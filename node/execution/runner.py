@@ -26,8 +26,8 @@ from node.execution.order import AttemptLimits, Brief, Order
 from node.execution.preparation import Preparation
 from node.execution.prepared import Prepared, PreparedProcesses
 from tasks.access import NOTHING, Access
+from tasks.definition.run import AttemptEnd
 from tasks.kind import RESULT_BYTES_MAX
-from tasks.run import AttemptEnd
 
 log = logging.getLogger(__name__)
 

@@ -36,11 +36,11 @@ from node.execution.order import AttemptLimits, Brief, Order, scratch_path
 from node.execution.preparation import PreparationBrief
 from node.execution.seccomp import known, made_program
 from node.execution.supervisor_link import SupervisorLink
-from tasks.field_errors import field_errors
+from tasks.definition.field_errors import field_errors
 from tasks.installed_kinds import KindError, action_of, load, preparation_at
 from tasks.kind import RESULT_BYTES_MAX, Away, Failed, Kind, MissingSecret, Unretryable
-from tasks.marks import RUN_MARK
 from tasks.needs import Needs
+from tasks.processes import RUN_MARK
 from tasks.secret import Redactor, redact_json, references_in
 from tasks.version import version
 
@@ -298,7 +298,7 @@ def _checked(result: Any, redactor: Redactor) -> str | None:
 
 def preload() -> None:
     """Do in the nursery what nearly every attempt needs: import the kind `command`, and find what is installed."""
-    importlib.import_module("tasks.command")
+    importlib.import_module("tasks.command.kind")
     installation()
     version()  # a confined attempt may not read git's files
     if known():

@@ -10,7 +10,7 @@ from node.duty.hold import Hold
 from node.http.request_context import RequestContext
 from node.peer.protocol import PeerAway, RunProgress
 from node.state.value import Run
-from tasks.run import HELD
+from tasks.definition.run import HELD
 
 
 async def progress_of(context: RequestContext, runs: Iterable[Run]) -> dict[str, RunProgress]:

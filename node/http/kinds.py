@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from node.execution.account import refusal
 from tasks.access import EVERYTHING, Access
-from tasks.field_errors import FieldError
+from tasks.definition.field_errors import FieldError
 from tasks.installed_kinds import KindEntry, KindError, action_of, check_params, load, params_schema, refused
 from tasks.kind import Kind
 from tasks.secret import Reference, references_in

@@ -17,7 +17,7 @@ from node.http.run_metrics import of_overdue, of_runs
 from node.state.majority import at_risk
 from node.state.value import State
 from node.telemetry.thread_lag import ThreadLag
-from tasks.run import ACTIVE
+from tasks.definition.run import ACTIVE
 
 _STATUSES = ("up", "down", "draining")
 _BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)

@@ -27,7 +27,7 @@ from node.state.channel import Channel
 from node.state.entries import Entry, Seed
 from node.state.value import EndedRun, Result, State
 from node.telemetry.thread_lag import ThreadLag
-from tasks.field_errors import FieldError
+from tasks.definition.field_errors import FieldError
 
 
 class NodeFacts(Protocol):

@@ -13,8 +13,8 @@ from aiohttp import web
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
-from tasks.field_errors import FieldError, Path, UnionForms, field_errors
-from tasks.spec import NAME_PATTERN
+from tasks.definition.field_errors import FieldError, Path, UnionForms, field_errors
+from tasks.definition.spec import NAME_PATTERN
 
 TYPE_PREFIX: Final = "urn:rota:problem:"
 MEDIA_TYPE: Final = "application/problem+json"

@@ -21,10 +21,10 @@ from node.state.shape import LATEST_US
 from node.state.times import EPOCH
 from node.state.value import Settings
 from node.state.watchdog import WatchdogBody
-from tasks.cron import LAST_FIRE_US, check_at
-from tasks.limits import thousandths
-from tasks.run import RunState
-from tasks.spec import EXAMPLE, Name, Spec
+from tasks.definition.cron import LAST_FIRE_US, check_at
+from tasks.definition.limits import thousandths
+from tasks.definition.run import RunState
+from tasks.definition.spec import EXAMPLE, Name, Spec
 
 After = Annotated[str | None, Field(max_length=1000, description="`next` of the page before")]
 Limit = Annotated[int, Field(ge=1, le=1000, description="How many at most")]

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from node.duty.overdue import Overdue
 from node.state.value import COUNTED, State, TaskRow
-from tasks.deadlines import DEADLINES, Deadlines, deadlines_of
+from tasks.definition.deadlines import DEADLINES, Deadlines, deadlines_of
 
 
 def of_runs(state: State, tasks: Sequence[str]) -> Iterable[Metric]:

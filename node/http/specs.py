@@ -12,9 +12,9 @@ from node.http.request_context import UNSTORABLE, RequestContext, quoted_names
 from node.peer.protocol import PeerAway
 from node.state.registry import Put
 from node.state.value import State
-from tasks.field_errors import FieldError, Path, dotted
+from tasks.definition.field_errors import FieldError, Path, dotted
+from tasks.definition.spec import NODE_LABEL, Spec
 from tasks.installed_kinds import KindError
-from tasks.spec import NODE_LABEL, Spec
 
 THREAD_FROM: Final = 50
 """Lists of this many specs and more are validated in another thread."""

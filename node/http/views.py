@@ -21,9 +21,9 @@ from node.peer.protocol import RunProgress, url_of
 from node.state.times import rfc3339, rfc3339_or_none
 from node.state.took import took_us
 from node.state.value import Attempt, Breach, EndedRun, Member, Outcome, Run, Settings, State, TaskRow
-from tasks.deadlines import DeadlineName, Deadlines, deadlines_of
-from tasks.run import HELD
-from tasks.schedule import next_due_us
+from tasks.definition.deadlines import DeadlineName, Deadlines, deadlines_of
+from tasks.definition.run import HELD
+from tasks.definition.schedule import next_due_us
 from tasks.version import version
 
 _LATE: Final[dict[DeadlineName, str]] = {

@@ -10,7 +10,7 @@ from typing import Final
 from node.peer.portions import Gap, Portion
 
 PREFIX: Final = "bootstrap/"
-"""No registered task has such a name: the names of tasks have no slash (`tasks.spec.NAME_PATTERN`)."""
+"""No registered task has such a name: the names of tasks have no slash (`tasks.definition.spec.NAME_PATTERN`)."""
 
 
 def task_of(member: str) -> str:

@@ -34,7 +34,7 @@ from node.peer.protocol import (
 )
 from node.peer.signing import CHALLENGE, SIGNED, is_of_this_form, macs_equal, new_request, response_mac, signing_key
 from node.state.value import State
-from tasks.field_errors import FieldError
+from tasks.definition.field_errors import FieldError
 
 HISTORY_S: Final = 10.0
 """The time limit of a request for finished runs, in seconds."""

@@ -10,7 +10,7 @@ import struct
 import zlib
 from pathlib import Path
 
-from tasks.fsync import sync
+from tasks.places.fsync import sync
 
 _MAGIC = b"ROTAFLU1"
 _NUMBER = struct.Struct("<8sQ")

@@ -10,8 +10,8 @@ from node.state.bounds import TASK_RUNS_BYTES_MAX, run_bytes
 from node.state.draft import ATTEMPTS_KEPT, DONE, ERROR_CHARS_MAX, Draft, refused
 from node.state.entries import Entry, applies
 from node.state.value import Attempt, Result, Run
-from tasks.policy import AWAY_ANEW_S, after_orphaning, away_after_s, retry_after_s
-from tasks.run import HELD, AttemptEnd, RunState
+from tasks.definition.policy import AWAY_ANEW_S, after_orphaning, away_after_s, retry_after_s
+from tasks.definition.run import HELD, AttemptEnd, RunState
 
 CHECKPOINT_BYTES_MAX: Final = 65_536
 _WHY_CHARS_MAX: Final = 200

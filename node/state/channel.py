@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import msgpack
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
+from tasks.definition.cron import ACCEPTED, Timezone
 from tasks.secret import Reference
-from tasks.timezone import ACCEPTED, Timezone
 
 Severity = Literal["info", "warning", "error", "critical"]
 """How bad it is, from the least on."""

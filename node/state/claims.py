@@ -12,8 +12,8 @@ from node.state.occurrences import due_fault, occurrence
 from node.state.registry import no_such_task
 from node.state.value import Attempt, Result, Run, TaskRow
 from node.state.waiting import due_us
-from tasks.policy import room_for_another
-from tasks.run import HELD
+from tasks.definition.policy import room_for_another
+from tasks.definition.run import HELD
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from node.state.draft import DONE, Draft, refused
 from node.state.entries import Entry, applies
 from node.state.registry import no_such_task
 from node.state.value import Breach, Result, Run, State, TaskRow
-from tasks.deadlines import DeadlineName, Deadlines, deadlines_of
-from tasks.policy import rest_s
-from tasks.run import RunState
-from tasks.schedule import may_be_due
+from tasks.definition.deadlines import DeadlineName, Deadlines, deadlines_of
+from tasks.definition.policy import rest_s
+from tasks.definition.run import RunState
+from tasks.definition.schedule import may_be_due
 
 RULES_JUDGED: Final = 2
 """Deadlines are judged since these rules (`Lead.rules`)."""

@@ -28,7 +28,7 @@ from node.state.value import (
     TaskRow,
     Window,
 )
-from tasks.run import RunState
+from tasks.definition.run import RunState
 
 ERROR_CHARS_MAX: Final = 2000
 """The length to which an error is cut in the state and in history. The attempt's log has all of it."""

@@ -15,8 +15,8 @@ from node.state.majority import at_risk, down_of
 from node.state.outbox import Fact
 from node.state.times import rfc3339
 from node.state.value import DeadlineEvent, EndedRun, Member, State, TaskRow
-from tasks.deadlines import DeadlineName
-from tasks.run import RunState
+from tasks.definition.deadlines import DeadlineName
+from tasks.definition.run import RunState
 
 SINCE_RULES: Final = 2
 """The rules (`Lead.rules`) by which facts are noted: members of earlier versions do not note them."""

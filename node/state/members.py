@@ -8,7 +8,7 @@ from node.state.attempts import lose_runs
 from node.state.draft import DONE, NONE_COUNTED, Draft, refused
 from node.state.entries import Entry, Seed, applies
 from node.state.value import DownReason, Labels, Lead, Member, Result
-from tasks.spec import NAME_PATTERN
+from tasks.definition.spec import NAME_PATTERN
 
 MEMBERS_MAX: Final = 1024
 CAPACITY_MAX: Final = 1_000_000

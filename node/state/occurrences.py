@@ -17,10 +17,10 @@ from node.state.draft import Draft, free_moment, refused, stem
 from node.state.entries import Entry, applies
 from node.state.registry import no_such_task
 from node.state.value import PassedOver, Result, Run, Series, TaskRow
-from tasks import cron
-from tasks.policy import KEPT
-from tasks.run import RunState
-from tasks.spec import Spec
+from tasks.definition import cron
+from tasks.definition.policy import KEPT
+from tasks.definition.run import RunState
+from tasks.definition.spec import Spec
 
 PASSED_MAX: Final = 10_000
 """Occurrences that one entry may pass over one by one."""

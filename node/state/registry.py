@@ -15,7 +15,7 @@ from node.state.draft import DONE, Draft, refused
 from node.state.entries import Entry, applies
 from node.state.shape import plain
 from node.state.value import Result, TaskRow
-from tasks.spec import Spec, accepted, read, same_spec
+from tasks.definition.spec import Spec, accepted, read, same_spec
 
 PLACING: Final = ("key", "kind", "group", "pin", "sticky", "weight", "standbys")
 """The fields of a spec that placement depends on. A change of one bumps the epoch."""

@@ -11,7 +11,7 @@ from node.state.registry import counting_from, placing_of, readable_spec
 from node.state.saved import Kept
 from node.state.settings import ChangeSettings
 from node.state.value import Result, TaskRow
-from tasks.spec import Spec
+from tasks.definition.spec import Spec
 
 COUNT_MAX: Final = 2**62
 

@@ -16,7 +16,7 @@ from node.state.outbox import ChannelRow, Notice, notice_bytes
 from node.state.shape import Misfit, shape
 from node.state.value import Lead, Member, Result, Run, Settings, State, TaskRow, Window
 from node.state.windows import weigh
-from tasks.run import ACTIVE, HELD
+from tasks.definition.run import ACTIVE, HELD
 
 V = TypeVar("V")
 

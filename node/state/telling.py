@@ -25,7 +25,7 @@ from node.state.outbox import (
     backoff_us,
 )
 from node.state.value import Result, State
-from tasks.spec import NAME_PATTERN
+from tasks.definition.spec import NAME_PATTERN
 
 CHANNELS_MAX: Final = 100
 PACKED_BYTES_MAX: Final = 16 * 1024

@@ -13,9 +13,9 @@ from immutables import Map
 from hashing.view import Slot, Task
 from node.state.outbox import Channels
 from node.state.watchdog import Watchdog
-from tasks.deadlines import DeadlineName
-from tasks.run import RunState
-from tasks.spec import Spec, TaskTiming, timing, unpack
+from tasks.definition.deadlines import DeadlineName
+from tasks.definition.run import RunState
+from tasks.definition.spec import Spec, TaskTiming, timing, unpack
 
 MemberStatus = Literal["up", "down", "draining"]
 DownReason = Literal["silent", "gone", "stopped", "new"]
@@ -249,7 +249,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One occurrence of a task, while it is active (`tasks.run.ACTIVE`)."""
+    """One occurrence of a task, while it is active (`tasks.definition.run.ACTIVE`)."""
 
     #: The id of the run.
     run_id: str

@@ -3,7 +3,7 @@
 from typing import Final
 
 from node.state.value import Run
-from tasks.policy import away_after_s, retry_after_s
+from tasks.definition.policy import away_after_s, retry_after_s
 
 APART_S: Final = 5.0
 """Members' clocks differ by less once they have agreed on the time."""

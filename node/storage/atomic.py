@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tasks.fsync import sync
+from tasks.places.fsync import sync
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -15,8 +15,8 @@ from node.duty.overdue import OVERDUE_US, unbegun_since_us
 from node.duty.ownership import Ownership
 from node.duty.timetable import CronTimes, TimeSpan, UpcomingTask, upcoming
 from node.state.value import State, TaskRow
-from tasks.run import HELD, RunState
-from tasks.spec import TaskTiming, labels_of, set_of
+from tasks.definition.run import HELD, RunState
+from tasks.definition.spec import TaskTiming, labels_of, set_of
 
 Mark = Literal["unowned", "late", "overdue", "failing", "running", "waiting", "paused", "new"]
 """What stands out of a task. `unowned`: no member may run it. `late`: a deadline of its is breached. `overdue`:

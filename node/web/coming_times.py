@@ -7,8 +7,8 @@ from itertools import islice
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from tasks.schedule import occurrences, unreadable
-from tasks.spec import Continuous, Cron, Schedule
+from tasks.definition.schedule import occurrences, unreadable
+from tasks.definition.spec import Continuous, Cron, Schedule
 
 SHOWN: Final = 5
 """How many occurrences are shown, beside those around the next change of the clocks."""

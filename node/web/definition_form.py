@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tasks.field_errors import FieldError
-from tasks.spec import Spec
-from tasks.spec_diff import FieldChange, changes
-from tasks.yaml_text import YamlUnreadable, as_yaml, documents, line_of
+from tasks.definition.field_errors import FieldError
+from tasks.definition.spec import Spec
+from tasks.definition.spec_diff import FieldChange, changes
+from tasks.definition.yaml_text import YamlUnreadable, as_yaml, documents, line_of
 
 CHARS_MAX: Final = 200_000
 """The longest definition that the form takes; `rota apply` takes longer ones."""

@@ -14,7 +14,7 @@ from node.state.value import Run
 from node.web.board import Mark, Picture
 from node.web.board_keeper import BoardKeeper
 from node.web.verdict import NodeSight, verdict
-from tasks.run import HELD
+from tasks.definition.run import HELD
 
 OverviewPart = Literal["verdict", "running", "attention", "coming", "members", "standing"]
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from tasks.field_errors import FieldError, dotted
-from tasks.yaml_text import YamlUnreadable, as_yaml, documents
+from tasks.definition.field_errors import FieldError, dotted
+from tasks.definition.yaml_text import YamlUnreadable, as_yaml, documents
 
 FIELDS_MAX: Final = 150
 """Beyond that the params are one field: a form may have 200 (`node.http.request_context.FORM_FIELDS_MAX`)."""

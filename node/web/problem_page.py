@@ -9,7 +9,7 @@ from node.http.problems import CATALOGUE, Problem
 from node.http.request_context import RequestContext
 from node.web.definition_form import DefinitionForm, form_sent
 from node.web.rendering import end_session, is_part, page, redirect
-from tasks.spec import set_of
+from tasks.definition.spec import set_of
 
 
 def problem_page(context: RequestContext, problem: Problem) -> web.Response:

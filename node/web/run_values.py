@@ -11,8 +11,8 @@ from node.state.value import Attempt, EndedRun, Run
 from node.storage.room import size
 from node.web.log_tail import last_lines
 from node.web.words import amount
-from tasks.run import HELD
-from tasks.yaml_text import as_yaml
+from tasks.definition.run import HELD
+from tasks.definition.yaml_text import as_yaml
 
 CHECKPOINT_CHARS_MAX: Final = 2000
 GIVEN_CHARS_MAX: Final = 20_000

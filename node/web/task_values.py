@@ -22,8 +22,8 @@ from node.state.value import State, TaskRow
 from node.storage.room import size
 from node.web.coming_times import coming_times
 from node.web.task_rows import row_values
-from tasks.spec import Spec, read
-from tasks.yaml_text import as_yaml
+from tasks.definition.spec import Spec, read
+from tasks.definition.yaml_text import as_yaml
 
 PAST_ROWS: Final = 15
 """How many past runs a page has."""
@@ -35,7 +35,7 @@ DEFINITION_CHARS_MAX: Final = 20_000
 """How much of a definition a task's page shows; the form has all of it."""
 
 NAME_CHARS_MAX: Final = 128
-"""How long the name of a task may be (`tasks.spec.NAME_PATTERN`)."""
+"""How long the name of a task may be (`tasks.definition.spec.NAME_PATTERN`)."""
 
 ACTIVE_MAX: Final = 10
 """How many active runs are shown."""

@@ -8,7 +8,7 @@ from node.duty.forecast import PlannedRun
 from node.runtime.durations import duration
 from node.state.times import rfc3339
 from node.state.value import Attempt, Run, State
-from tasks.run import HELD, RunState
+from tasks.definition.run import HELD, RunState
 
 BarLook = Literal["good", "bad", "lost", "ended", "running", "expected", "planned", "moved", "gone"]
 """`lost`: its member was lost. `ended`: cancelled, or given back. `expected`: the rest of a running attempt, if it

@@ -10,7 +10,7 @@ from node.runtime.durations import duration, seconds
 from node.runtime.plain_text import plain
 from node.state.times import rfc3339
 from node.storage.room import size
-from tasks.spec import At, Continuous, Cron, Every, Schedule
+from tasks.definition.spec import At, Continuous, Cron, Every, Schedule
 
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)")
 

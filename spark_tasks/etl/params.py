@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from spark_tasks.sinks.params import Sink
 from spark_tasks.sources.params import Incremental, Source, check_suits
 from spark_tasks.transform.params import Transform, ViewName
-from tasks.field_errors import raise_all
+from tasks.definition.field_errors import raise_all
 
 
 class EtlParams(BaseModel):

@@ -11,8 +11,8 @@ from spark_tasks.sources.params import SourceParams
 from spark_tasks.storage.params import Stored
 from spark_tasks.transform.params import SOURCE
 from tasks.kind import Context
-from tasks.own_credentials import Group, group_of
-from tasks.postgres_connection import PostgresConnection
+from tasks.needs import CredentialGroup, credential_groups
+from tasks.postgres.connection import PostgresConnection
 from tasks.reach import Reach
 
 if TYPE_CHECKING:
@@ -38,17 +38,17 @@ def certificates(params: EtlParams) -> list[Reach]:
     return [reach for field, one in named if isinstance(one, PostgresConnection) for reach in one.certificate(field)]
 
 
-def own_credentials(params: EtlParams) -> tuple[Group, ...]:
+def own_credentials(params: EtlParams) -> tuple[CredentialGroup, ...]:
     """By which of the node user's own files servers and stores are reached."""
-    found: set[Group] = set()
+    found: set[CredentialGroup] = set()
     for one in (*(one for _, one in named_sources(params).values()), params.sink):
         match one:
             case PostgresConnection() | Stored():
                 found.update(one.own_credentials)
             case FileRows():
-                found.update(group_of(one.files, {}))
+                found.update(credential_groups(one.files, {}))
             case Webhook():
-                found.update(group_of(one.ledger, one.options))
+                found.update(credential_groups(one.ledger, one.options))
     return tuple(sorted(found))
 
 

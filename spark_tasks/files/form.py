@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from spark_tasks.sql.column_types import NamedColumn, read_columns
-from tasks.field_errors import raise_all
+from tasks.definition.field_errors import raise_all
 
 if TYPE_CHECKING:
     from typing import Self

@@ -29,9 +29,8 @@ from spark_tasks.storage.url import is_local, local_path
 from spark_tasks.table.ledger import quarantine_of
 from tasks.file_guard import FileGuard
 from tasks.kind import Context
-from tasks.needs import Needs
-from tasks.own_credentials import group_of
-from tasks.place import Place, resolved
+from tasks.needs import Needs, credential_groups
+from tasks.places.place import Place, resolved
 from tasks.reach import Reach, remote
 
 RESULT = {
@@ -87,7 +86,8 @@ class Ingest:
     def needs(params: IngestParams, task: str) -> Needs:
         """What an attempt needs of the machine (`tasks.kind.Kind`)."""
         globs = [params.source] if isinstance(params.source, str) else params.source
-        groups = {*(group for url in globs for group in group_of(url, {})), *group_of(params.table, params.options)}
+        groups = {group for url in globs for group in credential_groups(url, {})}
+        groups |= {*credential_groups(params.table, params.options)}
         return Needs(
             reaches=tuple(Ingest.reaches(params, task)), tools=(SPARK_TOOLS,), own_credentials=tuple(sorted(groups))
         )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from spark_tasks.table.delta import Table
     from spark_tasks.table.live_files import LiveFile
-    from tasks.place import Place
+    from tasks.places.place import Place
 
 PORTION_BYTES: Final = 4 << 30
 """About how much of a table in an object store is written at once: Spark on this machine writes it into the scratch

@@ -22,7 +22,7 @@ from spark_tasks.maintain.sorting import RowSorter
 from spark_tasks.storage.errors import store_errors
 from spark_tasks.table.parquet_writer import GROUP_BYTES, row_groups, write_file
 from spark_tasks.table.part import Part
-from tasks.place import Place
+from tasks.places.place import Place
 
 SHARE: Final = 8
 """A row group, or what a sort holds at once, may take the memory divided by this: there are several copies of it

@@ -9,7 +9,7 @@ from pyarrow import parquet
 
 from spark_tasks.maintain.errors import FileUnreadable
 from spark_tasks.storage.errors import store_errors
-from tasks.place import Place
+from tasks.places.place import Place
 
 BATCH_ROWS: Final = 16_384
 BATCH_BYTES: Final = 8 << 20

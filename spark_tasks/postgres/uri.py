@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tasks.postgres_connection import PostgresConnection
-from tasks.postgres_url import with_password
+from tasks.postgres.connection import PostgresConnection
+from tasks.postgres.url import with_password
 
 PATIENCE: Final[Mapping[str, str]] = {
     "connect_timeout": "15",

@@ -28,7 +28,7 @@ from spark_tasks.table.live_files import LiveFile, live_files, unreadable
 from spark_tasks.table.parquet_files import ParquetRows, load
 from spark_tasks.table.part import Part, PartitionTexts, PlainFolder, odd_partitions, partition_text
 from spark_tasks.table.writing import writer
-from tasks.place import Place
+from tasks.places.place import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

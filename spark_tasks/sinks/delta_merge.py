@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from spark_tasks.table.ledger import Mark
     from spark_tasks.table.writing import Write
-    from tasks.place import Place
+    from tasks.places.place import Place
 
 _FILE: Final = "_rota_file"
 _DEAD: Final = "_rota_dead"

@@ -19,7 +19,7 @@ from spark_tasks.spark.session import is_local_master
 from tasks.access import addresses, check_address
 from tasks.file_guard import FileGuard
 from tasks.kind import Context
-from tasks.place import Place, resolved
+from tasks.places.place import Place, resolved
 from tasks.webhook_signing import signing_keys
 
 

@@ -10,7 +10,7 @@ from spark_tasks.sinks.keyed_params import KeyedRows
 from spark_tasks.sinks.parquet_params import ParquetTarget
 from spark_tasks.sinks.sqlite_params import SqliteTable
 from spark_tasks.sinks.webhook_params import Webhook
-from tasks.postgres_connection import PostgresConnection
+from tasks.postgres.connection import PostgresConnection
 from tasks.reach import Reach
 
 

@@ -22,7 +22,7 @@ from spark_tasks.sinks.port import About, Committed, Staged, Visible
 from spark_tasks.storage.errors import store_errors
 from spark_tasks.table.ledger import Mark, Page
 from spark_tasks.table.writing import writer
-from tasks.place import Place
+from tasks.places.place import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,7 +7,7 @@ from typing import Any
 from spark_tasks.storage.params import Stored
 from tasks.file_guard import FileGuard
 from tasks.kind import Context
-from tasks.place import Place, resolved
+from tasks.places.place import Place, resolved
 
 
 def open_place(ctx: Context[Any], params: Stored, inner: Iterable[str]) -> Place:

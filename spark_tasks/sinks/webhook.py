@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark_tasks.sinks.webhook_params import Webhook
-    from tasks.place import Place
+    from tasks.places.place import Place
 
 NOTE_S: Final = 5.0
 """How often the ledger is told what was acknowledged, in seconds: what comes after may be sent again after a crash."""

@@ -15,7 +15,7 @@ from spark_tasks.sinks.webhook_params import VERSIONS
 from spark_tasks.storage.conditions import heeds_conditions
 from spark_tasks.storage.errors import store_errors
 from spark_tasks.table.ledger import Mark
-from tasks.place import Place
+from tasks.places.place import Place
 
 _PROBE: Final = ".conditional-writes"
 

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from spark_tasks.storage.params import StoreOptions
 from spark_tasks.storage.url import table_url
 from tasks.access import addresses, check_options
-from tasks.place import local_path
+from tasks.places.place import local_path
 from tasks.reach import Reach, remote
 from tasks.secret import Reference
 

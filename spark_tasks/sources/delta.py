@@ -38,7 +38,7 @@ from spark_tasks.storage.delta_options import open_store
 from spark_tasks.storage.errors import store_errors
 from spark_tasks.table.parquet_files import ParquetRows, load
 from tasks.file_guard import FileGuard
-from tasks.place import Place
+from tasks.places.place import Place
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -19,7 +19,7 @@ from tasks.access import addresses, check_address
 from tasks.errors import MissingSecret
 from tasks.file_guard import FileGuard
 from tasks.kind import Context
-from tasks.place import Place, resolved
+from tasks.places.place import Place, resolved
 
 
 class SourceOpener:

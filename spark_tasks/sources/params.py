@@ -9,8 +9,8 @@ from spark_tasks.postgres.names import ColumnName, TableName
 from spark_tasks.sources.delta_params import DeltaRows
 from spark_tasks.sources.file_params import FileRows
 from spark_tasks.sources.http_params import CURSOR_KINDS, HttpRows
-from tasks.postgres_connection import PostgresConnection
-from tasks.postgres_url import parse
+from tasks.postgres.connection import PostgresConnection
+from tasks.postgres.url import parse
 from tasks.reach import Reach
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from spark_tasks.spark.java import Java
-from tasks.marks import MARK, RUN_MARK
+from tasks.processes import MARK, RUN_MARK
 
 _PROGRAMS: Final = ("chmod", "rm")
 """The programs that Hadoop and Spark call by name. The PATH of the JVM has these and no others."""

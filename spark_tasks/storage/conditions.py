@@ -1,7 +1,7 @@
 """Whether a store heeds the condition of a write."""
 
 from spark_tasks.storage.errors import store_errors
-from tasks.place import Place
+from tasks.places.place import Place
 
 
 def heeds_conditions(place: Place, probe: str) -> bool:

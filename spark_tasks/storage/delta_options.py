@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from spark_tasks.storage.errors import store_errors
-from tasks.place import Place
+from tasks.places.place import Place
 
 _NAMES: Final = {
     "key": "aws_access_key_id",

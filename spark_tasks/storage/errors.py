@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from tasks.errors import Away, Failed
-from tasks.place import NoBucket
+from tasks.places.place import NoBucket
 
 if TYPE_CHECKING:
-    from tasks.place import Place
+    from tasks.places.place import Place
 
 
 class NoPermission(Failed):

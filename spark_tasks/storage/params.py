@@ -6,7 +6,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from spark_tasks.storage.url import is_local, local_path, table_url
 from tasks.access import Use, check_options
-from tasks.own_credentials import Group, group_of
+from tasks.needs import CredentialGroup, credential_groups
 from tasks.reach import Reach, remote
 from tasks.secret import Reference
 
@@ -69,9 +69,9 @@ class Stored(BaseModel):
         return remote(field, self.use, self.url, self.options)
 
     @property
-    def own_credentials(self) -> tuple[Group, ...]:
+    def own_credentials(self) -> tuple[CredentialGroup, ...]:
         """By which of the node user's own files the storage is reached."""
-        return group_of(self.url, self.options)
+        return credential_groups(self.url, self.options)
 
 
 class StoredTable(Stored):

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from tasks.access import check_protocol
-from tasks.place import check_url
+from tasks.places.place import check_url
 
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9._=-]+")
 

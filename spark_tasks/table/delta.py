@@ -36,8 +36,8 @@ from spark_tasks.storage.delta_options import open_store
 from spark_tasks.storage.errors import StoreAway, store_errors
 from spark_tasks.table.ledger import Ledger, Mark, named
 from spark_tasks.table.part import Part
-from tasks.fsync import sync, sync_names
-from tasks.place import Place
+from tasks.places.fsync import sync, sync_names
+from tasks.places.place import Place
 
 LOG = "_delta_log"
 

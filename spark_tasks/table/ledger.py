@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from spark_tasks.storage.errors import store_errors
-from tasks.place import Place
+from tasks.places.place import Place
 from tasks.source_identity import Facts
 
 AHEAD: Final = 200

@@ -21,7 +21,7 @@ from spark_tasks.table import parquet_writer
 from spark_tasks.table.executor_errors import executor_errors
 from spark_tasks.table.parquet_writer import row_groups, write_file
 from spark_tasks.table.part import Part, PartitionTexts, PartsFolder, part_from, partition_text
-from tasks.place import Place
+from tasks.places.place import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from spark_tasks.storage.errors import store_errors
 from tasks.errors import Failed, Unretryable
 from tasks.file_guard import FileGuard
-from tasks.place import Place
+from tasks.places.place import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa

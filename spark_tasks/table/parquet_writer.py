@@ -8,8 +8,8 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from spark_tasks.table.part import Part
 from spark_tasks.table.statistics import statistics
-from tasks.fsync import sync, sync_names
-from tasks.place import Place
+from tasks.places.fsync import sync, sync_names
+from tasks.places.place import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa

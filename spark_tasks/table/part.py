@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from tasks.place import Place
+from tasks.places.place import Place
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -20,7 +20,7 @@ from spark_tasks.table.delta import Table, add_action, app_id
 from spark_tasks.table.ledger import LedgerDamaged, Page
 from spark_tasks.table.part import Part
 from spark_tasks.table.statistics import statistics
-from tasks.place import Place
+from tasks.places.place import Place
 
 _TYPES: Final = {
     "file": "string",

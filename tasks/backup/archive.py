@@ -13,7 +13,7 @@ import zstandard
 from typing_extensions import Buffer
 
 from tasks.backup.manifest import FileEntry
-from tasks.place import Place
+from tasks.places.place import Place
 
 CHUNK_BYTES = 1 << 20
 

@@ -6,12 +6,11 @@ from datetime import datetime
 from typing import Any
 
 from tasks.backup import lineage, manifest, retention
-from tasks.backup.content import BackupContent
-from tasks.backup.errors import Vanished
+from tasks.backup.content import BackupContent, Vanished
 from tasks.backup.manifest import Manifest
 from tasks.backup.params import BackupParams
 from tasks.kind import Context, Fenced
-from tasks.place import Place
+from tasks.places.place import Place
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The content of a backup: which source it is from, and what is written of it."""
+"""The content of a backup: which source it is from, and what is written of it; why an attempt made none."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,14 +8,25 @@ import zstandard
 
 from tasks.access import Access
 from tasks.backup import archive
-from tasks.backup.errors import BackupStopped, NoBackupSource
 from tasks.backup.manifest import FileEntry
 from tasks.backup.params import BackupParams, Source
 from tasks.backup.sources import folder, postgres, sqlite
 from tasks.file_guard import FileGuard
-from tasks.kind import Context
-from tasks.place import Place
+from tasks.kind import Context, Failed, Unretryable
+from tasks.places.place import Place
 from tasks.version import version
+
+
+class BackupStopped(Exception):
+    """The attempt was asked to stop. It made no backup, and removed what it had written."""
+
+
+class NoBackupSource(Unretryable):
+    """The folder or file to back up does not exist."""
+
+
+class Vanished(Failed):
+    """Files that this attempt wrote were removed or changed before the backup was complete."""
 
 
 def check_source(source: Source, access: Access, node: str) -> None:

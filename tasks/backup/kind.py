@@ -13,9 +13,8 @@ from tasks.backup.params import INSIDE, BackupParams, place_url
 from tasks.backup.sources import folder, postgres, sqlite
 from tasks.backup.sources.in_place import closed_to_others
 from tasks.kind import Context
-from tasks.needs import Needs
-from tasks.own_credentials import group_of
-from tasks.place import BadDestination, Place, local_path, resolved
+from tasks.needs import Needs, credential_groups
+from tasks.places.place import BadDestination, Place, local_path, resolved
 from tasks.reach import Reach, remote
 from tasks.source_identity import identity_id
 
@@ -72,7 +71,7 @@ class Backup:
         """What an attempt needs of the machine (`tasks.kind.Kind`)."""
         source = params.source
         reaches = Backup.reaches(params, task)
-        own = group_of(params.destination, params.options)
+        own = credential_groups(params.destination, params.options)
         if not isinstance(source, postgres.PostgresSource):
             network = any(reach.path is None for reach in reaches)
             return Needs(reaches=tuple(reaches), network=network, own_credentials=own)

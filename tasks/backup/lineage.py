@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tasks.backup.manifest import Manifest, NoBackup, begun, read
-from tasks.place import Place
+from tasks.places.place import Place
 from tasks.source_identity import Facts, OtherSource, describe, differing, identity_id
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from tasks.place import Place
+from tasks.places.place import Place
 
 NAME = "manifest.json"
 

@@ -1,15 +1,32 @@
-"""The params of the kind `backup`: what to back up, and where to keep it."""
+"""The params of the kind `backup`: what to back up, and where to keep it; where the backups of a task are."""
 
-from typing import Annotated, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from tasks.access import check_options
-from tasks.backup.destination import checked
+from tasks.access import check_options, check_protocol
 from tasks.backup.sources import folder, postgres, sqlite
-from tasks.place import local_path
+from tasks.places.place import check_url, local_path
 from tasks.secret import Reference
 from tasks.source_identity import AcceptedSources
+
+KEEPS_NOTHING: Final = {
+    "memory": "its content is lost when the run ends",
+    **dict.fromkeys(("http", "https"), "it is read-only"),
+}
+"""The file systems that a task may name as a source but not as the destination of a backup, and why."""
+
+
+def checked(url: str) -> str:
+    """`url`, if its text allows it as a destination. Raises `ValueError`. Touches no file."""
+    if (protocol := check_protocol(url)) in KEEPS_NOTHING:
+        raise ValueError(
+            f"{protocol}:// cannot keep a backup ({KEEPS_NOTHING[protocol]}): give a folder or an s3:// URL"
+        )
+    check_url(url)
+    return url
+
 
 INSIDE: Final = "the destination is inside the folder to back up"
 
@@ -69,3 +86,18 @@ def place_url(destination: str, task: str) -> str:
     's3://backups/rota/orders'
     """
     return f"{destination.rstrip('/')}/{task}"
+
+
+class _Destination(BaseModel):
+    destination: str
+    options: dict[str, Reference | str | int | bool | None] = {}
+
+
+def backup_location(params: Mapping[str, Any], task: str) -> tuple[str, dict[str, Any]]:
+    """The URL of a task's backups, and fsspec's options for it, with references to secrets as they are.
+
+    The other params need not be valid, so that backups made under older rules can be restored. Raises
+    `ValidationError`.
+    """
+    found = _Destination.model_validate(dict(params))
+    return place_url(found.destination, task), dict(found.options)

@@ -9,7 +9,7 @@ from typing import Any
 from tasks.backup import archive
 from tasks.backup.manifest import Manifest, newest
 from tasks.backup.sources import folder, postgres, sqlite
-from tasks.place import Place
+from tasks.places.place import Place
 
 
 class BadTarget(Exception):

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tasks.backup.lineage import Lineage
 from tasks.backup.manifest import NAME, Manifest, begun, survey
-from tasks.place import Place
+from tasks.places.place import Place
 
 ABANDONED_AFTER: Final = timedelta(days=1)
 """A folder without a manifest that was neither begun nor written to for this long is a leftover.

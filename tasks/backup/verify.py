@@ -10,7 +10,7 @@ from tasks.backup import archive
 from tasks.backup.manifest import FileEntry, Manifest, newest
 from tasks.backup.sources import postgres, sqlite, unpack
 from tasks.backup.sources.postgres_tools import PostgresFailed
-from tasks.place import Place
+from tasks.places.place import Place
 
 
 @dataclass(frozen=True)

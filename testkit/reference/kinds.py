@@ -30,11 +30,13 @@ from spark_tasks.storage import errors as storage_errors
 from spark_tasks.table import delta, ledger
 from spark_tasks.transform import apply
 from spark_tasks.transform import params as transform
-from tasks import command, errors, place, source_identity
+from tasks import errors, source_identity
 from tasks.access import AccessRefused
-from tasks.backup import errors as backup_errors
+from tasks.backup import content as backup_content
 from tasks.backup import kind as backup
 from tasks.backup.sources import folder, postgres, postgres_tools, sqlite
+from tasks.command import kind as command
+from tasks.places import place
 from tasks.secret import SecretEnv, SecretFile
 from testkit.reference.schema import rows_of, table
 
@@ -84,7 +86,7 @@ _INGEST_PARTS: Final[tuple[type[BaseModel], ...]] = (expectations.Expectation, r
 _COMMAND_ERRORS: Final = (command.CommandFailed, errors.MissingSecret)
 _BACKUP_ERRORS: Final = (
     AccessRefused,
-    backup_errors.NoBackupSource,
+    backup_content.NoBackupSource,
     source_identity.OtherSource,
     place.BadDestination,
     place.NoBucket,
@@ -92,8 +94,8 @@ _BACKUP_ERRORS: Final = (
     sqlite.SqliteFailed,
     postgres_tools.NoTool,
     postgres_tools.PostgresFailed,
-    backup_errors.Vanished,
-    backup_errors.BackupStopped,
+    backup_content.Vanished,
+    backup_content.BackupStopped,
     errors.MissingSecret,
     errors.Fenced,
 )

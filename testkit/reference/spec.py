@@ -5,9 +5,9 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from tasks.deadlines import Deadlines
-from tasks.limits import Limits
-from tasks.spec import EXAMPLE, At, Continuous, Cron, Every, Failover, Retry, Spec
+from tasks.definition.deadlines import Deadlines
+from tasks.definition.limits import Limits
+from tasks.definition.spec import EXAMPLE, At, Continuous, Cron, Every, Failover, Retry, Spec
 from testkit.reference.schema import table
 
 PATH: Final = "docs/reference/spec.md"
@@ -28,7 +28,7 @@ _POLICIES: Final[tuple[type[BaseModel], ...]] = (Retry, Failover, Deadlines, Lim
 _INTRODUCTION: Final = """\
 # A task's definition
 
-<!-- Made by `python -m testkit.reference` from tasks/spec.py, tasks/deadlines.py and tasks/limits.py. Edit the texts
+<!-- Made by `python -m testkit.reference` from tasks/definition/spec.py, deadlines.py and limits.py. Edit the texts
 there. -->
 
 A task is registered with `rota apply -f FILE` (YAML or JSON, one or many) or `PUT /v1/tasks/NAME`. Fields that are

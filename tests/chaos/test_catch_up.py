@@ -6,7 +6,7 @@ from datetime import datetime
 import pytest
 
 from node.cli.local import wait_for
-from tasks.policy import LATENESS_S
+from tasks.definition.policy import LATENESS_S
 from testkit.cluster import Cluster
 
 pytestmark = [pytest.mark.chaos, pytest.mark.more]

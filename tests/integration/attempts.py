@@ -68,7 +68,7 @@ class Attempts:
         return self.launch({"what": what, **more.pop("params", {})}, **more)
 
     def command(self, *argv: str, **more: Any) -> Order:
-        return self.launch({"argv": argv, **more.pop("params", {})}, "tasks.command:Command", **more)
+        return self.launch({"argv": argv, **more.pop("params", {})}, "tasks.command.kind:Command", **more)
 
     async def next_event(self, wait_s: float = WAIT_S) -> Event:
         return await asyncio.wait_for(self.events.get(), wait_s)

@@ -72,7 +72,7 @@ async def main(folder: Path, version: int, what: str, user: str = "") -> None:
         (f"{ATTACKER}:Attacker", target, Needs(reaches=(Reach("", "source", "", places["given"]),), network=False))
         if what == "kind"
         else (
-            "tasks.command:Command",
+            "tasks.command.kind:Command",
             {"argv": [sys.executable, "-m", ATTACKER, json.dumps(target)]},
             Needs(everything=True),
         )

@@ -24,7 +24,7 @@ from spark_tasks.storage.delta_options import delta_options
 from spark_tasks.table.delta import Table
 from spark_tasks.table.ledger import Mark, Page
 from spark_tasks.table.statistics import statistics
-from tasks.place import Place
+from tasks.places.place import Place
 from testkit.fake_context import FakeContext
 from testkit.object_store import ObjectStore
 from tests.integration.tables import SCHEMA, commit, write_batch

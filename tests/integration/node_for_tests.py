@@ -25,7 +25,7 @@ async def main(folder: Path, lease_s: float, argv: list[str]) -> None:
     target = "tests.integration.kinds_for_tests:Act"
     params: dict[str, Any] = {"what": "family"}
     if argv:
-        target, params = "tasks.command:Command", {"argv": argv}
+        target, params = "tasks.command.kind:Command", {"argv": argv}
     order = Order("task~1", "task", "kind", target, params, 1, 1, 0, None, None, boottime_s() + lease_s)
 
     def renew() -> None:

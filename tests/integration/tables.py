@@ -18,7 +18,7 @@ from spark_tasks.table.local_parts import local_parts
 from spark_tasks.table.object_writer import ObjectWriter
 from spark_tasks.table.part import Part
 from spark_tasks.table.statistics import statistics
-from tasks.place import Place
+from tasks.places.place import Place
 from testkit.fake_context import FakeContext
 from testkit.object_store import ObjectStore
 

@@ -20,7 +20,7 @@ from spark_tasks.table import ledger, parquet_writer
 from spark_tasks.table.delta import PROBE, Table, TableUnfit
 from spark_tasks.table.ledger import LedgerDamaged, Mark
 from spark_tasks.table.object_writer import ObjectWriter
-from tasks.place import NoBucket, Place
+from tasks.places.place import NoBucket, Place
 from testkit.object_store import SECRET, ObjectStore, object_store
 from tests.integration.tables import SCHEMA, InStore, commit, object_table, write_batch
 

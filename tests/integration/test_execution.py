@@ -12,7 +12,7 @@ from node.execution import process_tree
 from node.execution.attempt_events import AttemptEnded, AttemptStarted, Progressed
 from node.execution.limits import Amounts
 from node.execution.order import AttemptLimits
-from tasks.command_ctx import VARIABLES
+from tasks.command.ctx import VARIABLES
 from tests.integration.attempts import Attempts, play, until
 from tests.integration.kinds_for_tests import shifted
 
@@ -209,7 +209,7 @@ def test_a_failure_that_a_retry_would_repeat_is_not_retried(tmp_path: Path) -> N
     async def scene(made: Attempts) -> None:
         cases = [
             (made.launch({}, "no_such_module:Kind"), "KindError: the kind at no_such_module:Kind cannot be loaded"),
-            (made.launch({"argv": "x"}, "tasks.command:Command"), "InvalidParams: params.argv: "),
+            (made.launch({"argv": "x"}, "tasks.command.kind:Command"), "InvalidParams: params.argv: "),
             (made.act("see", params={"secret": {"secret": "absent"}}), "MissingSecret: secret 'absent': cannot read"),
             (made.act("see", params={"secret": {"env": "ROTA_SECRET"}}), "MissingSecret: variable 'ROTA_SECRET'"),
             (made.act("hopeless"), "Unretryable: the table is not there"),

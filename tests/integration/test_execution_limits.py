@@ -14,7 +14,7 @@ from node.execution.preparation import Preparation
 from node.runtime.boottime import boottime_s
 from node.runtime.descriptors import SOFT_MAX, attempts_limit, hard_limit
 from node.storage.room import MIB
-from tasks.marks import MARK, RUN_MARK
+from tasks.processes import MARK, RUN_MARK
 from testkit import greedy
 from tests.integration.attempts import Attempts, play, until
 

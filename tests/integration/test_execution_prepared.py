@@ -12,7 +12,7 @@ from node.execution.attempt_events import AttemptEnded
 from node.execution.order import AttemptLimits, Order
 from node.execution.preparation import Preparation
 from node.runtime.boottime import boottime_s
-from tasks.marks import MARK
+from tasks.processes import MARK
 from tests.integration import attempts
 from tests.integration.attempts import Attempts, states, until
 from tests.integration.kinds_for_tests import SLEEP

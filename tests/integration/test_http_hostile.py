@@ -25,7 +25,7 @@ from node.state.occurrences import Start
 from node.state.registry import Put, PutTasks
 from node.state.telling import PutChannel
 from node.state.value import RULES
-from tasks.spec import Spec
+from tasks.definition.spec import Spec
 from testkit.fake_node import NOW_US, SECRET
 from tests.integration.hostile import BODIES, EVERYWHERE, HEADERS, IDS, PATHS, QUERIES, Heard, say, spoilt
 from tests.integration.http_cluster import Servers, on_loop, servers

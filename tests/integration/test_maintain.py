@@ -23,7 +23,7 @@ from spark_tasks.storage.errors import NoPermission
 from spark_tasks.table.delta import TableUnfit
 from spark_tasks.table.ledger import Mark
 from tasks.access import Access, AccessRefused
-from tasks.place import NoBucket
+from tasks.places.place import NoBucket
 from testkit.fake_context import FakeContext
 from tests.integration.maintained import Lakehouse
 from tests.integration.tables import commit, write_batch

@@ -25,7 +25,7 @@ from spark_tasks.table import parquet_writer
 from spark_tasks.table.ledger import Mark
 from spark_tasks.table.part import Part
 from tasks.kind import Fenced
-from tasks.place import Place
+from tasks.places.place import Place
 from testkit.fake_context import FakeContext
 from testkit.processes import process_state
 from tests.integration.maintained import Lakehouse

@@ -27,7 +27,7 @@ from spark_tasks.sinks.port import About, SinkOvertaken, Staged
 from spark_tasks.sinks.postgres import PostgresSink
 from spark_tasks.sinks.postgres_ledger import BatchLedger
 from spark_tasks.table.ledger import Mark
-from tasks.postgres_url import with_password
+from tasks.postgres.url import with_password
 
 pytestmark = pytest.mark.integration
 

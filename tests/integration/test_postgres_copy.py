@@ -19,7 +19,7 @@ from spark_tasks.postgres.session import QueryUnfit
 from spark_tasks.postgres.snapshots import BatchSnapshots
 from spark_tasks.sources.postgres_copy import CopyStopped, copy
 from spark_tasks.sources.postgres_types import Column, SourceColumns
-from tasks.postgres_url import with_password
+from tasks.postgres.url import with_password
 
 pytestmark = pytest.mark.integration
 

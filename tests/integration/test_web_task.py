@@ -9,7 +9,7 @@ from node.http.kinds import InstalledKinds
 from node.peer.protocol import RunProgress
 from node.state.attempts import Checkpoint, Finish
 from node.state.members import MarkDown
-from tasks.run import AttemptEnd
+from tasks.definition.run import AttemptEnd
 from tests.integration.http_cluster import Servers, on_loop, servers
 from tests.integration.web_visitor import Visitor, text_of
 

@@ -13,7 +13,7 @@ from spark_tasks.sinks.port import SinkAway, SinkOvertaken, SinkUnfit
 from spark_tasks.sinks.webhook_delivery import Delivery, Message, Receiver
 from spark_tasks.sinks.webhook_ledger import KEPT, LedgerState, Sealed, WebhookLedger
 from spark_tasks.table.ledger import Mark
-from tasks.place import Place
+from tasks.places.place import Place
 from tasks.webhook_signing import signing_keys
 from testkit.object_store import object_store
 from testkit.webhook_receiver import SECRET, Fault, WebhookReceiver, webhook_receiver

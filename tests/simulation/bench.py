@@ -17,7 +17,7 @@ from node.execution.attempt_life import Act, AttemptLife
 from node.execution.frames import DoneFrame, EndedFrame, FailedFrame
 from node.execution.order import AttemptLimits, Order
 from node.state.value import State
-from tasks.run import HELD
+from tasks.definition.run import HELD
 from tests.simulation.loop import Loop
 from tests.simulation.world import World
 

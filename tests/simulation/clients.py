@@ -12,7 +12,7 @@ from node.state.registry import DeleteTask, Pause, Put, PutTasks
 from node.state.settings import ChangeSettings
 from node.state.telling import PutChannel
 from node.state.value import Result
-from tasks.spec import Spec
+from tasks.definition.spec import Spec
 from tests.simulation.cluster import Cluster
 from tests.simulation.plan import Fault
 from tests.simulation.process import Process

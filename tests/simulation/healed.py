@@ -5,8 +5,8 @@ from collections import Counter
 from node.duty.ownership import Ownership
 from node.raft.founding import ClusterElsewhere
 from node.state.value import Run, State, TaskRow
-from tasks.run import HELD
-from tasks.schedule import occurrences
+from tasks.definition.run import HELD
+from tasks.definition.schedule import occurrences
 from tests.simulation.clients import Clients
 from tests.simulation.cluster import Cluster
 from tests.simulation.process import MAX_RUNS

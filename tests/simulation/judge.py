@@ -13,7 +13,7 @@ from node.state.entries import Proposal, ProposalId
 from node.state.occurrences import Enqueue, SkipOccurrences
 from node.state.telling import Told
 from node.state.value import EndedRun, Member, Result, Run, State
-from tasks.run import HELD, may_follow
+from tasks.definition.run import HELD, may_follow
 from tests.simulation.policies import Policies
 from tests.simulation.punctuality import Punctuality
 from tests.simulation.world import World

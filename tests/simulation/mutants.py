@@ -31,8 +31,8 @@ from node.state.members import AddMember, Join, MarkDown
 from node.state.outbox import Permission
 from node.state.telling import Told
 from node.state.value import Member, Result, Run, State
-from tasks import policy
-from tasks.spec import CatchUp, Failover, Overlap, Retry
+from tasks.definition import policy
+from tasks.definition.spec import CatchUp, Failover, Overlap, Retry
 from tests.simulation.deadline_mutations import JudgesOnce, KnowsOnlyChanges, always_undecided, only_judged
 from tests.simulation.disk import Disk
 from tests.simulation.rules import Rules

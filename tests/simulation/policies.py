@@ -11,9 +11,9 @@ from node.state.claims import Claim
 from node.state.entries import Proposal, ProposalId
 from node.state.occurrences import Enqueue, SkipOccurrences
 from node.state.value import EndedRun, Run, State, TaskRow
-from tasks.policy import AWAY_FIRST_S, KEPT, LATENESS_S
-from tasks.run import HELD
-from tasks.schedule import occurrences
+from tasks.definition.policy import AWAY_FIRST_S, KEPT, LATENESS_S
+from tasks.definition.run import HELD
+from tasks.definition.schedule import occurrences
 from tests.simulation.world import World
 
 LOOKED = 4000

@@ -15,8 +15,8 @@ from node.state.attempts import Began
 from node.state.deadlines import Breached
 from node.state.entries import Entry, Proposal, Unreadable
 from node.state.value import RULES, Breach, Run, State, TaskRow
-from tasks.deadlines import DEADLINES, DeadlineName
-from tasks.schedule import occurrences
+from tasks.definition.deadlines import DEADLINES, DeadlineName
+from tasks.definition.schedule import occurrences
 from tests.simulation.world import World
 
 GRACE_S: Final = 6.0

@@ -12,7 +12,7 @@ import pytest
 from node.http import specs
 from node.state.members import FoundCluster
 from node.state.registry import Put, PutTasks
-from tasks.spec import Spec
+from tasks.definition.spec import Spec
 from tests.unit.node.state.given import NOW_US, History, joining, packed, seed
 
 TASKS = 200

@@ -8,7 +8,7 @@ import pytest
 
 from node.app.settings import FILE_NAMES, SETTINGS
 from node.cli.main import rota
-from tasks.command_ctx import VARIABLES
+from tasks.command.ctx import VARIABLES
 from tasks.installed_kinds import installed, settings_asked_for
 from testkit.reference.cli import _commands
 from testkit.reference.pages import ROOT, WRITE_COMMAND, Page, pages

@@ -6,7 +6,7 @@ from typing_extensions import TypedDict
 
 from node.http.responses.common import Cursor, Time
 from node.state.value import Trigger
-from tasks.run import RunState
+from tasks.definition.run import RunState
 
 
 class ProgressView(TypedDict):

@@ -8,9 +8,9 @@ from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict
 
 from node.http.responses.common import Cursor, Time
-from tasks.deadlines import DeadlineName
-from tasks.run import RunState
-from tasks.spec import Spec
+from tasks.definition.deadlines import DeadlineName
+from tasks.definition.run import RunState
+from tasks.definition.spec import Spec
 
 
 class LastView(TypedDict):

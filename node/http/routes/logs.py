@@ -16,7 +16,7 @@ from node.http.routes.runs import find_run
 from node.http.streaming import stream
 from node.peer.protocol import NoSuchLog, PeerAway
 from node.state.value import Attempt, EndedRun, Run
-from tasks.run import HELD
+from tasks.definition.run import HELD
 
 endpoints = Endpoints("runs")
 

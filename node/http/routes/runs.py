@@ -23,7 +23,7 @@ from node.state.attempts import Cancel
 from node.state.occurrences import Start
 from node.state.times import micros
 from node.state.value import EndedRun, Run, State
-from tasks.run import ACTIVE
+from tasks.definition.run import ACTIVE
 
 endpoints = Endpoints("runs")
 

@@ -33,9 +33,9 @@ from node.state.codec import BadEntry, pack_batch
 from node.state.entries import Proposal, ProposalId
 from node.state.registry import DeleteTask, Pause, Put, PutTasks
 from node.state.value import Result, State, TaskRow
+from tasks.definition.spec import NAME_PATTERN, read, set_of
+from tasks.definition.spec_diff import changes
 from tasks.installed_kinds import KindError
-from tasks.spec import NAME_PATTERN, read, set_of
-from tasks.spec_diff import changes
 
 endpoints = Endpoints("tasks")
 

@@ -25,9 +25,9 @@ from node.web.problem_page import definition_page, unsaved_page
 from node.web.rendering import redirect
 from node.web.requests import NewPageQuery
 from node.web.task_values import copy_text, definition_text
-from tasks.field_errors import FieldError
-from tasks.spec import read
-from tasks.yaml_text import YamlUnreadable
+from tasks.definition.field_errors import FieldError
+from tasks.definition.spec import read
+from tasks.definition.yaml_text import YamlUnreadable
 
 endpoints = PageEndpoints("page")
 

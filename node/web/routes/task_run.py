@@ -17,8 +17,8 @@ from node.web.page_endpoints import PageEndpoints
 from node.web.params_form import ParamField, errors_by_field, fields_of, params_of, texts_sent
 from node.web.rendering import page, redirect
 from node.web.requests import RunFormQuery
-from tasks.field_errors import FieldError
-from tasks.spec import same_spec
+from tasks.definition.field_errors import FieldError
+from tasks.definition.spec import same_spec
 
 endpoints = PageEndpoints("page")
 

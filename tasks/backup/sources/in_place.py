@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tasks.fsync import sync
-from tasks.mounts import mountinfo, mounts
+from tasks.places.fsync import sync
+from tasks.places.mounts import mountinfo, mounts
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from tasks.backup.archive import CHUNK_BYTES, Content, TargetExists, Writer
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed
-from tasks.postgres_connection import PostgresConnection
+from tasks.postgres.connection import PostgresConnection
 
 FILE = "postgres.dump.zst"
 

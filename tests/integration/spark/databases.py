@@ -9,7 +9,7 @@ from examples.demo.postgres import Server
 from spark_tasks.etl.attempt import EtlFigures
 from spark_tasks.etl.params import EtlParams
 from spark_tasks.postgres.session import session
-from tasks.postgres_url import with_password
+from tasks.postgres.url import with_password
 from testkit.fake_context import FakeContext
 from testkit.one_attempt import start_attempt
 from tests.integration.spark.etl_sinks import run_attempt

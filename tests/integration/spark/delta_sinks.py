@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from spark_tasks.sinks.batch_table import BatchTable
 from spark_tasks.storage.delta_options import delta_options
 from spark_tasks.table.delta import PROBE
-from tasks.place import Place
+from tasks.places.place import Place
 from tests.integration.spark.etl_sinks import TASK, RowTuple, SinkHouse
 
 DDL = "id BIGINT, part INT, v STRING, gone BOOLEAN"

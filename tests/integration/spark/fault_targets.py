@@ -15,7 +15,7 @@ from typing import Any, Final
 from spark_tasks.sinks.parquet import LEDGER
 from spark_tasks.table.delta import Table
 from spark_tasks.table.ledger import quarantine_of
-from tasks.place import Place
+from tasks.places.place import Place
 from testkit.object_store import ObjectStore
 from testkit.webhook_receiver import WebhookReceiver
 from tests.integration.spark import delta_sinks as of_delta

@@ -28,7 +28,7 @@ from spark_tasks.sources.http_client import ApiAway
 from spark_tasks.sources.port import SourceUnfit
 from spark_tasks.spark.session import spark_session
 from tasks.kind import Unretryable
-from tasks.place import NoBucket
+from tasks.places.place import NoBucket
 from testkit import small_disk
 from testkit.api_server import Request, Response, api_server, as_json
 from testkit.object_store import ObjectStore, object_store

@@ -19,7 +19,7 @@ from spark_tasks.sinks.port import SinkUnfit
 from spark_tasks.table.delta import PROBE, Table
 from spark_tasks.table.ledger import Ledger, Mark
 from tasks.kind import Fenced
-from tasks.place import Place
+from tasks.places.place import Place
 from testkit.object_store import BUCKET
 from tests.integration.spark.etl_sinks import (
     TASK,

@@ -32,7 +32,7 @@ from spark_tasks.table.quarantine import Quarantine
 from spark_tasks.table.writing import Write
 from tasks.access import Access, AccessRefused
 from tasks.kind import Fenced
-from tasks.place import NoBucket
+from tasks.places.place import NoBucket
 from testkit.object_store import BUCKET, SECRET
 from tests.integration.spark.ingests import ROWS_A_FILE, Crash, Lake
 from tests.integration.tables import object_table

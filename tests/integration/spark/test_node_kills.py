@@ -28,7 +28,7 @@ from node.execution import process_tree
 from spark_tasks.spark.class_cache import cache_file, using
 from spark_tasks.spark.java import find_java
 from spark_tasks.spark.session import JVM_OPTIONS
-from tasks.run import FINAL
+from tasks.definition.run import FINAL
 from testkit.cluster import Cluster
 from testkit.many_sinks import notes
 from testkit.object_store import ObjectStore, object_store

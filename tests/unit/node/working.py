@@ -16,7 +16,7 @@ from node.state.attempts import Finish
 from node.state.entries import Entry, Proposal, ProposalId
 from node.state.occurrences import Start
 from node.state.value import Result, Run, State
-from tasks.run import AttemptEnd
+from tasks.definition.run import AttemptEnd
 from tests.unit.node.duty.given import Owners
 from tests.unit.node.loop import Naps, until
 from tests.unit.node.state.given import History, cluster

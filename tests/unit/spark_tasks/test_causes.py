@@ -85,7 +85,7 @@ def test_an_error_of_a_query_names_the_value_and_the_part_of_the_query() -> None
         ("spark_tasks.postgres.session.ServerAway: connection refused", BatchAway),
         ("spark_tasks.storage.errors.StoreAway: s3://lake: the store does not answer", BatchAway),
         ("spark_tasks.postgres.session.QueryUnfit: value too long (22001)", BatchUnfit),
-        ("tasks.place.NoBucket: s3://lake: the bucket 'lake' does not exist", BatchUnfit),
+        ("tasks.places.place.NoBucket: s3://lake: the bucket 'lake' does not exist", BatchUnfit),
         ("spark_tasks.postgres.session.QueryFailed: deadlock detected (40P01)", BatchFailed),
         ("spark_tasks.gone.Nothing: x", BatchFailed),
     ],
@@ -94,7 +94,7 @@ def test_what_this_project_raises_on_executors_keeps_its_meaning(raised: str, ki
     error = failure(Exception(f"Job aborted\nTraceback (most recent call last):\n  File x\n{raised}\n\n{STACK}"))
     assert type(error) is kind
     assert str(error) == raised.rpartition("session.")[2].rpartition("errors.")[2].removeprefix(
-        "tasks.place."
+        "tasks.places.place."
     ).removeprefix("spark_tasks.gone.")
     assert isinstance(error, Away) == (kind is BatchAway)
     assert isinstance(error, Unretryable) == (kind is BatchUnfit)

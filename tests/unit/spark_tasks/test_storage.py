@@ -5,7 +5,7 @@ import pytest
 from spark_tasks.storage.delta_options import delta_options
 from spark_tasks.storage.errors import NoPermission, StoreAway, quoted_error, store_error
 from spark_tasks.storage.url import table_url
-from tasks.place import NoBucket
+from tasks.places.place import NoBucket
 
 botocore = pytest.importorskip("botocore.exceptions", reason="the extra `s3` is not installed")
 

@@ -17,7 +17,7 @@ from spark_tasks.files.faults import SchemaDrift
 from spark_tasks.ingest.widening import rewritten
 from spark_tasks.table.delta import FIRST, Table, TableUnfit
 from spark_tasks.table.ledger import Mark
-from tasks.place import Place
+from tasks.places.place import Place
 
 
 def _refused(folder: Path) -> None:

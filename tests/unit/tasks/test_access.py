@@ -17,7 +17,7 @@ from tasks.access import (
     unpacked,
 )
 from tasks.kind import Failed, Unretryable
-from tasks.postgres_url import parse
+from tasks.postgres.url import parse
 
 NODE = Access("node-1", ("/srv", "/data"), ("/backups",), ("db",), ("s3://ours",), ("/data/rota", "/run/secrets"))
 

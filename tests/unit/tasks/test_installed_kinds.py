@@ -7,10 +7,10 @@ import pytest
 
 from spark_tasks.ingest.kind import Ingest
 from tasks.backup.kind import Backup
-from tasks.command import Command
-from tasks.field_errors import FieldError
+from tasks.command.kind import Command
+from tasks.definition.field_errors import FieldError
+from tasks.definition.spec import Spec
 from tasks.installed_kinds import GROUP, KindEntry, KindError, check_params, installed, load, params_schema
-from tasks.spec import Spec
 
 
 def point(name: str, target: str) -> EntryPoint:
@@ -19,7 +19,7 @@ def point(name: str, target: str) -> EntryPoint:
 
 def test_rotas_own_kinds_are_installed() -> None:
     kinds = installed()
-    assert kinds["command"] == KindEntry("command", "tasks.command:Command")
+    assert kinds["command"] == KindEntry("command", "tasks.command.kind:Command")
     assert {"backup", "ingest"} <= set(kinds)
 
 
@@ -33,18 +33,18 @@ def test_a_kind_found_twice_counts_once() -> None:
 
 
 def test_an_entry_point_is_loaded_or_its_error_reported() -> None:
-    found: object = load("tasks.command:Command")
+    found: object = load("tasks.command.kind:Command")
     assert found is Command
 
 
 @pytest.mark.parametrize(
     ("target", "says"),
     [
-        ("tasks.command", "not module:Class"),
+        ("tasks.command.kind", "not module:Class"),
         ("no_such_module:Kind", "No module named"),
-        ("tasks.command:Absent", "Absent"),
+        ("tasks.command.kind:Absent", "Absent"),
         ("pathlib:Path", "no class Params"),
-        ("tasks.command:CommandFailed", "no class Params"),
+        ("tasks.command.kind:CommandFailed", "no class Params"),
         ("tests.unit.tasks.test_installed_kinds:WithoutRun", "method run"),
     ],
 )

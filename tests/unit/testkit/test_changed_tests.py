@@ -10,7 +10,7 @@ SOURCES = {
     "tests/unit/node/state/given.py": "from node.state.value import State",
     "tests/unit/node/duty/test_decide.py": "from tests.unit.node.state.given import history",
     "tests/unit/spark_tasks/test_files.py": "def test_it():\n    import spark_tasks.files.exact",
-    "tests/unit/tasks/test_spec.py": "import tasks.spec",
+    "tests/unit/tasks/definition/test_spec.py": "import tasks.definition.spec",
     "tests/integration/test_raft.py": "from testkit.cluster import Cluster",
     "tests/integration/whole/conftest.py": "",
     "tests/integration/whole/test_sets.py": "",
@@ -33,9 +33,13 @@ STATE = ["tests/unit/node/state/test_claims.py", "tests/unit/node/state/test_cod
         pytest.param(
             ["spark_tasks/files/exact.py"], ["tests/unit/spark_tasks/test_files.py", ALL], id="the folder above"
         ),
-        pytest.param(["tasks/spec.py"], ["tests/unit/tasks/test_spec.py", ALL], id="import of a module"),
+        pytest.param(
+            ["tasks/definition/spec.py"], ["tests/unit/tasks/definition/test_spec.py", ALL], id="import of a module"
+        ),
         pytest.param(["node/state/schema.json"], [*STATE, ALL], id="what is no module"),
-        pytest.param(["tests/unit/tasks/test_spec.py"], ["tests/unit/tasks/test_spec.py", ALL], id="a test"),
+        pytest.param(
+            ["tests/unit/tasks/definition/test_spec.py"], ["tests/unit/tasks/definition/test_spec.py", ALL], id="a test"
+        ),
         pytest.param(["tests/unit/tasks/test_gone.py"], [ALL], id="a test that was deleted"),
         pytest.param(
             ["tests/integration/whole/conftest.py"], ["tests/integration/whole/test_sets.py", ALL], id="a conftest"

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
-from tasks.run import RunState
+from tasks.definition.run import RunState
 from testkit.each_once import lost, wrong
 
 REGISTERED = datetime(2026, 11, 21, 6, 0, 0, 123_457, tzinfo=UTC)

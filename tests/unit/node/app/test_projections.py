@@ -7,11 +7,11 @@ from node.app.projections import apart, order_of, secrets_of
 from node.execution.attempt_secrets import NO_SECRETS
 from node.execution.order import AttemptLimits, Brief, unpack_brief
 from node.state.value import Attempt, Run
+from tasks.definition.spec import Spec
 from tasks.installed_kinds import KindEntry
 from tasks.needs import Needs
 from tasks.reach import Reach
 from tasks.secret import Reference, SecretEnv, SecretFile
-from tasks.spec import Spec
 
 ENVIRON = {
     "ROTA_NODE": "node-1",

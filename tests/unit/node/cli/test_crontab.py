@@ -6,8 +6,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from node.cli.crontab import tasks_of_crontab
-from tasks.command import CommandParams
-from tasks.spec import Spec
+from tasks.command.kind import CommandParams
+from tasks.definition.spec import Spec
 
 CRONTAB = r"""
 # m h dom mon dow command

@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from node.cli.schema import file_schema
-from tasks.command import CommandParams
-from tasks.spec import EXAMPLE, Spec
+from tasks.command.kind import CommandParams
+from tasks.definition.spec import EXAMPLE, Spec
 
 SCHEMA = file_schema({"command": CommandParams.model_json_schema()})
 CHECK = jsonschema.Draft202012Validator(SCHEMA)

@@ -11,8 +11,8 @@ from node.duty.duty import Duty
 from node.duty.room import KindTerms
 from node.duty.step import LeaseView, Step
 from node.state.value import Attempt, Member, Run, State, TaskRow
-from tasks.run import RunState
-from tasks.spec import Spec
+from tasks.definition.run import RunState
+from tasks.definition.spec import Spec
 
 S = 1_000_000
 NOW = 1_000_000 * S

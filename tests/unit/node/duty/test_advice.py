@@ -4,7 +4,7 @@ import pytest
 
 from node.duty.advice import passed_time, warnings
 from node.state.value import Member
-from tasks.spec import Spec
+from tasks.definition.spec import Spec
 
 
 def _member(name: str, kinds: tuple[str, ...] = ("copy",), **labels: str) -> Member:

@@ -14,7 +14,7 @@ from node.state.attempts import Cancel
 from node.state.claims import Claim
 from node.state.occurrences import Enqueue, SkipOccurrences
 from node.state.value import Outcome, Result
-from tasks.schedule import occurrences
+from tasks.definition.schedule import occurrences
 from tests.unit.node.duty.given import LEASE, NOW, Owners, S, duty, first_step, run, task, world
 
 EVERY = {"every_s": 10}

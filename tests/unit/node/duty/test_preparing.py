@@ -10,7 +10,7 @@ from node.duty.room import KindTerms
 from node.duty.step import LocalAttempt, Step, Wanted
 from node.state.claims import Claim
 from node.state.value import State, TaskRow
-from tasks.spec import Every
+from tasks.definition.spec import Every
 from tests.unit.node.duty.given import LEASE, NOW, Owners, S, duty, run, task, world
 
 NAME = "engines:start"

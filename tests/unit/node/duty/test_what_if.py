@@ -14,7 +14,7 @@ from node.duty.ownership import Ownership
 from node.duty.timetable import LINE_TIMES_MAX, TimeSpan, timetable
 from node.duty.what_if import Supposition, WhatIf, suppose, supposed
 from node.state.value import Attempt, Member, MemberStatus, Outcome, Run, State, TaskRow
-from tasks.spec import Spec
+from tasks.definition.spec import Spec
 
 S = 1_000_000
 HOUR = 3600 * S

@@ -16,7 +16,7 @@ from node.state.claims import Claim
 from node.state.members import Drain, MarkDown, StandAside
 from node.state.occurrences import Start
 from node.state.registry import Pause, Put, PutTasks
-from tasks.spec import Spec
+from tasks.definition.spec import Spec
 from tests.unit.node.http.given import NOW_US, World
 
 S = 1_000_000

@@ -11,7 +11,7 @@ import pytest
 from node.cli.local import wait_for
 from node.execution import process_tree
 from node.execution.leftovers import Record, _find, _records, _remaining, _was_given_none, record_path
-from tasks.marks import MARK
+from tasks.processes import MARK
 
 
 def test_a_record_removed_during_reading_is_skipped(tmp_path: Path) -> None:

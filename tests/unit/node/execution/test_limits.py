@@ -22,7 +22,7 @@ from node.execution.limits import (
 )
 from node.execution.order import AttemptLimits, Brief, Order, unpack_brief
 from node.storage.room import GIB, MIB
-from tasks.limits import Limits
+from tasks.definition.limits import Limits
 
 FREE = 16 * GIB
 

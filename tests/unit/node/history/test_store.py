@@ -14,7 +14,7 @@ from node.history.filters import RunPosition, conditions
 from node.history.store import HistoryStore
 from node.peer.portions import Gap
 from node.state.value import Attempt, EndedRun, Run, Series
-from tasks.spec import Spec
+from tasks.definition.spec import Spec
 
 PACKED = Spec.model_validate({"name": "orders", "kind": "command"}).pack()
 

@@ -11,7 +11,7 @@ from node.state.members import FoundCluster, Join, TakeLead
 from node.state.occurrences import Start
 from node.state.registry import Put, PutTasks
 from node.state.value import RULES, DeadlineEvent, EndedRun, Result, State
-from tasks.spec import Spec
+from tasks.definition.spec import Spec
 
 NOW_US = 1_795_000_000_000_000
 HOUR_US = 3_600_000_000

@@ -11,7 +11,7 @@ from node.http.bootstrap_views import bootstrap_owner_view, bootstraps_view, cat
 from node.http.requests import PeerBootstrapBody
 from node.peer.bootstrap import Bootstrap, begin, fed_by, finish, wait_because, with_portion
 from node.peer.portions import Gap, Portion
-from tasks.spec import Spec
+from tasks.definition.spec import Spec
 from tests.unit.node.http.given import NOW_US, World
 
 ME = "node-2"

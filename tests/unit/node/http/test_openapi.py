@@ -8,7 +8,7 @@ import pytest
 from node.http.openapi import openapi_document
 from node.http.problems import CATALOGUE
 from node.http.routes import ENDPOINTS
-from tasks.spec import Spec
+from tasks.definition.spec import Spec
 
 CONTRACT = """
 GET /healthz

@@ -7,8 +7,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from node.http.problems import CATALOGUE, MAX_ERRORS, Problem, body_errors, invalid
-from tasks.field_errors import FieldError
-from tasks.spec import Spec
+from tasks.definition.field_errors import FieldError
+from tasks.definition.spec import Spec
 
 
 def _errors(given: Any, of: Any = Spec) -> dict[str, str]:

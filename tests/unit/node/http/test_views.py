@@ -23,7 +23,7 @@ from node.state.occurrences import Start
 from node.state.registry import Pause
 from node.state.shape import LATEST_US
 from node.state.value import Settings
-from tasks.cron import LAST_FIRE_US
+from tasks.definition.cron import LAST_FIRE_US
 from tests.unit.node.http.given import NOW_US, World
 
 RUN_FIELDS = (

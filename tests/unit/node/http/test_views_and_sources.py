@@ -28,7 +28,7 @@ from node.peer.vitals import MemberVitals
 from node.state.entries import Seed
 from node.state.outbox import ChannelRow, TellingResult
 from node.state.value import Attempt, Breach, EndedRun, Member, Outcome, Run, Settings, TaskRow
-from tasks.spec import Spec
+from tasks.definition.spec import Spec
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from node.state.entries import Entry, Proposal, ProposalId, Seed
 from node.state.members import FoundCluster, Join
 from node.state.registry import Put, PutTasks
 from node.state.value import EndedRun, Result, Run, State
-from tasks.spec import Spec
+from tasks.definition.spec import Spec
 
 DAY_US = 86_400_000_000
 NOW_US = 20_000 * DAY_US

@@ -18,7 +18,7 @@ from node.state.registry import PLACING, DeleteTask, Pause, Put, PutTasks
 from node.state.settings import ChangeSettings
 from node.state.value import EndedRun, Result, State
 from node.state.windows import KEPT, SLACK
-from tasks.run import ACTIVE, HELD, may_follow
+from tasks.definition.run import ACTIVE, HELD, may_follow
 from tests.unit.node.state.given import NOW_US, joining, packed, seed
 
 MEMBERS = st.sampled_from(["a", "b", "c"])

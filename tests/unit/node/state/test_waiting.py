@@ -6,7 +6,7 @@ import pytest
 
 from node.state.value import Run
 from node.state.waiting import APART_S, due_us
-from tasks.run import RunState
+from tasks.definition.run import RunState
 from tests.unit.node.duty.given import NOW, S, run, task
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from node.web.coming_times import ComingTime, coming_times
-from tasks.spec import Spec
+from tasks.definition.spec import Spec
 
 
 def at_us(text: str) -> int:

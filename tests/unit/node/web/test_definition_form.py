@@ -4,9 +4,9 @@ import pytest
 
 from node.web.definition_form import CHARS_MAX, NEW, digest_of, lined, read_definition, shown_changes
 from node.web.task_values import definition_text
-from tasks.field_errors import FieldError
-from tasks.spec import Spec
-from tasks.yaml_text import YamlUnreadable
+from tasks.definition.field_errors import FieldError
+from tasks.definition.spec import Spec
+from tasks.definition.yaml_text import YamlUnreadable
 
 TEXT = """\
 name: a

@@ -8,10 +8,10 @@ import pytest
 
 from node.web import params_form
 from node.web.params_form import FIELDS_MAX, errors_by_field, fields_of, params_of
-from tasks.field_errors import FieldError
+from tasks.definition.field_errors import FieldError
 from tasks.installed_kinds import check_params, installed, load, params_schema
 
-COMMAND = params_schema(load("tasks.command:Command"))
+COMMAND = params_schema(load("tasks.command.kind:Command"))
 BACKUP = params_schema(load("tasks.backup.kind:Backup"))
 ETL = params_schema(load("spark_tasks.etl.kind:Etl"))
 

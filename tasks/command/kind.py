@@ -1,0 +1,154 @@
+"""The kind `command`: runs any program. Its output goes to the attempt's log.
+
+A member offers this kind only if its configuration allows it (`ROTA_ALLOW_COMMAND`), since the program runs as the
+node's own user.
+"""
+
+import logging
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+from tasks.command.ctx import VARIABLES, CommandCtx
+from tasks.kind import Context, Failed
+from tasks.needs import Needs
+from tasks.secret import Reference
+
+CHECK_S: Final = 0.2
+"""How often a running command checks whether it should stop. The end of its process is noticed at once."""
+
+RESULT: Final = {
+    "exit_code": "0",
+    "...": "what the program passed to `rota ctx result`",
+}
+"""The fields of a run's result, for the reference."""
+
+_Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+
+
+def _free(name: str) -> str:
+    if name in VARIABLES:
+        raise ValueError("is set by Rota for each attempt: give this variable another name")
+    return name
+
+
+_Variable = Annotated[str, StringConstraints(pattern=r"^[^\x00=]+$", max_length=1024), AfterValidator(_free)]
+
+
+class CommandFailed(Failed):
+    """The program could not be started, or its exit code was not 0."""
+
+
+class CommandParams(BaseModel):
+    """The program to run. It inherits the node's environment variables, except for the node's ROTA_*.
+
+    Rota sets variables that name the run (`tasks.command.ctx.VARIABLES`); `env` may not set those.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    argv: Annotated[
+        list[_Text],
+        Field(
+            min_length=1,
+            max_length=10_000,
+            description="The program and its arguments; no shell is involved",
+            examples=[["pg_dump", "--version"]],
+        ),
+    ]
+    env: dict[_Variable, _Text | Reference] = Field(
+        default={}, description="Variables to add to the node's own; a value may be a reference to a secret"
+    )
+    cwd: Annotated[str, StringConstraints(pattern=r"^[^\x00]+$")] | None = Field(
+        default=None,
+        description="The folder to run in; null: the attempt's scratch folder, which is removed at its end",
+    )
+
+
+class Command:
+    """Runs a program. Exit code 0 is success; SIGTERM to its process group asks it to stop.
+
+    What the program passed to `rota ctx result` is the run's result, with `exit_code` added.
+    """
+
+    Params = CommandParams
+
+    @staticmethod
+    def needs(params: CommandParams, task: str) -> Needs:
+        """What an attempt needs of the machine (`tasks.kind.Kind`): whatever its author says."""
+        return Needs(everything=True)
+
+    def run(self, ctx: Context[CommandParams]) -> dict[str, Any]:
+        """Run the program to its end. Result: `{"exit_code": 0}`, and what the program passed to `rota ctx result`.
+
+        Raises `CommandFailed` and `MissingSecret`.
+        """
+        params = ctx.params
+        own = {name: value if isinstance(value, str) else ctx.secret(value) for name, value in params.env.items()}
+        program = params.argv[0]
+        try:
+            with CommandCtx(ctx) as seen:
+                try:
+                    # In its own process group, so that a signal to the group does not stop this worker.
+                    process = subprocess.Popen(
+                        params.argv,
+                        cwd=params.cwd if params.cwd is not None else ctx.scratch,
+                        env=seen.environment(_inherited() | own),
+                        stdin=subprocess.DEVNULL,
+                        process_group=0,
+                    )
+                except OSError as error:
+                    missing = f"{error.filename or program}: {error.strerror}"
+                    raise CommandFailed(f"cannot start {program!r}: {missing}") from None
+                code = _wait(process, ctx)
+        except OSError as error:
+            raise CommandFailed(
+                f"cannot prepare the files and the socket of {program!r} for its run: {error}"
+            ) from None
+        if code != 0:
+            raise CommandFailed(f"{program!r} {_ended(code)}")
+        return {**seen.result, "exit_code": 0}
+
+
+def _inherited() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
+
+
+def _wait(process: subprocess.Popen[bytes], ctx: Context[CommandParams]) -> int:
+    """The exit code, negative for a signal. Passes a request to stop on as one SIGTERM."""
+    asked = False
+    pidfd = os.pidfd_open(process.pid)
+    try:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        while not poll.poll(None if asked else CHECK_S * 1000):
+            if ctx.cancelled and not asked:
+                asked = True
+                _terminate(process.pid, ctx.log)
+        return process.wait()
+    finally:
+        os.close(pidfd)
+
+
+def _terminate(group: int, log: logging.Logger, kill: Callable[[int, int], None] = os.killpg) -> None:
+    log.info("asked to stop: sending SIGTERM to the command's process group")
+    try:
+        kill(group, signal.SIGTERM)
+    except ProcessLookupError:
+        log.info("the command had already ended")
+    except PermissionError:
+        log.warning("the command cannot be signalled: it runs as another user")
+
+
+def _ended(code: int) -> str:
+    if code > 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"

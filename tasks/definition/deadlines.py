@@ -1,0 +1,77 @@
+"""A task's deadlines, as a part of its definition: by when its runs must have begun, and succeeded."""
+
+from functools import lru_cache
+from typing import Annotated, Any, Final, Literal, get_args
+
+import msgpack
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+DeadlineName = Literal["start_within", "finish_within", "success_every"]
+"""A deadline, by the name of its field without the unit."""
+
+DEADLINES: Final[tuple[DeadlineName, ...]] = get_args(DeadlineName)
+
+Limit = Annotated[float, Field(ge=1, le=366 * 86_400)]
+
+
+class Deadlines(BaseModel):
+    """By when a task must have done what. A missed one changes nothing about the task's runs: it is shown and told.
+
+    A paused task, or one that is not enabled, is not judged; when it is resumed, time counts anew.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    start_within_s: Limit | None = Field(
+        default=None,
+        description="A run must have begun this long after it is due, in seconds; null: no deadline. A run that was "
+        "started by hand is due at once",
+    )
+    finish_within_s: Limit | None = Field(
+        default=None,
+        description="A run must have succeeded this long after it is due, in seconds; null: no deadline. Where it has "
+        "failed for good, a later one may succeed in its place",
+    )
+    success_every_s: Limit | None = Field(
+        default=None,
+        description="Some run must have succeeded in the last so many seconds, counted from the registration, or from "
+        "when the task was resumed; null: no deadline",
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Deadlines":
+        start_s, finish_s = self.start_within_s, self.finish_within_s
+        if start_s is not None and finish_s is not None and finish_s < start_s:
+            raise ValueError(f"finish_within_s ({finish_s:g}) may not be less than start_within_s ({start_s:g})")
+        return self
+
+    def limit_us(self, name: DeadlineName) -> int | None:
+        """How long the deadline `name` allows, in microseconds; None: there is no such deadline."""
+        limit_s: float | None = getattr(self, f"{name}_s")
+        return None if limit_s is None else round(limit_s * 1_000_000)
+
+
+def deadlines_of(packed: bytes) -> Deadlines | None:
+    """The deadlines of a spec that `tasks.definition.spec.Spec.pack` packed; None if it has none.
+
+    Raises as `tasks.definition.spec.unpack` does.
+
+    >>> from tasks.definition.spec import Spec
+    >>> deadlines_of(Spec(name="a", kind="command", deadlines={"finish_within_s": 60}).pack()).finish_within_s
+    60.0
+    >>> deadlines_of(Spec(name="a", kind="command").pack()) is None
+    True
+    """
+    # Nearly all tasks have none, and all are looked at when a leader is elected.
+    return _deadlines_of(packed) if b"deadlines" in packed else None
+
+
+@lru_cache(maxsize=1024)
+def _deadlines_of(packed: bytes) -> Deadlines | None:
+    raw = msgpack.unpackb(packed).get("deadlines")
+    return _deadlines(tuple(raw.items())) if raw else None
+
+
+@lru_cache(maxsize=256)
+def _deadlines(items: tuple[tuple[str, Any], ...]) -> Deadlines:
+    return Deadlines.model_validate(dict(items))

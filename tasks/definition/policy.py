@@ -1,0 +1,195 @@
+"""A task's policies: whether to retry, and which due occurrences to run, to queue or to skip.
+
+Pure: due times, counts and `now` in, a decision out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from tasks.definition.spec import CatchUp, Overlap
+
+if TYPE_CHECKING:
+    from tasks.definition.run import RunState
+    from tasks.definition.spec import Failover, Retry
+
+KEPT: Final = 100
+"""The most waiting runs that `queue` and `catch_up: all` keep for a task."""
+
+LATENESS_S: Final = 10.0
+"""`catch_up: skip` still runs an occurrence that is late by at most this, or by a little more than a failover takes.
+
+A failover takes at most 6 s with the default leases (docs/explanation/execution.md). So the loss of one member does not
+make a task miss its time, and an outage of the whole cluster does.
+"""
+
+_BEYOND_LEASES_S: Final = 6.5
+
+AWAY_FIRST_S: Final = 5.0
+"""The first pause of a run that waits for something that does not answer."""
+
+AWAY_MAX_S: Final = 900.0
+"""Its longest pause."""
+
+AWAY_ANEW_S: Final = 300.0
+"""An attempt that has worked for longer had what it needed: the pauses begin anew after it."""
+
+_DOUBLINGS: Final = 8
+
+
+def lateness_s(lapse_s: float) -> float:
+    """The lateness in seconds that `catch_up: skip` allows, if a silent member's leases lapse after `lapse_s`.
+
+    >>> lateness_s(3.5), lateness_s(60.0)
+    (10.0, 66.5)
+    """
+    return max(LATENESS_S, lapse_s + _BEYOND_LEASES_S)
+
+
+def retry_after_s(retry: "Retry", failures: int) -> float | None:
+    """The pause in seconds after the `failures`-th failed attempt of a run; None: no retry, the run has failed.
+
+    >>> from tasks.definition.spec import Retry
+    >>> [retry_after_s(Retry(attempts=4, backoff_s=10, factor=5, max_s=60), n) for n in (1, 2, 3, 4)]
+    [10.0, 50.0, 60.0, None]
+    """
+    if failures >= retry.attempts:
+        return None
+    if retry.backoff_s == 0:
+        return 0.0  # not 0 * infinity
+    try:
+        growing_s = retry.backoff_s * retry.factor ** (failures - 1)
+    except OverflowError:
+        growing_s = retry.max_s
+    return float(min(growing_s, retry.max_s))
+
+
+def away_after_s(retry: "Retry", aways: int) -> float | None:
+    """The pause in seconds after `aways` attempts in a row whose database or store did not answer; None: the run fails.
+
+    It doubles from `AWAY_FIRST_S` to `AWAY_MAX_S`; all pauses together take `retry.away_s`.
+
+    >>> from tasks.definition.spec import Retry
+    >>> [away_after_s(Retry(), n) for n in (1, 2, 3, 8, 9, 200)]
+    [5.0, 10.0, 20.0, 640.0, 900.0, None]
+    >>> [away_after_s(Retry(away_s=12), n) for n in (1, 2, 3)]
+    [5.0, 7.0, None]
+    """
+    before = aways - 1
+    grown = min(before, _DOUBLINGS)
+    waited_s = AWAY_FIRST_S * (2**grown - 1) + AWAY_MAX_S * (before - grown)
+    left_s = retry.away_s - waited_s
+    return min(AWAY_FIRST_S * 2**grown, AWAY_MAX_S, left_s) if left_s > 0 else None
+
+
+def after_orphaning(failover: "Failover", orphanings: int) -> Literal["orphaned", "abandoned"]:
+    """The state of a run after it was orphaned for the `orphanings`-th time.
+
+    After `max` orphaned attempts it is abandoned; with a `max` of 0 or 1 no attempt is taken over.
+    """
+    if failover.resume == "abandon" or orphanings >= failover.max:
+        return "abandoned"
+    return "orphaned"
+
+
+def rest_s(retry: "Retry", last: "RunState | None") -> float:
+    """The pause in seconds before the next run of a continuous task, after its last run ended in the state `last`.
+
+    After a failure it is the pause before a first retry: a task that fails at once would otherwise restart without end.
+    """
+    return retry.backoff_s if last in ("failed", "timed_out", "abandoned") else 0.0
+
+
+def room_for_another(overlap: Overlap, active: int) -> bool:
+    """Whether a run may begin while `active` other runs of its task are held or orphaned."""
+    return overlap == "allow" or active == 0
+
+
+@dataclass(frozen=True, slots=True)
+class DuePlan:
+    """What to do with a task's due occurrences, each in microseconds since the epoch. The first ones are missed or
+    skipped, then some are queued or one is claimed. At most one of `enqueue` and `claim` is given.
+    """
+
+    #: Occurrences to record as missed, oldest first.
+    missed: tuple[int, ...] = ()
+    #: Occurrences to record as skipped, oldest first.
+    skipped: tuple[int, ...] = ()
+    #: Occurrences to queue, oldest first.
+    enqueue: tuple[int, ...] = ()
+    #: The occurrence to claim; None: no occurrence.
+    claim: int | None = None
+    #: Whether the active run must be cancelled first. The claim follows when it has ended.
+    replace: bool = False
+
+
+def settle(
+    overlap: Overlap,
+    catch_up: CatchUp,
+    due_us: Sequence[int],
+    *,
+    more: bool,
+    active: int,
+    waiting: int,
+    late_us: int,
+    lost: bool = False,
+) -> DuePlan:
+    """Decide what to do with the unhandled occurrences `due_us` of a task, all due by now, oldest first.
+
+    `more` says that later ones are due as well; then more than `KEPT` must be given. `active` counts the
+    task's active runs of any kind, `waiting` those of them that wait. What was due before `late_us` is late: the
+    cluster stood still, or it has waited for something other than an active run or a place. `lost`: the member of an
+    active run was lost, and no other has taken that run over yet. What the verdict leaves unsaid is to be asked again
+    afterwards.
+
+    - While a run is active, `overlap: skip` skips all of them, and `replace` all but the latest, for which it
+      makes room, unless that is late and `catch_up` is `skip`. But under `skip` with `catch_up: all`, those that fell
+      due while nothing could run (the first of them is late, or the active run is lost) wait for the active run. Under
+      `allow`, or where nothing is active, and before anything is queued, `catch_up` chooses:
+    - `latest`: the latest is run, those before it are missed;
+    - `skip`: likewise, but what is late is missed;
+    - `all`: each is run, in order; the newest `KEPT`, less those that wait already.
+    """
+    if not due_us:
+        return DuePlan()
+    if active and overlap == "skip" and not (catch_up == "all" and (lost or due_us[0] < late_us)):
+        return DuePlan(skipped=tuple(due_us))
+    if active and overlap == "replace":
+        if catch_up == "skip" and not more and due_us[-1] < late_us:
+            return DuePlan(missed=tuple(due_us))
+        return DuePlan(skipped=tuple(due_us)) if more else _replace(due_us)
+    if catch_up == "all" and overlap != "replace":
+        return _each(overlap, due_us, more, active, waiting)
+    if more:
+        return DuePlan(missed=tuple(due_us))
+    *before, latest = due_us
+    if catch_up == "skip" and latest < late_us:
+        return DuePlan(missed=tuple(due_us))
+    if before:
+        return DuePlan(missed=tuple(before))
+    if active and overlap == "queue":
+        return _queue((latest,), waiting)
+    return DuePlan(claim=latest)
+
+
+def _replace(due_us: Sequence[int]) -> DuePlan:
+    *before, latest = due_us
+    return DuePlan(skipped=tuple(before)) if before else DuePlan(claim=latest, replace=True)
+
+
+def _each(overlap: Overlap, due_us: Sequence[int], more: bool, active: int, waiting: int) -> DuePlan:
+    if more or len(due_us) > KEPT:
+        # The newest of these may be among the newest of all; the others cannot be.
+        return DuePlan(missed=tuple(due_us[: len(due_us) - KEPT]))
+    if len(due_us) == 1 and (active == 0 or overlap == "allow"):
+        return DuePlan(claim=due_us[0])
+    return _queue(due_us, waiting)
+
+
+def _queue(due_us: Sequence[int], waiting: int) -> DuePlan:
+    """Queue the newest occurrences, as many as there are free places, and skip the others."""
+    places = max(0, KEPT - waiting)
+    full = len(due_us) - places
+    if full > 0:
+        return DuePlan(skipped=tuple(due_us[:full]))
+    return DuePlan(enqueue=tuple(due_us))

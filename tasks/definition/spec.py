@@ -1,0 +1,400 @@
+"""A task's definition, as a user registers it, checked field by field.
+
+The same models check the input, describe it in /openapi.json and in docs/reference/spec.md, and give the packed form
+that is replicated. An accepted spec is complete: every default is written out, so that the defaults of a later version
+do not change tasks that are registered already.
+"""
+
+from datetime import datetime
+from functools import lru_cache
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+import msgpack
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    TypeAdapter,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from tasks.definition.cron import ACCEPTED, Timezone, check_at, check_cron
+from tasks.definition.deadlines import Deadlines
+from tasks.definition.limits import Limits
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+
+NODE_LABEL: Final = "node"
+"""The label that every member has with its own id as the value: `group: {node: node-1}` binds a task to node-1."""
+
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+"""A task's name, or a member's id: 1 to 128 letters, digits, `.`, `_` and `-`, of which the first is alphanumeric."""
+
+USER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.@-]{0,127}$"
+
+User = Annotated[str, StringConstraints(pattern=USER_PATTERN)]
+"""A user of a machine, by name: 1 to 128 letters, digits, `_`, `.`, `@` and `-`; the first is a letter or `_`."""
+
+Weight = Annotated[int, Field(ge=1, le=1_000_000)]
+
+Overlap = Literal["skip", "queue", "replace", "allow"]
+"""What happens to an occurrence that is due while another run of the task is active."""
+
+CatchUp = Literal["skip", "latest", "all"]
+"""Which of several missed occurrences are run."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Cron(_Model):
+    """Due at the times of a cron line.
+
+    When the clocks change, a line with a fixed minute and hour follows the wall clock: a time that is skipped is due at
+    the first minute after the change, a time that comes twice is due once. Other lines follow elapsed time.
+    """
+
+    cron: str = Field(
+        max_length=200,
+        description="Five fields (minute, hour, day of the month, month, day of the week), six with seconds first, or "
+        "a name such as `@daily`",
+        examples=["0 3 * * *"],
+    )
+    timezone: Timezone = "UTC"
+
+    @model_validator(mode="after")
+    def _fires(self, info: ValidationInfo) -> "Cron":
+        if info.context is not ACCEPTED:
+            check_cron(self.cron, self.timezone)
+        return self
+
+
+class Every(_Model):
+    """Due at a fixed interval, counted from the registration, the last change or the resumption of the task."""
+
+    every_s: Annotated[float, Field(ge=0.1, le=366 * 86_400, description="The interval in seconds")]
+
+
+class At(_Model):
+    """Due once."""
+
+    at: AwareDatetime = Field(
+        description="The time, RFC 3339 with an offset, before the year 9999", examples=["2026-11-21T03:00:00Z"]
+    )
+
+    @field_validator("at")
+    @classmethod
+    def _in_the_calendar(cls, value: datetime, info: ValidationInfo) -> datetime:
+        if info.context is not ACCEPTED:
+            check_at(value)
+        return value
+
+
+class Continuous(_Model):
+    """Always due: the next run begins when a run has ended. After a failed run it waits for `retry.backoff_s`.
+
+    When the task's owner changes, the running attempt is asked to save a checkpoint and to stop; the new owner resumes.
+    """
+
+    continuous: Literal[True] = Field(description="true")
+
+
+Schedule = Cron | Every | At | Continuous
+
+
+class Retry(_Model):
+    """When a failed attempt is retried: the n-th time after `backoff_s * factor ** (n - 1)` s, at most `max_s`."""
+
+    attempts: Annotated[int, Field(ge=1, le=1000, description="The most attempts at a run, counting the first one")] = 3
+    backoff_s: Annotated[float, Field(ge=0, le=86_400, description="The pause before the first retry, in seconds")] = 10
+    factor: Annotated[float, Field(ge=1, le=100, description="The pause is multiplied by this after each failure")] = 2
+    max_s: Annotated[float, Field(ge=0, le=86_400, description="The longest pause, in seconds")] = 900
+    away_s: Annotated[float, Field(ge=0, le=31_622_400)] = Field(
+        default=86_400,
+        description="How long a run waits for something that does not answer, such as a database, in seconds: it tries "
+        "again after 5 s, then after twice as long each time, at most 900 s, and these attempts do not count. Then it "
+        "fails. 0: they count as others do",
+    )
+
+
+class Failover(_Model):
+    """What happens to a run whose member was lost (it is down, or was restarted). Lost attempts are not failures."""
+
+    grace_s: Annotated[
+        float, Field(ge=0, le=86_400, description="How long to wait before another member takes over, in seconds")
+    ] = 0
+    resume: Literal["checkpoint", "restart", "abandon"] = Field(
+        default="checkpoint",
+        description="`checkpoint`: the next attempt gets the last checkpoint; `restart`: it gets none; `abandon`: the "
+        "run is abandoned",
+    )
+    max: Annotated[
+        int, Field(ge=0, le=1000, description="The number of lost attempts after which the run is abandoned")
+    ] = 3
+
+
+EXAMPLE: Final[dict[str, JsonValue]] = {
+    "name": "hello",
+    "kind": "command",
+    "params": {"argv": ["echo", "hello"]},
+    "schedule": {"every_s": 60},
+}
+"""The example in /docs, which can be sent as it is."""
+
+
+def _labels(value: Any) -> Any:
+    return {} if value is None else value
+
+
+_LabelsOfTask = Annotated[dict[str, str], Field(max_length=100)]
+
+
+class Spec(_Model):
+    """A task's definition."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
+
+    name: Name = Field(
+        description="The task's name: letters, digits, `.`, `_` and `-`, 128 at most, beginning with a letter or digit"
+    )
+    kind: Name = Field(description="The kind of task, which must be offered by a member (`rota kinds`)")
+    params: dict[str, JsonValue] = Field(default={}, description="What the kind needs; each kind checks its own params")
+    schedule: Schedule | None = Field(default=None, description="When the task is due; null: only when run by hand")
+    key: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
+        default=None,
+        description="The text that is hashed to find the owner; null: the name. Tasks with the same key and group "
+        "prefer the same members",
+    )
+    group: Annotated[dict[str, str], BeforeValidator(_labels, json_schema_input_type=dict[str, str] | None)] = Field(
+        default={},
+        description="Labels that a member must have to run the task; `{node: ID}` binds it to one member",
+        examples=[{"zone": "a"}],
+    )
+    labels: Annotated[_LabelsOfTask, BeforeValidator(_labels, json_schema_input_type=_LabelsOfTask | None)] = Field(
+        default={},
+        description="For people, and for channels: one may be of tasks with some labels only (`rota notify`)",
+        examples=[{"team": "bi"}],
+    )
+    pin: Name | None = Field(
+        default=None, description="The member that is preferred while it is eligible, even if it has no room"
+    )
+    sticky: bool = Field(
+        default=False,
+        description="Prefer the member that made the last claim. True by default for continuous tasks",
+    )
+    weight: Weight = Field(default=1, description="The task's share of a member's capacity")
+    standbys: Annotated[int, Field(ge=0, le=100)] = Field(
+        default=0,
+        description="The number of members to name as standbys, in different zones if possible. While a run works, "
+        "each has a process ready to take it over, where its kind prepares processes",
+    )
+    overlap: Overlap = Field(
+        default="skip",
+        description="What happens to an occurrence that is due while a run is active. `skip`: it is recorded as "
+        "skipped; `queue`: it waits, 100 at most; `replace`: the active run is cancelled; `allow`: both run",
+    )
+    catch_up: CatchUp = Field(
+        default="latest",
+        description="What happens to occurrences that could not run in time, for example without a quorum. `latest`: "
+        "the latest one runs; `skip`: the latest one runs if it is late by 10 s at most; `all`: each runs, up to "
+        "100, one after the other, also behind a run that was active before (with `overlap: allow` beside one another, "
+        "with `replace` the latest only). What falls due in time while they run is treated as `overlap` says",
+    )
+    timeout_s: Annotated[float, Field(gt=0, le=366 * 86_400)] | None = Field(
+        default=None, description="How long an attempt may take, in seconds; null: no limit"
+    )
+    retry: Retry = Field(default=Retry(), description="Whether and when a failed attempt is retried")
+    failover: Failover = Field(default=Failover(), description="What happens to a run whose member was lost")
+    enabled: bool = Field(default=True, description="false: the task is registered, and not due")
+    set: Name | None = Field(
+        default=None,
+        description="The set of files that the task is kept in: `rota apply --prune` deletes the tasks of a set that "
+        "its files no longer have. It changes nothing about when or where the task runs",
+    )
+    deadlines: Deadlines = Field(
+        default=Deadlines(), description="By when its runs must have begun, and succeeded; missed ones are told"
+    )
+    limits: Limits = Field(default=Limits(), description="What one attempt may use of its machine")
+    run_as: User | None = Field(
+        default=None,
+        description="The user of the machine that attempts run as, which `ROTA_RUN_AS` of the member must name; null: "
+        "the node's own",
+        examples=["deploy"],
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _continuous_is_sticky(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "sticky" not in value:
+            schedule = value.get("schedule")
+            if isinstance(schedule, dict) and schedule.get("continuous") is True:
+                return {**value, "sticky": True}
+        return value
+
+    @model_validator(mode="after")
+    def _can_be_met(self) -> "Spec":
+        every_s = self.deadlines.success_every_s
+        if every_s is not None and isinstance(self.schedule, Every) and every_s <= self.schedule.every_s:
+            raise ValueError(
+                f"deadlines.success_every_s ({every_s:g}) must be more than schedule.every_s "
+                f"({self.schedule.every_s:g}): the next run is not due earlier"
+            )
+        return self
+
+    @property
+    def bound(self) -> bool:
+        """Whether the task may run on one member only. A `pin` is a preference, and binds nothing."""
+        return NODE_LABEL in self.group
+
+    @property
+    def continuous(self) -> bool:
+        """Whether the task is always due."""
+        return isinstance(self.schedule, Continuous)
+
+    def pack(self) -> bytes:
+        """The spec as msgpack, every default written out; for whether two of them are the same, `same_spec`.
+
+        `params`, `group` and `labels` keep the order in which they were written, which says something to their readers.
+        `labels`, `deadlines`, `limits` and `run_as` are left out where there are none: so tasks from before there were
+        any stay unchanged when they are registered again, and `tasks.definition.deadlines.deadlines_of` is cheap.
+        """
+        exclude = {name for name, none in _LATER if getattr(self, name) == none}
+        plain = self.model_dump(mode="json", exclude=exclude)
+        return bytes(msgpack.packb(_sorted(plain) | {name: plain[name] for name in _AS_WRITTEN if name in plain}))
+
+
+_LATER: Final[tuple[tuple[str, Any], ...]] = (
+    ("labels", {}),
+    ("deadlines", Deadlines()),
+    ("limits", Limits()),
+    ("run_as", None),
+)
+"""The fields that are packed only where they say something, and what says nothing."""
+
+
+_AS_WRITTEN: Final = ("params", "group", "labels")
+"""The fields whose names are the author's or a kind's own."""
+
+
+def same_spec(one: Any, other: Any) -> bool:
+    """Whether two unpacked specs differ in nothing but the order in which they were written.
+
+    >>> same_spec({"a": 1, "b": 2}, {"b": 2, "a": 1}), same_spec({"a": 1}, {"a": True}), same_spec([1, 2], [2, 1])
+    (True, False, False)
+    """
+    # The first comparison is quick, and takes 1 for True and for 1.0.
+    return bool(one == other) and msgpack.packb(_sorted(one)) == msgpack.packb(_sorted(other))
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _sorted(value[name]) for name in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
+
+
+def accepted(plain: Any) -> Spec:
+    """The spec with these plain values, which was packed. Raises `ValueError` (pydantic's) if they are not a spec.
+
+    The result is the same on every member: time zones and cron lines are not checked again.
+    """
+    return Spec.model_validate(plain, context=ACCEPTED)
+
+
+def read(packed: bytes) -> Spec:
+    """The spec that `Spec.pack` packed. Raises as `accepted`, or msgpack's `ValueError`."""
+    return accepted(msgpack.unpackb(packed))
+
+
+@lru_cache(maxsize=1024)
+def unpack(packed: bytes) -> Spec:
+    """As `read`, but cached. For specs that are needed again. A spec is about twenty objects, so a long list should not
+    go through this cache: the garbage collector would have to visit all of them (node/runtime/gc_tuning.py).
+    """
+    return read(packed)
+
+
+_SET: Final = bytes(msgpack.packb("set"))
+_NO_SET: Final = _SET + bytes(msgpack.packb(None))
+
+
+def set_of(packed: bytes) -> str | None:
+    """The set of a spec that `Spec.pack` packed, at a tenth of the cost of `unpack`.
+
+    >>> set_of(Spec(name="a", kind="command", set="site").pack())
+    'site'
+    """
+    if _SET not in packed.replace(_NO_SET, b""):
+        return None  # as most have none, at a tenth of the cost again
+    found: str | None = msgpack.unpackb(packed).get("set")
+    return found
+
+
+def labels_of(packed: bytes) -> dict[str, str]:
+    """The labels of a spec that `Spec.pack` packed, as `set_of` finds the set.
+
+    >>> labels_of(Spec(name="a", kind="command", labels={"team": "bi"}).pack())
+    {'team': 'bi'}
+    """
+    found: dict[str, str] = msgpack.unpackb(packed).get("labels", {}) if b"labels" in packed else {}
+    return found
+
+
+def run_as_of(packed: bytes) -> str | None:
+    """The user of a spec that `Spec.pack` packed, as `set_of` finds the set.
+
+    >>> run_as_of(Spec(name="a", kind="command", run_as="deploy").pack())
+    'deploy'
+    """
+    found: str | None = msgpack.unpackb(packed).get("run_as")
+    return found
+
+
+class TaskTiming(NamedTuple):
+    """The fields of a spec that determine its due times."""
+
+    schedule: Schedule | None
+    retry: Retry
+    enabled: bool
+
+    @property
+    def continuous(self) -> bool:
+        """Whether the task is always due."""
+        return isinstance(self.schedule, Continuous)
+
+
+@lru_cache(maxsize=1024)
+def timing(packed: bytes) -> TaskTiming:
+    """The timing of a spec that `Spec.pack` packed: the same as that of `unpack`, at a tenth of its cost.
+
+    A member that starts reads the timing of every task, and of most tasks nothing else. Raises as `unpack` does.
+
+    >>> timing(Spec(name="a", kind="command", schedule={"every_s": 5}).pack()).schedule
+    Every(every_s=5.0)
+    """
+    raw = msgpack.unpackb(packed)
+    schedule, retry = raw.get("schedule"), raw.get("retry", {})
+    return TaskTiming(
+        None if schedule is None else _schedule(tuple(schedule.items())),
+        _retry(tuple(retry.items())),
+        raw.get("enabled", True),
+    )
+
+
+_SCHEDULES: Final = TypeAdapter[Schedule](Schedule)
+
+
+@lru_cache(maxsize=4096)
+def _schedule(items: tuple[tuple[str, Any], ...]) -> Schedule:
+    return _SCHEDULES.validate_python(dict(items), context=ACCEPTED)
+
+
+@lru_cache(maxsize=256)
+def _retry(items: tuple[tuple[str, Any], ...]) -> Retry:
+    return Retry.model_validate(dict(items))

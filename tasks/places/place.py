@@ -1,0 +1,286 @@
+"""A place where tasks keep files, such as backups and tables: a folder at any fsspec URL.
+
+An object store shows an object only once it is complete. A local file system does not: there every file is synced to
+disk, and a small file that others go by is written under a temporary name and renamed.
+"""
+
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+from tasks.access import Access, addresses, check_address, check_options, check_protocol
+from tasks.errors import Failed, Unretryable
+from tasks.file_guard import FileGuard
+from tasks.places.fsync import sync, sync_names, write_new
+from tasks.secret import SecretEnv, SecretFile
+
+
+class BadDestination(Failed):
+    """A URL that no installed file system takes, or a folder that cannot be this task's destination."""
+
+
+class NoBucket(Unretryable):
+    """The bucket or container of a destination does not exist."""
+
+
+def local_path(url: str) -> PurePosixPath | None:
+    """The path of a local folder, from its URL alone; None for a remote one.
+
+    >>> local_path("file:///mnt/a/../backups"), local_path("s3://backups")
+    (PurePosixPath('/mnt/backups'), None)
+    """
+    protocol, _, path = url.rpartition("://")
+    return PurePosixPath(posixpath.normpath("/" + path.lstrip("/"))) if protocol in {"", "file", "local"} else None
+
+
+def check_url(url: str) -> None:
+    """Raise `ValueError` if the text of `url` does not allow it as a destination. Touches no file."""
+    if "\0" in url:
+        raise ValueError("contains a NUL character, which no path and no URL may have")
+    protocol = check_protocol(url)
+    separator, path = url.partition("://")[1:] if "://" in url else ("", url)
+    if protocol == "" and not path.startswith("/"):
+        raise ValueError("a local path must begin with '/': a worker's current folder is its scratch folder")
+    if separator and urlsplit(url).password is not None:
+        raise ValueError(
+            "the URL must not contain a password, because it is replicated and shown: remove it, and give a reference "
+            'to a secret in `options`, as {"password": {"secret": NAME}} ("secret" for s3://)'
+        )
+
+
+def resolved(options: Mapping[str, Any], secret: Callable[[Any], str]) -> dict[str, Any]:
+    """fsspec's options, each reference replaced by what `secret` gives for it. Raises what `secret` raises."""
+    return {
+        name: secret(value) if isinstance(value, SecretFile | SecretEnv) else value for name, value in options.items()
+    }
+
+
+class Place:
+    """A folder at `url`. `options` are fsspec's, secrets resolved.
+
+    `access` is what a node's tasks may reach; None: no limit but the rights of this process. Raises `AccessRefused` and
+    `BadDestination`.
+    """
+
+    def __init__(self, url: str, options: dict[str, Any] | None = None, access: Access | None = None) -> None:
+        import fsspec  # not at the top of the module: a node imports this module, and does not need fsspec
+
+        self.url = url.rstrip("/")
+        self._options = options or {}
+        self._access = access
+        try:
+            self._check_remote()
+            self._files, self._path = fsspec.core.url_to_fs(self.url, **self._options)
+        except (ImportError, ValueError) as error:
+            raise BadDestination(f"{self.url}: {error}. For s3:// install rota[s3]") from None
+        if self.is_local and access is not None:
+            # Use the resolved path from here on, so that a link that is changed later has no effect.
+            self._path = str(FileGuard(access, "destination").resolve(self._path))
+        self._files.invalidate_cache()
+
+    def _check_remote(self) -> None:
+        """Raise `AccessRefused` for a host that is not allowed, and `ValueError`. Does not connect to the host."""
+        if self._access is None:
+            return
+        check_options(self.url, self._options)
+        if check_protocol(self.url) != "":
+            for address in addresses(self.url, self._options):
+                check_address(self._access, "destination", address, self.url)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the folder is on this machine's file system."""
+        from fsspec.implementations.local import LocalFileSystem
+
+        return isinstance(self._files, LocalFileSystem)
+
+    def is_within(self, folder: Path) -> bool:
+        """Whether this folder is local and is `folder` or in it, with links followed."""
+        return self.is_local and Path(self._path).resolve().is_relative_to(folder.resolve())
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """A copy of fsspec's options, secrets resolved: not for logs."""
+        return dict(self._options)
+
+    @property
+    def files(self) -> Any:
+        """fsspec's file system."""
+        return self._files
+
+    @property
+    def path(self) -> str:
+        """The folder's path in `files`: resolved if it is local; with the bucket first in an object store."""
+        return str(self._path)
+
+    def shown(self, name: str) -> str:
+        """The path of a file in this folder, or its URL if it is not local."""
+        return f"{self._path if self.is_local else self.url}/{name}"
+
+    def inside(self, name: str) -> "Place":
+        """The folder `name` in this one."""
+        return Place(f"{self.url}/{name}", self._options, self._access)
+
+    def folders(self) -> list[str]:
+        """The sorted names of the folders in this one; an empty list if this folder does not exist."""
+        try:
+            found = self._files.ls(self._path, detail=True)
+        except FileNotFoundError:
+            return []
+        return sorted(entry["name"].rstrip("/").rpartition("/")[2] for entry in found if entry["type"] == "directory")
+
+    def names(self, folder: str) -> list[str]:
+        """The sorted names of the files and folders in `folder` of this one; an empty list if it does not exist."""
+        self._files.invalidate_cache()
+        try:
+            found = self._files.ls(f"{self._path}/{folder}", detail=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
+
+    def size_bytes(self, name: str) -> int | None:
+        """The present size of a file; None if the storage does not say. Raises `FileNotFoundError`."""
+        self._files.invalidate_cache()
+        found = self._files.info(f"{self._path}/{name}")["size"]
+        return None if found is None else int(found)
+
+    def last_written(self) -> datetime | None:
+        """When the newest file in this folder was written; None if it has no files or the storage does not say."""
+        times: list[datetime] = []
+        try:
+            for path in self._files.ls(self._path, detail=False):
+                with suppress(FileNotFoundError):  # it was removed or renamed in the meantime
+                    times.append(self._files.modified(path))
+        except (FileNotFoundError, NotImplementedError):
+            return None
+        return max((time if time.tzinfo else time.replace(tzinfo=UTC) for time in times), default=None)
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a small file; None if it does not exist."""
+        try:
+            content: bytes = self._files.cat_file(f"{self._path}/{name}")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return content
+
+    def read_many(self, names: Iterable[str]) -> dict[str, bytes]:
+        """The content of several small files, read at once where the storage can; without those that do not exist."""
+        paths = {f"{self._path}/{name}": name for name in names}
+        if not paths:
+            return {}
+        found: dict[str, Any] = self._files.cat(list(paths), on_error="return")
+        for content in found.values():
+            if isinstance(content, Exception) and not isinstance(content, FileNotFoundError):
+                raise content
+        return {paths[path]: content for path, content in found.items() if isinstance(content, bytes)}
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[IO[bytes]]:
+        """A file, opened for reading as a stream. Raises `FileNotFoundError`."""
+        with self._files.open(f"{self._path}/{name}", "rb") as file:
+            yield file
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[IO[bytes]]:
+        """A file, opened for writing as a stream. When the block ends, it is on the disk or uploaded."""
+        path = f"{self._path}/{name}"
+        if self.is_local:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with self._missing_bucket_named(), self._files.open(path, "wb") as file:
+            yield file
+        if self.is_local:
+            sync(Path(path))
+            self._sync_names(name)
+
+    @contextmanager
+    def _missing_bucket_named(self) -> Iterator[None]:
+        """Turn `FileNotFoundError` of an object store into `NoBucket`: it has no folders, so the bucket is missing."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            if self.is_local or error.filename is not None:  # a local file, so one of the source's
+                raise
+            bucket = self._path.partition("/")[0]
+            raise NoBucket(
+                f"{self.url}: the bucket {bucket!r} does not exist ({error}): make it, or correct the URL"
+            ) from error
+
+    def write_whole(self, name: str, content: bytes, writer: str = "") -> None:
+        """Write a small file so that no reader sees only a part of it.
+
+        Several that write the same file at once must give `writer`s of their own, which are part of a temporary name.
+        """
+        path = f"{self._path}/{name}"
+        if not self.is_local:
+            with self._missing_bucket_named():
+                self._files.pipe_file(path, content)
+            return
+        self._write_aside(f"{path}.{writer}.partial" if writer else f"{path}.partial", content).replace(path)
+        self._sync_names(name)
+
+    def write_new(self, name: str, content: bytes) -> bool:
+        """Write a small file as `write_whole` does; False if there is one of that name, which is not changed.
+
+        Of several that write it at once, one does. An object store must know conditional writes for this.
+        """
+        path = f"{self._path}/{name}"
+        try:
+            if not self.is_local:
+                with self._missing_bucket_named():
+                    self._files.pipe_file(path, content, mode="create")
+                return True
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            write_new(Path(path), content)
+        except FileExistsError:
+            return False
+        self._sync_names(name)
+        return True
+
+    @staticmethod
+    def _write_aside(path: str, content: bytes) -> Path:
+        aside = Path(path)
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        aside.write_bytes(content)
+        sync(aside)
+        return aside
+
+    def _sync_names(self, name: str) -> None:
+        sync_names(Path(f"{self._path}/{name}").parent, top=Path(self._path))
+
+    def move(self, name: str, to: str) -> bool:
+        """Give a file of this folder another name in it; False if there is no such file.
+
+        What has that name already is replaced. An object store copies the file, and then removes it.
+        """
+        here, there = f"{self._path}/{name}", f"{self._path}/{to}"
+        try:
+            if self.is_local:
+                Path(here).replace(there)
+            else:
+                self._files.invalidate_cache()
+                self._files.cp_file(here, there)
+                self._files.rm_file(here)
+        except FileNotFoundError:
+            return False
+        if self.is_local:
+            self._sync_names(to)
+        return True
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it exists."""
+        path = f"{self._path}/{name}"
+        try:
+            self._files.rm_file(path)
+        except FileNotFoundError:
+            return
+
+    def remove_folder(self) -> None:
+        """Remove this folder and everything in it, if it exists."""
+        try:
+            self._files.rm(self._path, recursive=True)
+        except FileNotFoundError:
+            return

@@ -1,0 +1,1 @@
+"""How a task names a PostgreSQL server: its URL, and the params of a connection."""

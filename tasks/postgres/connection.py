@@ -1,0 +1,65 @@
+"""How a task names a PostgreSQL database, and which servers a node lets it reach."""
+
+import os
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from tasks.access import Access, Use, check_address, is_within, postgres_address
+from tasks.file_guard import FileGuard
+from tasks.needs import CredentialGroup
+from tasks.postgres.url import parse
+from tasks.reach import Reach
+from tasks.secret import Reference
+
+_CERTIFICATES: Final = (
+    "/etc/ssl/certs",
+    "/etc/pki/tls/certs",
+    "/usr/share/ca-certificates",
+    "/usr/local/share/ca-certificates",
+)
+"""Folders in which systems keep certificates, which are public."""
+
+
+def _postgres_url(url: str) -> str:
+    """Raise `ValueError` for a URL that contains a secret, or sets a parameter that tasks may not set."""
+    parse(url)
+    return url
+
+
+class PostgresConnection(BaseModel):
+    """A database on a PostgreSQL server that the member can reach."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: Annotated[str, Field(max_length=4096), AfterValidator(_postgres_url)] = Field(
+        description="The database's URL as libpq takes it, without a password",
+        examples=["postgresql://backup@db.internal:5432/orders"],
+    )
+    password: Reference | None = Field(
+        default=None, description="A reference to the password; null: libpq's own means (PGPASSFILE, peer, ...)"
+    )
+
+    def check(self, access: Access, use: Use = "source") -> None:
+        """Raise `AccessRefused` unless `access` allows the servers, and the file of root certificates."""
+        for address in self.addresses():
+            check_address(access, use, address, self.url)
+        root = parse(self.url).root_certificate
+        if root is not None and not any(is_within(os.path.realpath(root), place) for place in _CERTIFICATES):
+            FileGuard(access, "source").resolve(root)
+
+    def certificate(self, field: str) -> tuple[Reach, ...]:
+        """The file of root certificates that the URL names, if it is not where systems keep them."""
+        root = parse(self.url).root_certificate
+        if root is None or any(is_within(os.path.realpath(root), place) for place in _CERTIFICATES):
+            return ()
+        return (Reach(field, "source", root, root),)
+
+    @property
+    def own_credentials(self) -> tuple[CredentialGroup, ...]:
+        """By which of the node user's own files the server is reached."""
+        return ("postgres_certificate",) if self.password is not None else ("postgres_certificate", "postgres_password")
+
+    def addresses(self) -> tuple[str, ...]:
+        """The servers' addresses, as `tasks.access.check_address` takes them."""
+        return tuple(postgres_address(host, port) for host, port in parse(self.url).servers)

@@ -1,0 +1,61 @@
+"""How the processes of a node and of an attempt are recognised: by two variables, and by /proc/PID/stat.
+
+A process that builds the environment of another one hands the variables on: `node.execution.leftovers` finds by them
+what has outlived its supervisor.
+"""
+
+import os
+import sys
+from collections.abc import Collection
+from typing import Final
+
+MARK: Final = "NURSERY_OF"
+"""The environment variable that names the data folder. It is not called ROTA_*: workers do not inherit those."""
+
+RUN_MARK: Final = "NURSERY_RUN"
+"""The environment variable that names the attempt: RUN_ID:TOKEN."""
+
+
+PARENT: Final = 4
+STARTED: Final = 22
+"""Fields, as proc(5) counts them: the parent's pid, and the start in clock ticks since boot."""
+
+_WALKS_MAX: Final = 20
+
+
+def stat_fields(pid: int) -> list[bytes]:
+    """The fields of /proc/PID/stat behind the name: field n of proc(5) is at n - 3. Raises `OSError`."""
+    # No pathlib, for speed: this runs for every process of the machine while an attempt waits to be frozen.
+    descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        line = os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
+    # The name, in parentheses, may itself contain spaces and parentheses.
+    return line[line.rindex(b")") + 2 :].split()
+
+
+def is_below(pid: int, roots: Collection[int]) -> bool:
+    """Whether a process is one of `roots` or a descendant of one. False if it is gone. `roots` outlive this call."""
+    for _ in range(_WALKS_MAX):
+        found = _walk_up(pid, roots)
+        if found is not None:
+            return found
+    return False
+
+
+def _walk_up(pid: int, roots: Collection[int]) -> bool | None:
+    """As `is_below`; None if a process on the way ended meanwhile: its children have another parent now."""
+    at, child_started = pid, sys.maxsize
+    while at not in roots:
+        try:
+            fields = stat_fields(at)
+        except OSError:
+            return False if at == pid else None
+        started, parent = int(fields[STARTED - 3]), int(fields[PARENT - 3])
+        if started > child_started:
+            return None  # another process has the number of the parent by now
+        if parent == 0:
+            return False
+        at, child_started = parent, started
+    return True

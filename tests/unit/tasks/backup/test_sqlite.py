@@ -1,0 +1,190 @@
+"""Backups of SQLite files: damaged ones fail in time, intact ones are restored with their permissions."""
+
+import io
+import json
+import sqlite3
+import stat
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.backup import archive
+from tasks.backup.content import BackupStopped
+from tasks.backup.kind import Backup
+from tasks.backup.manifest import list_backups
+from tasks.backup.params import BackupParams
+from tasks.backup.restore import restore
+from tasks.backup.sources.sqlite import SqliteFailed, dump
+from tasks.backup.verify import verify
+from testkit.fake_context import FakeContext
+
+
+def _back_up(tmp_path: Path, token: int = 1) -> dict[str, Any]:
+    source = {"type": "sqlite", "path": str(tmp_path / "app.db")}
+    params = BackupParams.model_validate({"source": source, "destination": str(tmp_path / "to"), "keep": 1})
+    scratch = tmp_path / f"scratch-{token}"
+    scratch.mkdir()
+    return Backup().run(FakeContext(params, scratch, task="nightly", token=token))
+
+
+def _compare(left: str, right: str) -> int:
+    return (left > right) - (left < right)
+
+
+def _database(path: Path, *more: str) -> None:
+    """A hundred pages, and `more` by an application that has a collation and a function of its own."""
+    with closing(sqlite3.connect(path)) as database:
+        database.create_collation("own", _compare)
+        database.create_function("own", 1, lambda value: value, deterministic=True)
+        database.execute("CREATE TABLE t (n INTEGER PRIMARY KEY, text TEXT)")
+        database.executemany("INSERT INTO t VALUES (?, ?)", ((n, f"row {n}" * 100) for n in range(500)))
+        for statement in more:
+            database.execute(statement)
+        database.commit()
+
+
+def _rows(path: Path) -> list[Any]:
+    with closing(sqlite3.connect(path)) as database:
+        return database.execute("SELECT * FROM t ORDER BY n").fetchall()
+
+
+def _spoil(path: Path) -> None:
+    """Break one page in the middle, which opening the database does not read."""
+    content = bytearray(path.read_bytes())
+    content[4096 * 20 : 4096 * 21] = b"\xff" * 4096
+    path.write_bytes(content)
+
+
+COLLATION = "CREATE INDEX by_text ON t (text COLLATE own)"
+FUNCTION = "CREATE TABLE made (text TEXT, own TEXT NOT NULL AS (own(text)))"
+CHECKED = "CREATE TABLE checked (text TEXT CHECK (own(text) = 'x'))"
+EXPRESSION = "CREATE INDEX by_own ON t (own(text))"
+
+
+@pytest.mark.parametrize("more", [(), (COLLATION, FUNCTION)])
+def test_a_damaged_database_fails_and_keeps_the_intact_backups(tmp_path: Path, more: tuple[str, ...]) -> None:
+    _database(tmp_path / "app.db", *more)
+    before = _rows(tmp_path / "app.db")
+    sound = _back_up(tmp_path)["url"]
+    _spoil(tmp_path / "app.db")
+    with pytest.raises(SqliteFailed, match=r"app\.db is damaged, and was not backed up"):
+        _back_up(tmp_path, token=2)
+    assert [found.url for found in list_backups(f"{tmp_path}/to/nightly")] == [sound]
+    restore(sound, str(tmp_path / "back.db"))
+    assert _rows(tmp_path / "back.db") == before
+
+
+@pytest.mark.parametrize(
+    ("more", "remarks"),
+    [
+        ((COLLATION,), ["could not check all of it: no such collation sequence: own"]),
+        ((FUNCTION, "INSERT INTO made VALUES ('x')"), ["could not check all of it: unknown function: own()"]),
+        ((CHECKED, "INSERT INTO checked VALUES ('x')"), []),
+        ((EXPRESSION,), []),
+        ((COLLATION, FUNCTION), ["no such collation sequence: own", "unknown function: own()"]),
+        (
+            (
+                "CREATE TABLE few (n INTEGER)",
+                "INSERT INTO few VALUES (NULL), (NULL), (NULL)",
+                "PRAGMA writable_schema = ON",
+                "UPDATE sqlite_schema SET sql = 'CREATE TABLE few (n INTEGER NOT NULL)' WHERE name = 'few'",
+            ),
+            ["invalid values: NULL value in few.n, and 2 more"],
+        ),
+    ],
+)
+def test_an_intact_database_is_restored_though_sqlite_cannot_check_all_of_it(
+    tmp_path: Path, more: tuple[str, ...], remarks: list[str]
+) -> None:
+    _database(tmp_path / "app.db", *more)
+    assert _back_up(tmp_path)["remarks"] == len(remarks)
+    report = verify(f"{tmp_path}/to/nightly")
+    restored = restore(f"{tmp_path}/to/nightly", str(tmp_path / "back.db"))
+    assert report.ok
+    assert report.remarks == restored.remarks
+    assert all(part in remark for part, remark in zip(remarks, sorted(report.remarks), strict=True))
+    assert _rows(tmp_path / "back.db") == _rows(tmp_path / "app.db")
+
+
+def test_a_stop_request_interrupts_the_check_and_the_copy(tmp_path: Path) -> None:
+    _database(tmp_path / "app.db")
+    steps = []
+
+    def step() -> None:
+        steps.append(1)
+        if len(steps) > 1:  # a copy this small takes one step
+            raise BackupStopped("asked to stop")
+
+    with pytest.raises(BackupStopped):
+        dump(tmp_path / "app.db", tmp_path, archive.Writer(io.BytesIO(), 1, archive.quiet), step)
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o664])
+def test_a_databases_file_mode_is_restored(tmp_path: Path, mode: int) -> None:
+    _database(tmp_path / "app.db")
+    (tmp_path / "app.db").chmod(mode)
+    _back_up(tmp_path)
+    restore(f"{tmp_path}/to/nightly", str(tmp_path / "new" / "back.db"))
+    assert _mode(tmp_path / "new" / "back.db") == mode
+
+
+def test_a_backup_without_a_mode_is_restored_with_a_private_mode(tmp_path: Path) -> None:
+    _database(tmp_path / "app.db")
+    manifest = Path(_back_up(tmp_path)["url"]) / "manifest.json"
+    value = json.loads(manifest.read_text())
+    for name in ("mode", "uid", "gid"):
+        del value["files"][0][name]
+    manifest.write_text(json.dumps(value))
+    restore(f"{tmp_path}/to/nightly", str(tmp_path / "back.db"))
+    assert _mode(tmp_path / "back.db") == 0o600
+
+
+def _old_database(path: Path) -> sqlite3.Connection:
+    """With rows that are only in its WAL."""
+    old = sqlite3.connect(path)
+    old.execute("PRAGMA journal_mode = WAL")
+    old.execute("CREATE TABLE t (n INTEGER PRIMARY KEY)")
+    old.execute("INSERT INTO t VALUES (7)")
+    old.commit()
+    return old
+
+
+def test_a_database_that_cannot_be_replaced_keeps_its_wal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _database(tmp_path / "app.db")
+    _back_up(tmp_path)
+    (tmp_path / "there").mkdir()
+    rename: Callable[[Path, Path], Path] = Path.rename
+
+    def fails(self: Path, to: Path) -> Path:
+        if self.name.endswith(".partial"):
+            raise OSError(28, "No space left on device")
+        return rename(self, to)
+
+    with closing(_old_database(tmp_path / "there" / "old.db")):
+        before = {path.name: path.read_bytes() for path in (tmp_path / "there").iterdir()}
+        assert "old.db-wal" in before
+        monkeypatch.setattr(Path, "rename", fails)
+        with pytest.raises(OSError, match="No space left"):
+            restore(f"{tmp_path}/to/nightly", str(tmp_path / "there" / "old.db"), overwrite=True)
+        assert {path.name: path.read_bytes() for path in (tmp_path / "there").iterdir()} == before
+        monkeypatch.undo()
+        restore(f"{tmp_path}/to/nightly", str(tmp_path / "there" / "old.db"), overwrite=True)
+        assert [path.name for path in (tmp_path / "there").iterdir()] == ["old.db"]
+    assert len(_rows(tmp_path / "there" / "old.db")) == 500
+
+
+def test_a_restore_through_a_link_keeps_the_link(tmp_path: Path) -> None:
+    _database(tmp_path / "app.db")
+    _back_up(tmp_path)
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link.db").symlink_to("disk/real.db")
+    restore(f"{tmp_path}/to/nightly", str(tmp_path / "link.db"))
+    assert (tmp_path / "link.db").is_symlink()
+    assert len(_rows(tmp_path / "disk" / "real.db")) == 500
