@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 from prometheus_client import Histogram
 from pydantic import BaseModel, Field
 
+from node.app.kinds import InstalledKinds
 from node.duty.hold import Hold
 from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
 from node.history.bootstrap_board import BootstrapBoard
 from node.history.store import HistoryStore
-from node.http.kinds import InstalledKinds
 from node.http.node_port import ClusterUpdate, PlacementComputed
 from node.identity.mismatches import Mismatch
 from node.notify.dead_man import PingView

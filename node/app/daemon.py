@@ -26,7 +26,7 @@ from node.execution.leftovers import LeftoversRemain, kill_leftovers
 from node.execution.nursery_link import NurseryFailed
 from node.history.file import DamagedHistory
 from node.http.app import build_app, serve_on
-from node.http.request_limits import RequestLimits
+from node.http.door.server_context import RequestLimits
 from node.identity.cluster_id import ClusterId
 from node.liveness.server import PortInUseError
 from node.liveness.wall_clock import now_us

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from node.app.config import Config
-from node.http.kinds import InstalledKinds
+from node.app.kinds import InstalledKinds
 from node.state.value import State
 from tasks.definition.run import HELD
 from tasks.secret import Reference, lacking

@@ -18,6 +18,7 @@ from node.app.data_dir import DataDir
 from node.app.disk_owner import MemberDiskOwner
 from node.app.heartbeat_owner import MemberHeartbeatOwner
 from node.app.kind_terms import preparations_of, terms_of
+from node.app.kinds import InstalledKinds
 from node.app.offered_kinds import KindOffer
 from node.app.projections import apart, join_of, needs_here, order_of, secrets_of
 from node.app.raft_owner import MemberRaftOwner
@@ -36,7 +37,6 @@ from node.history.backfill import Backfill
 from node.history.bootstrap_board import BootstrapBoard
 from node.history.retention import Retention
 from node.history.store import HISTORY, HistoryStore
-from node.http.kinds import InstalledKinds
 from node.identity.cluster_id import ClusterId
 from node.liveness.heartbeat import Heartbeat, HeartbeatSettings
 from node.liveness.pulse import STILL_S

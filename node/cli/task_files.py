@@ -42,7 +42,7 @@ class TaskFromFile:
 def _state_fields() -> frozenset[str]:
     """The fields that the API returns for a task besides its definition."""
     # Imported here: the models take as long to import as everything else that a command needs.
-    from node.http.responses.tasks import ListedTaskView
+    from node.http.api.task_shapes import ListedTaskView
     from tasks.definition.spec import Spec
 
     return frozenset(get_type_hints(ListedTaskView)) - frozenset(Spec.model_fields)

@@ -1,4 +1,4 @@
-"""The aiohttp application: its routes, its life cycle, and the headers of every response."""
+"""The aiohttp application: its endpoints, its life cycle, and the headers of every response."""
 
 import asyncio
 import logging
@@ -9,24 +9,46 @@ from typing import Final
 
 from aiohttp import HttpVersion11, web
 from aiohttp.http_exceptions import HttpProcessingError
+from prometheus_client import CollectorRegistry
 
-from node.http.admission import INDEX, PEER_REQUEST_MAC, admit
-from node.http.connection import SNIFF_NOTHING, ConnectionTimeouts
-from node.http.connection_limits import ConnectionLimits
-from node.http.endpoint import Endpoint
-from node.http.error_responses import closing, problem_responses
-from node.http.event_hub import EventHub
-from node.http.identification import tokens_of
-from node.http.listener import Listener
-from node.http.metrics import Metrics
+from node.http.api import (
+    bootstraps,
+    channels,
+    cluster,
+    docs,
+    events,
+    health,
+    kinds,
+    logs,
+    members,
+    metrics,
+    peer,
+    placement,
+    registration,
+    run_starts,
+    runs,
+    saved,
+    tasks,
+    vitals,
+    what_if,
+    why,
+)
+from node.http.api.event_hub import EventHub
+from node.http.api.metrics import NodeMetrics
+from node.http.door.admission import INDEX, PEER_REQUEST_MAC, admit
+from node.http.door.authentication import tokens_of
+from node.http.door.connection import SNIFF_NOTHING, ConnectionTimeouts
+from node.http.door.connection_limits import ConnectionLimits
+from node.http.door.endpoint import Endpoint
+from node.http.door.error_responses import closing, problem_responses
+from node.http.door.listener import Listener
+from node.http.door.problems import Problem
+from node.http.door.request_context import KNOWN, RequestContext, serve
+from node.http.door.request_metrics import RequestMetrics
+from node.http.door.server_context import SERVER, RequestLimits, ServerContext
+from node.http.door.session import SessionSigner
+from node.http.door.streaming import StreamLimit
 from node.http.node_port import NodePort
-from node.http.problems import Problem
-from node.http.request_context import KNOWN, RequestContext, serve
-from node.http.request_limits import RequestLimits
-from node.http.routes import ENDPOINTS
-from node.http.server_context import SERVER, ServerContext
-from node.http.session import SessionSigner
-from node.http.streaming import StreamLimit
 from node.liveness.wall_clock import now_us as clock_us
 from node.peer.client import PeerClient
 from node.peer.protocol import CLUSTER
@@ -35,11 +57,37 @@ from node.runtime.descriptors import CLIENTS_MAX
 
 EPOCH: Final = "Rota-Epoch"
 
-_STREAMS: Final = ("/v1/events", "/live", "/v1/cluster/saved", "/v1/runs/{run_id}/log", "/peer/log")
+ENDPOINTS: Final[tuple[Endpoint, ...]] = tuple(
+    endpoint
+    for topic in (
+        health,
+        cluster,
+        saved,
+        members,
+        vitals,
+        kinds,
+        registration,
+        tasks,
+        placement,
+        what_if,
+        why,
+        bootstraps,
+        run_starts,
+        runs,
+        channels,
+        logs,
+        events,
+        metrics,
+        docs,
+        peer,
+    )
+    for endpoint in topic.endpoints.all
+)
+"""All that the application serves and /openapi.json describes, in the order of the description."""
 
+_STREAMS: Final = ("/v1/events", "/live", "/v1/cluster/saved", "/v1/runs/{run_id}/log", "/peer/log")
 _FOLLOWING: Final = web.AppKey("following", asyncio.Task[None])
 """The task that feeds the node's updates to the event hub."""
-
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -55,12 +103,13 @@ def build_app(
     `now_us` is the wall clock, in microseconds since the epoch. `pages` are served beside the API, and not described.
     """
     limits = limits or RequestLimits()
+    registry = CollectorRegistry(auto_describe=False)
+    of_node = NodeMetrics(node, registry)
     server = ServerContext(
         node=node,
         peers=peers,
         limits=limits,
-        metrics=Metrics(node),
-        events=EventHub(os.urandom(4).hex(), node.facts.node, now_us=now_us),
+        metrics=RequestMetrics(registry),
         now_us=now_us,
         verifier=SignatureVerifier(signing_key(node.facts.secret), node.facts.node),
         signer=SessionSigner(node.facts.secret, tokens_of(node.facts)),
@@ -68,6 +117,8 @@ def build_app(
         endpoints=ENDPOINTS,
         pages=tuple(pages),
     )
+    server.keep(of_node)
+    server.keep(EventHub(os.urandom(4).hex(), node.facts.node, now_us=now_us))
     # `RequestContext.body` enforces the same limit while it reads.
     app = web.Application(middlewares=[problem_responses], client_max_size=limits.body_bytes)
     app[SERVER] = server
@@ -181,11 +232,11 @@ def _body_of(response: web.StreamResponse) -> bytes | None:
 
 async def _follow_updates(app: web.Application) -> None:
     server = app[SERVER]
-    app[_FOLLOWING] = asyncio.create_task(server.events.follow(server.node.changes), name="http-events")
+    app[_FOLLOWING] = asyncio.create_task(server.kept(EventHub).follow(server.node.changes), name="http-events")
 
 
 async def _end_streams(app: web.Application) -> None:
-    app[SERVER].events.close()
+    app[SERVER].kept(EventHub).close()
 
 
 async def _close(app: web.Application) -> None:

@@ -6,7 +6,7 @@ from time import monotonic, thread_time
 from typing import Final
 
 from node.duty.ownership import Ownership
-from node.http.freshness import is_current, is_spared
+from node.http.api.what_ifs import is_current, is_spared
 from node.state.value import State
 from node.web.board import Picture, TaskBoard
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from node.http.event_hub import NumberedEvent
-from node.http.events import ClusterEvent
+from node.http.api.event_hub import ClusterEvent, NumberedEvent
 
 EventLook = Literal["good", "bad", "warn", "busy", "none"]
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from time import thread_time
 from typing import Final
 
-from node.http.event_hub import EventHub
-from node.http.session import Role
+from node.http.api.event_hub import EventHub
+from node.http.door.session import Role
 from node.web.assets import page_version
 
 _log = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from node.http.request_context import RequestContext
-from node.http.routes.logs import open_log
+from node.http.api.logs import open_log
+from node.http.door.request_context import RequestContext
 from node.peer.protocol import NoSuchLog, PeerAway
 from node.state.value import Attempt
 

@@ -3,11 +3,11 @@
 from typing import Any, Final
 
 from node.duty.what_if import Supposition, majority
-from node.http.member_lag import MemberLags
-from node.http.problems import Problem
-from node.http.request_context import RequestContext
-from node.http.views import members_view
-from node.http.what_ifs import what_if_of
+from node.http.api.members import members_view
+from node.http.api.vitals import MemberLags
+from node.http.api.what_ifs import what_if_of
+from node.http.door.problems import Problem
+from node.http.door.request_context import RequestContext
 from node.state.value import State
 
 PREVIEW_S: Final = 86_400

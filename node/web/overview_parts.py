@@ -5,11 +5,14 @@ from typing import Any, Final, Literal
 from node.duty.ownership import Ownership
 from node.duty.standing import standing
 from node.duty.why_values import Why
-from node.http.asking import progress_of
-from node.http.explaining import unexpectedly_held
-from node.http.member_lag import MemberLags
-from node.http.request_context import RequestContext
-from node.http.views import late_view, members_view, mismatch_view, run_view
+from node.http.api.asking import progress_of
+from node.http.api.cluster import mismatch_view
+from node.http.api.explaining import unexpectedly_held
+from node.http.api.members import members_view
+from node.http.api.runs import run_view
+from node.http.api.tasks import late_view
+from node.http.api.vitals import MemberLags
+from node.http.door.request_context import RequestContext
 from node.state.value import Run
 from node.web.board import Mark, Picture
 from node.web.board_keeper import BoardKeeper

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from node.http.endpoint import Access, Endpoints, Handler, ResponseSpec
+from node.http.door.endpoint import Access, Endpoints, Handler, ResponseSpec
 from node.web.problem_page import problem_page
 
 

@@ -13,7 +13,7 @@ from tasks.definition.field_errors import FieldError, dotted
 from tasks.definition.yaml_text import YamlUnreadable, as_yaml, documents
 
 FIELDS_MAX: Final = 150
-"""Beyond that the params are one field: a form may have 200 (`node.http.request_context.FORM_FIELDS_MAX`)."""
+"""Beyond that the params are one field: a form may have 200 (`node.http.door.request_context.FORM_FIELDS_MAX`)."""
 
 LINE_CHARS: Final = 90
 """A longer text gets several lines."""

@@ -5,8 +5,8 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from node.http.problems import CATALOGUE, Problem
-from node.http.request_context import RequestContext
+from node.http.door.problems import CATALOGUE, Problem
+from node.http.door.request_context import RequestContext
 from node.web.definition_form import DefinitionForm, form_sent
 from node.web.rendering import end_session, is_part, page, redirect
 from tasks.definition.spec import set_of

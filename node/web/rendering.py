@@ -8,9 +8,9 @@ from aiohttp import web
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from node.http.identification import new_session
-from node.http.request_context import RequestContext
-from node.http.session import BrowserSession, cookie_name
+from node.http.door.authentication import new_session
+from node.http.door.request_context import RequestContext
+from node.http.door.session import BrowserSession, cookie_name
 from node.runtime.plain_text import plain
 from node.web.assets import asset_path, page_version
 from node.web.verdict import Finding, NodeSight, standing_of

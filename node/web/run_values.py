@@ -3,10 +3,9 @@
 import json
 from typing import Any, Final
 
-from node.http.asking import progress_of
-from node.http.request_context import RequestContext
-from node.http.routes.runs import find_run
-from node.http.views import ended_view, run_view
+from node.http.api.asking import progress_of
+from node.http.api.runs import ended_view, find_run, run_view
+from node.http.door.request_context import RequestContext
 from node.state.value import Attempt, EndedRun, Run
 from node.storage.room import size
 from node.web.log_tail import last_lines

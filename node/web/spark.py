@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from node.http.door.request_context import RequestContext
 from node.http.node_port import HistoryPort
-from node.http.request_context import RequestContext
 from node.runtime.durations import seconds
 from node.state.took import took_us
 from node.state.value import EndedRun

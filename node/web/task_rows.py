@@ -6,11 +6,11 @@ from urllib.parse import urlencode
 
 from node.duty.ownership import Ownership
 from node.duty.why_values import Why
-from node.http.explaining import unexpectedly_held
-from node.http.pages import cursor_of, key_of, name_after
-from node.http.request_context import RequestContext
-from node.http.specs import offered_kinds
-from node.http.views import last_view, late_view, next_fire_us
+from node.http.api.explaining import unexpectedly_held
+from node.http.api.pages import cursor_of, key_of, name_after
+from node.http.api.specs import offered_kinds
+from node.http.api.tasks import TaskNames, last_view, late_view, next_fire_us
+from node.http.door.request_context import RequestContext
 from node.state.value import State
 from node.web.board import MARKS, first_due_us, marks_of
 from node.web.overview_parts import picture_of
@@ -31,7 +31,7 @@ async def rows_values(context: RequestContext, query: TasksPageQuery) -> dict[st
         words=words_of(query.q), show=query.show, kind=query.kind, owner=query.owner, set=query.set, label=query.label
     )
     if query.sort == "name":
-        names = await context.server.task_names.after(state, name_after(query.after))
+        names = await context.server.kept(TaskNames).after(state, name_after(query.after))
         found, more = await asyncio.to_thread(find, names, state, ownership, picture, search, ROWS)
         cursor = cursor_of(found[-1]) if more else None
     else:

@@ -10,13 +10,11 @@ from typing import Any, Final
 from hashing.preference import Reason
 from node.duty.ownership import Ownership
 from node.duty.why_values import UNEXPECTED
-from node.http.asking import progress_of
-from node.http.explaining import explain
-from node.http.problems import Problem
-from node.http.request_context import RequestContext
-from node.http.requests import RunsQuery
-from node.http.routes.runs import runs_page
-from node.http.views import run_view
+from node.http.api.asking import progress_of
+from node.http.api.explaining import explain
+from node.http.api.runs import RunsQuery, run_view, runs_page
+from node.http.door.problems import Problem
+from node.http.door.request_context import RequestContext
 from node.state.times import micros
 from node.state.value import State, TaskRow
 from node.storage.room import size

@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 from node.duty.timetable import TimeSpan
 from node.duty.what_if import Supposition, WhatIf
 from node.history.filters import RunPosition
+from node.http.api.what_ifs import what_if_of
+from node.http.door.request_context import RequestContext
 from node.http.node_port import HistoryPort
-from node.http.request_context import RequestContext
-from node.http.what_ifs import what_if_of
 from node.state.value import EndedRun, State
 from node.web.requests import TimelineQuery
 from node.web.timeline_bars import TimeBar, active_bars, gone_bars, planned_bars, run_bars

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from node.duty.overdue import Overdue
-from node.http.responses.cluster import MismatchView
-from node.http.views import late_view
+from node.http.api.cluster import MismatchView
+from node.http.api.tasks import late_view
 from node.raft.ports import RaftRole
 from node.runtime.durations import duration
 from node.runtime.plain_text import plain_line

@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from node.http.endpoint import Access, Endpoint
-from node.http.openapi import openapi_document, problems_of
-from node.http.problems import CATALOGUE, MEDIA_TYPE, TYPE_PREFIX
-from node.http.routes import ENDPOINTS
+from node.http.api.openapi import openapi_document, problems_of
+from node.http.app import ENDPOINTS
+from node.http.door.endpoint import Access, Endpoint
+from node.http.door.problems import CATALOGUE, MEDIA_TYPE, TYPE_PREFIX
 from testkit.reference.markdown import MADE_BY, code, table
 
 PATH: Final = "docs/reference/http.md"

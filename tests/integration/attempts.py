@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from node.app.kinds import InstalledKinds
 from node.execution import process_tree
 from node.execution.attempt_events import AttemptEnded, AttemptStarted, CheckpointAsked, Event
 from node.execution.attempt_secrets import AttemptSecrets
@@ -14,7 +15,6 @@ from node.execution.cgroup import NOTHING_DELEGATED, Delegation
 from node.execution.order import AttemptLimits, Order
 from node.execution.preparation import Preparation
 from node.execution.runner import Runner
-from node.http.kinds import InstalledKinds
 from node.runtime.boottime import boottime_s
 from tasks.access import NOTHING, Access
 from tasks.installed_kinds import KindEntry

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from node.http.pages import cursor_of
+from node.http.api.pages import cursor_of
 
 PATHS: Final = (
     b"%00",

@@ -13,8 +13,8 @@ from aiohttp import web
 from yarl import URL
 
 from node.http.app import build_app, serve_on
-from node.http.connection import ConnectionTimeouts
-from node.http.request_limits import RequestLimits
+from node.http.door.connection import ConnectionTimeouts
+from node.http.door.server_context import RequestLimits
 from node.peer.client import PeerClient
 from node.state.attempts import Began
 from node.state.claims import Claim

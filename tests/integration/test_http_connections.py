@@ -15,10 +15,10 @@ from contextlib import contextmanager
 import pytest
 from aiohttp import EMPTY_PAYLOAD, web
 
-from node.http.connection import HEAD_BYTES, ConnectionTimeouts
-from node.http.connection_limits import ConnectionLimits
-from node.http.listener import Listener
-from node.http.request_limits import RequestLimits
+from node.http.door.connection import HEAD_BYTES, ConnectionTimeouts
+from node.http.door.connection_limits import ConnectionLimits
+from node.http.door.listener import Listener
+from node.http.door.server_context import RequestLimits
 from tests.integration.attempts import until
 from tests.integration.http_cluster import Servers, on_loop, servers
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 import msgpack
 import pytest
 
-from node.http.openapi import openapi_document
-from node.http.problems import CATALOGUE, MEDIA_TYPE, TYPE_PREFIX
-from node.http.routes import ENDPOINTS
+from node.http.api.openapi import openapi_document
+from node.http.app import ENDPOINTS
+from node.http.door.problems import CATALOGUE, MEDIA_TYPE, TYPE_PREFIX
 from node.peer.signing import CHALLENGE, new_request, signing_key
 from node.raft.founding import FoundingWait
 from node.state.attempts import Began, Checkpoint, Finish

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from node.app.kinds import InstalledKinds
 from node.duty.hold import Hold
 from node.duty.overdue import Overdue
-from node.http.kinds import InstalledKinds
 from node.peer.client import PeerClient
 from node.peer.protocol import RunProgress
 from node.state.deadlines import Breached

@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 import pytest
 import urllib3
 
-from node.http.session import ENDS_S, SESSION_S, BrowserSession, Role, SessionSigner, cookie_name
-from node.http.wrong_tokens import BURST as WRONG_BURST
+from node.http.door.authentication import BURST as WRONG_BURST
+from node.http.door.session import ENDS_S, SESSION_S, BrowserSession, Role, SessionSigner, cookie_name
 from testkit.cluster import Cluster
 
 pytestmark = pytest.mark.integration

@@ -8,8 +8,7 @@ from html import unescape
 
 import pytest
 
-from node.http.event_hub import RECONNECT_S, EventHub
-from node.http.events import ClusterEvent
+from node.http.api.event_hub import RECONNECT_S, ClusterEvent, EventHub
 from node.state.members import Drain
 from node.web.event_words import event_lines
 from tests.integration.http_cluster import Servers, on_loop, servers

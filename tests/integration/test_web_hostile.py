@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
-from node.http.endpoint import Endpoint
-from node.http.identification import CSRF_FIELD
-from node.http.session import BrowserSession, SessionSigner, cookie_name
+from node.http.door.authentication import CSRF_FIELD
+from node.http.door.endpoint import Endpoint
+from node.http.door.session import BrowserSession, SessionSigner, cookie_name
 from node.web.routes import PAGES
 from testkit.fake_node import SECRET
 from tests.integration.hostile import EVERYWHERE, PATHS, QUERIES, say

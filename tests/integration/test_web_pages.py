@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from node.http.session import BrowserSession, SessionSigner, cookie_name
+from node.http.door.session import BrowserSession, SessionSigner, cookie_name
 from node.peer.protocol import RunProgress
 from node.raft.errors import NoQuorum
 from node.raft.founding import FoundingWait

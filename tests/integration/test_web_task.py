@@ -5,7 +5,7 @@ from html import unescape
 
 import pytest
 
-from node.http.kinds import InstalledKinds
+from node.app.kinds import InstalledKinds
 from node.peer.protocol import RunProgress
 from node.state.attempts import Checkpoint, Finish
 from node.state.members import MarkDown

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from node.http import specs
+from node.http.api import specs
 from node.state.members import FoundCluster
 from node.state.registry import Put, PutTasks
 from tasks.definition.spec import Spec

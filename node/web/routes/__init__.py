@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from node.http.endpoint import Endpoint
+from node.http.door.endpoint import Endpoint
 from node.web.routes import (
     events,
     files,

@@ -6,10 +6,10 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from node.http.event_hub import KEPT
-from node.http.event_search import EventSearch, newest_events
-from node.http.pages import cursor_of, key_of
-from node.http.request_context import RequestContext
+from node.http.api.event_hub import KEPT, EventHub
+from node.http.api.events import EventSearch, newest_events
+from node.http.api.pages import cursor_of, key_of
+from node.http.door.request_context import RequestContext
 from node.web.event_words import event_lines
 from node.web.page_endpoints import PageEndpoints
 from node.web.rendering import page
@@ -29,7 +29,7 @@ async def events_page(context: RequestContext, query: EventsPageQuery) -> web.Re
 
 
 async def _values(context: RequestContext, query: EventsPageQuery) -> dict[str, Any]:
-    kept = context.server.events.kept()
+    kept = context.server.kept(EventHub).kept()
     before = None if query.after is None else int(key_of(query.after, int)[0])
     search = EventSearch(query.event, query.task or None, query.node)
     found, more = await asyncio.to_thread(newest_events, kept.events, search, before, EVENTS)

@@ -4,9 +4,9 @@ from typing import Final
 
 from aiohttp import web
 
-from node.http.endpoint import ResponseSpec
-from node.http.problems import Problem
-from node.http.request_context import RequestContext
+from node.http.door.endpoint import ResponseSpec
+from node.http.door.problems import Problem
+from node.http.door.request_context import RequestContext
 from node.web.assets import assets
 from node.web.page_endpoints import PageEndpoints
 from node.web.rendering import HEADERS

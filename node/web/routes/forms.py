@@ -2,9 +2,9 @@
 
 from aiohttp import web
 
-from node.http.endpoint import Handler
-from node.http.request_context import RequestContext
-from node.http.routes import members, runs, tasks
+from node.http.api import members, run_starts, runs, tasks
+from node.http.door.endpoint import Handler
+from node.http.door.request_context import RequestContext
 from node.web.definition_form import version_sent
 from node.web.page_endpoints import PageEndpoints
 from node.web.rendering import is_part, local_target, page, redirect
@@ -16,7 +16,7 @@ endpoints = PageEndpoints("page")
 async def run_task(context: RequestContext) -> web.Response:
     """Start a run of a task by hand."""
     name = await tasks.task_to_change(context)
-    run_id = await runs.propose_run(context, name)
+    run_id = await run_starts.propose_run(context, name)
     return await _done(context, f"{name} was started", f"as {run_id}.")
 
 

@@ -10,11 +10,12 @@ from urllib.parse import unquote
 from aiohttp import web
 from yarl import URL
 
-from node.http.endpoint import Endpoint
-from node.http.problems import Problem, invalid_field
-from node.http.request_context import RequestContext, serve
-from node.http.session import ID_HEX, BrowserSession
-from node.http.streaming import stream, until
+from node.http.api.event_hub import EventHub
+from node.http.door.endpoint import Endpoint
+from node.http.door.problems import Problem, invalid_field
+from node.http.door.request_context import RequestContext, serve
+from node.http.door.session import ID_HEX, BrowserSession
+from node.http.door.streaming import stream, until
 from node.web.live_parts import LiveParts, Make, PartKey, Unmade
 from node.web.page_endpoints import PageEndpoints
 from node.web.requests import LiveQuery
@@ -53,7 +54,7 @@ async def live(context: RequestContext, query: LiveQuery) -> web.StreamResponse:
     signer, session = context.server.signer, context.session
     common = signer.csrf(_NOBODY).encode()
     own = common if session is None else signer.csrf(session).encode()
-    following = context.server.kept(LiveParts).follow(makers, context.server.events)
+    following = context.server.kept(LiveParts).follow(makers, context.server.kept(EventHub))
     with context.server.streams.one(context.request.remote), following as events:
         async with aclosing(events):
             expires_s = None if session is None else session.expires_s

@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from node.http.request_context import RequestContext
+from node.http.door.request_context import RequestContext
 from node.web.member_cards import cards_values, preview_values
 from node.web.page_endpoints import PageEndpoints
 from node.web.rendering import page

@@ -4,7 +4,7 @@ from typing import Final
 
 from aiohttp import web
 
-from node.http.request_context import RequestContext
+from node.http.door.request_context import RequestContext
 from node.web.overview_parts import OverviewPart, part_values
 from node.web.page_endpoints import PageEndpoints
 from node.web.rendering import page

@@ -2,9 +2,9 @@
 
 from aiohttp import web
 
-from node.http.identification import check_tries, new_session, role_of
-from node.http.problems import Problem
-from node.http.request_context import RequestContext
+from node.http.door.authentication import check_tries, new_session, role_of
+from node.http.door.problems import Problem
+from node.http.door.request_context import RequestContext
 from node.web.page_endpoints import PageEndpoints
 from node.web.problem_page import signed_out
 from node.web.rendering import local_target, page, redirect, set_session

@@ -2,9 +2,9 @@
 
 from aiohttp import web
 
-from node.http.endpoint import ResponseSpec
-from node.http.request_context import RequestContext
-from node.http.routes.tasks import known_task
+from node.http.api.tasks import known_task
+from node.http.door.endpoint import ResponseSpec
+from node.http.door.request_context import RequestContext
 from node.web.page_endpoints import PageEndpoints
 from node.web.rendering import HEADERS, page
 from node.web.requests import TaskPageQuery

@@ -6,10 +6,11 @@ from typing import Any
 
 from aiohttp import web
 
-from node.http.problems import Problem, invalid_field
-from node.http.request_context import RequestContext
-from node.http.routes.tasks import known_task, register, task_to_change, warnings_of
-from node.http.specs import CheckedSpec, checked_spec
+from node.http.api.registration import register, warnings_of
+from node.http.api.specs import CheckedSpec, checked_spec
+from node.http.api.tasks import known_task, task_to_change
+from node.http.door.problems import Problem, invalid_field
+from node.http.door.request_context import RequestContext
 from node.web.definition_form import (
     NEW,
     DefinitionForm,

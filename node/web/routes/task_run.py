@@ -5,12 +5,12 @@ from typing import Any
 
 from aiohttp import web
 
-from node.http.problems import Problem
-from node.http.request_context import RequestContext
-from node.http.routes import runs
-from node.http.routes.kinds import schema_of
-from node.http.routes.tasks import known_task, task_to_change
-from node.http.specs import members_offering
+from node.http.api import run_starts, runs
+from node.http.api.kinds import schema_of
+from node.http.api.specs import members_offering
+from node.http.api.tasks import known_task, task_to_change
+from node.http.door.problems import Problem
+from node.http.door.request_context import RequestContext
 from node.state.value import EndedRun, TaskRow
 from node.web.definition_form import version_sent
 from node.web.page_endpoints import PageEndpoints
@@ -44,9 +44,9 @@ async def run_with(context: RequestContext) -> web.Response:
     params, errors = params_of(fields, sent)
     if not errors:
         try:
-            await runs.refuse_bad_params(context, params)
+            await run_starts.refuse_bad_params(context, params)
             own = None if same_spec(params, row.spec.params) else params
-            run_id = await runs.propose_run(context, name, own)
+            run_id = await run_starts.propose_run(context, name, own)
         except Problem as problem:
             if problem.kind != "invalid":
                 why = problem.detail if problem.kind == "outcome-unknown" else f"nothing was started: {problem.detail}"

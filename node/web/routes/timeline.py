@@ -4,7 +4,7 @@ import asyncio
 
 from aiohttp import web
 
-from node.http.request_context import RequestContext
+from node.http.door.request_context import RequestContext
 from node.web.page_endpoints import PageEndpoints
 from node.web.rendering import page
 from node.web.requests import TimelineQuery

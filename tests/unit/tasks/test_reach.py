@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from node.http.kinds import InstalledKinds
+from node.app.kinds import InstalledKinds
 from tasks.access import EVERYTHING, Access
 from tasks.installed_kinds import KindEntry, installed, load, refused
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from node.http.requests import SavedTask, SettingsBody
-from node.http.routes.saved import _saved_task
+from node.http.api.cluster import SettingsBody
+from node.http.api.saved import SavedTask, _saved_task
 from node.state.attempts import Finish
 from node.state.occurrences import Start
 from node.state.registry import DeleteTask, Pause

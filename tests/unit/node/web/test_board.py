@@ -5,7 +5,7 @@ import asyncio
 from node.duty.forecast import forecast
 from node.duty.ownership import Ownership
 from node.duty.timetable import TimeSpan, timetable
-from node.http.freshness import STILL_US
+from node.http.api.what_ifs import STILL_US
 from node.state.attempts import Finish
 from node.state.occurrences import Start
 from node.state.registry import Pause

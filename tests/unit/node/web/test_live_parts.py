@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from node.http.event_hub import EventHub
+from node.http.api.event_hub import EventHub
 from node.web.live_parts import LiveParts, PartKey, Unmade, beat, part_bytes
 
 KEY = PartKey("operator", "/?part=a")

@@ -6,7 +6,7 @@ import pytest
 
 from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
-from node.http.responses.cluster import MismatchView
+from node.http.api.cluster import MismatchView
 from node.identity.mismatches import MismatchCode
 from node.raft.ports import RaftRole
 from node.state.attempts import Finish

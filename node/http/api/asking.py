@@ -1,0 +1,61 @@
+"""Questions to other members for a request: how far attempts are, what holds tasks, why a kind is not offered.
+
+Each member is asked once, all at the same time, and what this member knows itself is not asked for.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from node.duty.hold import Hold
+from node.http.door.request_context import RequestContext
+from node.peer.protocol import PeerAway, RunProgress
+from node.state.value import Run
+from tasks.definition.run import HELD
+
+
+async def progress_of(context: RequestContext, runs: Iterable[Run]) -> dict[str, RunProgress]:
+    """The progress of runs, from the members that hold them, as far as those answer."""
+    by_member: dict[str, list[str]] = {}
+    for run in runs:
+        if run.state in HELD and run.node is not None:
+            by_member.setdefault(run.node, []).append(run.run_id)
+    here = {run_id: context.node.progress(run_id) for run_id in by_member.pop(context.node.facts.node, [])}
+    known = {run_id: progress for run_id, progress in here.items() if progress is not None}
+    for answer in await asyncio.gather(*(_progress_on(context, member, held) for member, held in by_member.items())):
+        known |= answer
+    return known
+
+
+async def _progress_on(context: RequestContext, member: str, runs: list[str]) -> dict[str, RunProgress]:
+    try:
+        progress, _ = await context.server.peers.progress(member, runs, [], context.server.limits.peer_s)
+    except PeerAway:
+        return {}
+    return progress
+
+
+async def holds_on(context: RequestContext, owner: str, tasks: Sequence[str]) -> tuple[dict[str, Hold], str]:
+    """What holds tasks on the member that owns them; and why it does not answer, "" if it does."""
+    if owner == context.node.facts.node:
+        found = {task: await context.node.hold(task) for task in tasks}
+        return {task: hold for task, hold in found.items() if hold is not None}, ""
+    try:
+        _, holds = await context.server.peers.progress(owner, [], tasks, context.server.limits.peer_s)
+    except PeerAway as away:
+        return {}, str(away)
+    return holds, ""
+
+
+async def unoffered_by(context: RequestContext, kind: str, members: Sequence[str]) -> dict[str, str]:
+    """Why these members do not offer a kind."""
+    answers = await asyncio.gather(*(_unoffered_by(context, kind, member) for member in members))
+    return dict(zip(members, answers, strict=True))
+
+
+async def _unoffered_by(context: RequestContext, kind: str, member: str) -> str:
+    if member == context.node.facts.node:
+        return context.node.unoffered(kind) or "it does"
+    try:
+        return await context.server.peers.unoffered(member, kind, context.server.limits.peer_s) or "it does"
+    except PeerAway as away:
+        return str(away)

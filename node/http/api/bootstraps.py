@@ -1,0 +1,129 @@
+"""Members that fetch the finished runs that they lack: who feeds them, and how far they are."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from aiohttp import web
+from typing_extensions import TypedDict
+
+from hashing.view import Slot
+from node.history.feeders import feeders
+from node.http.api.placement import (
+    OwnerQuery,
+    OwnerView,
+    bootstrap_owner,
+)
+from node.http.api.runs import ProgressView
+from node.http.api.shapes import Cursor, Time
+from node.http.door.endpoint import Endpoints, ResponseSpec
+from node.http.door.request_context import RequestContext
+from node.peer.bootstrap import Bootstrap, task_of
+from node.state.times import rfc3339, rfc3339_or_none
+from node.state.value import State
+
+
+class BootstrapView(TypedDict):
+    """How far a member is with fetching the finished runs that it lacks.
+
+    `feeder` is the member that sends them now, `fed` how many each feeder has sent. `progress` counts indexes of the
+    log, of which any number of runs may have ended; `index` is the last index of the latest portion. `waiting` is a
+    sentence while nobody sends any. `runs_per_s` does not count the time of waiting.
+    """
+
+    state: Literal["fetching", "waiting", "done"]
+    feeder: str | None
+    runs: int
+    fed: dict[str, int]
+    index: int
+    progress: ProgressView
+    runs_per_s: float
+    started_at: Time
+    finished_at: Time | None
+    waiting: str | None
+
+
+class BootstrapTaskView(TypedDict):
+    """The bootstrap of a member, which is assigned like a task: `owner` feeds it, then the next of `preference`.
+
+    `latest` is the latest one that is known to the member that answers; null: none since that one started.
+    """
+
+    task: str
+    member: str
+    owner: str | None
+    preference: list[str]
+    latest: BootstrapView | None
+
+
+class BootstrapPage(TypedDict):
+    """The bootstraps of all members, by slot."""
+
+    items: list[BootstrapTaskView]
+    next: Cursor
+
+
+endpoints = Endpoints("placement")
+
+
+@endpoints.add("GET", "/v1/bootstraps", {200: ResponseSpec("All members' bootstraps, by slot", BootstrapPage)})
+async def bootstraps(context: RequestContext) -> web.Response:
+    """Which member feeds which with finished runs that it lacks, and how far that is.
+
+    Members tell one another how far they are, once a second; nothing of it is replicated.
+    """
+    items = bootstraps_view(context.state, context.node.bootstraps.known(context.state))
+    return context.answer({"items": items, "next": None})
+
+
+@endpoints.add(
+    "GET",
+    "/v1/tasks/bootstrap/{id}/owner",
+    {200: ResponseSpec("Who feeds it, and why", OwnerView)},
+    ("not-found", "invalid"),
+)
+async def feeder(context: RequestContext, query: OwnerQuery) -> web.Response:
+    """Who feeds a member that lacks finished runs: the owner of the task `bootstrap/ID`, and why.
+
+    As `GET /v1/tasks/{name}/owner`; its `run_id` is the task's own name, since it has no runs.
+    """
+    return await bootstrap_owner(context, context.path("id"), query)
+
+
+def bootstrap_view(bootstrap: Bootstrap) -> BootstrapView:
+    """How far a bootstrap is."""
+    return {
+        "state": "done" if bootstrap.finished_us is not None else "waiting" if bootstrap.feeder is None else "fetching",
+        "feeder": bootstrap.feeder,
+        "runs": bootstrap.runs,
+        "fed": dict(bootstrap.fed),
+        "index": bootstrap.index,
+        "progress": {"done": bootstrap.indexes, "total": bootstrap.indexes_total, "unit": "indexes"},
+        "runs_per_s": round(bootstrap.runs_per_s, 1),
+        "started_at": rfc3339(bootstrap.started_us),
+        "finished_at": rfc3339_or_none(bootstrap.finished_us),
+        "waiting": bootstrap.waiting,
+    }
+
+
+def catching_up(member: str, known: Mapping[str, Bootstrap]) -> BootstrapView | None:
+    """The bootstrap of a member that lacks finished runs; None if it lacks none, as far as is known."""
+    bootstrap = known.get(member)
+    return None if bootstrap is None or bootstrap.finished_us is not None else bootstrap_view(bootstrap)
+
+
+def bootstraps_view(state: State, known: Mapping[str, Bootstrap]) -> list[BootstrapTaskView]:
+    """The bootstraps of all members, by slot."""
+    slots = state.seats()
+    return [bootstrap_task_view(slots, member, known.get(member)) for member in state.slots if member is not None]
+
+
+def bootstrap_task_view(slots: Sequence[Slot], member: str, latest: Bootstrap | None) -> BootstrapTaskView:
+    """The bootstrap of one member."""
+    order = feeders(slots, member)
+    return {
+        "task": task_of(member),
+        "member": member,
+        "owner": order[0] if order else None,
+        "preference": order,
+        "latest": None if latest is None else bootstrap_view(latest),
+    }

@@ -1,0 +1,183 @@
+"""Channels on which notices are sent, and how sending on them goes."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+from typing_extensions import TypedDict
+
+from node.duty.telling import sender
+from node.http.api.shapes import Cursor, Time
+from node.http.door.endpoint import Endpoints, ResponseSpec
+from node.http.door.problems import Problem
+from node.http.door.request_context import RequestContext
+from node.notify.teller import NotSent
+from node.state.channel import Channel, channel_of
+from node.state.outbox import ChannelRow
+from node.state.telling import DeleteChannel, PutChannel, holds
+from node.state.times import rfc3339, rfc3339_or_none
+from node.state.value import State
+
+
+class LastMessageView(TypedDict):
+    """The last try to send a message. `error` null: it was accepted."""
+
+    at: Time
+    node: str
+    notices: int
+    error: str | None
+
+
+class ChannelView(TypedDict):
+    """A channel: its definition without defaults left out, and how sending goes.
+
+    `sender` is the member that sends the next message, `sending` the one that is sending now. `waiting` notices are not
+    told yet, the oldest of them `waiting_since`; `failures` tries failed in a row, and the next one begins at
+    `retry_at`. `told`, `given_up` and `dropped` count notices since the channel was made: those that were accepted,
+    those that could not be sent for a day, and those that had no room.
+    """
+
+    name: str
+    version: int
+    definition: dict[str, Any]
+    sender: str | None
+    sending: str | None
+    waiting: int
+    waiting_since: Time | None
+    failures: int
+    retry_at: Time | None
+    told: int
+    given_up: int
+    given_up_at: Time | None
+    dropped: int
+    last: LastMessageView | None
+
+
+class ChannelPage(TypedDict):
+    """Channels, by name."""
+
+    items: list[ChannelView]
+    next: Cursor
+
+
+class ChannelTestView(TypedDict):
+    """A test message was accepted: which node sent it, and the receiver's answer.
+
+    `tasks` is the number of tasks that have the channel's labels; null: it has none, and is told of all tasks.
+    """
+
+    node: str
+    answer: str
+    tasks: int | None
+
+
+endpoints = Endpoints("channels")
+
+
+@endpoints.add("GET", "/v1/channels", {200: ResponseSpec("The channels", ChannelPage)})
+async def channels(context: RequestContext) -> web.Response:
+    """The channels, and how sending on them goes. There are a hundred at most, and one page."""
+    state = context.state
+    page: ChannelPage = {
+        "items": [channel_view(state, state.channels[name]) for name in sorted(state.channels)],
+        "next": None,
+    }
+    return context.answer(page)
+
+
+@endpoints.add("GET", "/v1/channels/{name}", {200: ResponseSpec("The channel", ChannelView)}, ("not-found",))
+async def channel(context: RequestContext) -> web.Response:
+    """One channel."""
+    row = _known(context)
+    return context.answer(channel_view(context.state, row))
+
+
+@endpoints.add(
+    "PUT",
+    "/v1/channels/{name}",
+    {
+        200: ResponseSpec("It was there before, and now has this definition", ChannelView),
+        201: ResponseSpec("It is made", ChannelView),
+    },
+    ("bad-request", "too-large", "invalid", "conflict", "no-quorum", "outcome-unknown"),
+    body=Channel,
+)
+async def put_channel(context: RequestContext) -> web.Response:
+    """Make or change a channel. Notices that wait on it stay, and are tried again at once."""
+    name = context.path("name")
+    definition = await context.model(Channel)
+    result = await context.propose(PutChannel(context.server.now_us(), name, definition.pack()))
+    row = context.state.channels.get(name)
+    if row is None:
+        raise Problem("conflict", "it was made, and deleted by another request since")
+    status = 201 if result.value["change"] == "created" else 200
+    return context.answer(channel_view(context.state, row), status)
+
+
+@endpoints.add(
+    "DELETE",
+    "/v1/channels/{name}",
+    {204: ResponseSpec("It is deleted, with the notices that were not told yet")},
+    ("not-found", "no-quorum", "outcome-unknown"),
+)
+async def delete_channel(context: RequestContext) -> web.Response:
+    """Delete a channel, with the notices that are not told yet."""
+    await context.propose(DeleteChannel(context.server.now_us(), context.path("name")))
+    return web.Response(status=204)
+
+
+@endpoints.add(
+    "POST",
+    "/v1/channels/{name}/test",
+    {200: ResponseSpec("The receiver accepted a test message", ChannelTestView)},
+    ("not-found", "not-sent"),
+)
+async def test_channel(context: RequestContext) -> web.Response:
+    """Send a test message now, from the node that is asked: its secrets and its settings count."""
+    row = _known(context)
+    definition = channel_of(row.packed)
+    try:
+        answer = await context.node.test_channel(row.name, definition)
+    except NotSent as error:
+        raise Problem("not-sent", str(error), node=context.node.facts.node) from None
+    # In a thread: it visits all tasks.
+    tasks = await asyncio.to_thread(_chosen, context.state, definition.labels) if definition.labels else None
+    view: ChannelTestView = {"node": context.node.facts.node, "answer": answer, "tasks": tasks}
+    return context.answer(view)
+
+
+def _chosen(state: State, labels: Mapping[str, str]) -> int:
+    """How many tasks have these labels."""
+    return sum(labels.items() <= row.spec.labels.items() for row in state.tasks.values())
+
+
+def channel_view(state: State, row: ChannelRow) -> ChannelView:
+    """A channel as the API shows it."""
+    last, sending = row.last, row.sending
+    return {
+        "name": row.name,
+        "version": row.version,
+        "definition": channel_of(row.packed).plain(),
+        "sender": sender(state, row.name, row.tries),
+        "sending": sending.member if sending is not None and holds(state, sending) else None,
+        "waiting": len(row.notices),
+        "waiting_since": rfc3339(row.notices[0].at_us) if row.notices else None,
+        "failures": row.tries,
+        "retry_at": rfc3339(row.again_us) if row.tries and row.notices else None,
+        "told": row.told,
+        "given_up": row.given_up,
+        "given_up_at": rfc3339_or_none(row.given_up_us),
+        "dropped": row.lost,
+        "last": None
+        if last is None
+        else {"at": rfc3339(last.at_us), "node": last.member, "notices": last.notices, "error": last.error},
+    }
+
+
+def _known(context: RequestContext) -> ChannelRow:
+    name = context.path("name")
+    row = context.state.channels.get(name)
+    if row is None:
+        raise Problem("not-found", f"there is no channel {name!r}; GET /v1/channels lists them")
+    return row

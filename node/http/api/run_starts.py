@@ -1,0 +1,141 @@
+"""Runs that clients start: by hand, and as an action of a kind."""
+
+from datetime import datetime
+from typing import Annotated, Final
+
+import msgpack
+from aiohttp import web
+from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
+from typing_extensions import TypedDict
+
+from node.http.api.shapes import RequestModel
+from node.http.api.specs import ParamsToCheck, errors_by_kind, storable
+from node.http.api.tasks import known_task, task_to_change
+from node.http.door.endpoint import Endpoints, ResponseSpec
+from node.http.door.problems import Problem, invalid
+from node.http.door.request_context import RequestContext
+from node.state.occurrences import Start
+from node.state.times import EPOCH, micros
+from tasks.definition.cron import check_at
+
+
+class StartedView(TypedDict):
+    """The new run; it waits for the task's owner to claim it."""
+
+    run_id: str
+
+
+def _in_the_calendar(at: datetime) -> datetime:
+    check_at(at)
+    if at < EPOCH:
+        raise ValueError("must not be earlier than 1970")
+    return at
+
+
+class StartBody(RequestModel):
+    """Options of a manual run. `params` replaces all of the task's params for this run."""
+
+    params: dict[str, JsonValue] | None = None
+    fire_at: Annotated[AwareDatetime, AfterValidator(_in_the_calendar)] | None = Field(
+        default=None, description="The time that the run stands for; default: now"
+    )
+
+
+class ActionBody(RequestModel):
+    """What an action of a kind is given. `params` replaces all of the task's params for it."""
+
+    args: dict[str, JsonValue] = Field(default={}, description="What the action takes, by name")
+    params: dict[str, JsonValue] | None = None
+
+
+endpoints = Endpoints("runs")
+
+_WRITES: Final = ("no-quorum", "outcome-unknown")
+MAX_KEY: Final = 200
+
+
+@endpoints.add(
+    "POST",
+    "/v1/tasks/{name}/runs",
+    {202: ResponseSpec("It waits for the task's owner to claim it", StartedView)},
+    ("bad-request", "not-found", "conflict", "too-large", "invalid", "member-away", *_WRITES),
+    body=StartBody,
+    body_needed=False,
+    headers={"Idempotency-Key": "A repeated request with the same key returns the run of the first one"},
+)
+async def start_run(context: RequestContext) -> web.Response:
+    """Start a run by hand. Refused if `overlap` forbids it. A paused task can be run, too."""
+    name = await task_to_change(context)
+    given = await context.model(StartBody, empty=True)
+    key = _key(context)
+    await refuse_bad_params(context, given.params)
+    fire_at_us = micros(given.fire_at) if given.fire_at is not None else None
+    return _started(context, await propose_run(context, name, given.params, fire_at_us, key))
+
+
+@endpoints.add(
+    "POST",
+    "/v1/tasks/{name}/actions/{action}",
+    {202: ResponseSpec("It waits for the task's owner to claim it", StartedView)},
+    ("bad-request", "not-found", "conflict", "too-large", "invalid", "member-away", *_WRITES),
+    body=ActionBody,
+    body_needed=False,
+    headers={"Idempotency-Key": "A repeated request with the same key returns the run of the first one"},
+)
+async def start_action(context: RequestContext) -> web.Response:
+    """Ask a task's kind for something beside the task's work, such as a preview: the result is that of the run.
+
+    The run begins beside others of the task, is not retried, and counts for none of the task's figures. It fails if the
+    kind has no such action.
+    """
+    name, action = await task_to_change(context), context.path("action")
+    given = await context.model(ActionBody, empty=True)
+    key = _key(context)
+    await refuse_bad_params(context, given.params)
+    storable(lambda: msgpack.packb(given.args), ("args",))
+    entry = Start(
+        at_us=context.server.now_us(),
+        task=name,
+        params=given.params,
+        fire_at_us=None,
+        key=key,
+        action=action,
+        args=dict(given.args),
+    )
+    return _started(context, str((await context.propose(entry)).value["run_id"]))
+
+
+def _key(context: RequestContext) -> str | None:
+    """The Idempotency-Key. Raises `Problem` bad-request."""
+    key = context.header("Idempotency-Key")
+    if key is not None and len(key) > MAX_KEY:
+        raise Problem("bad-request", f"an Idempotency-Key may have at most {MAX_KEY} characters")
+    return key
+
+
+async def refuse_bad_params(context: RequestContext, params: dict[str, JsonValue] | None) -> None:
+    """Raise `Problem` for params, given for one run of the task in the path, that are not valid."""
+    if params is None:
+        return
+    # Looked up again: the task may have been deleted while the body arrived.
+    spec = context.state.tasks[known_task(context)].spec
+    [errors] = await errors_by_kind(context, spec.kind, [ParamsToCheck(params, spec.bound)])
+    if errors:
+        raise invalid(errors)
+    storable(lambda: msgpack.packb(params), ("params",))
+
+
+async def propose_run(
+    context: RequestContext,
+    name: str,
+    params: dict[str, JsonValue] | None = None,
+    fire_at_us: int | None = None,
+    key: str | None = None,
+) -> str:
+    """Start a run of a task by hand, with checked params. Returns the run's id. Raises `Problem`."""
+    entry = Start(context.server.now_us(), name, params, fire_at_us, key)
+    return str((await context.propose(entry)).value["run_id"])
+
+
+def _started(context: RequestContext, run_id: str) -> web.Response:
+    return context.answer({"run_id": run_id}, 202, {"Location": f"/v1/runs/{run_id}"})

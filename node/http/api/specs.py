@@ -1,0 +1,236 @@
+"""Task definitions in requests: validated, with the errors of all fields, and packed for the log."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from pydantic import ValidationError
+
+from node.http.door.problems import MAX_ERRORS, Problem, body_errors, invalid, invalid_field
+from node.http.door.request_context import UNSTORABLE, RequestContext, quoted_names
+from node.http.node_port import KindsPort
+from node.peer.protocol import PeerAway
+from node.state.registry import Put
+from node.state.value import State
+from tasks.definition.field_errors import FieldError, Path, dotted
+from tasks.definition.spec import NODE_LABEL, Spec
+from tasks.installed_kinds import KindError
+
+THREAD_FROM: Final = 50
+"""Lists of this many specs and more are validated in another thread."""
+
+
+class ParamsToCheck(NamedTuple):
+    """Params, and whether their task is bound to one member."""
+
+    params: Mapping[str, Any]
+    bound: bool
+
+
+class CheckedSpec(NamedTuple):
+    """A spec that is valid apart from its kind and params, which the kind checks.
+
+    This does not hold the spec, which is twenty objects: with a list of a thousand, garbage collection would be slow.
+    """
+
+    #: The name of the task.
+    name: str
+    #: The name of the kind.
+    kind: str
+    #: The params, not checked yet.
+    params: Mapping[str, Any]
+    #: The labels that a member must have.
+    group: Mapping[str, str]
+    #: The preferred member; None: there is none.
+    pin: str | None
+    #: The user of the attempts; None: the node's own.
+    run_as: str | None
+    #: The entry that is proposed.
+    put: Put
+
+    @property
+    def to_check(self) -> ParamsToCheck:
+        """What the kind checks."""
+        return ParamsToCheck(self.params, NODE_LABEL in self.group)
+
+
+async def one_spec(context: RequestContext, name: str) -> CheckedSpec:
+    """The spec in the body of a PUT under `name`; a name in the body must agree. Raises `Problem`."""
+    return await checked_spec(context, name, await context.json())
+
+
+async def checked_spec(context: RequestContext, name: str, given: Any) -> CheckedSpec:
+    """The spec `given` under `name`, checked as that of a PUT is. Raises `Problem`."""
+    if not isinstance(given, dict):
+        raise invalid_field("", "must be an object with a task's definition")
+    if given.setdefault("name", name) != name:
+        raise invalid_field("name", f"is {given['name']!r} in the body and {name!r} in the path: they must agree")
+    try:
+        checked = _checked(given, ())
+    except Problem as problem:
+        fields = [error.field for error in problem.errors]
+        raise invalid([*problem.errors, *await params_errors(context, given, fields)]) from None
+    errors = await _kind_errors(context, [checked], lambda _: ())
+    if errors:
+        raise invalid(errors)
+    return checked
+
+
+async def params_errors(
+    context: RequestContext, given: Mapping[str, Any], known: Sequence[str]
+) -> Sequence[FieldError]:
+    """The errors of the params of a definition of which the fields `known` are wrong, so that all are told at once."""
+    kind, params, group = given.get("kind"), given.get("params", {}), given.get("group")
+    if not isinstance(kind, str) or kind not in offered_kinds(context.state) or not isinstance(params, dict):
+        return ()
+    if any(field.startswith("params") for field in known):
+        return ()
+    bound = isinstance(group, dict) and NODE_LABEL in group
+    try:
+        [errors] = await errors_by_kind(context, kind, [ParamsToCheck(params, bound)])
+    except Problem:
+        return ()  # no member that can check them answers: what is known is told
+    return errors
+
+
+async def many_specs(context: RequestContext) -> list[CheckedSpec]:
+    """The list of specs in the body. Raises `Problem`, with fields such as `[3].retry.attempts`."""
+    given = await context.json()
+    if not isinstance(given, list):
+        raise invalid_field("", "must be a list of task definitions (for a single one use PUT /v1/tasks/{name})")
+    if not given:
+        raise invalid_field("", "the list is empty")
+    found, errors = await asyncio.to_thread(all_checked, given) if len(given) >= THREAD_FROM else all_checked(given)
+    specs, places = list(found.values()), list(found)
+    errors += await _kind_errors(context, specs, lambda position: (places[position],))
+    if errors:
+        wrong = [(position, one) for position, one in enumerate(given) if isinstance(one, dict)]
+        for position, one in wrong[:MAX_ERRORS]:
+            known = [error.field.removeprefix(f"[{position}].") for error in errors]
+            errors += [_at((position,), error) for error in await params_errors(context, one, known)]
+        raise invalid(errors)
+    return specs
+
+
+async def errors_by_kind(context: RequestContext, kind: str, given: Sequence[ParamsToCheck]) -> list[list[FieldError]]:
+    """The errors of each of `given`, found by the kind on this member, or else on one that offers the kind.
+
+    Raises `Problem` member-away if no member that offers it answers.
+    """
+    kinds = context.node.kinds
+    if kind in kinds.names():
+        try:
+            if len(given) >= THREAD_FROM:
+                return await asyncio.to_thread(_errors_of_all, kinds, kind, given)
+            return _errors_of_all(kinds, kind, given)
+        except KindError:
+            pass  # it does not load here; ask a member that offers it
+    having = members_offering(context.state, kind)
+    for member in having:
+        if member != context.node.facts.node:
+            try:
+                params, bound = [each.params for each in given], [each.bound for each in given]
+                return await context.server.peers.check(member, kind, params, bound, context.server.limits.peer_log_s)
+            except PeerAway:
+                continue
+    raise Problem(
+        "member-away",
+        f"the kind {kind!r} cannot be used on this member, so its params cannot be checked here, "
+        f"and no member that offers it answers ({quoted_names(having)})",
+        members=having,
+    )
+
+
+def _errors_of_all(kinds: KindsPort, kind: str, given: Sequence[ParamsToCheck]) -> list[list[FieldError]]:
+    return [list(kinds.check(kind, each.params, bound=each.bound)) for each in given]
+
+
+def members_offering(state: State, kind: str) -> list[str]:
+    """The members that offer a kind; those that are up come first."""
+    offering = [member for member in state.members.values() if kind in member.kinds]
+    return [member.id for member in sorted(offering, key=lambda member: (member.status != "up", member.id))]
+
+
+def offered_kinds(state: State) -> frozenset[str]:
+    """The kinds that members offer, whether up or not."""
+    return frozenset[str]().union(*(member.kinds for member in state.members.values()))
+
+
+def _checked(given: Any, place: Path) -> CheckedSpec:
+    """The spec at `place` in the body. Raises `Problem` invalid."""
+    try:
+        spec = Spec.model_validate(given)
+    except ValidationError as error:
+        raise invalid(body_errors(error, given, place)) from None
+    put = Put(storable(spec.pack, (*place, "params")))
+    return CheckedSpec(
+        name=spec.name, kind=spec.kind, params=spec.params, group=spec.group, pin=spec.pin, run_as=spec.run_as, put=put
+    )
+
+
+def all_checked(given: list[Any]) -> tuple[dict[int, CheckedSpec], list[FieldError]]:
+    """The specs of a list by their places, and what is wrong with the others.
+
+    What has become a spec is taken out of the list meanwhile, to save memory.
+    """
+    specs: dict[int, CheckedSpec] = {}
+    errors: list[FieldError] = []
+    seen: dict[str, int] = {}
+    for position in range(len(given)):
+        try:
+            spec = _checked(given[position], (position,))
+        except Problem as problem:
+            errors += problem.errors
+            continue
+        given[position] = None
+        specs[position] = spec
+        if (first := seen.setdefault(spec.name, position)) != position:
+            message = f"{spec.name!r} is in the list twice, first as [{first}]"
+            errors.append(FieldError(dotted((position, "name")), message))
+    return specs, errors
+
+
+async def _kind_errors(
+    context: RequestContext, specs: Sequence[CheckedSpec], place: Callable[[int], Path]
+) -> list[FieldError]:
+    by_kind: dict[str, list[int]] = {}
+    for position, spec in enumerate(specs):
+        by_kind.setdefault(spec.kind, []).append(position)
+    if not by_kind.keys() <= offered_kinds(context.state):
+        await context.catch_up()
+    known = offered_kinds(context.state)
+    if not known:
+        raise Problem("not-ready", "no member has joined yet, so no kind of task is offered: try again in a moment")
+    errors: list[FieldError] = []
+    for kind, positions in by_kind.items():
+        if kind not in known:
+            message = _unknown_kind(kind, known, kind in context.node.kinds.names())
+            errors += [FieldError(dotted((*place(position), "kind")), message) for position in positions[:MAX_ERRORS]]
+            continue
+        found = await errors_by_kind(context, kind, [specs[position].to_check for position in positions])
+        for position, wrong in zip(positions, found, strict=True):
+            errors += [_at(place(position), error) for error in wrong]
+    return errors
+
+
+def _at(place: Path, error: FieldError) -> FieldError:
+    """An error within the value at `place`, as an error of the body."""
+    at = dotted(place)
+    return FieldError(f"{at}.{error.field}" if at and error.field else at or error.field, error.message)
+
+
+def _unknown_kind(kind: str, known: frozenset[str], installed: bool) -> str:
+    there_are = f"the offered kinds are {quoted_names(sorted(known))}"
+    if installed and kind == "command":
+        return f"no member offers 'command': set ROTA_ALLOW_COMMAND=1 on a member to let it run commands; {there_are}"
+    if installed:
+        return f"{kind!r} is installed here, but no member offers it; {there_are}"
+    return f"there is no kind {kind!r}; {there_are}"
+
+
+def storable(pack: Callable[[], bytes], field: tuple[str | int, ...]) -> bytes:
+    """The bytes that `pack` returns. Raises `Problem` invalid for the field if a value in it cannot be packed."""
+    try:
+        return pack()
+    except (OverflowError, ValueError, TypeError) as error:
+        raise invalid_field(dotted(field), f"holds {UNSTORABLE} ({error})") from None

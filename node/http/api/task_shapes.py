@@ -1,0 +1,142 @@
+"""Tasks in responses, as values for JSON. The command line reads them too: nothing is imported here that takes long."""
+
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, Field
+from pydantic.fields import FieldInfo
+from typing_extensions import TypedDict
+
+from node.http.api.shapes import Cursor, Time
+from tasks.definition.deadlines import DeadlineName
+from tasks.definition.run import RunState
+from tasks.definition.spec import Spec
+
+
+class LastView(TypedDict):
+    """How a task's last run ended."""
+
+    run_id: str
+    state: RunState
+    fire_at: Time
+    finished_at: Time
+    error: str | None
+
+
+class BreachView(TypedDict):
+    """A deadline that is breached: which, and since when.
+
+    `due_at` is when the oldest run was due that has not begun, or succeeded, in time; null for `success_every`.
+    """
+
+    deadline: DeadlineName
+    due_at: Time | None
+    since: Time
+
+
+class LateView(BreachView):
+    """A breached deadline of a task, how long it allows, and the same in words."""
+
+    limit_s: float
+    detail: str
+
+
+def _shown(of: FieldInfo) -> Any:
+    """The type of a spec's field in a response. Models within are plain objects: a request's model has one schema."""
+    kinds = get_args(of.annotation) or (of.annotation,)
+    if not any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in kinds):
+        return of.annotation
+    return dict[str, Any] | None if NoneType in kinds else dict[str, Any]
+
+
+if TYPE_CHECKING:
+
+    class SpecView(TypedDict):
+        """A task's definition as it is shown. mypy knows no field of it: it is derived below."""
+
+else:
+    SpecView = TypedDict(
+        "SpecView",
+        {name: Annotated[_shown(of), Field(description=of.description)] for name, of in Spec.model_fields.items()},
+    )
+
+
+class RegisteredView(SpecView):
+    """A registered task: its complete definition, and its counters and last outcome.
+
+    `late`: its deadlines that are breached.
+    """
+
+    version: int
+    paused: bool
+    registered_at: Time
+    next_fire_at: Time | None
+    skipped: int
+    missed: int
+    last: LastView | None
+    late: list[LateView]
+
+
+class TaskView(RegisteredView):
+    """A task and its owner."""
+
+    owner: str | None
+
+
+class HeldView(TypedDict):
+    """What holds a task that nobody has asked to wait: the code and the detail of `GET /v1/tasks/{name}/why`."""
+
+    code: str
+    detail: str
+    until: Time | None
+
+
+class ListedTaskView(TaskView):
+    """A task in a list. `held`: what holds it, if that is unexpected (no owner, backing off, no room ...)."""
+
+    held: HeldView | None
+
+
+class ChangedTaskView(RegisteredView):
+    """A task that was just registered or changed.
+
+    `warnings`: why no present member can run it, and what the answering node's settings do not allow it to reach.
+    """
+
+    warnings: list[str]
+
+
+class TaskPage(TypedDict):
+    """Tasks, by name."""
+
+    items: list[ListedTaskView]
+    next: Cursor
+
+
+class FieldChangeView(TypedDict):
+    """A changed field of a definition, as a dotted name, with both values; null: absent."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+class PutView(TypedDict):
+    """The result for one task of a list (in a dry run: the expected result), and its version after that.
+
+    `changes`: the fields that differ from the registered definition; in a dry run only. `warnings` as in
+    `ChangedTaskView`.
+    """
+
+    name: str
+    version: int
+    change: Literal["created", "changed", "unchanged"]
+    changes: list[FieldChangeView]
+    warnings: list[str]
+
+
+class PutPage(TypedDict):
+    """The results for a list of tasks, in its order."""
+
+    items: list[PutView]
+    next: Cursor

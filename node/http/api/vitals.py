@@ -1,0 +1,143 @@
+"""How the members are, as they say themselves: how far behind, how quickly they answer, what they say of themselves.
+
+They are asked at most every few seconds, whoever wants to know.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Final
+
+from aiohttp import web
+from typing_extensions import TypedDict
+
+from node.http.api.specs import offered_kinds
+from node.http.door.endpoint import Endpoints, ResponseSpec
+from node.http.door.request_context import RequestContext
+from node.peer.protocol import PeerAway
+from node.peer.vitals import MemberVitals
+
+
+class DiskView(TypedDict):
+    """The file system of a member's data folder."""
+
+    total_bytes: int
+    free_bytes: int
+
+
+class VitalsView(TypedDict):
+    """A member, as it answered a few seconds ago at most.
+
+    `away` says why it does not answer; the fields after it are null then, and of a member of an earlier version. A
+    member that is down is not asked. `behind` is how many log entries it lacks of those that the answering node has
+    applied. `clock_off_s` is how far its machine's wall clock is ahead of the time that the members agree on; null:
+    they have not agreed yet. `unoffered` says why it does not offer a kind, `not_kept` what tasks on
+    it are not kept from, for want of a newer kernel or by a setting.
+    """
+
+    node: str
+    away: str | None
+    behind: int | None
+    answered_s: float | None
+    version: str | None
+    lease_held: bool | None
+    disk: DiskView | None
+    clock_off_s: float | None
+    unoffered: dict[str, str] | None
+    not_kept: list[str] | None
+
+
+class VitalsPage(TypedDict):
+    """Members, by slot."""
+
+    items: list[VitalsView]
+
+
+FRESH_S: Final = 2.0
+"""What was heard is used again for this long, whoever asks."""
+
+endpoints = Endpoints("members")
+
+
+@dataclass(frozen=True, slots=True)
+class MemberLag:
+    """The answer of a member. `behind`: log entries that it has not applied yet; None: it does not answer (`away`).
+
+    `vitals` None: it does not answer, or is of an earlier version.
+    """
+
+    behind: int | None
+    answered_s: float = 0.0
+    vitals: MemberVitals | None = None
+    away: str = ""
+
+
+@endpoints.add("GET", "/v1/vitals", {200: ResponseSpec("Members, by slot", VitalsPage)})
+async def vitals(context: RequestContext) -> web.Response:
+    """What each member says of itself: lease, log, disk, clock, version, why it does not offer a kind, and from
+    what tasks on it are not kept.
+
+    Each is asked every 2 s at most, however often this is asked.
+    """
+    lags = await context.server.kept(MemberLags).of(context)
+    names = [name for name in context.state.slots if name is not None]
+    return context.answer({"items": [vitals_view(name, lags.get(name)) for name in names]})
+
+
+def vitals_view(name: str, lag: MemberLag | None) -> VitalsView:
+    """A member's answer; None: it was not asked, since it is down."""
+    told = None if lag is None else lag.vitals
+    disk: DiskView | None = None
+    if told is not None and told.disk_total_bytes is not None and told.disk_free_bytes is not None:
+        disk = {"total_bytes": told.disk_total_bytes, "free_bytes": told.disk_free_bytes}
+    return {
+        "node": name,
+        "away": "it is down" if lag is None else lag.away or None,
+        "behind": None if lag is None else lag.behind,
+        "answered_s": None if lag is None or lag.behind is None else round(lag.answered_s, 4),
+        "version": None if told is None else told.version,
+        "lease_held": None if told is None else told.lease_held,
+        "disk": disk,
+        "clock_off_s": None if told is None or told.clock_off_us is None else told.clock_off_us / 1e6,
+        "unoffered": None if told is None else dict(told.unoffered),
+        "not_kept": None if told is None else list(told.not_kept),
+    }
+
+
+class MemberLags:
+    """The latest answers of all members that are not down. `now_s` is a monotonic clock. Used on the event loop."""
+
+    def __init__(self, now_s: Callable[[], float] = monotonic) -> None:
+        self._now_s = now_s
+        self._lock = asyncio.Lock()
+        self._asked_s = float("-inf")
+        self._heard: dict[str, MemberLag] = {}
+
+    async def of(self, context: RequestContext) -> dict[str, MemberLag]:
+        """The lag of each member that is asked, this node's own among them."""
+        async with self._lock:
+            if self._now_s() - self._asked_s >= FRESH_S:
+                me, state = context.node.facts.node, context.state
+                others = [name for name, row in state.members.items() if name != me and row.status != "down"]
+                heard = await asyncio.gather(*(self._ask(context, name) for name in others))
+                here = MemberLag(0, vitals=vitals_here(context))
+                self._heard = {**dict(zip(others, heard, strict=True)), me: here}
+                self._asked_s = self._now_s()
+            return self._heard
+
+    async def _ask(self, context: RequestContext, member: str) -> MemberLag:
+        index, began_s = context.state.index, self._now_s()
+        try:
+            roster = await context.server.peers.roster(member, context.server.limits.peer_s)
+        except PeerAway as away:
+            return MemberLag(None, away=str(away))
+        return MemberLag(max(0, index - roster.index), self._now_s() - began_s, roster.vitals)
+
+
+def vitals_here(context: RequestContext) -> MemberVitals:
+    """What this member says of itself, with why it does not offer each kind that is known here or offered elsewhere."""
+    node = context.node
+    kinds = sorted(node.kinds.names() | offered_kinds(context.state))
+    unoffered = {kind: why for kind in kinds if (why := node.unoffered(kind)) is not None}
+    return replace(node.vitals(), unoffered=unoffered)
