@@ -7,10 +7,12 @@ if the task's params name that reference.
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any, Final
+from typing import Final
+
+import msgpack
 
 from node.execution import frames
 from tasks.errors import MissingSecret
@@ -43,13 +45,32 @@ class AttemptSecrets:
             )
         return resolve(reference, Path(self.folder), self.env_allow, self.variables, self.own)
 
+    def pack(self) -> bytes:
+        """As msgpack; empty if the params name none."""
+        if not self.references:
+            return b""
+        return bytes(
+            msgpack.packb(
+                {
+                    "references": [one.model_dump() for one in self.references],
+                    "folder": self.folder,
+                    "env_allow": self.env_allow,
+                    "variables": dict(self.variables),
+                    "own": asdict(self.own),
+                }
+            )
+        )
+
 
 NO_SECRETS: Final = AttemptSecrets()
 """For an attempt whose params name none, and for the worker."""
 
 
-def unpacked(values: Mapping[str, Any]) -> AttemptSecrets:
-    """The `AttemptSecrets` from a dict that has been through msgpack."""
+def unpacked(packed: bytes) -> AttemptSecrets:
+    """The `AttemptSecrets` from which `AttemptSecrets.pack` made `packed`."""
+    if not packed:
+        return NO_SECRETS
+    values = msgpack.unpackb(packed)
     own = values["own"]
     return AttemptSecrets(
         tuple(SecretFile(**one) if "secret" in one else SecretEnv(**one) for one in values["references"]),

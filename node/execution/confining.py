@@ -42,12 +42,19 @@ def learn(needs: Needs, access: Access) -> None:
         learn_own(access.own)
 
 
+def ahead_of_domain(needs: Needs) -> None:
+    """Give up what is given up for good, and is the same wherever this process finds its files. Raises `OSError`."""
+    if needs.confined:
+        gain_no_rights()
+        enter_filter(network=needs.network)
+
+
 def confine(needs: Needs, access: Access, scratch: Path, ruleset: Ruleset | None, target: str) -> None:
     """Confine this process to `needs`. It has no other thread: a domain is that of one thread and its children.
 
-    Call `learn` before. `ruleset` is the supervisor's; None: this kernel has no Landlock. `target` is the kind or the
-    preparation, as `module:name`, whose package may be read. Raises `landlock.CannotConfine`, and what the functions
-    raise that find tools.
+    Call `learn` and `ahead_of_domain` before. `ruleset` is the supervisor's; None: this kernel has no Landlock.
+    `target` is the kind or the preparation, as `module:name`, whose package may be read. Raises
+    `landlock.CannotConfine`, and what the functions raise that find tools.
     """
     if not needs.confined:
         return
@@ -57,8 +64,6 @@ def confine(needs: Needs, access: Access, scratch: Path, ruleset: Ruleset | None
         temporary = scratch / "tmp"
         temporary.mkdir(exist_ok=True)
         os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
-    gain_no_rights()
-    enter_filter(network=needs.network)
     keep_capabilities(capabilities(needs.reaches))
     if ruleset is not None:
         allow_tools(ruleset, tools)

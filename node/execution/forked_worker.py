@@ -2,18 +2,35 @@
 
 import os
 import socket
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from node.execution import frames, worker
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ForkedWorker:
     """A worker that waits for its attempt: the supervisor's end of the channel, and the pipe that brings its output."""
 
     pid: int
     channel: socket.socket
     output: int
+    unhanded: OSError | None = None
+    """Why a brief could not be handed to it; None: nothing failed."""
+
+    def hand_brief(self, descriptor: int) -> None:
+        """Give it the file of a brief. It begins nothing of it before `send_go`, which raises what fails here."""
+        try:
+            packet = frames.pack(frames.BriefFrame())
+            socket.send_fds(self.channel, [packet], [descriptor], socket.MSG_NOSIGNAL)
+        except OSError as error:
+            self.unhanded = error
+
+    def send_go(self, go: frames.GoFrame, ruleset: Collection[int] = ()) -> None:
+        """Tell it to go on with the brief, and give it the ruleset to enter, if there is one. Raises `OSError`."""
+        if self.unhanded is not None:
+            raise self.unhanded
+        socket.send_fds(self.channel, [frames.pack(go)], list(ruleset), socket.MSG_NOSIGNAL)
 
 
 def fork_worker(*, rehearses: bool) -> ForkedWorker:

@@ -62,11 +62,16 @@ class FailFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class GoFrame:
-    """Supervisor to worker, with the file of the brief: the process group is recorded, the work may begin.
+class BriefFrame:
+    """Supervisor to worker, with the file of the brief: read it, and wait for `GoFrame`."""
 
-    With the ruleset as a second descriptor, if there is one to enter. `remarks` are for the log of an attempt that
-    fails in that domain, a sentence a line. `account` is the `Account` to become, packed; empty: none.
+
+@dataclass(frozen=True, slots=True)
+class GoFrame:
+    """Supervisor to worker: the process group is recorded, the work of the brief may begin.
+
+    With the ruleset as a descriptor, if there is one to enter. `remarks` are for the log of an attempt that fails in
+    that domain, a sentence a line. `account` is the `Account` to become, packed; empty: none.
     """
 
     remarks: str = ""
@@ -203,6 +208,7 @@ Frame = (
     | StopFrame
     | KillFrame
     | FailFrame
+    | BriefFrame
     | GoFrame
     | PreparingFrame
     | AttemptFrame

@@ -37,26 +37,28 @@ def host(delegation: Delegation, commands: Commands, nursery: socket.socket, spa
     except OSError as error:
         worker = error
     ahead = rehearsal.of_supervisor(commands) if spare else None
-    packet, descriptors, _, _ = socket.recv_fds(nursery, 16, 2)
+    packet, descriptors, _, _ = socket.recv_fds(nursery, 16, 3)
     if not packet:
         if cgroup is not None and isinstance(worker, ForkedWorker):
             process_tree.end_children(worker.pid)
             cgroup.end()
         os._exit(0)  # and the worker with it: the nursery is gone, or needs no spare any more
     nursery.close()
-    channel, brief_fd = descriptors
-    node, brief = socket.socket(fileno=channel), read_brief(brief_fd)
+    channel, *files = descriptors
+    if isinstance(worker, ForkedWorker):
+        worker.hand_brief(files[0])  # the worker reads it while this process prepares the attempt
+    node, brief = socket.socket(fileno=channel), read_brief(*files)
+    for descriptor in files:
+        os.close(descriptor)
     prepared = None
     if isinstance(brief, PreparationBrief):
         assigned = None
         if isinstance(worker, ForkedWorker):
-            assigned = PreparedHost(node, brief, brief_fd, worker, cgroup).wait()
+            assigned = PreparedHost(node, brief, worker, cgroup).wait()
         if assigned is None:
             os._exit(0)
         prepared = brief.scratch
         brief = assigned
-    else:
-        os.close(brief_fd)
     Supervisor(node, brief, worker, prepared, cgroup, ahead).run()
     os._exit(0)
 

@@ -25,7 +25,7 @@ from node.execution.linux import adopt_orphans, close_memory, die_with_parent
 from node.execution.spares import SpareCount
 
 FORK: Final = b"fork"
-"""A request of the node, with two descriptors: the attempt's channel and its brief."""
+"""A request of the node, with the descriptors of the attempt's channel and of the files of its brief."""
 
 COMMANDS: Final = "NURSERY_COMMANDS"
 """The environment variable that has what the domain of a command is made of. Nothing inherits it."""
@@ -108,16 +108,16 @@ class Nursery:
     def _take(self) -> bool:
         """Take one request. False: the node is gone."""
         try:
-            packet, descriptors, _, _ = socket.recv_fds(self._node, 16, 2)
+            packet, descriptors, _, _ = socket.recv_fds(self._node, 16, 3)
         except ConnectionResetError:
             return False
         if packet == EXPECT:
             self._count.expect(time.monotonic())
-        elif len(descriptors) == 2:
-            self._begin(*descriptors)
+        elif len(descriptors) >= 2:
+            self._begin(descriptors)
         return bool(packet)
 
-    def _begin(self, channel: int, brief_fd: int) -> None:
+    def _begin(self, descriptors: list[int]) -> None:
         """Give an attempt to a process: to one that waits, or to a new one."""
         self._count.used(time.monotonic())
         try:
@@ -125,7 +125,7 @@ class Nursery:
                 waited = bool(self._spares)
                 host = self._spares.popleft() if waited else self._fork(spare=False)
                 try:
-                    socket.send_fds(host.channel, [FORK], [channel, brief_fd])
+                    socket.send_fds(host.channel, [FORK], descriptors)
                     break
                 except OSError:
                     if not waited:
@@ -135,11 +135,11 @@ class Nursery:
                     host.channel.close()
         except OSError as error:
             why = f"cannot fork a supervisor: {error.strerror}"
-            with socket.socket(fileno=os.dup(channel)) as attempt:
+            with socket.socket(fileno=os.dup(descriptors[0])) as attempt:
                 attempt.send(frames.pack(frames.EndedFrame("not_started", None, why, True, None, starved=True)))
         finally:
-            os.close(channel)
-            os.close(brief_fd)
+            for descriptor in descriptors:
+                os.close(descriptor)
 
     def _tend(self) -> None:
         """Fork what is missing, and end what is not needed any more."""

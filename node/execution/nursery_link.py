@@ -18,7 +18,8 @@ from node.execution.cgroup import Delegation
 from node.execution.domain import Commands
 from node.execution.leftovers import mark
 from node.execution.nursery import COMMANDS, EXPECT, FORK
-from node.execution.preparation import brief_file
+from node.execution.order import Brief
+from node.execution.preparation import PreparationBrief, brief_files
 from tasks.processes import MARK
 
 RESTART_S: Final = 0.1
@@ -35,31 +36,33 @@ class NurseryFailed(Exception):
     """The nursery process did not start."""
 
 
-def send_attempt(supervisor: socket.socket, brief: bytes) -> None:
+def send_attempt(supervisor: socket.socket, brief: Brief) -> None:
     """Give an attempt to the supervisor of a prepared process. Raises `OSError`."""
-    descriptor = brief_file(brief)
+    descriptors = brief_files(brief)
     try:
-        socket.send_fds(supervisor, [frames.pack(frames.AttemptFrame())], [descriptor], socket.MSG_NOSIGNAL)
+        socket.send_fds(supervisor, [frames.pack(frames.AttemptFrame())], descriptors, socket.MSG_NOSIGNAL)
     finally:
-        os.close(descriptor)
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 class Handout:
-    """An attempt to be sent to the nursery: the supervisor's end of its channel, and a memfd that holds its brief."""
+    """An attempt to be sent to the nursery: the supervisor's end of its channel, and the files of its brief."""
 
-    def __init__(self, channel: socket.socket, brief: bytes) -> None:
+    def __init__(self, channel: socket.socket, brief: Brief | PreparationBrief) -> None:
         self._channel = channel
-        self._brief_fd = brief_file(brief)
+        self._files = brief_files(brief)
 
     def send(self, nursery: socket.socket) -> None:
-        """Send both descriptors to the nursery, and close them here. Raises what `socket.send_fds` raises."""
-        socket.send_fds(nursery, [FORK], [self._channel.fileno(), self._brief_fd])
+        """Send the descriptors to the nursery, and close them here. Raises what `socket.send_fds` raises."""
+        socket.send_fds(nursery, [FORK], [self._channel.fileno(), *self._files])
         self.drop()
 
     def drop(self) -> None:
-        """Close both descriptors. If the nursery does not have them, this ends the attempt's channel, not started."""
+        """Close the descriptors. If the nursery does not have them, this ends the attempt's channel, not started."""
         self._channel.close()
-        os.close(self._brief_fd)
+        for descriptor in self._files:
+            os.close(descriptor)
 
 
 class NurseryLink:

@@ -1,7 +1,7 @@
 """What the node tells the runner: an attempt's `Order`, the limits of every attempt, and where its files are."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -104,26 +104,22 @@ class Brief:
     folder: str
 
     def pack(self) -> bytes:
-        """As msgpack."""
+        """As msgpack, without `Order.secrets`: the worker reads it too, and only the supervisor may know those."""
         return bytes(msgpack.packb(self, default=_values))
-
-    def for_worker(self) -> "Brief":
-        """The brief without what only the supervisor may know."""
-        return replace(self, order=replace(self.order, secrets=NO_SECRETS))
 
 
 def _values(value: Any) -> dict[str, Any]:
     """The values of what msgpack does not know. `asdict` copies all that is in them first, which takes longer."""
     if isinstance(value, BaseModel):
         return value.model_dump()
-    return {each.name: getattr(value, each.name) for each in fields(value)}
+    return {each.name: getattr(value, each.name) for each in fields(value) if each.type is not AttemptSecrets}
 
 
-def unpack_brief(packed: bytes) -> Brief:
-    """The brief from which `Brief.pack` made `packed`."""
+def unpack_brief(packed: bytes, secrets: bytes = b"") -> Brief:
+    """The brief from which `Brief.pack` made `packed`, and `AttemptSecrets.pack` made `secrets`."""
     brief = msgpack.unpackb(packed)
     order = brief["order"]
-    order["secrets"] = attempt_secrets.unpacked(order["secrets"])
+    order["secrets"] = attempt_secrets.unpacked(secrets)
     order["may_run_as"] = tuple(order["may_run_as"])
     order["access"] = access.unpacked(order["access"])
     order["needs"] = needs.unpacked(order["needs"])

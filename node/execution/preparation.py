@@ -61,8 +61,22 @@ def prepared_folder(folder: Path, number: int) -> Path:
     return folder / "scratch" / f"prepared.{number}"
 
 
-def brief_file(packed: bytes) -> int:
-    """A file in memory that holds a brief: its descriptor. Raises `OSError`."""
+def brief_files(brief: Brief | PreparationBrief) -> list[int]:
+    """The descriptors of files in memory: one holds the brief; a second the attempt's secrets, if there are any.
+
+    Raises `OSError`.
+    """
+    descriptors = [_file_of(brief.pack())]
+    if isinstance(brief, Brief) and (secrets := brief.order.secrets.pack()):
+        try:
+            descriptors.append(_file_of(secrets))
+        except BaseException:
+            os.close(descriptors[0])
+            raise
+    return descriptors
+
+
+def _file_of(packed: bytes) -> int:
     descriptor = os.memfd_create("brief", os.MFD_CLOEXEC)
     try:
         with os.fdopen(os.dup(descriptor), "wb") as file:
@@ -73,14 +87,18 @@ def brief_file(packed: bytes) -> int:
     return descriptor
 
 
-def read_brief(descriptor: int) -> Brief | PreparationBrief:
-    """The brief in a file that supervisor and worker share: its position stays."""
-    packed = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+def read_brief(descriptor: int, secrets: int | None = None) -> Brief | PreparationBrief:
+    """The brief in the files that `brief_files` made. Supervisor and worker share the first: its position stays."""
+    packed = _bytes_of(descriptor)
     values = msgpack.unpackb(packed)
     if "order" in values:
-        return unpack_brief(packed)
+        return unpack_brief(packed, b"" if secrets is None else _bytes_of(secrets))
     values = values["preparation"]
     values["limits"] = unpack_limits(values["limits"])
     values["tools"] = tuple(values["tools"])
     values["access"] = access.unpacked(values["access"])
     return PreparationBrief(**values)
+
+
+def _bytes_of(descriptor: int) -> bytes:
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)

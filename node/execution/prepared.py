@@ -18,7 +18,7 @@ from node.execution import frames
 from node.execution.domain import prepared_since
 from node.execution.leftovers import LeftoversRemain, kill_attempt, record_path
 from node.execution.nursery_link import Handout, NurseryLink, send_attempt
-from node.execution.order import AttemptLimits
+from node.execution.order import AttemptLimits, Brief
 from node.execution.preparation import Preparation, PreparationBrief
 from node.execution.prepared_count import PreparedCount
 from tasks.access import Access
@@ -95,7 +95,7 @@ class PreparedProcesses:
         if not self._closed:
             self._change(name, self._counts[name].change(len(self._of(name)), start, keep, _now_s()))
 
-    def give(self, name: str, brief: bytes, needs: Needs) -> Prepared | None:
+    def give(self, name: str, brief: Brief, needs: Needs) -> Prepared | None:
         """Give the attempt of `brief` to a process of this preparation, to one that is prepared if there is one.
 
         The process may open the paths in `needs`, and has the network: an attempt without network gets none. It and its
@@ -210,7 +210,7 @@ class PreparedProcesses:
         ours, theirs = frames.channel()
         ours.setblocking(False)
         try:
-            handout = Handout(theirs, brief.pack())
+            handout = Handout(theirs, brief)
         except OSError as error:
             ours.close()
             theirs.close()

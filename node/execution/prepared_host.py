@@ -34,13 +34,11 @@ class PreparedHost:
         self,
         node: socket.socket,
         brief: PreparationBrief,
-        brief_fd: int,
         worker: ForkedWorker,
         cgroup: AttemptGroup | None = None,
     ) -> None:
         self._node = node
         self._brief = brief
-        self._brief_fd = brief_fd
         self._worker = worker
         self._cgroup = cgroup
         self._life = AttemptLife(brief.deadline_s, None, brief.limits)
@@ -68,7 +66,6 @@ class PreparedHost:
         except OSError as error:
             self._say(frames.PreparedFrame(f"cannot prepare a process: {error}"))
             self._over = True
-        os.close(self._brief_fd)
         if self._stopped:
             process_tree.thaw(os.getpid(), self._worker.pid, self._stopped)
         if self._assigned is None:
@@ -82,14 +79,12 @@ class PreparedHost:
         return self._assigned
 
     def _send_go(self) -> None:
-        descriptors = [self._brief_fd]
         if version := self._brief.limits.landlock:
             ruleset = domain.of_preparation(self._brief.access, self._brief.scratch, version).ruleset
-            descriptors.append(ruleset.descriptor)
-        go = frames.pack(frames.GoFrame())
-        socket.send_fds(self._worker.channel, [go], descriptors, socket.MSG_NOSIGNAL)
-        for descriptor in descriptors[1:]:
-            os.close(descriptor)
+            self._worker.send_go(frames.GoFrame(), [ruleset.descriptor])
+            ruleset.close()
+        else:
+            self._worker.send_go(frames.GoFrame())
 
     def _watch(self) -> None:
         poll = select.poll()
@@ -121,7 +116,7 @@ class PreparedHost:
 
     def _hear_node(self) -> None:
         try:
-            packet, descriptors, _, _ = socket.recv_fds(self._node, frames.FRAME_BYTES_MAX, 1)
+            packet, descriptors, _, _ = socket.recv_fds(self._node, frames.FRAME_BYTES_MAX, 2)
             frame = frames.unpack(packet) if packet else frames.KillFrame()
         except BlockingIOError:
             return
@@ -131,8 +126,10 @@ class PreparedHost:
             case frames.RenewFrame(deadline_s=deadline_s):
                 self._life = attempt_life.renewed(self._life, deadline_s)
             case frames.AttemptFrame():
-                brief = read_brief(descriptors[0])
-                os.close(descriptors[0])
+                self._worker.hand_brief(descriptors[0])
+                brief = read_brief(*descriptors)
+                for descriptor in descriptors:
+                    os.close(descriptor)
                 assert isinstance(brief, Brief)
                 self._assigned = brief
             case frames.KillFrame():

@@ -84,7 +84,7 @@ def of_worker(link: SupervisorLink) -> None:
 
 
 def _brief() -> Brief:
-    brief = unpack_brief(_EXAMPLE.for_worker().pack())
+    brief = unpack_brief(_EXAMPLE.pack())
     log_path(Path(brief.folder), brief.order.run_id, 1)
     scratch_path(Path(brief.folder), brief.order)
     thread = threading.Thread(target=boottime_s)

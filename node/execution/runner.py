@@ -138,7 +138,7 @@ class Runner:
         """
         if (what.run_id, what.token) in self._attempts:
             raise ValueError(f"an attempt at run {what.run_id} with token {what.token} runs already")
-        brief = Brief(what, self._limits, str(self._folder)).pack()
+        brief = Brief(what, self._limits, str(self._folder))
         if (process := self._prepared.give(what.preparation, brief, what.needs)) is not None:
             self._add(_Attempt(what, process.channel, prepared=process))
             return

@@ -27,7 +27,6 @@ from node.execution.limits import Amounts, Refused, Watched
 from node.execution.linux import Timer
 from node.execution.log_pump import LogPump
 from node.execution.order import CHECKPOINT_BYTES_MAX, Brief, log_path, scratch_path
-from node.execution.preparation import brief_file
 from node.execution.shared_objects import remove_shared
 from node.runtime.boottime import boottime_s
 from node.runtime.descriptors import below_own
@@ -47,7 +46,7 @@ EXIT_S: Final = 1.0
 class Supervisor:
     """The loop of one attempt.
 
-    `worker` waits for its part of the `brief`, or could not be forked. `prepared` is the folder of a worker that was
+    `worker` has the `brief` and waits to begin, or could not be forked. `prepared` is the folder of a worker that was
     prepared before, and is removed with the attempt's. `cgroup` is the group that the worker is in, if it has one of
     its own.
     """
@@ -161,7 +160,7 @@ class Supervisor:
         return found
 
     def _start(self, worker: ForkedWorker, log: LogPump, watched: Watched) -> bool:
-        """Give the worker its brief. From here on it is waited for, whatever happens."""
+        """Have the worker begin. From here on it is waited for, whatever happens."""
         self._work = worker.channel
         self._work.setblocking(False)
         log.start(worker.output, self._wake)
@@ -178,7 +177,7 @@ class Supervisor:
         if timeout_s is not None:
             self._life = replace(self._life, timeout_at_s=boottime_s() + timeout_s)
         try:
-            self._hand_brief(self._ruleset())
+            self._send_go(worker, self._ruleset())
         except CannotConfine as error:
             self._ending = frames.EndedFrame("failed", None, f"the attempt cannot be confined: {error}", True, None)
             self._kill()
@@ -197,16 +196,13 @@ class Supervisor:
         self._limit_watch.start(self._wake)
         return True
 
-    def _hand_brief(self, ruleset: list[int]) -> None:
-        """Send the worker its part of the brief, and `ruleset`, which is closed here. Raises `OSError`."""
-        descriptors = ruleset
+    def _send_go(self, worker: ForkedWorker, ruleset: list[int]) -> None:
+        """Have the worker begin, in the domain of `ruleset`, which is closed here. Raises `OSError`."""
+        become = b"" if self._account is None else self._account.pack()
         try:
-            descriptors = [brief_file(self._brief.for_worker().pack()), *ruleset]
-            become = b"" if self._account is None else self._account.pack()
-            go = frames.pack(frames.GoFrame("\n".join(self._remarks), become))
-            socket.send_fds(self._work, [go], descriptors, socket.MSG_NOSIGNAL)
+            worker.send_go(frames.GoFrame("\n".join(self._remarks), become), ruleset)
         finally:
-            for descriptor in descriptors:
+            for descriptor in ruleset:
                 os.close(descriptor)
 
     def _bound(self, worker: int, may: Amounts) -> None:
@@ -234,7 +230,7 @@ class Supervisor:
         return [made.ruleset.descriptor]
 
     def _dismiss_worker(self) -> None:
-        """End the worker, which has not had its brief, and what it has prepared."""
+        """End the worker, which has begun nothing of its brief, and what it has prepared."""
         if not isinstance(self._worker, OSError):
             process_tree.end_children(self._worker.pid)
 

@@ -5,7 +5,7 @@ import select
 import socket
 import threading
 import time
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 from node.execution import frames
 from node.execution.account import Account, unpack_account
@@ -16,6 +16,9 @@ from tasks.secret import Reference
 
 PROGRESS_S: Final = 0.25
 """The shortest time between two progress frames."""
+
+
+_Awaited = TypeVar("_Awaited", frames.BriefFrame, frames.GoFrame)
 
 
 class SupervisorLink:
@@ -35,21 +38,31 @@ class SupervisorLink:
         self.remarks = ""
         self.account: Account | None = None
 
-    def wait_for_go(self) -> tuple[Brief | PreparationBrief, int | None]:
-        """Wait for the supervisor's order, and the descriptor of the ruleset to enter; None: there is none to enter.
+    def wait_for_brief(self) -> Brief | PreparationBrief:
+        """Wait for the brief. Nothing of it may begin before `wait_for_go`. Exits if the supervisor is gone."""
+        _, descriptor = self._wait_for(frames.BriefFrame)
+        assert descriptor is not None
+        brief = read_brief(descriptor)
+        os.close(descriptor)
+        return brief
 
-        The order comes after the supervisor has recorded this process id; exit if the supervisor is gone.
+    def wait_for_go(self) -> int | None:
+        """Wait until the work may begin: the descriptor of the ruleset to enter; None: there is none to enter.
+
+        The supervisor has recorded this process id by then. Exits if the supervisor is gone.
         """
+        go, ruleset = self._wait_for(frames.GoFrame)
+        self.remarks, self.account = go.remarks, unpack_account(go.account)
+        return ruleset
+
+    def _wait_for(self, awaited: type[_Awaited]) -> tuple[_Awaited, int | None]:
+        """The next frame of the type `awaited`, and its descriptor; others are skipped."""
         while True:
-            packet, descriptors, _, _ = socket.recv_fds(self._end, frames.FRAME_BYTES_MAX, 2)
+            packet, descriptors, _, _ = socket.recv_fds(self._end, frames.FRAME_BYTES_MAX, 1)
             if not packet:
                 _exit_orphaned()
-            if isinstance(go := frames.unpack(packet), frames.GoFrame):
-                self.remarks, self.account = go.remarks, unpack_account(go.account)
-                descriptor, *ruleset = descriptors
-                brief = read_brief(descriptor)
-                os.close(descriptor)
-                return brief, ruleset[0] if ruleset else None
+            if isinstance(frame := frames.unpack(packet), awaited):
+                return frame, descriptors[0] if descriptors else None
 
     def listen(self) -> None:
         """Start the thread that reads the channel."""

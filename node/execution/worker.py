@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from node.execution import frames, rehearsal
 from node.execution.account import Account, become
 from node.execution.attempt_context import AttemptContext
-from node.execution.confining import ANY_PATH, confine, learn
+from node.execution.confining import ANY_PATH, ahead_of_domain, confine, learn
 from node.execution.domain import allow_missing, installation
 from node.execution.landlock import Ruleset
 from node.execution.linux import (
@@ -68,15 +68,19 @@ def enter(supervisor: int, end: socket.socket, output: int, *, rehearses: bool) 
         link = SupervisorLink(end)
         if rehearses:
             rehearsal.of_worker(link)
-        brief, ruleset = link.wait_for_go()
+        brief = link.wait_for_brief()
         _limit(brief.limits)
         priority = session_priority()
         prepared = None
         if isinstance(brief, PreparationBrief):
+            ruleset = link.wait_for_go()
             prepared = brief.scratch
             link.send(frames.PreparedFrame(_prepare(brief, _ruleset(brief.limits, ruleset))))
-            brief, ruleset = link.wait_for_go()
+            brief = link.wait_for_brief()
         assert isinstance(brief, Brief)
+        if prepared is None:
+            ahead_of_domain(brief.order.needs)
+        ruleset = link.wait_for_go()
         link.send(frames.TakenFrame())
         order = brief.order
         scratch = scratch_path(Path(brief.folder), order, prepared)
@@ -118,6 +122,7 @@ def _prepare(brief: PreparationBrief, ruleset: Ruleset | None) -> str:
     _log_to_stderr()
     needs = Needs(reaches=ANY_PATH, tools=brief.tools)
     learn(needs, brief.access)
+    ahead_of_domain(needs)
     confine(needs, brief.access, brief.scratch, ruleset, brief.target)
     try:
         preparation_at(brief.target)(dict(os.environ), brief.scratch)

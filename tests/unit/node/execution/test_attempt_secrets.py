@@ -1,7 +1,9 @@
 """What a supervisor answers a worker that asks for a secret, and what of it a worker is given."""
 
+import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from node.execution import attempt_secrets
 from node.execution.attempt_secrets import NO_SECRETS, AttemptSecrets, SecretAnswers
 from node.execution.frames import BadFrame, SecretAskFrame, SecretFrame
 from node.execution.order import AttemptLimits, Brief, Order, unpack_brief
+from node.execution.preparation import brief_files, read_brief
 from tasks.errors import MissingSecret
 from tasks.secret import NodesOwn, Reference, SecretEnv, SecretFile
 
@@ -35,11 +38,28 @@ def answers(
 def test_a_brief_arrives_whole_at_the_supervisor_and_without_secrets_at_the_worker() -> None:
     order = Order("r~1", "r", "k", "m:K", {"p": {"secret": "pg"}}, 1, 2, 3, None, None, 4.0, ALL, {"E": "1"}, "node-1")
     brief = Brief(order, AttemptLimits(), "/data")
-    assert unpack_brief(brief.pack()) == brief
-    given = unpack_brief(brief.for_worker().pack())
-    assert given.order.secrets == NO_SECRETS
-    assert (given.order.params, given.order.env, given.folder) == (order.params, order.env, "/data")
-    assert (b"vault" in brief.pack(), b"vault" in brief.for_worker().pack()) == (True, False)
+    shared, secrets = brief.pack(), ALL.pack()
+    assert unpack_brief(shared, secrets) == brief
+    given = unpack_brief(shared)
+    assert given == replace(brief, order=replace(order, secrets=NO_SECRETS))
+    assert (b"vault" in secrets, b"vault" in shared, b"value-a" in shared) == (True, False, False)
+    assert NO_SECRETS.pack() == b""
+
+
+def test_a_brief_without_secrets_is_one_file_and_one_with_them_two() -> None:
+    order = Order("r~1", "r", "k", "m:K", {}, 1, 2, 3, None, None, 4.0)
+    for secrets, count in ((NO_SECRETS, 1), (ALL, 2)):
+        brief = Brief(replace(order, secrets=secrets), AttemptLimits(), "/data")
+        files = brief_files(brief)
+        try:
+            assert len(files) == count
+            assert read_brief(*files) == brief
+            shared = read_brief(files[0])
+            assert isinstance(shared, Brief)
+            assert shared.order.secrets == NO_SECRETS
+        finally:
+            for descriptor in files:
+                os.close(descriptor)
 
 
 def test_references_that_the_params_do_not_name_are_refused_whatever_is_there(tmp_path: Path) -> None:
