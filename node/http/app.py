@@ -88,6 +88,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = tuple(
 _STREAMS: Final = ("/v1/events", "/live", "/v1/cluster/saved", "/v1/runs/{run_id}/log", "/peer/log")
 _FOLLOWING: Final = web.AppKey("following", asyncio.Task[None])
 """The task that feeds the node's updates to the event hub."""
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 

@@ -8,11 +8,7 @@ from typing_extensions import TypedDict
 
 from hashing.view import Slot
 from node.history.feeders import feeders
-from node.http.api.placement import (
-    OwnerQuery,
-    OwnerView,
-    bootstrap_owner,
-)
+from node.http.api.placement import OwnerQuery, OwnerView, bootstrap_owner
 from node.http.api.runs import ProgressView
 from node.http.api.shapes import Cursor, Time
 from node.http.door.endpoint import Endpoints, ResponseSpec

@@ -1,19 +1,12 @@
-"""The cluster: health, settings, members, kinds of task."""
+"""The cluster as a whole, and its settings."""
 
 from typing import Annotated, Any, cast
 
 from aiohttp import web
-from pydantic import (
-    AfterValidator,
-    Field,
-    field_validator,
-)
+from pydantic import AfterValidator, Field, field_validator
 from typing_extensions import TypedDict
 
-from node.http.api.members import (
-    MemberView,
-    members_view,
-)
+from node.http.api.members import MemberView, members_view
 from node.http.api.shapes import RequestModel, Time
 from node.http.door.endpoint import Endpoints, ResponseSpec
 from node.http.door.problems import Problem
@@ -22,9 +15,7 @@ from node.identity.mismatches import Mismatch, MismatchCode
 from node.raft.errors import RaftStopped
 from node.state.settings import HISTORY_DAYS_MAX, SECONDS, SLACK_MILLI_MAX, ChangeSettings
 from node.state.times import rfc3339
-from node.state.value import (
-    Settings,
-)
+from node.state.value import Settings
 from node.state.watchdog import WatchdogBody
 from tasks.definition.limits import thousandths
 from tasks.definition.spec import Name

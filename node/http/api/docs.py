@@ -1,4 +1,7 @@
-"""The page at /docs, with the bundled Swagger UI. It works offline, and behind a path prefix: its URLs are relative."""
+"""The OpenAPI description, and a page that shows it with the bundled Swagger UI.
+
+Both work offline and behind a path prefix: the page's URLs are relative.
+"""
 
 from typing import Final
 
@@ -16,6 +19,7 @@ POLICY: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 """Allows only the scripts of the page itself."""
+
 PAGE: Final = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -64,6 +68,7 @@ fetch(where).then((answer) => answer.json()).then((found) => {
 """
 
 endpoints = Endpoints("description")
+
 _TYPES: Final = {
     "swagger-ui.css": "text/css",
     "swagger-ui-bundle.js": "text/javascript",

@@ -109,10 +109,13 @@ def _owner_events(update: PlacementComputed) -> Iterator[ClusterEvent]:
 
 KEPT: Final = 10_000
 """How many events are kept for replay."""
+
 RECONNECT_S: Final = 120.0
 """How long events are kept after the last client has disconnected, in seconds."""
+
 BATCH: Final = 500
 """How many events a stream takes from the ring at once."""
+
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 """What an id may hold as a number: `int` accepts more, such as other scripts' digits, and fails on very long ones."""
 

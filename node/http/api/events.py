@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from aiohttp import web
-from pydantic import (
-    Field,
-)
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from node.http.api.event_hub import ClusterEvent, EventHub, NumberedEvent

@@ -15,6 +15,7 @@ from node.http.door.request_context import RequestContext
 
 MEMBERS_ASKED_MAX: Final = 20
 """Of how many members it is asked why they do not offer a kind."""
+
 TASKS_BATCH: Final = 10
 """How many tasks are decided on before others have their turn: some milliseconds' work."""
 

@@ -1,4 +1,4 @@
-"""The cluster: health, settings, members, kinds of task."""
+"""Liveness and readiness of this process."""
 
 from typing import Final, Literal, NotRequired
 
@@ -24,6 +24,7 @@ class ReadyView(TypedDict):
 
 
 endpoints = Endpoints("health")
+
 LACKS: Final = {
     "no-cluster": "it belongs to no cluster yet, or to one that has not let it in",
     "behind": "it has not caught up with the log, or cannot write to it",

@@ -1,4 +1,4 @@
-"""The cluster: health, settings, members, kinds of task."""
+"""The kinds of task that the cluster offers."""
 
 import asyncio
 from collections.abc import Sequence

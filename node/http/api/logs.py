@@ -1,4 +1,4 @@
-"""Query parameters and bodies: these models validate them, and /openapi.json describes them."""
+"""Logs of attempts: read here, or fetched from the member that ran the attempt."""
 
 import asyncio
 import os
@@ -32,6 +32,7 @@ class LogQuery(RequestModel):
 
 
 endpoints = Endpoints("runs")
+
 TEXT: Final = {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
 PIECE: Final = 65_536
 

@@ -1,4 +1,4 @@
-"""The cluster: health, settings, members, kinds of task."""
+"""The members: list, add, remove, drain and undrain them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated
@@ -74,6 +74,7 @@ class MemberBody(RequestModel):
 
 
 endpoints = Endpoints("members")
+
 _WRITES = ("no-quorum", "outcome-unknown")
 
 

@@ -1,15 +1,11 @@
-"""What members answer to one another."""
+"""Requests between members. They must be signed (`node.peer.signing`); a client's token is not accepted."""
 
 import asyncio
 from dataclasses import asdict, replace
 from typing import Annotated
 
 from aiohttp import web
-from pydantic import (
-    Field,
-    JsonValue,
-    model_validator,
-)
+from pydantic import Field, JsonValue, model_validator
 from typing_extensions import TypedDict
 
 from node.http.api.logs import TailBytes, local

@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from aiohttp import web
-from pydantic import (
-    Field,
-)
+from pydantic import Field
 from pydantic_core import to_json
 from typing_extensions import TypedDict
 
@@ -20,10 +18,7 @@ from node.duty.why_values import UNEXPECTED
 from node.history.feeders import feeders, why_feeder
 from node.http.api.explaining import explain
 from node.http.api.shapes import RequestModel, Time
-from node.http.api.tasks import (
-    known_task,
-    next_fire_us,
-)
+from node.http.api.tasks import known_task, next_fire_us
 from node.http.api.what_ifs import members_named
 from node.http.door.endpoint import Endpoints, ResponseSpec
 from node.http.door.problems import Problem
@@ -109,6 +104,7 @@ class PlanQuery(RequestModel):
 
 
 endpoints = Endpoints("placement")
+
 _MOVES_BATCH: Final = 500
 """How many moves are serialized in one piece: less than a millisecond's work."""
 

@@ -13,12 +13,7 @@ from node.duty.advice import may_run, passed_time, warnings
 from node.http.api.shapes import RequestModel
 from node.http.api.specs import CheckedSpec, many_specs, one_spec
 from node.http.api.task_shapes import ChangedTaskView, FieldChangeView, PutPage, PutView
-from node.http.api.tasks import (
-    catch_up_if_unknown,
-    expected_version,
-    name_fault,
-    registered_view,
-)
+from node.http.api.tasks import catch_up_if_unknown, expected_version, name_fault, registered_view
 from node.http.door.authentication import refuse_reader
 from node.http.door.endpoint import Endpoints, ResponseSpec
 from node.http.door.problems import Problem, invalid_field

@@ -7,18 +7,14 @@ from typing import Any, Final
 
 import msgpack
 from aiohttp import web
-from pydantic import (
-    Field,
-)
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from node.history.filters import RunPosition
 from node.http.api.asking import progress_of
 from node.http.api.pages import cursor_of, cut, run_before
 from node.http.api.shapes import Cursor, PageQuery, Time
-from node.http.api.tasks import (
-    known_task,
-)
+from node.http.api.tasks import known_task
 from node.http.door.endpoint import Endpoints, ResponseSpec
 from node.http.door.problems import Problem
 from node.http.door.request_context import RequestContext
@@ -122,6 +118,7 @@ class RunsQuery(TaskRunsQuery):
 
 
 endpoints = Endpoints("runs")
+
 _WRITES: Final = ("no-quorum", "outcome-unknown")
 _VIEWS_BATCH: Final = 100
 

@@ -1,4 +1,4 @@
-"""The cluster: health, settings, members, kinds of task."""
+"""Save and restore the cluster's own state, for `rota cluster save` and `load`."""
 
 import asyncio
 import itertools
@@ -71,6 +71,7 @@ class PutBackBody(RequestModel):
 
 
 endpoints = Endpoints("cluster")
+
 MEDIA_TYPE: Final = "application/x-ndjson"
 LINES_BATCH: Final = 200
 """How many lines are made in one step, in another thread."""

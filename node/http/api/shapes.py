@@ -2,11 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-)
+from pydantic import BaseModel, ConfigDict, Field
 
 from node.state.restoring import COUNT_MAX
 from node.state.shape import LATEST_US

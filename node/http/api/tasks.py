@@ -52,6 +52,7 @@ _LATE: Final[dict[DeadlineName, str]] = {
 }
 
 endpoints = Endpoints("tasks")
+
 _NAME: Final = re.compile(NAME_PATTERN)
 _VERSION: Final = re.compile(r'"?(\d{1,18})"?')
 _WRITES: Final = ("no-quorum", "outcome-unknown")

@@ -1,22 +1,17 @@
-"""Who owns a task and why, and what would move if members were down."""
+"""What would be if members were down, or drained ones back."""
 
 import asyncio
 from itertools import islice
 from typing import Annotated
 
 from aiohttp import web
-from pydantic import (
-    Field,
-)
+from pydantic import Field
 from pydantic_core import to_json
 from typing_extensions import TypedDict
 
 from node.duty.forecast import STEPS, Forecast, MemberForecast
 from node.duty.what_if import Supposition, WhatIf
-from node.http.api.placement import (
-    LoadView,
-    MoveView,
-)
+from node.http.api.placement import LoadView, MoveView
 from node.http.api.shapes import RequestModel, Time
 from node.http.api.what_ifs import members_named, what_if_of
 from node.http.door.endpoint import Endpoints, ResponseSpec

@@ -1,4 +1,8 @@
-"""Whether a value computed from an earlier state may be shown again. Pure."""
+"""Answers what would be without members, in another thread; the latest answers are kept for a while.
+
+Walking over all tasks is dear (1 s of a core at 100,000): one answer is computed at a time, and what is due is walked
+over once for all suppositions. When members or settings change, an answer is not used again.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -15,8 +19,10 @@ from node.state.value import State
 
 SHARE: Final = 20
 """It is used again for this many times the processor time that it took, whatever has changed: 5% of a core."""
+
 CHEAP_S: Final = 0.05
 """What took less processor time is computed anew whenever the state has changed."""
+
 STILL_US: Final = 2_000_000
 """What is of the present state is used again for this long, in microseconds: what is due changes with the time."""
 
@@ -34,6 +40,7 @@ def is_current(made_index: int, made_us: int, index: int, now_us: int) -> bool:
 T = TypeVar("T")
 OLD_S: Final = 60.0
 """An answer is used no longer than this, whatever it cost."""
+
 KEPT: Final = 16
 """How many answers are kept."""
 

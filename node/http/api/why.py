@@ -1,19 +1,14 @@
 """Why a task does not run."""
 
 from aiohttp import web
-from pydantic import (
-    Field,
-)
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from node.duty.why_values import Place, Why
 from node.http.api.explaining import explain
 from node.http.api.shapes import RequestModel, Time
 from node.http.api.task_shapes import LateView
-from node.http.api.tasks import (
-    known_task,
-    late_view,
-)
+from node.http.api.tasks import known_task, late_view
 from node.http.door.endpoint import Endpoints, ResponseSpec
 from node.http.door.problems import Problem, invalid_field
 from node.http.door.request_context import RequestContext

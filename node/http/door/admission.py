@@ -15,8 +15,10 @@ from node.peer.signing import SCHEME, PeerRequest, SignatureRejected, digest, si
 
 INDEX: Final = "Rota-Index"
 """The header with the last index applied; in a request, the index to wait for."""
+
 PEER_REQUEST_MAC: Final = web.RequestKey("peer_request_mac", str)
 """Where a member's request keeps its signature: the signature of the response covers it."""
+
 _INDEX_MAX: Final = 2**63 - 1
 
 

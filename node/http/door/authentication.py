@@ -22,10 +22,13 @@ from node.http.node_port import NodeFacts
 
 BURST: Final = 20
 """How many wrong tokens an address may show at once: a person's mistakes, a few programs with an old token."""
+
 EVERY_S: Final = 3.0
 """After so many seconds, an address may show one more."""
+
 NEWS_S: Final = 60.0
 """After so many seconds it is worth another line in the log that tokens are refused."""
+
 ORIGINS_MAX: Final = 4096
 """So many addresses are remembered; the one that was wrong longest ago is forgotten first."""
 

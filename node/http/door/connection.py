@@ -25,14 +25,19 @@ HEAD_BYTES: Final = 65_536
 """The limit of a request line and its headers together, give or take one read. aiohttp limits only each header and
 their number: 1 MiB in all.
 """
+
 STRANGER_READ_BYTES: Final = 4_096
 """How much is read at once from a stranger: the event loop reads all sockets before it closes one of them."""
+
 READ_BYTES: Final = 65_536
 """How much is read at once from a client that is known."""
+
 SNIFF_NOTHING: Final = {"X-Content-Type-Options": "nosniff"}
 """A browser must not take JSON or a log, which quote what clients have sent, for a page."""
+
 LINE_BYTES: Final = 256
 """What a header or a chunk takes as objects, beside its text: so that many short ones are not counted as little."""
+
 REQUEST_BYTES: Final = 2_048
 """What a request that waits for its turn takes, beside its head."""
 

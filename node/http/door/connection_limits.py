@@ -25,6 +25,7 @@ HELD_BYTES: Final = 16 * 1024 * 1024
 
 A client's request holds about 4 KiB until it was looked at: all `CLIENTS_MAX` may send one in the same moment.
 """
+
 SMALL_BYTES: Final = 16 * 1024
 """Those that hold less than this count as of the same size. A browser's request with its cookies holds 4 to 10 KiB."""
 

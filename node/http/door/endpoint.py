@@ -12,10 +12,12 @@ from pydantic import BaseModel
 Handler = Callable[..., Awaitable[web.StreamResponse]]
 ProblemHandler = Callable[..., web.Response]
 """Makes a response of a `RequestContext` and a `Problem`."""
+
 Access = Literal["client", "page", "member", "anyone", "browser", "visitor"]
 """Who may send the request: a client with the token, or to read, a browser that has signed in; the same, also with the
 token as a browser's password; a member with a signature; anyone; a browser that has signed in; any browser. Writes of
 the last two are forms with a CSRF token."""
+
 OF_BROWSERS: Final = ("browser", "visitor")
 """Access of the page's endpoints, which answer with HTML and take forms."""
 

@@ -23,16 +23,22 @@ BACKLOG: Final = 4_096
 
 A client that finds the queue full retries after one to three seconds.
 """
+
 AT_ONCE: Final = 64
 """How many connections are accepted before the event loop runs something else."""
+
 PAUSE_S: Final = 0.5
 """Seconds until the next try after an accept failed for want of descriptors or memory."""
+
 SWEEP_S: Final = 1.0
 """Seconds between two sweeps, which close connections past their deadlines."""
+
 CROWD: Final = 256
 """Once so many connections fewer are open than there were, the memory that they took is given back to the system."""
+
 WARN_S: Final = 30.0
 """Seconds between two log lines about connections that were refused or closed for others."""
+
 _log = logging.getLogger("rota.http")
 
 

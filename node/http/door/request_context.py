@@ -26,6 +26,7 @@ from node.state.value import Result, State
 M = TypeVar("M", bound=BaseModel)
 KNOWN: Final = web.RequestKey("known", bool)
 """Whether a request has shown who sends it. The answer to one that has not tells nothing of the cluster."""
+
 REFUSALS: Final[dict[str, str]] = {
     "no-such-task": "not-found",
     "no-such-member": "not-found",
@@ -38,6 +39,7 @@ REFUSALS: Final[dict[str, str]] = {
     "stale": "outcome-unknown",
 }
 """The problem type of each code with which `apply` refuses an entry; all others are a conflict."""
+
 COMMON_QUERY: Final = "consistent"
 CONSISTENT: Final = (
     "a consistent read needs a quorum; without ?consistent=true this node answers from its own, possibly stale state"
@@ -45,6 +47,7 @@ CONSISTENT: Final = (
 UNSTORABLE: Final = "a value that cannot be stored, such as a number of more than 64 bits"
 INLINE_BYTES: Final = 65_536
 """A larger body is parsed in another thread: 1 MiB takes tens of milliseconds."""
+
 FORM_FIELDS_MAX: Final = 200
 GRACE_S: Final = 0.5
 """How much longer than its own limit a call of the node may take, in seconds."""

@@ -16,14 +16,19 @@ from node.identity.member_key import member_key
 
 Role = Literal["operator", "reader", "guest"]
 """What a client may do: everything; read only; sign in only."""
+
 SESSION_S: Final = 12 * 3600
 """How long a session lasts after it was last used, in seconds: a working day."""
+
 ENDS_S: Final = 7 * 24 * 3600
 """How long after the sign-in a session ends though it is used, in seconds: a copied cookie is not good for ever."""
+
 RENEWED_S: Final = 3600
 """A session is renewed where it gains this much by it, in seconds: not with each request."""
+
 ID_HEX: Final = 32
 """Hexadecimal digits of a session's id."""
+
 _COOKIE: Final = re.compile(r"(operator|reader|guest)\.([0-9]{1,12})\.([0-9]{1,12})\.([0-9a-f]{32})\.([0-9a-f]{64})")
 
 
