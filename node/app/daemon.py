@@ -40,7 +40,7 @@ from node.runtime.gc_tuning import collect_in_short
 from node.runtime.logs import flush
 from node.state.codec import DamagedSnapshot
 from node.state.entries import Seed
-from node.web.routes import PAGES
+from node.web.views import PAGES
 from tasks.installed_kinds import KindError, installed
 from tasks.version import version
 

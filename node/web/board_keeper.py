@@ -7,6 +7,7 @@ from typing import Final
 
 from node.duty.ownership import Ownership
 from node.http.api.what_ifs import is_current, is_spared
+from node.http.door.request_context import RequestContext
 from node.state.value import State
 from node.web.board import Picture, TaskBoard
 
@@ -48,3 +49,9 @@ class BoardKeeper:
         if is_spared(self._now_s() - self._read_s, self._cost_s, OLD_S):
             return True
         return is_current(picture.index, picture.now_us, state.index, now_us)
+
+
+async def picture_of(context: RequestContext) -> Picture:
+    """All tasks as they stand out now."""
+    ownership = await context.ownership()
+    return await context.server.kept(BoardKeeper).picture(context.state, ownership, context.server.now_us())

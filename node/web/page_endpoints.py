@@ -1,10 +1,25 @@
-"""Collects the page's endpoints: HTML for browsers, and problems as HTML."""
+"""Collects the page's endpoints: HTML for browsers, problems as HTML."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict
 
 from node.http.door.endpoint import Access, Endpoints, Handler, ResponseSpec
-from node.web.problem_page import problem_page
+from node.http.door.problems import CATALOGUE, Problem
+from node.http.door.request_context import RequestContext
+from node.web.definition_form import DefinitionForm, form_sent
+from node.web.rendering import end_session, is_part, page, redirect
+from tasks.definition.spec import set_of
+
+
+class ViewQuery(BaseModel):
+    """The query of a page. Parameters that the page does not have are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class PageEndpoints(Endpoints):
@@ -21,3 +36,49 @@ class PageEndpoints(Endpoints):
     def _html(self, method: str, path: str, access: Access) -> Callable[[Handler], Handler]:
         given: dict[str, Any] = {"access": access, "on_problem": problem_page}
         return self.add(method, path, {200: ResponseSpec("HTML", str, "text/html")}, **given)
+
+
+def problem_page(context: RequestContext, problem: Problem) -> web.Response:
+    """The response to a `Problem`."""
+    if problem.more.get("code") == "no-session" and context.request.method in ("GET", "HEAD") and not is_part(context):
+        return _to_sign_in(context)
+    if problem.kind == "stale-form" and "definition" in context.fields:
+        return unsaved_page(context, context.request.match_info.get("name"), form_sent(context.fields), problem)
+    template = "notice.html" if is_part(context) else "problem.html"
+    title = CATALOGUE[problem.kind][1]
+    # Without the session: `page` would give a guest's to a browser whose cookie a foreign page's request did not bear.
+    response = page(context, template, problem.status, title=title, detail=problem.detail, bad=True)
+    response.headers.update({name: value for name, value in problem.headers.items() if name != "WWW-Authenticate"})
+    response.cookies.clear()
+    return response
+
+
+def definition_page(context: RequestContext, task: str | None, form: DefinitionForm, status: int = 200) -> web.Response:
+    """The form for a definition; it warns if the registered one is kept in files."""
+    row = None if task is None else context.state.tasks.get(task)
+    kept_in = None if row is None else set_of(row.spec_packed)
+    return page(context, "edit.html", status, task=task, form=form, kept_in=kept_in)
+
+
+def unsaved_page(context: RequestContext, task: str | None, form: DefinitionForm, problem: Problem) -> web.Response:
+    """The form for a definition again, with what was typed, and why that was not obeyed."""
+    why = problem.detail if problem.kind == "outcome-unknown" else f"nothing was saved: {problem.detail}"
+    response = definition_page(context, task, replace(form, unsaved=why), problem.status)
+    response.headers.update(problem.headers)
+    return response
+
+
+def _to_sign_in(context: RequestContext) -> web.Response:
+    if context.request.headers.get("Sec-Fetch-Site") == "cross-site":
+        # A link on another site: the browser keeps a strict cookie back. It sends it when our own page leads here.
+        response = page(context, "continue.html")
+        response.cookies.clear()
+        return response
+    return redirect(context, f"sign-in?{urlencode({'next': context.request.path_qs})}")
+
+
+def signed_out(context: RequestContext) -> web.Response:
+    """Back to the form for signing in, without a session."""
+    response = redirect(context, "sign-in")
+    end_session(context, response)
+    return response

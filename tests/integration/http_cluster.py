@@ -18,7 +18,7 @@ from node.http.door.server_context import RequestLimits
 from node.peer.client import PeerClient
 from node.state.attempts import Began
 from node.state.claims import Claim
-from node.web.routes import PAGES
+from node.web.views import PAGES
 from testkit.fake_node import SECRET, FakeCluster, FakeNode
 from testkit.reply import Reply, is_told
 

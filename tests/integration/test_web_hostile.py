@@ -9,7 +9,7 @@ import pytest
 from node.http.door.authentication import CSRF_FIELD
 from node.http.door.endpoint import Endpoint
 from node.http.door.session import BrowserSession, SessionSigner, cookie_name
-from node.web.routes import PAGES
+from node.web.views import PAGES
 from testkit.fake_node import SECRET
 from tests.integration.hostile import EVERYWHERE, PATHS, QUERIES, say
 from tests.integration.http_cluster import on_loop, servers

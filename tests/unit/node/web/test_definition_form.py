@@ -3,7 +3,7 @@
 import pytest
 
 from node.web.definition_form import CHARS_MAX, NEW, digest_of, lined, read_definition, shown_changes
-from node.web.task_values import definition_text
+from node.web.views.task import definition_text
 from tasks.definition.field_errors import FieldError
 from tasks.definition.spec import Spec
 from tasks.definition.yaml_text import YamlUnreadable

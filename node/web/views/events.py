@@ -1,11 +1,79 @@
-"""Events in words, for the page: a line each; one for all tasks that moved at once. Pure."""
+"""The page of events: what the cluster decided lately, as far as this node has kept it."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
+from urllib.parse import urlencode
 
-from node.http.api.event_hub import ClusterEvent, NumberedEvent
+from aiohttp import web
+from pydantic import Field
+
+from node.http.api.event_hub import KEPT, ClusterEvent, EventHub, NumberedEvent
+from node.http.api.events import EventSearch, newest_events
+from node.http.api.pages import cursor_of, key_of
+from node.http.door.request_context import RequestContext
+from node.web.page_endpoints import PageEndpoints, ViewQuery
+from node.web.rendering import page
+
+
+class EventsPageQuery(ViewQuery):
+    """Which events to show: their sort, a part of their task's name, a member that they name."""
+
+    event: Literal["member", "owner", "run", "deadline"] | None = None
+    task: str = Field(default="", max_length=200)
+    node: str | None = Field(default=None, max_length=200)
+    after: str | None = Field(default=None, max_length=1000)
+    part: Literal["rows"] | None = None
+
+
+endpoints = PageEndpoints("page")
+
+EVENTS: Final = 100
+"""How many events a page has."""
+
+
+@endpoints.page("/events")
+async def events_page(context: RequestContext, query: EventsPageQuery) -> web.Response:
+    """The events that fit, newest first; with `part=rows`, only the rows."""
+    template = "parts/event_rows.html" if query.part == "rows" else "events.html"
+    return page(context, template, **await _values(context, query))
+
+
+async def _values(context: RequestContext, query: EventsPageQuery) -> dict[str, Any]:
+    kept = context.server.kept(EventHub).kept()
+    before = None if query.after is None else int(key_of(query.after, int)[0])
+    search = EventSearch(query.event, query.task or None, query.node)
+    found, more = await asyncio.to_thread(newest_events, kept.events, search, before, EVENTS)
+    return {
+        "lines": event_lines(found),
+        "kept": kept,
+        "kept_max": KEPT,
+        "query": query,
+        "members": [name for name in context.state.slots if name is not None],
+        "here": _url(query, after=query.after),
+        "sorts": [
+            (label, sort, _url(query, event=sort))
+            for label, sort in (
+                ("All", None),
+                ("Members", "member"),
+                ("Owners", "owner"),
+                ("Runs", "run"),
+                ("Late", "deadline"),
+            )
+        ],
+        "next": _url(query, after=cursor_of(found[-1].number)) if more else None,
+        "first": _url(query) if query.after else None,
+    }
+
+
+def _url(query: EventsPageQuery, **changed: str | None) -> str:
+    """The page's path with a query that differs from `query` as given. It begins with the newest events."""
+    given = {**query.model_dump(include={"event", "task", "node"}), **changed}
+    text = urlencode({name: value for name, value in given.items() if value})
+    return "events" + (f"?{text}" if text else "")
+
 
 EventLook = Literal["good", "bad", "warn", "busy", "none"]
 

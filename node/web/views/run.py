@@ -1,17 +1,42 @@
-"""What the page of one run is made of, as values for its templates, by what the API's routes use."""
+"""The page of one run: its progress, attempts, checkpoint, error, result and log."""
 
+import asyncio
 import json
-from typing import Any, Final
+import re
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from aiohttp import web
 
 from node.http.api.asking import progress_of
+from node.http.api.logs import open_log
 from node.http.api.runs import ended_view, find_run, run_view
 from node.http.door.request_context import RequestContext
+from node.peer.protocol import NoSuchLog, PeerAway
 from node.state.value import Attempt, EndedRun, Run
 from node.storage.room import size
-from node.web.log_tail import last_lines
+from node.web.page_endpoints import PageEndpoints, ViewQuery
+from node.web.rendering import page
 from node.web.words import amount
 from tasks.definition.run import HELD
 from tasks.definition.yaml_text import as_yaml
+
+
+class RunPageQuery(ViewQuery):
+    """Which part of a run's page, None: all of it."""
+
+    part: Literal["now"] | None = None
+
+
+endpoints = PageEndpoints("page")
+
+
+@endpoints.page("/runs/{run_id}")
+async def run_page(context: RequestContext, query: RunPageQuery) -> web.Response:
+    """A run; with `part=now`, what changes while it works."""
+    template = "parts/run_now.html" if query.part == "now" else "run.html"
+    return page(context, template, **await run_values(context, context.path("run_id")))
+
 
 CHECKPOINT_CHARS_MAX: Final = 2000
 GIVEN_CHARS_MAX: Final = 20_000
@@ -140,3 +165,57 @@ def _json(value: Any) -> str | None:
         return None
     text = json.dumps(value, ensure_ascii=False, indent=1)
     return text if len(text) <= CHECKPOINT_CHARS_MAX else text[:CHECKPOINT_CHARS_MAX] + " …"
+
+
+LINES_MAX: Final = 12
+BYTES_MAX: Final = 4096
+"""How much of a log is read for its last lines."""
+
+_STYLE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+"""What a terminal takes for colours, titles and moves of its cursor (ECMA-48)."""
+
+
+async def last_lines(context: RequestContext, run_id: str, attempt: Attempt) -> list[str]:
+    """The last lines of the log; none if there is no log, or its member does not answer."""
+    if attempt.node == context.node.facts.node:
+        data = await asyncio.to_thread(_read, context.node.log_path(run_id, attempt.attempt))
+    else:
+        data = await _fetched(context, run_id, attempt)
+    return readable(data.decode(errors="replace"))[-LINES_MAX:]
+
+
+def readable(text: str) -> list[str]:
+    r"""The lines of a log as a terminal would leave them, without colours; no empty ones.
+
+    >>> readable("10 %\r20 %\r\n\n\x1b[31mfailed\x1b[0m\n")
+    ['20 %', 'failed']
+    """
+    lines = (_STYLE.sub("", line).rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    return [line for line in lines if line.strip()]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        file = open_log(path, BYTES_MAX)
+    except OSError:
+        return b""  # a name that is too long for the file system, or a disk that fails
+    if file is None:
+        return b""
+    with file:
+        return file.read(BYTES_MAX)
+
+
+async def _fetched(context: RequestContext, run_id: str, attempt: Attempt) -> bytes:
+    limit_s, data = context.server.limits.peer_s, b""
+    fetching = context.server.peers.log(
+        attempt.node, run_id, attempt.attempt, follow=False, timeout_s=limit_s, tail_bytes=BYTES_MAX
+    )
+    try:
+        async with asyncio.timeout(2 * limit_s), fetching as pieces:
+            async for piece in pieces:
+                data += piece
+                if len(data) >= BYTES_MAX:
+                    break
+    except (NoSuchLog, PeerAway, TimeoutError):
+        return data
+    return data

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from node.state.value import Attempt, EndedRun, Outcome, Run
-from node.web import spark
-from node.web.spark import HEIGHT, SparkKeeper, spark_of
+from node.web import sparkline as spark
+from node.web.sparkline import HEIGHT, SparklineKeeper, sparkline_of
 from tests.unit.node.http.given import NOW_US, World
 
 
@@ -54,13 +54,13 @@ def test_the_example_holds() -> None:
 
 
 def test_runs_that_took_no_time_have_bars() -> None:
-    found = spark_of([(0.0, True)] * 3)
+    found = sparkline_of([(0.0, True)] * 3)
     assert found is not None
     assert found.bars == ((1, True),) * 3
 
 
 def test_the_longest_has_the_tallest_bar() -> None:
-    found = spark_of([(1, True), (4, True), (2, False)])
+    found = sparkline_of([(1, True), (4, True), (2, False)])
     assert found is not None
     assert found.bars == ((round(HEIGHT / 4), True), (HEIGHT, True), (HEIGHT // 2, False))
 
@@ -74,14 +74,14 @@ def test_a_run_took_as_long_as_all_of_it_with_the_pauses_between_its_attempts() 
     history = History([late, ended(0, 1.0)])
     context: Any = Context(history)
     context.ends("t~1")
-    [found] = asyncio.run(SparkKeeper().of(context, ["t"])).values()
+    [found] = asyncio.run(SparklineKeeper().of(context, ["t"])).values()
     assert found.words == "the last 2 runs took 1.0 s to 10 min, 1 did not succeed"
 
 
 def test_the_history_is_read_once_for_each_run_that_ends() -> None:
     history = History([ended(3, 2.0), ended(2, 1.0, action="preview"), ended(1, 1.0, "failed")])
     context: Any = Context(history)
-    keeper = SparkKeeper()
+    keeper = SparklineKeeper()
 
     def bars() -> Any:
         return {task: one.bars for task, one in asyncio.run(keeper.of(context, ["t", "unknown"])).items()}

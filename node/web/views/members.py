@@ -1,6 +1,9 @@
-"""The members as values for their page, and what draining one would move."""
+"""The page of members: how each is, and buttons to drain it."""
 
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+from aiohttp import web
+from pydantic import Field
 
 from node.duty.what_if import Supposition, majority
 from node.http.api.members import members_view
@@ -9,12 +12,33 @@ from node.http.api.what_ifs import what_if_of
 from node.http.door.problems import Problem
 from node.http.door.request_context import RequestContext
 from node.state.value import State
+from node.web.page_endpoints import PageEndpoints, ViewQuery
+from node.web.rendering import page
 
 PREVIEW_S: Final = 86_400
 """How far ahead the preview counts what is due."""
 
 MOVES_NAMED: Final = 8
 """How many of the tasks that would move are named."""
+
+
+class MembersPageQuery(ViewQuery):
+    """Which part; `preview`: what would move if `member` were drained, or if it were back."""
+
+    part: Literal["cards", "preview"] | None = None
+    member: str = Field(default="", max_length=200)
+
+
+endpoints = PageEndpoints("page")
+
+
+@endpoints.page("/members")
+async def members_page(context: RequestContext, query: MembersPageQuery) -> web.Response:
+    """The members; with `part=cards`, only these; with `part=preview`, what draining `member` would move."""
+    if query.part == "preview":
+        return page(context, "parts/drain_preview.html", **await preview_values(context, query.member))
+    template = "parts/member_cards.html" if query.part == "cards" else "members.html"
+    return page(context, template, **await cards_values(context))
 
 
 async def cards_values(context: RequestContext) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
+from pydantic import Field
 
 from node.http.api import run_starts, runs
 from node.http.api.kinds import schema_of
@@ -13,12 +14,18 @@ from node.http.door.problems import Problem
 from node.http.door.request_context import RequestContext
 from node.state.value import EndedRun, TaskRow
 from node.web.definition_form import version_sent
-from node.web.page_endpoints import PageEndpoints
+from node.web.page_endpoints import PageEndpoints, ViewQuery
 from node.web.params_form import ParamField, errors_by_field, fields_of, params_of, texts_sent
 from node.web.rendering import page, redirect
-from node.web.requests import RunFormQuery
 from tasks.definition.field_errors import FieldError
 from tasks.definition.spec import same_spec
+
+
+class RunFormQuery(ViewQuery):
+    """The run whose params are given again; None: those of the task."""
+
+    like: str | None = Field(default=None, max_length=300)
+
 
 endpoints = PageEndpoints("page")
 

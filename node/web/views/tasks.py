@@ -1,8 +1,11 @@
-"""The rows of the page of tasks, as values for its template."""
+"""The page of tasks: search, filters, and buttons to run and to pause."""
 
 import asyncio
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal, get_args
 from urllib.parse import urlencode
+
+from aiohttp import web
+from pydantic import Field
 
 from node.duty.ownership import Ownership
 from node.duty.why_values import Why
@@ -12,15 +15,42 @@ from node.http.api.specs import offered_kinds
 from node.http.api.tasks import TaskNames, last_view, late_view, next_fire_us
 from node.http.door.request_context import RequestContext
 from node.state.value import State
-from node.web.board import MARKS, first_due_us, marks_of
-from node.web.overview_parts import picture_of
-from node.web.requests import TasksPageQuery
-from node.web.spark import SparkKeeper
+from node.web.board import MARKS, Mark, first_due_us, marks_of
+from node.web.board_keeper import picture_of
+from node.web.page_endpoints import PageEndpoints, ViewQuery
+from node.web.rendering import page
+from node.web.sparkline import SparklineKeeper
 from node.web.task_search import SortKey, TaskSearch, TaskSort, find, find_sorted, labels_offered, words_of
 from node.web.words import schedule_words
 
 ROWS: Final = 50
 """How many tasks a page has."""
+
+
+class TasksPageQuery(ViewQuery):
+    """Which tasks to show: words of their names, what stands out of them, their kind, owner, set and label; and how."""
+
+    q: str = Field(default="", max_length=200)
+    show: Mark | None = None
+    kind: str | None = Field(default=None, max_length=200)
+    owner: str | None = Field(default=None, max_length=200)
+    set: str | None = Field(default=None, max_length=200)
+    label: str | None = Field(default=None, max_length=1000)
+    sort: TaskSort = "name"
+    after: str | None = Field(default=None, max_length=1500)
+    part: Literal["rows"] | None = None
+
+
+endpoints = PageEndpoints("page")
+
+
+@endpoints.page("/tasks")
+async def tasks_page(context: RequestContext, query: TasksPageQuery) -> web.Response:
+    """The tasks that fit; with `part=rows`, only the rows."""
+    rows = await rows_values(context, query)
+    if query.part == "rows":
+        return page(context, "parts/rows.html", **rows)
+    return page(context, "tasks.html", **rows, **await filter_values(context, query))
 
 
 async def rows_values(context: RequestContext, query: TasksPageQuery) -> dict[str, Any]:
@@ -41,11 +71,11 @@ async def rows_values(context: RequestContext, query: TasksPageQuery) -> dict[st
         found = [name for _, name in keys]
         cursor = cursor_of(*keys[-1]) if more else None
     held = await unexpectedly_held(context, found, ownership)
-    sparks = await context.server.kept(SparkKeeper).of(context, found)
+    sparklines = await context.server.kept(SparklineKeeper).of(context, found)
     now_us = context.server.now_us()
     return {
         "rows": [row_values(state, ownership, task, held.get(task), now_us) for task in found],
-        "sparks": sparks,
+        "sparklines": sparklines,
         "next": _url(query, after=cursor) if cursor else None,
         "first": _url(query) if query.after else None,
         "here": _url(query, after=query.after),

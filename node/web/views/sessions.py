@@ -1,15 +1,21 @@
 """Sign in with a token, and sign out."""
 
 from aiohttp import web
+from pydantic import Field
 
 from node.http.door.authentication import check_tries, new_session, role_of
 from node.http.door.problems import Problem
 from node.http.door.request_context import RequestContext
-from node.web.page_endpoints import PageEndpoints
-from node.web.problem_page import signed_out
+from node.web.page_endpoints import PageEndpoints, ViewQuery, signed_out
 from node.web.rendering import local_target, page, redirect, set_session
-from node.web.requests import SignInQuery
 from node.web.words import sentence
+
+
+class SignInQuery(ViewQuery):
+    """Where to go after signing in."""
+
+    next: str = Field(default="/", max_length=2000)
+
 
 endpoints = PageEndpoints("page")
 

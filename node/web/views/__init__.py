@@ -1,16 +1,16 @@
-"""The page's endpoints, one file per topic."""
+"""The views of the page, a file each: the query, the route, and the values for the templates."""
 
 from typing import Final
 
 from node.http.door.endpoint import Endpoint
-from node.web.routes import (
+from node.web.views import (
+    buttons,
     events,
     files,
-    forms,
     live,
     members,
     overview,
-    runs,
+    run,
     sessions,
     task,
     task_edit,
@@ -27,11 +27,11 @@ _TOPICS: Final = (
     task,
     task_edit,
     task_run,
-    runs,
+    run,
     timeline,
     members,
     events,
-    forms,
+    buttons,
     live,
 )
 

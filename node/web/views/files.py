@@ -8,9 +8,15 @@ from node.http.door.endpoint import ResponseSpec
 from node.http.door.problems import Problem
 from node.http.door.request_context import RequestContext
 from node.web.assets import assets
-from node.web.page_endpoints import PageEndpoints
+from node.web.page_endpoints import PageEndpoints, ViewQuery
 from node.web.rendering import HEADERS
-from node.web.requests import AssetQuery
+
+
+class AssetQuery(ViewQuery):
+    """The version of an asset."""
+
+    v: str = ""
+
 
 endpoints = PageEndpoints("page")
 

@@ -23,18 +23,18 @@ KEPT: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Spark:
+class Sparkline:
     """Bars, oldest first: the height of each, and whether the run succeeded; and the same in words."""
 
     bars: tuple[tuple[int, bool], ...]
     words: str
 
 
-def spark_of(took: Sequence[tuple[float, bool]]) -> Spark | None:
+def sparkline_of(took: Sequence[tuple[float, bool]]) -> Sparkline | None:
     """The bars of runs, oldest first, from each one's seconds and whether it succeeded. None for fewer than two runs.
 
-    >>> spark_of([(0.5, True), (2.0, False)])
-    Spark(bars=((4, True), (14, False)), words='the last 2 runs took 0.50 s to 2.0 s, 1 did not succeed')
+    >>> sparkline_of([(0.5, True), (2.0, False)])
+    Sparkline(bars=((4, True), (14, False)), words='the last 2 runs took 0.50 s to 2.0 s, 1 did not succeed')
     """
     if len(took) < 2:
         return None
@@ -43,17 +43,17 @@ def spark_of(took: Sequence[tuple[float, bool]]) -> Spark | None:
     bars = tuple((max(1, round(HEIGHT * time_s / most_s)), good) for time_s, good in took)
     bad = sum(not good for _, good in took)
     failed = f", {bad} did not succeed" if bad else ""
-    return Spark(bars, f"the last {len(took)} runs took {seconds(min(times_s))} to {seconds(max(times_s))}{failed}")
+    return Sparkline(bars, f"the last {len(took)} runs took {seconds(min(times_s))} to {seconds(max(times_s))}{failed}")
 
 
-class SparkKeeper:
+class SparklineKeeper:
     """The bars of the tasks that were shown lately. Used on the loop; the history is read in another thread."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, tuple[str, Spark | None]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[str, Sparkline | None]] = OrderedDict()
         """By task: the last run that ended, and the bars."""
 
-    async def of(self, context: RequestContext, tasks: Sequence[str]) -> dict[str, Spark]:
+    async def of(self, context: RequestContext, tasks: Sequence[str]) -> dict[str, Sparkline]:
         """The bars of those of these tasks that have some."""
         rows = context.state.tasks
         last = {task: row.last.run_id for task in tasks if (row := rows.get(task)) is not None and row.last is not None}
@@ -69,8 +69,8 @@ class SparkKeeper:
         return {task: spark for task, spark in found.items() if spark is not None}
 
 
-def _read(history: HistoryPort, tasks: Sequence[str]) -> list[Spark | None]:
-    return [spark_of(_took(history.runs(task, None, None, None, RUNS))) for task in tasks]
+def _read(history: HistoryPort, tasks: Sequence[str]) -> list[Sparkline | None]:
+    return [sparkline_of(_took(history.runs(task, None, None, None, RUNS))) for task in tasks]
 
 
 def _took(newest_first: Sequence[EndedRun]) -> list[tuple[float, bool]]:

@@ -1,11 +1,14 @@
-"""What the page of one task is made of, as values for its templates, by what the API's routes use."""
+"""The page of one task: its state and why, who owns it, when it is due, its runs, and figures for the chart."""
 
 import asyncio
 from collections.abc import Container
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain, count
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+from aiohttp import web
+from pydantic import Field
 
 from hashing.preference import Reason
 from node.duty.ownership import Ownership
@@ -13,13 +16,17 @@ from node.duty.why_values import UNEXPECTED
 from node.http.api.asking import progress_of
 from node.http.api.explaining import explain
 from node.http.api.runs import RunsQuery, run_view, runs_page
+from node.http.api.tasks import known_task
+from node.http.door.endpoint import ResponseSpec
 from node.http.door.problems import Problem
 from node.http.door.request_context import RequestContext
 from node.state.times import micros
 from node.state.value import State, TaskRow
 from node.storage.room import size
 from node.web.coming_times import coming_times
-from node.web.task_rows import row_values
+from node.web.page_endpoints import PageEndpoints, ViewQuery
+from node.web.rendering import HEADERS, page
+from node.web.views.tasks import row_values
 from tasks.definition.spec import Spec, read
 from tasks.definition.yaml_text import as_yaml
 
@@ -37,6 +44,51 @@ NAME_CHARS_MAX: Final = 128
 
 ACTIVE_MAX: Final = 10
 """How many active runs are shown."""
+
+
+class TaskPageQuery(ViewQuery):
+    """Which part of a task's page, None: all of it; and before which run the list of its runs begins."""
+
+    part: Literal["now", "past", "panel", "definition"] | None = None
+    after: str | None = Field(default=None, max_length=1000)
+
+
+endpoints = PageEndpoints("page")
+
+PANEL_RUNS = 5
+"""How many runs the panel beside the list of tasks shows."""
+
+
+@endpoints.page("/tasks/{name}")
+async def task_page(context: RequestContext, query: TaskPageQuery) -> web.Response:
+    """A task; with `part`, one part of its page."""
+    name = known_task(context)
+    match query.part:
+        case "now":
+            return page(context, "parts/task_now.html", **await task_values(context, name))
+        case "past":
+            return page(context, "parts/task_past.html", **await past_values(context, name, query.after))
+        case "panel":
+            past = await past_values(context, name, None, PANEL_RUNS)
+            # The panel is a part of the list of tasks, at /tasks.
+            return page(context, "parts/panel.html", root="./", **past, **await task_values(context, name))
+        case "definition":
+            return page(context, "parts/task_definition.html", **await definition_values(context, name))
+    values = await task_values(context, name) | await past_values(context, name, query.after)
+    return page(context, "task.html", **values | await definition_values(context, name))
+
+
+@endpoints.add(
+    "GET",
+    "/tasks/{name}/figures",
+    {200: ResponseSpec("Durations and amounts of its latest runs", dict)},
+    access="browser",
+)
+async def task_figures(context: RequestContext) -> web.Response:
+    """What the chart of a task's page shows, as JSON."""
+    response = context.answer(await figures(context, known_task(context)))
+    response.headers.update(HEADERS)
+    return response
 
 
 async def task_values(context: RequestContext, name: str) -> dict[str, Any]:

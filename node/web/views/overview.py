@@ -1,6 +1,8 @@
-"""The parts of the overview as values for their templates, made by what the API's routes use."""
+"""The overview at `/`, and its parts, which the open page fetches again when something has happened."""
 
 from typing import Any, Final, Literal
+
+from aiohttp import web
 
 from node.duty.ownership import Ownership
 from node.duty.standing import standing
@@ -15,7 +17,9 @@ from node.http.api.vitals import MemberLags
 from node.http.door.request_context import RequestContext
 from node.state.value import Run
 from node.web.board import Mark, Picture
-from node.web.board_keeper import BoardKeeper
+from node.web.board_keeper import picture_of
+from node.web.page_endpoints import PageEndpoints, ViewQuery
+from node.web.rendering import page
 from node.web.verdict import NodeSight, verdict
 from tasks.definition.run import HELD
 
@@ -32,10 +36,24 @@ ERROR_CHARS_MAX: Final = 240
 _ATTENTION: Final[tuple[Mark, ...]] = ("unowned", "late", "overdue", "waiting", "failing")
 
 
-async def picture_of(context: RequestContext) -> Picture:
-    """All tasks as they stand out now."""
-    ownership = await context.ownership()
-    return await context.server.kept(BoardKeeper).picture(context.state, ownership, context.server.now_us())
+class OverviewQuery(ViewQuery):
+    """Which part of the overview; None: the whole page."""
+
+    part: OverviewPart | None = None
+
+
+endpoints = PageEndpoints("page")
+
+_PARTS: Final[tuple[OverviewPart, ...]] = ("verdict", "running", "attention", "coming", "members")
+
+
+@endpoints.page("/")
+async def overview(context: RequestContext, query: OverviewQuery) -> web.Response:
+    """What runs, what comes next, and what is wrong; with `part`, one part of it."""
+    if query.part is not None:
+        return page(context, f"parts/{query.part}.html", **await part_values(context, query.part))
+    parts = {part: await part_values(context, part) for part in _PARTS}
+    return page(context, "overview.html", parts=parts)
 
 
 async def part_values(context: RequestContext, part: OverviewPart) -> dict[str, Any]:

@@ -1,9 +1,12 @@
-"""The timeline as values for its template: what ran, runs and is due, as things are or as they are supposed."""
+"""The timeline: what ran, runs and is due on each member, as things are or without some members."""
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlencode
+
+from aiohttp import web
+from pydantic import BeforeValidator, field_validator
 
 from node.duty.timetable import TimeSpan
 from node.duty.what_if import Supposition, WhatIf
@@ -12,9 +15,43 @@ from node.http.api.what_ifs import what_if_of
 from node.http.door.request_context import RequestContext
 from node.http.node_port import HistoryPort
 from node.state.value import EndedRun, State
-from node.web.requests import TimelineQuery
+from node.web.page_endpoints import PageEndpoints, ViewQuery
+from node.web.rendering import page
 from node.web.timeline_bars import TimeBar, active_bars, gone_bars, planned_bars, run_bars
 from node.web.timeline_chart import WIDTH, TimelineChart, chart_of
+
+NamesGiven = Annotated[tuple[str, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)]
+"""Names, of which a query has one or several."""
+
+
+class TimelineQuery(ViewQuery):
+    """How many hours back and ahead, and without which members or with which ones back (each may be repeated)."""
+
+    past_h: Literal[1, 6, 24] = 6
+    ahead_h: Literal[1, 6, 24] = 24
+    without: NamesGiven = ()
+    back: NamesGiven = ()
+    part: Literal["plan"] | None = None
+
+    @field_validator("past_h", "ahead_h", mode="before")
+    @classmethod
+    def _number(cls, given: object) -> object:
+        return int(given) if isinstance(given, str) and given.isdecimal() else given
+
+
+endpoints = PageEndpoints("page")
+
+
+@endpoints.page("/timeline")
+async def timeline(context: RequestContext, query: TimelineQuery) -> web.Response:
+    """What ran, runs and is due; with `without` and `back`, what would be due where; with `part=plan`, only that."""
+    given = context.request.query
+    asked = query.model_copy(update={name: tuple(given.getall(name, ())) for name in ("without", "back")})
+    template = "parts/plan.html" if query.part == "plan" else "timeline.html"
+    values = await timeline_values(context, asked)
+    # Hundreds of bars take tens of milliseconds.
+    return await asyncio.to_thread(page, context, template, **values)
+
 
 ENDED_MAX: Final = 2000
 """How many ended runs are read, the newest first."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
+from pydantic import Field
 
 from node.http.api.registration import register, warnings_of
 from node.http.api.specs import CheckedSpec, checked_spec
@@ -21,14 +22,19 @@ from node.web.definition_form import (
     read_definition,
     shown_changes,
 )
-from node.web.page_endpoints import PageEndpoints
-from node.web.problem_page import definition_page, unsaved_page
+from node.web.page_endpoints import PageEndpoints, ViewQuery, definition_page, unsaved_page
 from node.web.rendering import redirect
-from node.web.requests import NewPageQuery
-from node.web.task_values import copy_text, definition_text
+from node.web.views.task import copy_text, definition_text
 from tasks.definition.field_errors import FieldError
 from tasks.definition.spec import read
 from tasks.definition.yaml_text import YamlUnreadable
+
+
+class NewPageQuery(ViewQuery):
+    """The task whose definition is copied; None: an example."""
+
+    like: str | None = Field(default=None, max_length=200)
+
 
 endpoints = PageEndpoints("page")
 

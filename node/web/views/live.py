@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from aiohttp import web
+from pydantic import Field
 from yarl import URL
 
 from node.http.api.event_hub import EventHub
@@ -17,8 +18,14 @@ from node.http.door.request_context import RequestContext, serve
 from node.http.door.session import ID_HEX, BrowserSession
 from node.http.door.streaming import stream, until
 from node.web.live_parts import LiveParts, Make, PartKey, Unmade
-from node.web.page_endpoints import PageEndpoints
-from node.web.requests import LiveQuery
+from node.web.page_endpoints import PageEndpoints, ViewQuery
+
+
+class LiveQuery(ViewQuery):
+    """The parts that an open page shows: a JSON list of paths with queries, such as `["/?part=running"]`."""
+
+    parts: str = Field(max_length=20_000)
+
 
 endpoints = PageEndpoints("page")
 
