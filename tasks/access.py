@@ -79,6 +79,12 @@ class Access:
     #: The folder of pg_dump, psql and pg_restore; None: they are searched for.
     postgres_bin: str | None = None
 
+    @classmethod
+    def unpacked(cls, value: Mapping[str, Any]) -> "Access":
+        """The `Access` from which `dataclasses.asdict` made `value`, which has been through msgpack or JSON."""
+        fields: dict[str, Any] = {name: tuple(of) if isinstance(of, list) else of for name, of in value.items()}
+        return cls(**fields)
+
     def roots(self, use: Use) -> tuple[str, ...]:
         """The folders in which a source, or a destination, may be."""
         return self.source_roots if use == "source" else self.destination_roots
@@ -91,12 +97,6 @@ class Access:
 NOTHING: Final = Access()
 EVERYTHING: Final = Access("", ("/",), ("/",), ("*",), ("*",))
 """What a process with its caller's rights may reach: the command line, and tests."""
-
-
-def unpacked(value: Mapping[str, Any]) -> Access:
-    """The `Access` from which `dataclasses.asdict` made `value`, which has been through msgpack or JSON."""
-    fields: dict[str, Any] = {name: tuple(of) if isinstance(of, list) else of for name, of in value.items()}
-    return Access(**fields)
 
 
 def is_within(path: str, folder: str) -> bool:

@@ -64,7 +64,7 @@ def installed(points: Iterable[EntryPoint] | None = None) -> dict[str, KindEntry
     return dict(sorted(found.items()))
 
 
-def load(target: str) -> type[Kind[Any]]:
+def load_kind(target: str) -> type[Kind[Any]]:
     """Import the kind at `module:Class`. Raises `KindError`."""
     module_name, _, class_name = target.partition(":")
     if not module_name or not class_name:
@@ -85,17 +85,17 @@ def load(target: str) -> type[Kind[Any]]:
 
 
 def environment_of(kind: type[Any]) -> dict[str, str]:
-    """The settings that a kind (as `load` gave it) asks for, by variable (`tasks.kind.Kind`)."""
+    """The settings that a kind (as `load_kind` gave it) asks for, by variable (`tasks.kind.Kind`)."""
     return dict(getattr(kind, "environment", {}))
 
 
 def bound_of(kind: type[Any]) -> str:
-    """The setting that bounds how many attempts of a kind (as `load` gave it) run at once on a node; "": none."""
+    """The setting that bounds how many attempts of a kind (as `load_kind` gave it) run at once on a node; "": none."""
     return str(getattr(kind, "at_once", ""))
 
 
 def action_of(kind: type[Any], action: str) -> type[BaseModel]:
-    """The model of the args of an action that a kind (as `load` gave it) has. Raises `KindError`."""
+    """The model of the args of an action that a kind (as `load_kind` gave it) has. Raises `KindError`."""
     actions: Mapping[str, type[BaseModel]] = getattr(kind, "actions", {})
     if action not in actions:
         there = ", ".join(actions) or "none"
@@ -104,7 +104,7 @@ def action_of(kind: type[Any], action: str) -> type[BaseModel]:
 
 
 def preparation_of(kind: type[Any]) -> str:
-    """What a worker of a kind (as `load` gave it) may do before there is an attempt, as `module:function`; "": nothing.
+    """What a worker of a kind (as `load_kind` gave it) may do before an attempt, as `module:function`; "": nothing.
 
     Kinds that share the function have the same preparation.
     """
@@ -127,7 +127,7 @@ def settings_asked_for(entries: Iterable[KindEntry]) -> frozenset[str]:
     found: set[str] = set()
     for entry in entries:
         try:
-            kind = load(entry.target)
+            kind = load_kind(entry.target)
         except KindError:
             continue  # a node that offers kinds logs why this one does not load
         found.update(environment_of(kind).values(), filter(None, (bound_of(kind),)))
@@ -135,7 +135,7 @@ def settings_asked_for(entries: Iterable[KindEntry]) -> frozenset[str]:
 
 
 def needs_of(kind: type[Any], params: Mapping[str, Any], task: str) -> Needs:
-    """What an attempt of a kind (as `load` gave it) needs of the machine.
+    """What an attempt of a kind (as `load_kind` gave it) needs of the machine.
 
     A kind that does not say it needs what a command does. Params that are not valid need nothing: the attempt says so.
     """
@@ -150,7 +150,7 @@ def needs_of(kind: type[Any], params: Mapping[str, Any], task: str) -> Needs:
 
 
 def params_schema(kind: type[Any]) -> dict[str, Any]:
-    """The JSON schema of the params of a kind (as `load` gave it)."""
+    """The JSON schema of the params of a kind (as `load_kind` gave it)."""
     schema: dict[str, Any] = kind.Params.model_json_schema()
     return schema
 
@@ -171,7 +171,7 @@ def check_params(kind: type[Any], params: Mapping[str, Any], *, bound: bool) -> 
     return [FieldError(f"params.{field}", UNBOUND) for field in local_data(valid)]
 
 
-def refused(kind: type[Any], params: Mapping[str, Any], task: str, access: Access) -> list[str]:
+def refused_reaches(kind: type[Any], params: Mapping[str, Any], task: str, access: Access) -> list[str]:
     """The paths and hosts in the valid `params` that a node with `access` would refuse, as far as `reaches` says."""
     reaches = getattr(kind, "reaches", None)
     return [] if reaches is None else refusals(access, reaches(kind.Params.model_validate(dict(params)), task))

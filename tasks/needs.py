@@ -50,16 +50,16 @@ class Needs:
     #: False: nothing is taken away. Only a setting of the member says so, never a task.
     confined: bool = True
 
+    @classmethod
+    def unpacked(cls, value: Mapping[str, Any]) -> "Needs":
+        """The `Needs` from which `dataclasses.asdict` made `value`, which has been through msgpack."""
+        lists = {name: tuple(each) for name, each in value.items() if isinstance(each, list)}
+        reaches = tuple(Reach._make(map(_tupled, reach)) for reach in lists["reaches"])
+        return cls(**{**value, **lists, "reaches": reaches})
+
 
 UNCONFINED = Needs(everything=True, confined=False)
 """For tests, and commands on members with ROTA_COMMAND_CONFINED=0."""
-
-
-def unpacked(value: Mapping[str, Any]) -> Needs:
-    """The `Needs` from which `dataclasses.asdict` made `value`, which has been through msgpack."""
-    lists = {name: tuple(each) for name, each in value.items() if isinstance(each, list)}
-    reaches = tuple(Reach._make(map(_tupled, reach)) for reach in lists["reaches"])
-    return Needs(**{**value, **lists, "reaches": reaches})
 
 
 def _tupled(value: Any) -> Any:

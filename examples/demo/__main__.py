@@ -23,7 +23,7 @@ from examples.demo.postgres import PostgresFailed, Server, postgres_server
 from examples.demo.run_progress import RunProgress
 from node.cli.local import LocalCluster, NotInTime, wait_for
 from node.client import ApiProblem, Unreachable, path
-from tasks.backup.restore import restore
+from tasks.backup.restore import restore_backup
 from tasks.backup.verify import verify
 
 FOLDER: Final = Path(".demo").absolute()
@@ -191,7 +191,7 @@ def compare(server: Server, password: str, url: str) -> None:
     report = verify(url)
     if not report.ok:
         raise DemoFailed(f"the backup is damaged: {'; '.join(report.problems)}")
-    restore(url, server.url("restored"), password=password)
+    restore_backup(url, server.url("restored"), password=password)
     before = flights.fingerprints(lambda text: server.sql("shop", text))
     after = flights.fingerprints(lambda text: server.sql("restored", text))
     if before != after:

@@ -7,10 +7,18 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from node.execution.account import refusal
+from node.execution.account import why_not_as
 from tasks.access import EVERYTHING, Access
 from tasks.definition.field_errors import FieldError
-from tasks.installed_kinds import KindEntry, KindError, action_of, check_params, load, params_schema, refused
+from tasks.installed_kinds import (
+    KindEntry,
+    KindError,
+    action_of,
+    check_params,
+    load_kind,
+    params_schema,
+    refused_reaches,
+)
 from tasks.kind import Kind
 from tasks.secret import Reference, references_in
 
@@ -64,10 +72,10 @@ class InstalledKinds:
     def refused(self, kind: str, params: Mapping[str, Any], task: str, run_as: str | None) -> Sequence[str]:
         """What this node does not allow the task with these valid params. Raises as `check` does."""
         model = self._kind(kind)
-        user = "" if run_as is None else refusal(run_as, self._run_as, self._node)
+        user = "" if run_as is None else why_not_as(run_as, self._run_as, self._node)
         found = [user] if user else []
         try:
-            return [*found, *refused(model, params, task, self._access)]
+            return [*found, *refused_reaches(model, params, task, self._access)]
         except Exception as error:  # noqa: BLE001 - a kind is third-party code
             _log_failure(kind, error)
             return found
@@ -90,7 +98,7 @@ class InstalledKinds:
 
     def _kind(self, kind: str) -> type[Kind[Any]]:
         if kind not in self._loaded:
-            self._loaded[kind] = load(self._entries[kind].target)
+            self._loaded[kind] = load_kind(self._entries[kind].target)
         return self._loaded[kind]
 
 

@@ -99,7 +99,7 @@ class MemberParts:
             self._landlock,
             commands=config.allow_command,
             command_confined=config.command_confined,
-            filtered=seccomp.known(),
+            filtered=seccomp.is_supported(),
             linked=with_other_names(config.access.own).values(),
         )
         self.not_held = limits_not_held(delegation.controllers, delegation.why_not)

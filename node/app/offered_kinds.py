@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from node.app.settings import is_the_nodes
-from tasks.installed_kinds import KindEntry, KindError, bound_of, environment_of, load, preparation_of
+from tasks.installed_kinds import KindEntry, KindError, bound_of, environment_of, load_kind, preparation_of
 
 _log = logging.getLogger("rota.kinds")
 
@@ -44,7 +44,7 @@ def kinds_to_offer(installed: Mapping[str, KindEntry], allow_command: bool) -> K
 def _usable(kind: KindEntry) -> KindEntry | str:
     """The entry of a kind with the settings that it asks for; or why it cannot be used here."""
     try:
-        loaded = load(kind.target)
+        loaded = load_kind(kind.target)
     except KindError as error:
         _log.error("the kind %s is not offered: %s", kind.name, error)
         return str(error)

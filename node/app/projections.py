@@ -14,7 +14,7 @@ from node.state.entries import Seed
 from node.state.members import Join
 from node.state.value import Labels, Run, State
 from tasks.definition.spec import NODE_LABEL
-from tasks.installed_kinds import KindEntry, load, needs_of
+from tasks.installed_kinds import KindEntry, load_kind, needs_of
 from tasks.needs import UNCONFINED, Needs
 from tasks.secret import Reference, SecretEnv
 
@@ -113,7 +113,7 @@ def needs_here(run: Run, config: Config, kinds: Mapping[str, KindEntry]) -> Need
     kind = kinds.get(run.spec.kind)
     if kind is None:
         return Needs()
-    needs = needs_of(load(kind.target), run.spec.params if run.params is None else run.params, run.task)
+    needs = needs_of(load_kind(kind.target), run.spec.params if run.params is None else run.params, run.task)
     if not needs.everything:
         return needs
     return replace(needs, roots=config.command_roots) if config.command_confined else UNCONFINED

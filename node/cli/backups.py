@@ -30,7 +30,7 @@ from tasks.access import (
 from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.manifest import Manifest, NoBackup, survey_url
 from tasks.backup.params import backup_location
-from tasks.backup.restore import BadTarget, restore
+from tasks.backup.restore import BadTarget, restore_backup
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed
 from tasks.backup.verify import verify
 from tasks.errors import MissingSecret
@@ -257,7 +257,7 @@ def restore_command(api: Api, what: str, target: str, overwrite: bool, named: _N
     with _errors_as_sentences():
         url, resolved_options = _url_and_options(api, what, named)
         with _progress(api, url, resolved_options) as advance:
-            restored = restore(url, target, overwrite, resolved_options, progress=advance)
+            restored = restore_backup(url, target, overwrite, resolved_options, progress=advance)
     lines = [f"restored {restored.manifest.url} to {target}: {restored.size_bytes:,} bytes in {restored.seconds:.1f} s"]
     lines += [f"  note: {remark}" for remark in restored.remarks]
     shown = {**_shown(restored.manifest), "target": target, "seconds": restored.seconds, "remarks": restored.remarks}

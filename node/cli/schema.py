@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from node.cli.api import Api, api_command
-from tasks.installed_kinds import KindError, installed, load, params_schema
+from tasks.installed_kinds import KindError, installed, load_kind, params_schema
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -34,7 +34,7 @@ def _installed() -> dict[str, Mapping[str, Any]]:
     schemas: dict[str, Mapping[str, Any]] = {}
     for name, entry in installed().items():
         try:
-            schemas[name] = params_schema(load(entry.target))
+            schemas[name] = params_schema(load_kind(entry.target))
         except KindError as error:
             click.echo(f"rota: the params of {name} are left open: {error}", err=True)
     return schemas

@@ -65,12 +65,12 @@ def unpack_account(packed: bytes) -> Account | None:
     return Account(name, uid, gid, tuple(groups), home)
 
 
-def refusal(user: str, allowed: Collection[str], member: str) -> str:
+def why_not_as(user: str, allowed: Collection[str], member: str) -> str:
     """Why `member`, whose ROTA_RUN_AS names `allowed`, does not run attempts as `user`; "" if it does. Pure.
 
-    >>> refusal("deploy", ("deploy", "postgres"), "node-1")
+    >>> why_not_as("deploy", ("deploy", "postgres"), "node-1")
     ''
-    >>> refusal("root", ("deploy",), "node-1")
+    >>> why_not_as("root", ("deploy",), "node-1")
     ... # doctest: +ELLIPSIS
     'run_as: root: node-1 runs no task as this user: ROTA_RUN_AS there names deploy; add root to it, or ...'
     """
@@ -85,7 +85,7 @@ def refusal(user: str, allowed: Collection[str], member: str) -> str:
 
 def account_of(user: str, allowed: Collection[str], member: str) -> Account:
     """The user of that name on this machine. Raises `RefusedUser`."""
-    if why := refusal(user, allowed, member):
+    if why := why_not_as(user, allowed, member):
         raise RefusedUser(why)
     try:
         found = pwd.getpwnam(user)

@@ -81,7 +81,7 @@ def told_to_stop(life: AttemptLife, why: StopReason, now_s: float) -> AttemptLif
     return replace(life, why=why, kill_at_s=kill_at_s if life.kill_at_s is None else min(kill_at_s, life.kill_at_s))
 
 
-def failing(life: AttemptLife, error: str, now_s: float) -> AttemptLife:
+def failed_by_node(life: AttemptLife, error: str, now_s: float) -> AttemptLife:
     """The life of an attempt that the node fails now with `error`. The first error is kept."""
     return told_to_stop(life if life.error else replace(life, error=error), "failed", now_s)
 

@@ -61,24 +61,24 @@ class AttemptSecrets:
             )
         )
 
+    @classmethod
+    def unpacked(cls, packed: bytes) -> "AttemptSecrets":
+        """The secrets from which `pack` made `packed`."""
+        if not packed:
+            return NO_SECRETS
+        values = msgpack.unpackb(packed)
+        own = values["own"]
+        return cls(
+            tuple(SecretFile(**one) if "secret" in one else SecretEnv(**one) for one in values["references"]),
+            values["folder"],
+            tuple(values["env_allow"]),
+            values["variables"],
+            NodesOwn(tuple(own["files"]), own["data"], own["key"], tuple(own["marks"])),
+        )
+
 
 NO_SECRETS: Final = AttemptSecrets()
 """For an attempt whose params name none, and for the worker."""
-
-
-def unpacked(packed: bytes) -> AttemptSecrets:
-    """The `AttemptSecrets` from which `AttemptSecrets.pack` made `packed`."""
-    if not packed:
-        return NO_SECRETS
-    values = msgpack.unpackb(packed)
-    own = values["own"]
-    return AttemptSecrets(
-        tuple(SecretFile(**one) if "secret" in one else SecretEnv(**one) for one in values["references"]),
-        values["folder"],
-        tuple(values["env_allow"]),
-        values["variables"],
-        NodesOwn(tuple(own["files"]), own["data"], own["key"], tuple(own["marks"])),
-    )
 
 
 class SecretAnswers:

@@ -21,7 +21,7 @@ class ForkedWorker:
     def hand_brief(self, descriptor: int) -> None:
         """Give it the file of a brief. It begins nothing of it before `send_go`, which raises what fails here."""
         try:
-            packet = frames.pack(frames.BriefFrame())
+            packet = frames.to_packet(frames.BriefFrame())
             socket.send_fds(self.channel, [packet], [descriptor], socket.MSG_NOSIGNAL)
         except OSError as error:
             self.unhanded = error
@@ -30,13 +30,13 @@ class ForkedWorker:
         """Tell it to go on with the brief, and give it the ruleset to enter, if there is one. Raises `OSError`."""
         if self.unhanded is not None:
             raise self.unhanded
-        socket.send_fds(self.channel, [frames.pack(go)], list(ruleset), socket.MSG_NOSIGNAL)
+        socket.send_fds(self.channel, [frames.to_packet(go)], list(ruleset), socket.MSG_NOSIGNAL)
 
 
 def fork_worker(*, rehearses: bool) -> ForkedWorker:
     """Fork this process's worker. `rehearses`: it has time before its attempt comes. Raises `OSError`."""
     output_read, output_write = os.pipe2(os.O_CLOEXEC)
-    ours, theirs = frames.channel()
+    ours, theirs = frames.new_channel()
     own = os.getpid()
     try:
         pid = os.fork()

@@ -235,14 +235,14 @@ _FIELDS: Final[dict[str, tuple[tuple[str, Any], ...]]] = {
 }
 
 
-def pack(frame: Frame) -> bytes:
+def to_packet(frame: Frame) -> bytes:
     """The packet for `frame`: a list of its name (`Hello` for `HelloFrame`) and its fields in their order."""
     name = _NAMES[type(frame)]
     return bytes(msgpack.packb([name, *(getattr(frame, field) for field, _ in _FIELDS[name])]))
 
 
-def unpack(packet: bytes) -> Frame:
-    """The frame in `packet`. Raises `BadFrame` for anything that `pack` did not make."""
+def from_packet(packet: bytes) -> Frame:
+    """The frame in `packet`. Raises `BadFrame` for anything that `to_packet` did not make."""
     try:
         name, *values = msgpack.unpackb(packet)
         types = _FIELDS[name]
@@ -270,7 +270,7 @@ def progress_fault(progress: ProgressFrame) -> str:
     return ""
 
 
-def channel() -> tuple[socket.socket, socket.socket]:
+def new_channel() -> tuple[socket.socket, socket.socket]:
     """The two ends of a new channel. Both are closed by exec."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
@@ -283,4 +283,4 @@ def receive(end: socket.socket) -> Frame | None:
         # The other end was closed with unread data in it. Linux reports that once, before the frames that the other
         # end sent last: these can still be read.
         packet = end.recv(FRAME_BYTES_MAX)
-    return unpack(packet) if packet else None
+    return from_packet(packet) if packet else None

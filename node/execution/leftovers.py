@@ -67,7 +67,7 @@ class Record:
     cgroup: str = ""
 
 
-def mark(folder: Path) -> str:
+def mark_of(folder: Path) -> str:
     """The value of `MARK` for a data folder."""
     return str(folder.resolve())
 
@@ -235,7 +235,7 @@ def kill_leftovers(folder: Path, wait_s: float = WAIT_S, uids: range = NO_UIDS) 
     joined yet, and has not started its nursery yet.
     """
     try:
-        count = _kill(_records(folder), {MARK: mark(folder)}, wait_s, uids)
+        count = _kill(_records(folder), {MARK: mark_of(folder)}, wait_s, uids)
     except LeftoversRemain as error:
         raise LeftoversRemain(
             f"an earlier start of this node left processes behind: {error}; then start the node again"
@@ -255,7 +255,7 @@ def kill_attempt(
     """
     records = [record for record in _records(folder) if record.supervisor == supervisor]
     # MARK as well as RUN_MARK: a node of another cluster on this machine may have a run with the same id and token.
-    count = _kill(records, {MARK: mark(folder), RUN_MARK: run_mark}, wait_s, uids)
+    count = _kill(records, {MARK: mark_of(folder), RUN_MARK: run_mark}, wait_s, uids)
     remove_tree(scratch)
     with contextlib.suppress(OSError):
         # The processes are gone. A record that cannot be removed does no harm.

@@ -65,6 +65,11 @@ class Amounts:
         """As plain values, for msgpack."""
         return asdict(self)
 
+    @classmethod
+    def unpacked(cls, values: Mapping[str, int | None]) -> "Amounts":
+        """The amounts from the values that `packed` made."""
+        return cls(**{field.name: values[field.name] for field in fields(cls)})
+
 
 NO_BOUNDS: Final = Amounts()
 
@@ -237,8 +242,3 @@ def limits_not_held(controllers: tuple[str, ...], why_not: str) -> tuple[str, ..
     parts = [f"{watched} (they are watched, up to once a second)"] if watched else []
     parts += ["cpu (it is not bounded)"] if "cpu" in lacking else []
     return (f"the kernel does not hold limits of {' and '.join(parts)}{f': {why_not}' if why_not else ''}",)
-
-
-def unpacked(values: Mapping[str, int | None]) -> Amounts:
-    """The amounts from the values that `Amounts.packed` made."""
-    return Amounts(**{field.name: values[field.name] for field in fields(Amounts)})

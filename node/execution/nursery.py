@@ -88,7 +88,7 @@ class Nursery:
 
     def serve(self) -> None:
         """Serve until the node closes its end of the channel."""
-        self._node.send(frames.pack(frames.ReadyFrame()))
+        self._node.send(frames.to_packet(frames.ReadyFrame()))
         poll = select.poll()
         poll.register(self._node, select.POLLIN)
         poll.register(self._wake_read, select.POLLIN)
@@ -136,7 +136,7 @@ class Nursery:
         except OSError as error:
             why = f"cannot fork a supervisor: {error.strerror}"
             with socket.socket(fileno=os.dup(descriptors[0])) as attempt:
-                attempt.send(frames.pack(frames.EndedFrame("not_started", None, why, True, None, starved=True)))
+                attempt.send(frames.to_packet(frames.EndedFrame("not_started", None, why, True, None, starved=True)))
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -153,7 +153,7 @@ class Nursery:
                 self._count.failed(now_s)
 
     def _fork(self, *, spare: bool) -> _Host:
-        ours, theirs = frames.channel()
+        ours, theirs = frames.new_channel()
         try:
             pid = os.fork()
         except OSError:

@@ -16,7 +16,7 @@ from typing import Final
 from node.execution import frames
 from node.execution.cgroup import Delegation
 from node.execution.domain import Commands
-from node.execution.leftovers import mark
+from node.execution.leftovers import mark_of
 from node.execution.nursery import COMMANDS, EXPECT, FORK
 from node.execution.order import Brief
 from node.execution.preparation import PreparationBrief, brief_files
@@ -40,7 +40,7 @@ def send_attempt(supervisor: socket.socket, brief: Brief) -> None:
     """Give an attempt to the supervisor of a prepared process. Raises `OSError`."""
     descriptors = brief_files(brief)
     try:
-        socket.send_fds(supervisor, [frames.pack(frames.AttemptFrame())], descriptors, socket.MSG_NOSIGNAL)
+        socket.send_fds(supervisor, [frames.to_packet(frames.AttemptFrame())], descriptors, socket.MSG_NOSIGNAL)
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
@@ -133,7 +133,7 @@ class NurseryLink:
 
     def _spawn(self) -> None:
         loop = asyncio.get_running_loop()
-        ours, theirs = frames.channel()
+        ours, theirs = frames.new_channel()
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
         program = [sys.executable, "-P", "-m", "node.execution.nursery"]
         arguments = [*program, str(theirs.fileno()), str(os.getpid()), *self._delegation.words()]
@@ -141,7 +141,7 @@ class NurseryLink:
             # In its own session, so that Ctrl-C in the node's terminal reaches the node only.
             self._process = subprocess.Popen(
                 arguments,
-                env={**environment, MARK: mark(self._folder), COMMANDS: self._commands.word()},
+                env={**environment, MARK: mark_of(self._folder), COMMANDS: self._commands.word()},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,

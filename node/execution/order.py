@@ -8,10 +8,8 @@ from typing import Any, Final
 import msgpack
 from pydantic import BaseModel
 
-from node.execution import attempt_secrets, limits
 from node.execution.attempt_secrets import NO_SECRETS, AttemptSecrets
 from node.execution.limits import NO_BOUNDS, Amounts
-from tasks import access, needs
 from tasks.access import NOTHING, Access
 from tasks.needs import UNCONFINED, Needs
 
@@ -119,17 +117,17 @@ def unpack_brief(packed: bytes, secrets: bytes = b"") -> Brief:
     """The brief from which `Brief.pack` made `packed`, and `AttemptSecrets.pack` made `secrets`."""
     brief = msgpack.unpackb(packed)
     order = brief["order"]
-    order["secrets"] = attempt_secrets.unpacked(secrets)
+    order["secrets"] = AttemptSecrets.unpacked(secrets)
     order["may_run_as"] = tuple(order["may_run_as"])
-    order["access"] = access.unpacked(order["access"])
-    order["needs"] = needs.unpacked(order["needs"])
-    order["limits"] = limits.unpacked(order["limits"])
+    order["access"] = Access.unpacked(order["access"])
+    order["needs"] = Needs.unpacked(order["needs"])
+    order["limits"] = Amounts.unpacked(order["limits"])
     return Brief(Order(**order), unpack_limits(brief["limits"]), brief["folder"])
 
 
 def unpack_limits(values: Mapping[str, Any]) -> AttemptLimits:
     """The limits that were packed as plain values."""
-    return AttemptLimits(**{**values, "most": limits.unpacked(values["most"])})
+    return AttemptLimits(**{**values, "most": Amounts.unpacked(values["most"])})
 
 
 def logs_path(folder: Path) -> Path:

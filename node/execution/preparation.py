@@ -9,7 +9,6 @@ from typing import NamedTuple
 import msgpack
 
 from node.execution.order import AttemptLimits, Brief, unpack_brief, unpack_limits
-from tasks import access
 from tasks.access import NOTHING, Access
 
 
@@ -96,7 +95,7 @@ def read_brief(descriptor: int, secrets: int | None = None) -> Brief | Preparati
     values = values["preparation"]
     values["limits"] = unpack_limits(values["limits"])
     values["tools"] = tuple(values["tools"])
-    values["access"] = access.unpacked(values["access"])
+    values["access"] = Access.unpacked(values["access"])
     return PreparationBrief(**values)
 
 

@@ -207,7 +207,7 @@ class PreparedProcesses:
             tools=tools,
             access=self._access,
         )
-        ours, theirs = frames.channel()
+        ours, theirs = frames.new_channel()
         ours.setblocking(False)
         try:
             handout = Handout(theirs, brief)
@@ -228,7 +228,7 @@ class PreparedProcesses:
         """Have it ended. It counts as gone once its supervisor has ended."""
         process.leaving = True
         try:
-            process.channel.send(frames.pack(frames.KillFrame()))
+            process.channel.send(frames.to_packet(frames.KillFrame()))
         except OSError:
             self._read(process)
 

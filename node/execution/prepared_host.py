@@ -117,7 +117,7 @@ class PreparedHost:
     def _hear_node(self) -> None:
         try:
             packet, descriptors, _, _ = socket.recv_fds(self._node, frames.FRAME_BYTES_MAX, 2)
-            frame = frames.unpack(packet) if packet else frames.KillFrame()
+            frame = frames.from_packet(packet) if packet else frames.KillFrame()
         except BlockingIOError:
             return
         except (OSError, frames.BadFrame):
@@ -156,7 +156,7 @@ class PreparedHost:
 
     def _say(self, frame: frames.Frame) -> None:
         try:
-            self._node.send(frames.pack(frame), socket.MSG_NOSIGNAL)
+            self._node.send(frames.to_packet(frame), socket.MSG_NOSIGNAL)
         except OSError:
             self._over = True  # the node is gone, or does not read
 

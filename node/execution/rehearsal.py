@@ -20,7 +20,7 @@ from node.execution.order import AttemptLimits, Brief, Order, log_path, scratch_
 from node.execution.supervisor_link import SupervisorLink
 from node.runtime.boottime import boottime_s
 from node.runtime.descriptors import below_own
-from tasks.installed_kinds import load
+from tasks.installed_kinds import load_kind
 from tasks.secret import Redactor, references_in
 
 _EXAMPLE: Final = Brief(
@@ -63,7 +63,7 @@ def of_supervisor(commands: Commands) -> MadeAhead | None:
     )
     Redactor().feed(b"a line\n")
     for frame in (frames.HelloFrame(1), frames.StartedFrame(), frames.DoneFrame("{}", False)):
-        frames.unpack(frames.pack(frame))
+        frames.from_packet(frames.to_packet(frame))
     limits.settled(brief.order.limits, brief.limits.most, brief.order.node, below_own()[1])
     if not commands.version:
         return None
@@ -75,12 +75,12 @@ def of_supervisor(commands: Commands) -> MadeAhead | None:
 def of_worker(link: SupervisorLink) -> None:
     """Rehearse a worker's start, up to the call of its kind."""
     order = _brief().order
-    kind = load(order.target)
+    kind = load_kind(order.target)
     params = kind.Params.model_validate(dict(order.params))
     references_in(params)
     ctx = AttemptContext(order, params, link, Path("/"), Redactor())
     logging.getLogger("rota.task").debug("%s", ctx.fire_at)
-    frames.pack(frames.StartedFrame())
+    frames.to_packet(frames.StartedFrame())
 
 
 def _brief() -> Brief:

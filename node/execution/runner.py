@@ -142,7 +142,7 @@ class Runner:
         if (process := self._prepared.give(what.preparation, brief, what.needs)) is not None:
             self._add(_Attempt(what, process.channel, prepared=process))
             return
-        ours, theirs = frames.channel()
+        ours, theirs = frames.new_channel()
         ours.setblocking(False)
         try:
             handout = Handout(theirs, brief)
@@ -211,7 +211,7 @@ class Runner:
 
         May be called from any thread. Does not block.
         """
-        packet = frames.pack(frames.RenewFrame(float(deadline_s)))
+        packet = frames.to_packet(frames.RenewFrame(float(deadline_s)))
         with self._changing:
             for attempt in self._attempts.values():
                 try:
@@ -226,7 +226,7 @@ class Runner:
         if attempt is None:
             return
         try:
-            attempt.channel.send(frames.pack(frame))
+            attempt.channel.send(frames.to_packet(frame))
         except BlockingIOError:
             # Its supervisor does not read: it was stopped, or the machine is overloaded. Send the frame later.
             asyncio.get_running_loop().call_later(0.1, self._tell, run_id, token, frame)

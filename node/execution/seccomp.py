@@ -182,7 +182,7 @@ def made_program(*, network: bool) -> bytes:
     return program(MACHINES[platform.machine()], network=network)
 
 
-def known() -> bool:
+def is_supported() -> bool:
     """Whether this kernel has seccomp filters, and this module knows the numbers of its system calls."""
     return platform.machine() in MACHINES and _FILTERS.exists()
 
@@ -191,9 +191,9 @@ def enter_filter(*, network: bool) -> None:
     """Have this thread, and all that it starts, refused what `RULES` says; without `network` other sockets than those
     of AF_UNIX too. Raises `OSError`.
 
-    It must not gain rights by exec (PR_SET_NO_NEW_PRIVS). Does nothing where that is not `known`.
+    It must not gain rights by exec (PR_SET_NO_NEW_PRIVS). Does nothing where seccomp is not supported (`is_supported`).
     """
-    if not known():
+    if not is_supported():
         return
     code = made_program(network=network)
     made = _Program(len(code) // 8, code)

@@ -273,7 +273,7 @@ class Supervisor:
 
     def _act(self) -> None:
         if self._limit_watch is not None and self._limit_watch.exceeded is not None:
-            self._life = attempt_life.failing(self._life, self._limit_watch.exceeded, boottime_s())
+            self._life = attempt_life.failed_by_node(self._life, self._limit_watch.exceeded, boottime_s())
         self._life, acts = attempt_life.step(self._life, boottime_s())
         for act in acts:
             match act:
@@ -355,7 +355,7 @@ class Supervisor:
                 case frames.KillFrame():
                     self._life = attempt_life.told_to_stop(self._life, "killed", boottime_s())
                 case frames.FailFrame(error=error):
-                    self._life = attempt_life.failing(self._life, error, boottime_s())
+                    self._life = attempt_life.failed_by_node(self._life, error, boottime_s())
                 case frames.CheckpointDoneFrame(code=code):
                     self._committing = max(0, self._committing - 1)
                     if code == "fenced":
@@ -375,7 +375,7 @@ class Supervisor:
     def _send(self) -> None:
         while self._outbox and not self._orphaned:
             try:
-                self._node.send(frames.pack(self._outbox[0]), socket.MSG_NOSIGNAL)
+                self._node.send(frames.to_packet(self._outbox[0]), socket.MSG_NOSIGNAL)
             except BlockingIOError:
                 return
             except OSError:
@@ -452,7 +452,7 @@ class Supervisor:
         # Few frames go to a worker, and it reads them in its own thread. A worker that does not read, or is gone, is
         # killed at its deadline, or reaped.
         with contextlib.suppress(OSError):
-            self._work.send(frames.pack(frame), socket.MSG_NOSIGNAL)
+            self._work.send(frames.to_packet(frame), socket.MSG_NOSIGNAL)
 
     # -- the end
 

@@ -61,7 +61,7 @@ class SupervisorLink:
             packet, descriptors, _, _ = socket.recv_fds(self._end, frames.FRAME_BYTES_MAX, 1)
             if not packet:
                 _exit_orphaned()
-            if isinstance(frame := frames.unpack(packet), awaited):
+            if isinstance(frame := frames.from_packet(packet), awaited):
                 return frame, descriptors[0] if descriptors else None
 
     def listen(self) -> None:
@@ -70,7 +70,7 @@ class SupervisorLink:
 
     def send(self, frame: frames.Frame) -> None:
         """Send `frame`. Blocks while the channel is full."""
-        self._end.send(frames.pack(frame), socket.MSG_NOSIGNAL)
+        self._end.send(frames.to_packet(frame), socket.MSG_NOSIGNAL)
 
     def commit(self, data: bytes) -> str:
         """Have a checkpoint committed. Blocks; returns the code of the `CheckpointDoneFrame`."""

@@ -34,10 +34,10 @@ from node.execution.linux import (
 )
 from node.execution.order import AttemptLimits, Brief, Order, scratch_path
 from node.execution.preparation import PreparationBrief
-from node.execution.seccomp import known, made_program
+from node.execution.seccomp import is_supported, made_program
 from node.execution.supervisor_link import SupervisorLink
 from tasks.definition.field_errors import field_errors
-from tasks.installed_kinds import KindError, action_of, load, preparation_at
+from tasks.installed_kinds import KindError, action_of, load_kind, preparation_at
 from tasks.kind import RESULT_BYTES_MAX, Away, Failed, Kind, MissingSecret, Unretryable
 from tasks.needs import Needs
 from tasks.processes import RUN_MARK
@@ -196,7 +196,7 @@ def _work(brief: Brief, link: SupervisorLink, scratch: Path, start: _Start) -> N
                 _become(start.account, brief, scratch, start.ruleset, link)
             confine(order.needs, order.access, scratch, start.ruleset, order.target)
         link.listen()
-        kind = load(order.target)
+        kind = load_kind(order.target)
         work = _work_of(kind, order)
         try:
             params = kind.Params.model_validate(dict(order.params))
@@ -306,6 +306,6 @@ def preload() -> None:
     importlib.import_module("tasks.command.kind")
     installation()
     version()  # a confined attempt may not read git's files
-    if known():
+    if is_supported():
         for network in (True, False):
             made_program(network=network)

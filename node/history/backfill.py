@@ -20,7 +20,7 @@ from node.peer.bootstrap import (
     Bootstrap,
     begin,
     fed_by,
-    finish,
+    finished_bootstrap,
     indexes_in,
     summary,
     task_of,
@@ -246,7 +246,7 @@ class Backfill:
         self._logged = why
 
     def _finish(self, why: str) -> None:
-        self._board.publish(finish(self._bootstrap, self._when.now_us()))
+        self._board.publish(finished_bootstrap(self._bootstrap, self._when.now_us()))
         self._logged = ""
         _log.info("%s: done, %s: %s", self._task, why, summary(self._bootstrap))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from node.history import gaps
-from node.history.file import checked, crc, open_or_replace
+from node.history.file import crc, open_or_replace, verified_row
 from node.history.filters import RunPosition, conditions
 from node.peer.portions import Gap, Portion, first_held, remaining
 from node.state.codec import pack_ended, unpack_ended
@@ -79,7 +79,7 @@ class HistoryDatabase:
     def gaps(self) -> tuple[Gap, ...]:
         """The gaps that are still to be filled from other members, oldest first."""
         with self.lock:
-            return gaps.known(self.connection)
+            return gaps.all_gaps(self.connection)
 
     def export(self, asked: Gap) -> Portion | None:
         """The first part of another member's gap that this one has complete; None if it has none of it."""
@@ -100,7 +100,7 @@ class HistoryDatabase:
         left = remaining(gap, portion)
         with self.lock, self._transaction():
             self._insert(runs)
-            gaps.replace(self.connection, gap, left)
+            gaps.replace_gap(self.connection, gap, left)
 
     def give_up_gaps(self, at_us: int, before_us: int) -> None:
         """At `at_us`, drop the gaps in which all runs ended before `before_us`."""
@@ -213,7 +213,7 @@ class HistoryDatabase:
 
     def _read(self, query: str, values: dict[str, object]) -> list[EndedRun]:
         with self.lock, closing(self.connection.execute(query, values)) as rows:
-            return [unpack_ended(*checked(row)) for row in rows]
+            return [unpack_ended(*verified_row(row)) for row in rows]
 
     def _first_packed(self, held: Gap) -> tuple[list[tuple[int, bytes]], bool]:
         """The first runs of these indexes, and whether there are more: the last one is beyond a limit then."""
@@ -222,7 +222,7 @@ class HistoryDatabase:
         query = "SELECT entry, packed, crc FROM ended WHERE entry > ? AND entry <= ? ORDER BY entry"
         with self.lock, closing(self.connection.execute(query, held)) as found:
             for entry, packed, checksum in found:
-                rows.append((entry, *checked((packed, checksum))))
+                rows.append((entry, *verified_row((packed, checksum))))
                 size_bytes += len(packed)
                 if len(rows) > EXPORT_RUNS_MAX or (size_bytes > EXPORT_BYTES_MAX and len(rows) > 1):
                     return rows, True
@@ -231,4 +231,4 @@ class HistoryDatabase:
     def _packed(self, where: str, *values: int) -> Sequence[tuple[int, bytes]]:
         with self.lock:
             rows = self.connection.execute(f"SELECT entry, packed, crc FROM ended {where}", values)
-            return [(entry, *checked((packed, checksum))) for entry, packed, checksum in rows]
+            return [(entry, *verified_row((packed, checksum))) for entry, packed, checksum in rows]

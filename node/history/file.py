@@ -77,7 +77,7 @@ def _open(path: Path) -> tuple[sqlite3.Connection, int]:
         found = db.execute("SELECT entry, crc FROM written").fetchall()
         if not found:
             raise WrongChecksum("the row with the last written index is missing")
-        [written] = checked(found[-1])
+        [written] = verified_row(found[-1])
         return db, int(written)
     except BaseException:
         db.close()
@@ -95,7 +95,7 @@ def crc(*values: object) -> int:
     return zlib.crc32(b" ".join(value if isinstance(value, bytes) else str(value).encode() for value in values))
 
 
-def checked(row: tuple[Any, ...]) -> tuple[Any, ...]:
+def verified_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
     """A row without its last value, the checksum, which is verified. Raises `WrongChecksum`."""
     *values, found = row
     if crc(*values) != found:

@@ -9,11 +9,11 @@ import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
 
-from node.history.file import checked, crc
+from node.history.file import crc, verified_row
 from node.peer.portions import Gap
 
 
-def known(db: sqlite3.Connection) -> tuple[Gap, ...]:
+def all_gaps(db: sqlite3.Connection) -> tuple[Gap, ...]:
     """All gaps, oldest first."""
     return tuple(gap for gap, _ in _rows(db))
 
@@ -24,7 +24,7 @@ def add(db: sqlite3.Connection, gaps: Iterable[Gap], noted_us: int = 0) -> None:
     db.executemany("INSERT INTO gap VALUES (?, ?, ?, ?)", [(*row, crc(*row)) for row in rows])
 
 
-def replace(db: sqlite3.Connection, gap: Gap, others: Iterable[Gap]) -> None:
+def replace_gap(db: sqlite3.Connection, gap: Gap, others: Iterable[Gap]) -> None:
     """Replace a gap by others of the same age; nothing is added if that gap has been given up meanwhile."""
     for noted_us in [noted_us for one, noted_us in _rows(db) if one == gap]:
         db.execute("DELETE FROM gap WHERE after = ? AND through = ?", gap)
@@ -33,9 +33,9 @@ def replace(db: sqlite3.Connection, gap: Gap, others: Iterable[Gap]) -> None:
 
 def truncate_after(db: sqlite3.Connection, index: int) -> None:
     """Delete the gaps after `index`: the log ends there."""
-    for gap in known(db):
+    for gap in all_gaps(db):
         if gap.through > index:
-            replace(db, gap, [Gap(gap.after, index)] if gap.after < index else [])
+            replace_gap(db, gap, [Gap(gap.after, index)] if gap.after < index else [])
 
 
 def give_up(db: sqlite3.Connection, at_us: int, before_us: int) -> None:
@@ -46,12 +46,12 @@ def give_up(db: sqlite3.Connection, at_us: int, before_us: int) -> None:
     """
     for gap, noted_us in _rows(db):
         if not noted_us:
-            replace(db, gap, [])
+            replace_gap(db, gap, [])
             add(db, [gap], at_us)
         elif noted_us < before_us:
-            replace(db, gap, [])
+            replace_gap(db, gap, [])
 
 
 def _rows(db: sqlite3.Connection) -> list[tuple[Gap, int]]:
     with closing(db.execute("SELECT after, through, noted_us, crc FROM gap ORDER BY after")) as rows:
-        return [(Gap(after, through), noted_us) for after, through, noted_us in map(checked, rows)]
+        return [(Gap(after, through), noted_us) for after, through, noted_us in map(verified_row, rows)]

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from tasks.access import AccessRefused, check_address, unpacked
+from tasks.access import Access, AccessRefused, check_address
 
 SEND_S: Final = 25
 SAID_CHARS_MAX: Final = 300
@@ -42,7 +42,7 @@ class _Gate:
     """Lets connections through to what the node allows, and nothing else."""
 
     def __init__(self, access: dict[str, Any]) -> None:
-        self._access = unpacked(access)
+        self._access = Access.unpacked(access)
         self._resolve = socket.getaddrinfo
         self._allowed: set[str] = set()
         self.refused: list[str] = []

@@ -12,8 +12,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from node.duty.telling import Send
 from node.notify.apprise_process import SAID_CHARS_MAX, SEND_S
-from node.notify.message import document, text
-from node.notify.secrets_here import SenderSettings, read_secrets, resolved
+from node.notify.message import document, message_text
+from node.notify.secrets_here import SenderSettings, read_secrets, secret_here
 from node.notify.teller import NotSent
 from tasks.secret import VALUE_CHARS_MIN, Redactor
 
@@ -27,14 +27,14 @@ async def send_by_apprise(settings: SenderSettings, cluster_id: str, message: Se
     reference, redactor = message.definition.url, Redactor()
     if isinstance(reference, str):
         raise NotSent("the url of an apprise channel is a reference to a secret")
-    url = (await read_secrets(settings.node, lambda: resolved(settings, reference, redactor))).strip()
+    url = (await read_secrets(settings.node, lambda: secret_here(settings, reference, redactor))).strip()
     for part in _parts(url):
         redactor.learn(part)
     about = document(cluster_id, message)
     order = {
         "url": url,
         "title": about["title"],
-        "text": text(cluster_id, message),
+        "text": message_text(cluster_id, message),
         "severity": about["severity"],
         "access": asdict(settings.access),
     }

@@ -6,7 +6,7 @@ from typing import Final
 import aiohttp
 
 from node.notify.name_lookup import SideResolver
-from node.notify.secrets_here import SenderSettings, check_url, read_secrets, resolved
+from node.notify.secrets_here import SenderSettings, check_sendable, read_secrets, secret_here
 from node.notify.teller import NotSent
 from node.state.channel import url_fault
 from tasks.secret import Redactor, Reference, shown
@@ -18,15 +18,15 @@ ANSWER_BYTES: Final = 500
 """How much of an answer is read."""
 
 
-def url_of(settings: SenderSettings, where: Reference | str, redactor: Redactor) -> str:
+def allowed_url(settings: SenderSettings, where: Reference | str, redactor: Redactor) -> str:
     """The URL, checked: the node allows it as a destination. May read a file. Raises `NotSent`."""
     if isinstance(where, str):
         url, named = where, "the url"
     else:
-        url, named = resolved(settings, where, redactor).strip(), f"on {settings.node}: the url in {shown(where)}"
+        url, named = secret_here(settings, where, redactor).strip(), f"on {settings.node}: the url in {shown(where)}"
     if (fault := url_fault(url)) is not None:
         raise NotSent(f"{named}: {fault}")
-    check_url(settings.access, url, secret=not isinstance(where, str))
+    check_sendable(settings.access, url, secret=not isinstance(where, str))
     return url
 
 
@@ -58,7 +58,7 @@ async def request(
 async def ping(settings: SenderSettings, where: Reference | str) -> str:
     """GET a URL, or one that a reference holds; the answer, in short. Raises `NotSent`."""
     redactor = Redactor()
-    url = await read_secrets(settings.node, lambda: url_of(settings, where, redactor))
+    url = await read_secrets(settings.node, lambda: allowed_url(settings, where, redactor))
     return await request("GET", url, {"user-agent": "rota", "x-rota-node": settings.node}, redactor)
 
 

@@ -56,7 +56,7 @@ def title(message: Send) -> str:
     return f"Rota: {len(message.notices)} notices ({counts})"
 
 
-def text(cluster_id: str, message: Send) -> str:
+def message_text(cluster_id: str, message: Send) -> str:
     """The message for people: a line for each notice, and what could not be told."""
     shown = message.notices[:LINES_MAX]
     lines = [f"{rfc3339(one.at_us)}  {one.severity.upper()}  {plain_line(one.text)}" for one in shown]

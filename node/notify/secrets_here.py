@@ -34,7 +34,7 @@ class SenderSettings:
     own: NodesOwn = NOBODYS
 
 
-def resolved(settings: SenderSettings, reference: Reference, redactor: Redactor) -> str:
+def secret_here(settings: SenderSettings, reference: Reference, redactor: Redactor) -> str:
     """The value of a reference, which `redactor` learns. Reads a file. Raises `NotSent`."""
     try:
         value = resolve(reference, settings.secrets_dir, settings.env_allow, settings.variables, settings.own)
@@ -52,7 +52,7 @@ async def read_secrets(node: str, read: Callable[[], _T]) -> _T:
         raise NotSent(f"on {node}: the folder of secrets did not answer within {READ_S:g} s") from None
 
 
-def check_url(access: Access, url: str, *, secret: bool) -> None:
+def check_sendable(access: Access, url: str, *, secret: bool) -> None:
     """Raise `NotSent` unless the node allows a message to go to `url`. The host of a `secret` URL is not named."""
     try:
         for address in addresses(url, {}):

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from node.notify.http_request import request, url_of
-from node.notify.secrets_here import SenderSettings, read_secrets, resolved
+from node.notify.http_request import allowed_url, request
+from node.notify.secrets_here import SenderSettings, read_secrets, secret_here
 from node.notify.teller import NotSent
 from node.state.channel import Channel
 from tasks.secret import Redactor
@@ -26,7 +26,7 @@ def _request(
     settings: SenderSettings, channel: Channel, body: Mapping[str, Any], redactor: Redactor, now_s: int
 ) -> tuple[str, dict[str, str], bytes]:
     """The URL, headers and body. Reads secrets, and may block."""
-    url = url_of(settings, channel.url, redactor)
+    url = allowed_url(settings, channel.url, redactor)
     data = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
     named = str(body["id"])
     headers = {
@@ -39,7 +39,7 @@ def _request(
     }
     if channel.secret is not None:
         try:
-            keys = signing_keys(resolved(settings, channel.secret, redactor))
+            keys = signing_keys(secret_here(settings, channel.secret, redactor))
         except ValueError as error:
             raise NotSent(f"on {settings.node}: the channel's secret: {error}") from None
         headers["webhook-signature"] = signature(keys, named, now_s, data)

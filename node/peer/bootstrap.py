@@ -104,7 +104,7 @@ def wait_because(bootstrap: Bootstrap, why: str) -> Bootstrap:
     return replace(bootstrap, feeder=None, waiting=why)
 
 
-def finish(bootstrap: Bootstrap, at_us: int) -> Bootstrap:
+def finished_bootstrap(bootstrap: Bootstrap, at_us: int) -> Bootstrap:
     """The bootstrap once nothing is missing, or no longer wanted. Feeders that had nothing to send are left out."""
     fed = tuple((name, runs) for name, runs in bootstrap.fed if runs)
     return replace(bootstrap, feeder=None, waiting=None, fed=fed, finished_us=at_us)

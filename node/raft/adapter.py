@@ -28,7 +28,7 @@ from node.raft.library_settings import configuration
 from node.raft.log_store import open_folder
 from node.raft.ports import RaftOwner, RaftRole, RaftSettings, StateMachinePort
 from node.raft.requests import Requests
-from node.raft.role import KnownLeadership, role_of
+from node.raft.role import KnownLeadership, raft_role
 from node.runtime.dns import Resolver
 from node.state.entries import Proposal
 from node.state.value import Result
@@ -257,7 +257,7 @@ class Raft:
             heard_s=consensus.transport.heard,
             applied_in_term=consensus.applied_in_term,
         )
-        role = role_of(self.me, seen, now_s, self._timing.quorum_s, was_ready=self.role.ready)
+        role = raft_role(self.me, seen, now_s, self._timing.quorum_s, was_ready=self.role.ready)
         if role == self.role:
             return
         before, self.role = self.role, role

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import count
 
-from node.raft.proposals import verdict
+from node.raft.proposals import timeout_error
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +70,7 @@ class Barriers:
         if over:
             self._under_way = [each for each in self._under_way if each.deadline_s > now_s]
             self._waiting = [each for each in self._waiting if each.deadline_s > now_s]
-        return [(each.future, verdict(each.sent)) for each in over]
+        return [(each.future, timeout_error(each.sent)) for each in over]
 
     def give_up(self) -> "list[Future[None]]":
         """Remove and return all barriers."""

@@ -10,7 +10,7 @@ from pysyncobj.config import FAIL_REASON
 
 from node.raft import membership
 from node.raft.errors import ChangeRefused
-from node.raft.proposals import verdict
+from node.raft.proposals import timeout_error
 
 _AGAIN_S = 0.1
 _UNANSWERED_S = 1.0
@@ -48,7 +48,7 @@ class ChangesConsensus(Protocol):
         """Whether `member` is one by the log (or is not, if not `there`), and all changes in the log are committed."""
 
     def change(self, packed: bytes, answer: Callable[[Any, int], None]) -> None:
-        """Propose a change of membership (`membership.pack`)."""
+        """Propose a change of membership (`membership.change_command`)."""
 
 
 class Changes:
@@ -92,7 +92,7 @@ class Changes:
         if consensus.is_committed(change.what == "add", change.member):
             change.future.set_result(None)
         else:
-            consensus.change(membership.pack(change.what, change.text), answer)
+            consensus.change(membership.change_command(change.what, change.text), answer)
 
     def give_up(self) -> "list[Future[None]]":
         """Remove all changes, and return the futures that are not done."""
@@ -107,4 +107,4 @@ def _refused(change: MembershipChange) -> Exception:
             f"the leader refused the change of {change.member}: another one may be under way, or a member that is "
             "needed for it does not have the last one yet; try again"
         )
-    return verdict(change.sent)
+    return timeout_error(change.sent)

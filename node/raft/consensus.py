@@ -215,7 +215,7 @@ class Consensus(MendedSyncObj):
         self._applyCommand(membership.REGULAR + data, None)
 
     def change(self, packed: bytes, answer: Callable[[Any, int], None]) -> None:
-        """Propose a change of membership (`membership.pack`)."""
+        """Propose a change of membership (`membership.change_command`)."""
         self._applyCommand(packed, answer, membership.MEMBERSHIP)
 
     def is_committed(self, there: bool, member: str) -> bool:

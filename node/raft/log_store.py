@@ -107,7 +107,7 @@ def open_folder(
 
 def _snapshot(place: Path) -> tuple[Header | None, DamagedData | None]:
     try:
-        return (snapshot.check(place) if place.exists() else None), None
+        return (snapshot.check_snapshot(place) if place.exists() else None), None
     except DamagedData as error:
         return None, error
 

@@ -20,18 +20,18 @@ _PICKLED: Final = re.compile(
 """The pickle of [what, member] with protocol 2: two strings, or the same one twice."""
 
 
-def pack(what: Literal["add", "rem"], member: str) -> bytes:
+def change_command(what: Literal["add", "rem"], member: str) -> bytes:
     """A change, as the log has it after its first byte. `member`: "id host port" where it is added, else its id."""
     packed: bytes = msgpack.packb([what, member])
     return packed
 
 
-def unpack(command: bytes) -> tuple[str, str]:
+def parse_change(command: bytes) -> tuple[str, str]:
     r"""The change in a membership command: "add" or "rem", and the member. Raises `UnreadableChange`.
 
     Earlier versions pickled them. Those are matched as text; nothing is ever unpickled.
 
-    >>> unpack(b"\x02" + pack("add", "n4 host 7001"))
+    >>> parse_change(b"\x02" + change_command("add", "n4 host 7001"))
     ('add', 'n4 host 7001')
     """
     packed = command[1:]
@@ -65,7 +65,7 @@ def _is_complete(member: str) -> bool:
     return len(parts) == 3 and all(parts) and parts[2].isascii() and parts[2].isdigit() and int(parts[2]) < 65_536
 
 
-def changes(entries: Iterable[Entry]) -> bool:
+def any_change(entries: Iterable[Entry]) -> bool:
     """Whether there is a change of membership among these entries."""
     return any(command[0] == MEMBERSHIP for command, _, _ in entries)
 
@@ -80,7 +80,7 @@ def removed(entries: Iterable[Entry]) -> frozenset[str]:
     last: dict[str, str] = {}
     for command, _, _ in entries:
         if command[0] == MEMBERSHIP:
-            what, member = unpack(command)
+            what, member = parse_change(command)
             last[_id(member)] = what
     return frozenset(member for member, what in last.items() if what == "rem")
 
@@ -105,7 +105,7 @@ def after(cluster: Iterable[str], entries: Iterable[Entry]) -> tuple[str, ...]:
     for command, _, _ in entries:
         if command[0] != MEMBERSHIP:
             continue
-        what, member = unpack(command)
+        what, member = parse_change(command)
         if what == "add":
             members.setdefault(_id(member), member)
         else:

@@ -112,7 +112,7 @@ def _command(value: Any) -> bool:
         return False
     if value[0] == membership.MEMBERSHIP:
         try:
-            membership.unpack(value)
+            membership.parse_change(value)
         except UnreadableChange:
             return False
         return True
@@ -189,10 +189,10 @@ def unpack(data: bytes) -> Message:
         message = msgpack.unpackb(packed, use_list=False)
     except (ValueError, msgpack.UnpackException) as error:
         raise BadMessage(f"it is not msgpack ({error})") from error
-    return checked(message)
+    return valid_message(message)
 
 
-def checked(message: Any) -> Message:
+def valid_message(message: Any) -> Message:
     """The message, if it is one of `KINDS`. Raises `BadMessage`."""
     if type(message) is not dict or type(kind := message.get("type")) is not str:
         raise BadMessage("it names no kind of message")

@@ -59,7 +59,7 @@ class OfflineLog:
         index, term = journal.last_index, max(journal.getCurrentTerm(), self.term) + 1
         journal.setCurrentTerm(term, self._me)
         others = [member for member in self.members if member != self._me]
-        commands = [bytes([membership.MEMBERSHIP]) + membership.pack("rem", other) for other in others]
+        commands = [bytes([membership.MEMBERSHIP]) + membership.change_command("rem", other) for other in others]
         for command in [*commands, membership.REGULAR + PROPOSALS + entry]:
             index += 1
             journal.add(command, index, term)

@@ -112,7 +112,7 @@ class MendedSyncObj(SyncObj):  # type: ignore[misc]  # the library ships no type
 
         Raises UnreadableChange: only for what is in the log already. `messages` accepts no such thing.
         """
-        return list(membership.unpack(command)) if command[0] == membership.MEMBERSHIP else None
+        return list(membership.parse_change(command)) if command[0] == membership.MEMBERSHIP else None
 
     def _SyncObj__changeCluster(self, request: list[str]) -> bool:
         """Take a change as leader. A leader that would remove itself hands over first: the next one removes it.
@@ -131,7 +131,7 @@ class MendedSyncObj(SyncObj):  # type: ignore[misc]  # the library ships no type
     @property
     def is_changing(self) -> bool:
         """Whether a change of membership is in the log that is not committed yet, as far as is known here."""
-        return membership.changes(self.journal.after(self.raftCommitIndex))
+        return membership.any_change(self.journal.after(self.raftCommitIndex))
 
     def _may_follow(self, request: list[str]) -> bool:
         """Whether enough of the members have all earlier changes, by what they have acknowledged, for this one."""

@@ -126,7 +126,7 @@ class Proposals:
         while self._deadlines and self._deadlines[0][0] <= now_s:
             waiting = heapq.heappop(self._deadlines)[2]
             if self._forget(waiting):
-                over.append((waiting, verdict(waiting.sent)))
+                over.append((waiting, timeout_error(waiting.sent)))
         return over
 
     def give_up(self) -> list[WaitingProposal]:
@@ -160,7 +160,7 @@ class Proposals:
                 self._flights.remove(flight)
 
 
-def verdict(sent: bool) -> Exception:
+def timeout_error(sent: bool) -> Exception:
     """The error for a proposal that was not seen applied in time."""
     if sent:
         return OutcomeUnknown(

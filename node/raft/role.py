@@ -29,13 +29,13 @@ class KnownLeadership:
     applied_in_term: bool
 
 
-def role_of(me: str, seen: KnownLeadership, now_s: float, quorum_s: float, *, was_ready: bool) -> RaftRole:
+def raft_role(me: str, seen: KnownLeadership, now_s: float, quorum_s: float, *, was_ready: bool) -> RaftRole:
     """The role of `me`. A member that has not been heard for `quorum_s` counts as away; `ready` stays so.
 
     >>> seen = KnownLeadership(4, "abc", True, "a", 0.0, {"b": 9.5, "c": 7.0}, True)
-    >>> role_of("a", seen, 10.0, 0.8, was_ready=False)
+    >>> raft_role("a", seen, 10.0, 0.8, was_ready=False)
     RaftRole(term=4, leader='a', is_leader=True, has_quorum=True, ready=True)
-    >>> role_of("a", seen, 10.4, 0.8, was_ready=False).has_quorum
+    >>> raft_role("a", seen, 10.4, 0.8, was_ready=False).has_quorum
     False
     """
     if seen.is_leader:

@@ -40,7 +40,7 @@ class Header:
         return self.last[1]
 
 
-def write(path: Path, header: Header, pieces: Iterable[bytes]) -> int:
+def write_snapshot(path: Path, header: Header, pieces: Iterable[bytes]) -> int:
     """Write a snapshot to `path` and wait until it is on the disk. Returns its size in bytes."""
     with path.open("wb") as file:
         file.write(MAGIC)
@@ -63,7 +63,7 @@ def _first(piece: bytes, pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield from pieces
 
 
-def check(path: Path) -> Header:
+def check_snapshot(path: Path) -> Header:
     """Read all of the file, and return the header. Raises DamagedData."""
     with path.open("rb") as file:
         frames = _frames(file, path)

@@ -113,7 +113,7 @@ class Snapshots:
     def _write(self, header: Header, make: Callable[[], Iterator[bytes]]) -> None:
         begun_s = self._clock()
         try:
-            self.bytes = snapshot.write(self._written, header, unhurried(make()))
+            self.bytes = snapshot.write_snapshot(self._written, header, unhurried(make()))
         except BaseException as error:  # noqa: BLE001 - Raft's thread decides
             self._failure = error
         self._took_s = self._clock() - begun_s
@@ -207,7 +207,7 @@ class Snapshots:
         self._receiving.close()
         self._receiving = None
         try:
-            return snapshot.check(self._incoming)
+            return snapshot.check_snapshot(self._incoming)
         except DamagedData:
             logger.warning("dropped a snapshot that arrived damaged; the leader sends it again")
             self._incoming.unlink()

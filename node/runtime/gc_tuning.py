@@ -9,7 +9,7 @@ long-lived objects, mostly another state.
 
 Python starts a collection by the number of objects created less those freed. While a cache turns over, the two cancel
 out, and a young collection may find ten times its threshold. So values that are made for every task of a list are not
-cached (`tasks.definition.spec.read`, not `unpack`).
+cached (`tasks.definition.spec.read_spec`, not `cached_spec`).
 """
 
 import gc

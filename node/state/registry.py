@@ -15,7 +15,7 @@ from node.state.draft import DONE, Draft, refused
 from node.state.entries import Entry, applies
 from node.state.shape import plain
 from node.state.value import Result, TaskRow
-from tasks.definition.spec import Spec, accepted, read, same_spec
+from tasks.definition.spec import Spec, accepted, read_spec, same_spec
 
 PLACING: Final = ("key", "kind", "group", "pin", "sticky", "weight", "standbys")
 """The fields of a spec that placement depends on. A change of one bumps the epoch."""
@@ -202,7 +202,7 @@ def _changed(draft: Draft, row: TaskRow, put: Put, spec: Spec, at_us: int) -> tu
 
     The run of a continuous task must: it does not end by itself.
     """
-    before = read(row.spec_packed)
+    before = read_spec(row.spec_packed)
     if _differ(before, spec, PLACING):
         draft.placing_changed = True
     changed = replace(_next(row, put), placing=placing_of(spec, row.placing.incumbent if spec.sticky else None))

@@ -15,7 +15,7 @@ from node.state.outbox import Channels
 from node.state.watchdog import Watchdog
 from tasks.definition.deadlines import DeadlineName
 from tasks.definition.run import RunState
-from tasks.definition.spec import Spec, TaskTiming, timing, unpack
+from tasks.definition.spec import Spec, TaskTiming, cached_spec, timing
 
 MemberStatus = Literal["up", "down", "draining"]
 DownReason = Literal["silent", "gone", "stopped", "new"]
@@ -213,7 +213,7 @@ class TaskRow:
     @property
     def spec(self) -> Spec:
         """The definition, unpacked; cached for recently used tasks."""
-        return unpack(self.spec_packed)
+        return cached_spec(self.spec_packed)
 
     @property
     def timing(self) -> TaskTiming:
@@ -300,7 +300,7 @@ class Run:
     @property
     def spec(self) -> Spec:
         """The definition that it was made with, unpacked."""
-        return unpack(self.spec_packed)
+        return cached_spec(self.spec_packed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_tasks.etl.continuing import continued, kept
+from spark_tasks.etl.continuing import kept, resume_cursor
 from spark_tasks.etl.cursors import lag_text, now
 from spark_tasks.etl.errors import BatchFailed, CursorUnfit, EtlStopped, SinkReplaced
 from spark_tasks.etl.failures import failure
@@ -129,7 +129,7 @@ class EtlAttempt:
         if self.ctx.params.incremental is None and self.sink.has_run(self.ctx.run_id):
             return None
         last = None if self.last is None else self.last.cursor
-        return self.source.plan(continued(self.ctx.params, self.ctx.task, last))
+        return self.source.plan(resume_cursor(self.ctx.params, self.ctx.task, last))
 
     def _claim(self) -> None:
         """Become the sink's holder, and see which batch is its last. Raises `Fenced` if the run was taken over.

@@ -29,10 +29,10 @@ def kept(params: EtlParams, reaches: Cursor | None) -> Kept | None:
     return reaches if reaches is None or origin is None else reaches | {_OF: origin}
 
 
-def cursor_of(last: Kept | None) -> Cursor | None:
+def kept_cursor(last: Kept | None) -> Cursor | None:
     """The cursor in what a sink has kept; None if there is none.
 
-    >>> cursor_of({"cursor": "id", "value": 7, "of": "table orders"}), cursor_of({"whole": True})
+    >>> kept_cursor({"cursor": "id", "value": 7, "of": "table orders"}), kept_cursor({"whole": True})
     ({'cursor': 'id', 'value': 7}, None)
     """
     if last is None or _WHOLE in last:
@@ -40,7 +40,7 @@ def cursor_of(last: Kept | None) -> Cursor | None:
     return {name: value for name, value in last.items() if name != _OF}
 
 
-def continued(params: EtlParams, task: str, last: Kept | None) -> Cursor | None:
+def resume_cursor(params: EtlParams, task: str, last: Kept | None) -> Cursor | None:
     """The cursor from which the task's next batch goes on; None: from the beginning of its source.
 
     Raises `SourceReplaced` if the task was changed since the last batch so that it would leave rows out, or append
@@ -59,9 +59,9 @@ def continued(params: EtlParams, task: str, last: Kept | None) -> Cursor | None:
             f"the sink's last batch was read from {before} up to {last.get('value')!r}, and the task now reads "
             f"{origin}: its rows up to there would be left out. Change `source` back, or say where to begin: "
             f"at its beginning by `rota etl reset {task}`, or after the same value by "
-            f"`rota etl reset {task} --to {_as_argument(cursor_of(last))}`"
+            f"`rota etl reset {task} --to {_as_argument(kept_cursor(last))}`"
         )
-    return cursor_of(last)
+    return kept_cursor(last)
 
 
 def _doubled(task: str, was_whole: bool, last: Kept) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import BaseModel
 
 from spark_tasks.etl import parts
-from spark_tasks.etl.continuing import continued, cursor_of
+from spark_tasks.etl.continuing import kept_cursor, resume_cursor
 from spark_tasks.etl.cursors import ResetArgs, ShowArgs, cursor_at, lag_s, now
 from spark_tasks.etl.params import EtlParams
 from spark_tasks.sources.port import SourceReplaced
@@ -88,9 +88,9 @@ class Etl:
 
     def preview(self, ctx: Context[EtlParams], args: PreviewArgs) -> dict[str, Any]:
         """The first rows that come out of the transform, and Spark's plan (`sample.RESULT`). Nothing is written."""
-        from spark_tasks.etl.previewing import preview
+        from spark_tasks.etl.previewing import preview_transformed
 
-        return preview(ctx, args.rows, lambda: session_of(ctx))
+        return preview_transformed(ctx, args.rows, lambda: session_of(ctx))
 
     def show(self, ctx: Context[EtlParams], args: ShowArgs) -> dict[str, Any]:
         """Where the task stands: the last batch in the sink, its cursor, and what the next batch would read.
@@ -102,7 +102,7 @@ class Etl:
         last = sink.last()
         following: dict[str, Any] | None
         try:
-            cursor = continued(ctx.params, ctx.task, None if last is None else last.cursor)
+            cursor = resume_cursor(ctx.params, ctx.task, None if last is None else last.cursor)
             if ctx.params.incremental is None:
                 following = {"whole": True}
             else:
@@ -145,7 +145,7 @@ class Etl:
         sources = parts.sources_of(ctx)
         attempt = EtlAttempt(ctx, sources.pop(SOURCE), sources, parts.sink_of(ctx))
         attempt.run(lambda: session_of(ctx))
-        cursor = None if attempt.last is None else cursor_of(attempt.last.cursor)
+        cursor = None if attempt.last is None else kept_cursor(attempt.last.cursor)
         return {
             "rows": attempt.figures.rows,
             "deleted": attempt.figures.deleted,
@@ -157,7 +157,7 @@ class Etl:
 
 
 def _standing(last: "Visible | None") -> dict[str, Any]:
-    cursor = None if last is None else cursor_of(last.cursor)
+    cursor = None if last is None else kept_cursor(last.cursor)
     return {
         "batch": 0 if last is None else last.mark.batch,
         "token": None if last is None else last.mark.token,

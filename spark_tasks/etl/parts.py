@@ -3,8 +3,7 @@
 from typing import TYPE_CHECKING
 
 from spark_tasks.etl.params import EtlParams
-from spark_tasks.sinks.params import PostgresTable
-from spark_tasks.sinks.params import reaches as sink_reaches
+from spark_tasks.sinks.params import PostgresTable, sink_reaches
 from spark_tasks.sinks.webhook_params import Webhook
 from spark_tasks.sources.file_params import FileRows
 from spark_tasks.sources.params import SourceParams

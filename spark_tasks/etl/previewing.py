@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def preview(
+def preview_transformed(
     ctx: Context[EtlParams], most: int, start_spark: "Callable[[], AbstractContextManager[SparkSession]]"
 ) -> dict[str, Any]:
     """The first `most` rows that come out of the transform, from the beginning of the source (`sample.RESULT`).

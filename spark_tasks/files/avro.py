@@ -64,7 +64,7 @@ _LOGICAL: Final[Mapping[str, t.DataType]] = {
 }
 
 
-def columns_of(place: Path) -> t.StructType:
+def columns_as_written(place: Path) -> t.StructType:
     """The columns of an Avro file, by the schema that it was written with. Raises `AvroUnreadable`."""
     import fastavro
 
@@ -189,7 +189,7 @@ class AvroReader(DataSourceReader):
             raise AvroUnreadable(f"Encountered error while reading file {place.as_uri()} {said}") from None
 
 
-def load(spark: "SparkSession", columns: t.StructType, places: Sequence[Path]) -> "DataFrame":
+def rows_as_written(spark: "SparkSession", columns: t.StructType, places: Sequence[Path]) -> "DataFrame":
     """The rows of the files, which all have these columns."""
     spark.dataSource.register(AvroSource)
     return spark.read.format(NAME).schema(columns).option("places", json.dumps([str(each) for each in places])).load()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def settle(
+def table_columns(
     spark: "SparkSession",
     form: Form,
     table_json: str | None,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from spark_tasks.files.listing import NoSourceFiles, fixed_folder
-from spark_tasks.storage.url import is_local, local_path
+from spark_tasks.storage.url import is_local, without_protocol
 from tasks.disk_identity import facts_of
 from tasks.source_identity import Facts, OtherSource, describe, differing, identity_id
 
@@ -23,7 +23,7 @@ def disks_of(globs: Iterable[str], node: str) -> dict[str, Facts]:
 
     The node is not among the facts: a table is mostly on storage that all members share, and so are its sources.
     """
-    folders = sorted({fixed_folder(local_path(url)) for url in globs if is_local(url)})
+    folders = sorted({fixed_folder(without_protocol(url)) for url in globs if is_local(url)})
     found: dict[str, Facts] = {}
     for folder in [folder for folder in folders if len(folder) <= FOLDER_CHARS_MAX][:FOLDERS_MAX]:
         try:

@@ -69,7 +69,7 @@ def checked_names(columns: "StructType", form: Form) -> list[str]:
     return [each.name for each in columns.fields if read_as(each.dataType, form) != each.dataType]
 
 
-def failing(rows: "DataFrame", columns: "StructType", form: Form) -> "DataFrame":
+def raising(rows: "DataFrame", columns: "StructType", form: Form) -> "DataFrame":
     """The rows, which were read by `columns_as_text`, with their values. One that is not of its type is an error."""
     from pyspark.sql import functions as f
 
@@ -90,7 +90,7 @@ def failing(rows: "DataFrame", columns: "StructType", form: Form) -> "DataFrame"
 def marking(
     rows: "DataFrame", columns: "StructType", form: Form, mark: str, text: "Column | None" = None
 ) -> "DataFrame":
-    """As `failing`, but a row with such a value has `text` in its column `mark`: its text, or else a `KEY`."""
+    """As `raising`, but a row with such a value has `text` in its column `mark`: its text, or else a `KEY`."""
     from pyspark.sql import functions as f
 
     names = checked_names(columns, form)

@@ -43,7 +43,7 @@ class BadFile(Exception):
         self.why = why
 
 
-def explained(error: Exception, places: Mapping[Path, Source]) -> BadFile | None:
+def file_to_blame(error: Exception, places: Mapping[Path, Source]) -> BadFile | None:
     """The file of a batch that an error of Spark is about, and the reason; None if it is not about a file."""
     messages = list(causes.messages(error))
     said = "\n".join(messages)
@@ -92,7 +92,7 @@ _NOT_THE_FILES: Final = (
 """Signs of a failure that is not about what is in a file."""
 
 
-def unreadable(name: str, what: str, error: Exception) -> Exception:
+def read_failure(name: str, what: str, error: Exception) -> Exception:
     """The failure to read the file `name`, which is damaged unless the operating system has refused it."""
     if isinstance(error, OSError) and error.errno is not None:
         return ReadFailed(f"{name}: {error}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_tasks.files import parquet_types
-from spark_tasks.files.faults import BadFile, FileDamaged, SchemaDrift, unreadable
+from spark_tasks.files.faults import BadFile, FileDamaged, SchemaDrift, read_failure
 from spark_tasks.files.listing import Source
 from spark_tasks.files.staging import for_spark
 from spark_tasks.spark.causes import cause, is_sparks
@@ -61,7 +61,7 @@ def _key(kind: str, place: Path, source: Source) -> Any:
         wrong = unknown_type((schema.metadata or {}).get(_SPARKS_OWN))
         wrong = wrong or parquet_types.wrong_columns(schema) or parquet_types.cut_int96(place, schema)
     except (ArrowException, OSError) as error:
-        raise BadFile(source.path, unreadable(source.path, "not a whole Parquet file", error)) from None
+        raise BadFile(source.path, read_failure(source.path, "not a whole Parquet file", error)) from None
     if wrong is not None:
         raise BadFile(source.path, SchemaDrift(f"{source.path}: {wrong}"))
     return schema.remove_metadata().to_string()
@@ -115,7 +115,7 @@ def _avro_columns(place: Path, source: Source) -> "StructType":
     from spark_tasks.files import avro
 
     try:
-        return avro.columns_of(place)
+        return avro.columns_as_written(place)
     except avro.AvroUnreadable as error:
         raise BadFile(source.path, FileDamaged(f"{source.path}: {error}")) from None
 
@@ -178,7 +178,7 @@ def fits(found: "DataType", into: "DataType") -> bool:
     return name == into.simpleString() or into.simpleString() in _WIDER.get(name, ())
 
 
-def frame(spark: "SparkSession", kind: str, schema: "StructType", found: Sequence[Layout]) -> "DataFrame":
+def load_layouts(spark: "SparkSession", kind: str, schema: "StructType", found: Sequence[Layout]) -> "DataFrame":
     """The rows of all files, with the columns `schema`."""
     return united([fitted(_rows(spark, kind, layout), layout.columns, schema) for layout in found])
 
@@ -210,7 +210,7 @@ def _rows(spark: "SparkSession", kind: str, layout: Layout) -> "DataFrame":
     if kind == "avro":
         from spark_tasks.files import avro
 
-        return avro.load(spark, layout.columns, layout.places)
+        return avro.rows_as_written(spark, layout.columns, layout.places)
     read = layout.read or layout.columns
     rows = spark.read.schema(read).parquet(*(for_spark(place) for place in layout.places))
     return parquet_types.in_micros(rows, read, layout.columns)

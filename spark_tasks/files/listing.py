@@ -15,14 +15,14 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from spark_tasks.storage.errors import away_errors_at
-from spark_tasks.storage.url import is_local, local_path
+from spark_tasks.storage.url import is_local, without_protocol
 from tasks.access import EVERYTHING, Access, addresses, check_address, check_protocol
 from tasks.errors import Unretryable
 from tasks.file_guard import FileGuard
 
 
 def _absolute(url: str) -> str:
-    if check_protocol(url) == "" and not local_path(url).startswith("/"):
+    if check_protocol(url) == "" and not without_protocol(url).startswith("/"):
         raise ValueError("a local path must begin with '/': a worker's current folder is its scratch folder")
     return url
 
@@ -65,7 +65,7 @@ def canonical(url: str) -> str:
     """
     if not is_local(url):
         return url
-    path = _tidy(local_path(url))
+    path = _tidy(without_protocol(url))
     if ".." not in path.split("/"):
         return path
     walked = Path("/")
@@ -90,7 +90,7 @@ def listing(globs: Iterable[str], access: Access = EVERYTHING) -> tuple[Source, 
     guard = FileGuard(access, "source")
     for url in globs:
         if is_local(url):
-            sources = list(_local(_tidy(local_path(url)), guard))
+            sources = list(_local(_tidy(without_protocol(url)), guard))
         else:
             with away_errors_at(url):
                 sources = list(_remote(url, access))
@@ -103,7 +103,7 @@ def check_globs(globs: Iterable[str], access: Access) -> None:
     guard = FileGuard(access, "source")
     for url in globs:
         if is_local(url):
-            guard.resolve(fixed_folder(_tidy(local_path(url))))
+            guard.resolve(fixed_folder(_tidy(without_protocol(url))))
         else:
             _check_remote(url, access)
 

@@ -15,12 +15,12 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from spark_tasks.files import exact
-from spark_tasks.files.faults import BadFile, MalformedRows, explained
+from spark_tasks.files.faults import BadFile, MalformedRows, file_to_blame
 from spark_tasks.files.form import Form
 from spark_tasks.files.layouts import Layout
 from spark_tasks.files.listing import Source
 from spark_tasks.files.opening import LINE_MAX_BYTES, opened_text
-from spark_tasks.files.reading import CORRUPT, layouts_of, marked, text_columns
+from spark_tasks.files.reading import CORRUPT, layouts_of, load_marked, text_columns
 from spark_tasks.files.reasons import misfit, reason
 from spark_tasks.spark import causes
 
@@ -46,7 +46,7 @@ class BadRow:
     reason: str
 
 
-def keep(out: IO[bytes], rows: Iterable[BadRow]) -> int:
+def write_bad_rows(out: IO[bytes], rows: Iterable[BadRow]) -> int:
     """Write the rows to `out`, one JSON object in each line; their number."""
     kept = 0
     for row in rows:
@@ -111,7 +111,7 @@ class _FileRows:
         rows: list[tuple[int | None, BadRow]] = []
         if texts:
             with opened_text(self.place, self.form.encoding) as lines:
-                rows += [(line, self._row(line, text, values)) for line, (text, values) in numbered(texts, lines)]
+                rows += [(line, self._row(line, text, values)) for line, (text, values) in _numbered(texts, lines)]
         if keyed:
             rows += self._by_key(keyed)
         rows.sort(key=lambda one: (one[0] is None, one[0]))
@@ -128,7 +128,7 @@ class _FileRows:
         for text, values in keyed:
             waiting[self._key(json.loads(text))].append((text, values))
         with opened_text(self.place, self.form.encoding) as lines:
-            for line, text, record in records(self.form, list(self.types), lines):
+            for line, text, record in _text_records(self.form, list(self.types), lines):
                 some = waiting.get(self._key(record))
                 if some:
                     _, values = some.pop()
@@ -155,12 +155,14 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
-def records(form: Form, names: Sequence[str], lines: Iterable[str]) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
+def _text_records(
+    form: Form, names: Sequence[str], lines: Iterable[str]
+) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
     r"""The records of a text file whose columns are `names`: the line from 1, the text, and the values by name.
 
     A value is the text of a field; None if that stands for no value. What cannot be read is left out.
 
-    >>> list(records(Form(format="csv"), ["n", "at"], ["n,at\n", "1,10:00\n", "2\n"]))
+    >>> list(_text_records(Form(format="csv"), ["n", "at"], ["n,at\n", "1,10:00\n", "2\n"]))
     [(2, '1,10:00', {'n': '1', 'at': '10:00'})]
     """
     if form.format == "json":
@@ -206,7 +208,7 @@ def csv_records(form: Form, lines: Iterable[str]) -> Iterator[tuple[int, str, Se
 def first_bad(spark: "SparkSession", form: Form, schema: "StructType", places: Mapping[Path, Source]) -> BadFile | None:
     """The first file of `places` with a malformed row, and the first of these rows in it; None if all rows fit."""
     layouts = layouts_of(spark, form, places)
-    rows = marked(spark, form, schema, places, layouts)
+    rows = load_marked(spark, form, schema, places, layouts)
     row = next(bad_rows(rows, form, schema, places, layouts, rows_max=1), None)
     if row is None:
         return None
@@ -224,7 +226,7 @@ def explained_row(
 
     `schema` is that of the table, if it is known. None if the error is not about a file.
     """
-    found, its = explained(error, places), dict(places)
+    found, its = file_to_blame(error, places), dict(places)
     if not any(exact.UNFIT in message for message in causes.messages(error)):
         if found is None or not isinstance(found.why, MalformedRows):
             return found
@@ -246,12 +248,12 @@ def _source_name(place: Path, places: Mapping[Path, Source]) -> str:
     return places[place].path if place in places else str(place)
 
 
-def numbered(rows: Sequence[tuple[str, T]], lines: Iterable[str]) -> Iterator[tuple[int | None, tuple[str, T]]]:
+def _numbered(rows: Sequence[tuple[str, T]], lines: Iterable[str]) -> Iterator[tuple[int | None, tuple[str, T]]]:
     """Each row with its line number, from 1, in the order of the lines; rows that are not found come last.
 
     A row is its text, and whatever goes with it.
 
-    >>> list(numbered([("x,y", 0), ("x,y", 1), ("gone", 2)], ["a,b", "x,y", "1,2", "x,y"]))
+    >>> list(_numbered([("x,y", 0), ("x,y", 1), ("gone", 2)], ["a,b", "x,y", "1,2", "x,y"]))
     [(2, ('x,y', 0)), (4, ('x,y', 1)), (None, ('gone', 2))]
     """
     waiting: dict[str, list[tuple[str, T]]] = defaultdict(list)

@@ -86,7 +86,7 @@ def _csv_columns(
     return StructType([StructField(name, field.dataType) for name, field in zip(names, found, strict=True)])
 
 
-def frame(
+def load_files(
     spark: "SparkSession",
     form: Form,
     schema: "StructType",
@@ -95,17 +95,17 @@ def frame(
 ) -> "DataFrame":
     """The rows of the files, which have the layouts `found`, with the columns `schema`.
 
-    If `marks(form)`, they are `marked`; else reading a row that does not fit is an error.
+    If `marks(form)`, they are those of `load_marked`; else reading a row that does not fit is an error.
     """
     if form.format in layouts.KINDS:
         assert found is not None
-        return layouts.frame(spark, form.format, schema, found)
+        return layouts.load_layouts(spark, form.format, schema, found)
     if marks(form):
-        return marked(spark, form, schema, places, found)
+        return load_marked(spark, form, schema, places, found)
 
     def rows(columns: "StructType", some: Iterable[Path]) -> "DataFrame":
         reader = _reader(spark, form).schema(exact.columns_as_text(columns, form))
-        return exact.failing(reader.option("mode", "FAILFAST").load(_paths(some)), columns, form)
+        return exact.raising(reader.option("mode", "FAILFAST").load(_paths(some)), columns, form)
 
     if found is None:
         return rows(schema, places)
@@ -131,7 +131,7 @@ def marks(form: Form) -> bool:
     return form.format == "tbl" or (form.is_text and form.malformed == "quarantine")
 
 
-def marked(
+def load_marked(
     spark: "SparkSession",
     form: Form,
     schema: "StructType",

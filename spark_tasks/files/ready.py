@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from spark_tasks.files.listing import Source
-from spark_tasks.storage.url import is_local, local_path
+from spark_tasks.storage.url import is_local, without_protocol
 
 if TYPE_CHECKING:
     from typing import Self
@@ -79,7 +79,7 @@ def complete(sources: Sequence[Source], rule: Ready | None, now_s: float) -> tup
 def _exists(path: str) -> bool:
     import fsspec
 
-    filesystem, name = fsspec.core.url_to_fs(local_path(path) if is_local(path) else path)
+    filesystem, name = fsspec.core.url_to_fs(without_protocol(path) if is_local(path) else path)
     return bool(filesystem.exists(name))
 
 
@@ -91,7 +91,7 @@ def modified_s(sources: Sequence[Source], now_s: float) -> dict[str, float]:
     for source in sources:
         try:
             if is_local(source.path):
-                found[source.path] = Path(local_path(source.path)).stat().st_mtime
+                found[source.path] = Path(without_protocol(source.path)).stat().st_mtime
             else:
                 filesystem, name = fsspec.core.url_to_fs(source.path)
                 found[source.path] = filesystem.modified(name).timestamp()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark_tasks.files.columns import evolve, loads_columns, settle
+from spark_tasks.files.columns import evolve, loads_columns, table_columns
 from spark_tasks.files.evolving import widened
 from spark_tasks.files.faults import BadFile
 from spark_tasks.files.layouts import Layout
@@ -103,7 +103,7 @@ class BatchConverter:
         """The columns of the table with this batch in it."""
         if before is None:
             standing, by = self.table.schema_json(), self.table.partitioned_by()
-            first = settle(self.spark, self.ctx.params, standing, places, by, found)
+            first = table_columns(self.spark, self.ctx.params, standing, places, by, found)
             columns = evolve(first, self.ctx.params, places, found)
             check_partitions(columns, by, self.table.shown, in_folder=self.table.place.is_local)
             return columns
@@ -117,10 +117,10 @@ class BatchConverter:
         mark: "Mark",
         taken: Sequence[BadRow],
     ) -> Converted:
-        from spark_tasks.table.writing import writer
+        from spark_tasks.table.writing import batch_writer
 
         if self.write is None:
-            self.write = writer(self.spark, self.table, self.ctx.scratch)
+            self.write = batch_writer(self.spark, self.table, self.ctx.scratch)
         rows = BatchWriter(self.spark, self.ctx.params, columns, self.table, self.write)
         with followed(self.spark, lambda text: self.tell(f"batch {mark.batch}: {text}")):
             parts, counts = rows.write(places, found, mark, taken)

@@ -25,7 +25,7 @@ from spark_tasks.spark.session import AT_ONCE, ENVIRONMENT, prepare
 from spark_tasks.spark.stopping import session_of
 from spark_tasks.spark.tools import SPARK_TOOLS
 from spark_tasks.storage.params import INNER
-from spark_tasks.storage.url import is_local, local_path
+from spark_tasks.storage.url import is_local, without_protocol
 from spark_tasks.table.ledger import quarantine_of
 from tasks.file_guard import FileGuard
 from tasks.kind import Context
@@ -74,7 +74,7 @@ class Ingest:
         globs = [params.source] if isinstance(params.source, str) else params.source
         return [
             *(
-                Reach("source", "source", url, fixed_folder(local_path(url)), links=True)
+                Reach("source", "source", url, fixed_folder(without_protocol(url)), links=True)
                 if is_local(url)
                 else remote("source", "source", url, {})
                 for url in globs
@@ -102,11 +102,11 @@ class Ingest:
 
     def preview(self, ctx: Context[IngestParams], args: PreviewArgs) -> dict[str, Any]:
         """The first rows of new files as they would go into the table, and Spark's plan. Nothing is written."""
-        from spark_tasks.ingest.previewing import preview
+        from spark_tasks.ingest.previewing import preview_files
         from spark_tasks.table.delta import Table
 
         table = Table(_place(ctx, _table(ctx.params)), ctx.task, ctx.params.partition_by)
-        return preview(ctx, table, args.rows, lambda: session_of(ctx))
+        return preview_files(ctx, table, args.rows, lambda: session_of(ctx))
 
     def run(self, ctx: Context[IngestParams]) -> dict[str, Any]:
         """Ingest the new files. Result: what this run has committed, the table and its version.
@@ -149,7 +149,7 @@ class Ingest:
 
 def _table(params: IngestParams) -> str:
     """The path of the table's folder, or its URL."""
-    return local_path(params.table) if is_local(params.table) else params.table
+    return without_protocol(params.table) if is_local(params.table) else params.table
 
 
 def _tables(params: IngestParams) -> list[str]:

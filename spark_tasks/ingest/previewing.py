@@ -6,11 +6,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_tasks.files.columns import evolve, settle
+from spark_tasks.files.columns import evolve, table_columns
 from spark_tasks.files.faults import BadFile
 from spark_tasks.files.listing import Source, canonical, check_globs, listing, new_and_changed
 from spark_tasks.files.malformed import explained_row
-from spark_tasks.files.reading import check_fields, frame, layouts_of
+from spark_tasks.files.reading import check_fields, layouts_of, load_files
 from spark_tasks.files.ready import complete
 from spark_tasks.files.staging import staged
 from spark_tasks.files.text_checks import clean_text
@@ -34,7 +34,7 @@ FILES: Final = 4
 """How many files are read at most."""
 
 
-def preview(
+def preview_files(
     ctx: Context[IngestParams],
     table: "Table",
     most: int,
@@ -79,11 +79,11 @@ def _rows(
             clean, _ = clean_text(params, places, ctx.scratch / "fetched" / "preview" / "clean")
             found = layouts_of(spark, params, clean)
             by = table.partitioned_by()
-            schema = settle(spark, params, table.schema_json(), clean, by, found)
+            schema = table_columns(spark, params, table.schema_json(), clean, by, found)
             schema = evolve(schema, params, clean, found)
             check_partitions(schema, by, table.shown, in_folder=table.place.is_local)
             check_fields(spark, params, schema, clean, found)
-            return sample(kept_rows(params, frame(spark, params, schema, clean, found)), most)
+            return sample(kept_rows(params, load_files(spark, params, schema, clean, found)), most)
         except BadFile:
             raise
         except Exception as error:

@@ -46,18 +46,18 @@ def rewritten(
     `NoPermission` and `StoreAway`.
     """
     from spark_tasks.table.executor_errors import executor_errors
-    from spark_tasks.table.live_files import live_files, unreadable
-    from spark_tasks.table.writing import writer
+    from spark_tasks.table.live_files import live_files, row_changing_features
+    from spark_tasks.table.writing import batch_writer
 
     handle = table.handle()
     if handle is None:
         return frozenset(), ()
     if handle.metadata().partition_columns:
         raise SchemaDrift(f"the columns of {table.shown} cannot be widened, as it is partitioned: use a new table")
-    if features := unreadable(handle):
+    if features := row_changing_features(handle):
         raise SchemaDrift(f"the columns of {table.shown} cannot be widened, as it has {', '.join(features)}")
     place, live = table.place, sorted(live_files(handle), key=lambda file: file.path)
-    write = writer(spark, PlainFolder(place, table.widened_folder(mark)), scratch)
+    write = batch_writer(spark, PlainFolder(place, table.widened_folder(mark)), scratch)
     standing = loads_columns(str(handle.schema().to_json()))
     parts: list[Part] = []
     for some in packed(live, sys.maxsize if place.is_local else PORTION_BYTES):
@@ -71,10 +71,10 @@ def rewritten(
 
 def _rows(spark: "SparkSession", place: "Place", columns: "StructType", files: "Sequence[LiveFile]") -> "DataFrame":
     """The rows of files of a table that is not partitioned."""
-    from spark_tasks.table.parquet_files import ParquetRows, load
+    from spark_tasks.table.parquet_files import ParquetRows, load_parquet
 
     if not place.is_local:
-        return load(spark, place, columns, [ParquetRows(file.path, file.size_bytes) for file in files])
+        return load_parquet(spark, place, columns, [ParquetRows(file.path, file.size_bytes) for file in files])
     return spark.read.schema(columns).parquet(*(for_spark(Path(place.path) / file.path) for file in files))
 
 

@@ -10,7 +10,7 @@ from spark_tasks.files import malformed
 from spark_tasks.files.form import Form
 from spark_tasks.files.layouts import Layout
 from spark_tasks.files.listing import Source
-from spark_tasks.files.reading import CORRUPT, frame, marks
+from spark_tasks.files.reading import CORRUPT, load_files, marks
 from spark_tasks.ingest.errors import CountsDiffer
 from spark_tasks.ingest.expectations import Expectations, check_failed, dropped, failed, flagged, without_flags
 from spark_tasks.ingest.params import IngestParams
@@ -72,7 +72,7 @@ class BatchWriter:
         if self.form.malformed == "quarantine":
             with store_errors(place):
                 place.remove(kept)  # of a try with a file that was then left out
-        rows, seen = frame(self.spark, self.form, self.schema, places, layouts), Observation()
+        rows, seen = load_files(self.spark, self.form, self.schema, places, layouts), Observation()
         marked = flagged(rows, self.expected)
         written = _kept(self.form, marked.observe(seen, *self._figures()), self.expected)
         parts = self.write_rows(written, mark)
@@ -84,7 +84,7 @@ class BatchWriter:
                 self._check_bad(rows, figures["bad"], places)
                 found = chain(taken, malformed.bad_rows(rows, self.form, self.schema, places, layouts))
             with store_errors(place), place.writing(kept) as out:
-                quarantined = malformed.keep(out, found)
+                quarantined = malformed.write_bad_rows(out, found)
         broken = {name: figures[_FAILED + name] for name in self.expected}
         check_failed(broken, self.expected)
         return parts, Counts(figures["read"] + len(taken), quarantined, figures["dropped"], broken)

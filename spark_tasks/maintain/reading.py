@@ -37,7 +37,7 @@ def read_rows(place: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordB
             # Without any column, batches would not say how many rows they have.
             wanted = [name for name in schema.names if name in there] or file.schema_arrow.names[:1]
             for batch in file.iter_batches(_rows_at_once(file.metadata), columns=wanted):
-                yield fitted(batch, schema)
+                yield _fitted(batch, schema)
     except FileNotFoundError:
         raise FileGone(place.shown(path)) from None
     except (pa.ArrowException, OSError) as error:
@@ -63,7 +63,7 @@ def _rows_at_once(about: "parquet.FileMetaData") -> int:
     return max(1, min(BATCH_ROWS, BATCH_BYTES * int(about.num_rows) // max(1, size_bytes)))
 
 
-def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The columns `schema` of these rows. Raises `pyarrow.ArrowException` for values that do not fit."""
     columns = []
     for field in schema:

@@ -18,7 +18,7 @@ from spark_tasks.maintain.layout import Bin, bins, cluster_mark, groups
 from spark_tasks.maintain.params import MaintainParams
 from spark_tasks.maintain.reading import FileGone
 from spark_tasks.maintain.row_sums import RowSum
-from spark_tasks.maintain.table import FOLDER, MaintainedTable, TableForm, arrow_schema
+from spark_tasks.maintain.table import FOLDER, MaintainedTable, TableForm, schema_in_files
 from tasks.kind import Context
 
 ROUNDS: Final = 5
@@ -87,7 +87,7 @@ class Rewriting:
         params, form = self.params, self.table.form(handle)
         writer = BinWriter(
             place=self.table.place,
-            schema=arrow_schema(handle),
+            schema=schema_in_files(handle),
             by=form.partition_by,
             folder=f"{self.ctx.task}/{FOLDER}{self.ctx.token}-{uuid.uuid4().hex}",
             scratch=self.ctx.scratch,

@@ -27,8 +27,8 @@ from spark_tasks.maintain.errors import NoTable, TableInUse
 from spark_tasks.maintain.layout import DataFile
 from spark_tasks.storage.errors import StoreAway, store_errors
 from spark_tasks.table.delta import LOG, Table, TableUnfit
-from spark_tasks.table.live_files import unreadable
-from spark_tasks.table.log_path import path_of
+from spark_tasks.table.live_files import row_changing_features
+from spark_tasks.table.log_path import spelled_path
 from spark_tasks.table.part import Part, partition_text
 
 HOLDER: Final = "rota//maintain"
@@ -77,7 +77,7 @@ class MaintainedTable(Table):
     def check_fit(self, handle: DeltaTable, cluster_by: Sequence[str]) -> None:
         """Raise `TableUnfit` if the table cannot be maintained, or not be clustered by these columns."""
         about, protocol = handle.metadata(), handle.protocol()
-        beyond = {*unreadable(handle), *(set(protocol.writer_features or ()) - _WRITABLE)}
+        beyond = {*row_changing_features(handle), *(set(protocol.writer_features or ()) - _WRITABLE)}
         for feature, why in (
             ("deletionVectors", "set `delta.enableDeletionVectors` to false, purge the table and drop the feature"),
             ("columnMapping", "write the table anew without `delta.columnMapping.mode`"),
@@ -91,7 +91,7 @@ class MaintainedTable(Table):
                 f"{self.shown} has the property {FORGETS}, so its log forgets which batches are in it once it is "
                 "cleaned, and files would be ingested twice: remove the property"
             )
-        columns = {field.name: field.type for field in arrow_schema(handle)}
+        columns = {field.name: field.type for field in schema_in_files(handle)}
         for name in cluster_by:
             if name in about.partition_columns:
                 raise TableUnfit(
@@ -126,7 +126,7 @@ class MaintainedTable(Table):
         return [self._data_file(row, by) for row in rows]
 
     def _data_file(self, row: Mapping[str, Any], by: Sequence[str]) -> DataFile:
-        movable = path_of(row["path"])
+        movable = spelled_path(row["path"])
         path = unquote(row["path"]) if movable is None else movable
         if "://" in path or path.startswith("/") or ".." in path.split("/"):
             raise TableUnfit(
@@ -230,7 +230,7 @@ class MaintainedTable(Table):
         )
 
 
-def arrow_schema(handle: DeltaTable) -> pa.Schema:
+def schema_in_files(handle: DeltaTable) -> pa.Schema:
     """The columns that the table's files hold, each of which may be null: all but those of its partitions."""
     by = set(handle.metadata().partition_columns)
     fields = pa.schema(handle.schema().to_arrow())

@@ -18,7 +18,7 @@ from spark_tasks.maintain.errors import KeepTooShort
 from spark_tasks.maintain.table import FOLDER, MaintainedTable
 from spark_tasks.storage.errors import store_errors
 from spark_tasks.table.delta import LOG, TableUnfit
-from spark_tasks.table.ledger import named
+from spark_tasks.table.ledger import mark_named
 
 STATED: Final = "delta.deletedFileRetentionDuration"
 """The table property that says how long files are kept."""
@@ -133,6 +133,6 @@ def batch_folders(name: str) -> list[str]:
     if not folders:
         return []
     own = folders[-1].parts[1]
-    if not own.startswith(FOLDER) and named(own.partition(".")[0]) is None:
+    if not own.startswith(FOLDER) and mark_named(own.partition(".")[0]) is None:
         return []
     return [each.as_posix() for each in folders]

@@ -75,12 +75,12 @@ class Session:
     def __init__(self, uri: str) -> None:
         from adbc_driver_postgresql import dbapi
 
-        with explained():
+        with translated_errors():
             self.connection = dbapi.connect(uri)
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The rows of a query."""
-        with explained(), self.connection.cursor() as cursor:
+        with translated_errors(), self.connection.cursor() as cursor:
             cursor.execute(sql, tuple(values) or None)
             return list(cursor.fetchall())
 
@@ -88,29 +88,29 @@ class Session:
         """Carry out statements without values; the number of rows that the last one wrote, -1 if it says none."""
         count = -1
         for sql in statements:
-            with explained(), self.connection.cursor() as cursor:
+            with translated_errors(), self.connection.cursor() as cursor:
                 cursor.execute(sql)
                 count = int(cursor.rowcount)
         return count
 
     def commit(self) -> None:
         """Commit the transaction."""
-        with explained():
+        with translated_errors():
             self.connection.commit()
 
     def rollback(self) -> None:
         """Roll the transaction back."""
-        with explained():
+        with translated_errors():
             self.connection.rollback()
 
     def cancel(self) -> None:
         """End the statement that another thread waits for: it raises `QueryFailed` there."""
-        with explained():
+        with translated_errors():
             self.connection.adbc_cancel()
 
     def close(self) -> None:
         """End the session; what is not committed is rolled back."""
-        with explained():
+        with translated_errors():
             self.connection.close()
 
 
@@ -125,7 +125,7 @@ def session(uri: str) -> Iterator[Session]:
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
     """Raise `ServerAway`, `ServerRefused`, `QueryFailed` or `QueryUnfit` instead of ADBC's errors."""
     from adbc_driver_manager import Error
 

@@ -20,7 +20,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from spark_tasks.sinks.port import SinkOvertaken, SinkUnfit, Visible
 from spark_tasks.storage.errors import StoreAway, store_errors
 from spark_tasks.table.delta import Overtaken, Table, TableUnfit, app_id
-from spark_tasks.table.ledger import Mark, Page, named
+from spark_tasks.table.ledger import Mark, Page, mark_named
 from spark_tasks.table.part import Part
 
 RUNS_KEPT: Final = 200
@@ -155,7 +155,7 @@ class BatchTable(Table):
                 (f"{folder}/{name}", mark, name.partition(".")[2])
                 for folder in (self.task, self.ledger.folder)
                 for name in self.place.names(folder)
-                if (mark := named(name.partition(".")[0])) is not None
+                if (mark := mark_named(name.partition(".")[0])) is not None
             ]
         # The log is read after the names: what a later attempt writes has then been claimed in it.
         table = self._open()

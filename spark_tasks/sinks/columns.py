@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def plain(schema: "StructType") -> "StructType":
+def _without_metadata(schema: "StructType") -> "StructType":
     """The columns without what only Spark knows of them; all of them may be null."""
     return loads_columns(json.dumps(_plain(json.loads(schema.json()))))
 
@@ -36,10 +36,10 @@ def check_columns(standing: "StructType | None", batch: "StructType", where: str
 
     Raises `SinkUnfit` if the batch has others, and names them.
     """
-    theirs = plain(batch)
+    theirs = _without_metadata(batch)
     if standing is None:
         return theirs
-    ours = plain(standing)
+    ours = _without_metadata(standing)
     known, given = ({field.name: field.dataType for field in one.fields} for one in (ours, theirs))
     if more := [name for name in given if name not in known]:
         raise SinkUnfit(f"{where} has no column {', '.join(more)}, which the batch has; it has {', '.join(known)}")

@@ -24,10 +24,10 @@ from spark_tasks.sinks.port import About, Committed, SinkOvertaken, SinkUnfit, S
 from spark_tasks.storage.errors import store_errors
 from spark_tasks.table.delta import add_action
 from spark_tasks.table.ledger import Mark, Page
-from spark_tasks.table.live_files import LiveFile, live_files, unreadable
-from spark_tasks.table.parquet_files import ParquetRows, load
+from spark_tasks.table.live_files import LiveFile, live_files, row_changing_features
+from spark_tasks.table.parquet_files import ParquetRows, load_parquet
 from spark_tasks.table.part import Part, PartitionTexts, PlainFolder, odd_partitions, partition_text
-from spark_tasks.table.writing import writer
+from spark_tasks.table.writing import batch_writer
 from tasks.places.place import Place
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class DeltaSink:
             if self.params.mode == "merge":
                 return self._merge(rows, columns, mark)
             spark = rows.sparkSession
-            parts = writer(spark, self.table, self.scratch)(chosen(rows, columns.fieldNames()), mark)
+            parts = batch_writer(spark, self.table, self.scratch)(chosen(rows, columns.fieldNames()), mark)
         self.changes[mark] = _Change(columns, None, self._gone(parts))
         return Staged(sum(part.rows for part in parts), parts)
 
@@ -131,10 +131,10 @@ class DeltaSink:
     def _merge(self, rows: "DataFrame", columns: "StructType", mark: Mark) -> Staged:
         spark, place = rows.sparkSession, self.table.place
         # Staged, since a merge reads the rows several times, and they must be the same each time.
-        staged = writer(spark, PlainFolder(place, self._staged(mark)), self.scratch)(rows, mark)
+        staged = batch_writer(spark, PlainFolder(place, self._staged(mark)), self.scratch)(rows, mark)
         schema = type(columns)([*columns.fields, *(f for f in rows.schema.fields if f.name == self.params.tombstone)])
         batch = KeyedBatch(
-            load(spark, place, schema, [ParquetRows(part.path, part.size_bytes) for part in staged]),
+            load_parquet(spark, place, schema, [ParquetRows(part.path, part.size_bytes) for part in staged]),
             sum(part.size_bytes for part in staged),
             self.params.keys,
             self.params.tombstone,
@@ -147,7 +147,7 @@ class DeltaSink:
             columns,
             place,
             live_files(handle, self.params.keys),
-            writer(spark, self.table, self.scratch),
+            batch_writer(spark, self.table, self.scratch),
             mark,
         )
         self.changes[mark] = _Change(columns, handle, lambda _: list(found.gone), found.deleted)
@@ -157,7 +157,7 @@ class DeltaSink:
         return f"{self.table.parquet_folder(mark)}.{STAGED}"
 
     def _check_readable(self, handle: DeltaTable) -> None:
-        if self.params.mode != "append" and (features := unreadable(handle)):
+        if self.params.mode != "append" and (features := row_changing_features(handle)):
             raise SinkUnfit(
                 f"{self.table.shown} has {', '.join(features)}, with which `mode: {self.params.mode}` cannot be used: "
                 "write to a table without it"

@@ -14,7 +14,7 @@ from spark_tasks.sinks.columns import chosen
 from spark_tasks.sinks.port import SinkUnfit
 from spark_tasks.sql.names import quoted
 from spark_tasks.table.live_files import LiveFile
-from spark_tasks.table.parquet_files import ParquetRows, load
+from spark_tasks.table.parquet_files import ParquetRows, load_parquet
 from spark_tasks.table.part import Part
 
 if TYPE_CHECKING:
@@ -148,14 +148,16 @@ def merged(
     numbered = [
         ParquetRows(file.path, file.size_bytes, {**file.partition, _FILE: number}) for number, file in enumerate(maybe)
     ]
-    theirs = load(spark, place, StructType([columns[key] for key in keys]).add(_FILE, LongType()), numbered)
+    theirs = load_parquet(spark, place, StructType([columns[key] for key in keys]).add(_FILE, LongType()), numbered)
     hits = theirs.join(marked, keys, "left").groupBy(_FILE)
     counted = hits.agg(f.count(f.lit(1)), f.count(_DEAD), f.count_if(_DEAD)).collect()
     found = sorted((number, rows, hit, dead) for number, rows, hit, dead in counted if hit)
     gone = tuple(maybe[number] for number, _, _, _ in found)
     stay = sum(rows - hit for _, rows, hit, _ in found)
     names = columns.fieldNames()
-    rest = load(spark, place, columns, [ParquetRows(file.path, file.size_bytes, file.partition) for file in gone])
+    rest = load_parquet(
+        spark, place, columns, [ParquetRows(file.path, file.size_bytes, file.partition) for file in gone]
+    )
     rest = rest.join(marked.select(*map(quoted, keys)), keys, "left_anti")
     alive = batch.rows.filter(~batch.dead())
     out = chosen(rest, names).unionByName(chosen(alive, names))

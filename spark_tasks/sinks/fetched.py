@@ -151,10 +151,10 @@ def _first_odd(times: "pa.Array") -> str:
     raise AssertionError("times could not be read, and each of them can")
 
 
-def check_named(names: Sequence[str]) -> None:
+def check_case_distinct(names: Sequence[str]) -> None:
     """Raise `SinkUnfit` for two columns with one name, whatever their case.
 
-    >>> check_named(["id", "ID"])
+    >>> check_case_distinct(["id", "ID"])
     Traceback (most recent call last):
     spark_tasks.sinks.port.SinkUnfit: the rows have two columns ID: name them apart in `transform`
     """

@@ -37,6 +37,6 @@ SinkParams = PostgresTable | SqliteTable | DeltaTarget | ParquetTarget | Webhook
 Sink = Annotated[SinkParams, Field(discriminator="type")]
 
 
-def reaches(sink: SinkParams, field: str) -> list[Reach]:
+def sink_reaches(sink: SinkParams, field: str) -> list[Reach]:
     """All that `field` of the params, which is `sink`, names."""
     return [sink.reach(field), *([sink.ledger_reach(field)] if isinstance(sink, Webhook) else [])]

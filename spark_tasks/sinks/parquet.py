@@ -21,7 +21,7 @@ from spark_tasks.sinks.columns import check_columns, chosen
 from spark_tasks.sinks.port import About, Committed, Staged, Visible
 from spark_tasks.storage.errors import store_errors
 from spark_tasks.table.ledger import Mark, Page
-from spark_tasks.table.writing import writer
+from spark_tasks.table.writing import batch_writer
 from tasks.places.place import Place
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class ParquetSink:
                 with store_errors(self.place):
                     self.table.place.write_whole(self._columns_file, columns.json().encode())
             ready = chosen(rows, columns.fieldNames())
-            parts = writer(rows.sparkSession, self.table, self.scratch)(ready, mark)
+            parts = batch_writer(rows.sparkSession, self.table, self.scratch)(ready, mark)
         return Staged(sum(part.rows for part in parts), tuple(part for part in parts if part.rows))
 
     @property

@@ -16,7 +16,7 @@ from spark_tasks.sinks.params import PostgresTable
 from spark_tasks.sinks.port import About, Committed, SinkUnfit, Staged, Visible
 from spark_tasks.sinks.postgres_ledger import BatchLedger
 from spark_tasks.sinks.postgres_merge import Merge, check_kept, explain_rows, known_types, target_columns
-from spark_tasks.table.ledger import Mark, named
+from spark_tasks.table.ledger import Mark, mark_named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -106,7 +106,7 @@ class PostgresSink:
         parts = list(enumerate(fetched.parts()))
         with ThreadPoolExecutor(WRITERS) as pool:
             counts = pool.map(
-                lambda part: staging.copy(self.uri, self.schema, table, part[0], part[1], fetched.names), parts
+                lambda part: staging.copy_in(self.uri, self.schema, table, part[0], part[1], fetched.names), parts
             )
             done = [(number, count) for (number, _), count in zip(parts, counts, strict=True)]
         fetched.remove()
@@ -185,7 +185,7 @@ class PostgresSink:
             )
             opened.rollback()
             for (table,) in found:
-                mark = named(table.removeprefix(self.prefix).replace("_", "-"))
+                mark = mark_named(table.removeprefix(self.prefix).replace("_", "-"))
                 if mark is None or (mark.token == holder and (last is None or mark.batch > last.mark.batch)):
                     continue
                 try:

@@ -84,7 +84,7 @@ class BatchLedger:
 
     def claim(self, session: Session, token: int, instead_of: int | None) -> bool:
         """Make the attempt with `token` the holder, and commit; False if the present one is not `instead_of`."""
-        bound(session)
+        _bound(session)
         session.run(f"INSERT INTO {self.sinks} VALUES ({self.row}, {token}) ON CONFLICT DO NOTHING")
         there = self.holder(session, lock=True)
         taken = there in {token, instead_of}
@@ -100,7 +100,7 @@ class BatchLedger:
 
         Raises `SinkOvertaken`, and `SinkUnfit` if an earlier batch is missing.
         """
-        bound(session)
+        _bound(session)
         holder = self.holder(session, lock=True)
         return is_in(mark, self.last(session), holder, self.target)
 
@@ -114,7 +114,7 @@ class BatchLedger:
         )
 
 
-def bound(session: Session) -> None:
+def _bound(session: Session) -> None:
     """Bound how long this transaction waits for others, and how long others wait for it if its client is frozen.
 
     Each of its statements sees what is committed by then, whatever the role's default is.

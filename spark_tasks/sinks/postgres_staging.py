@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_tasks.postgres.quoting import name
-from spark_tasks.postgres.session import QueryFailed, Session, explained
+from spark_tasks.postgres.session import QueryFailed, Session, translated_errors
 from spark_tasks.sinks.port import SinkUnfit
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def create(table: str, schema: "StructType") -> str:
     return f"CREATE UNLOGGED TABLE {table} ({', '.join(columns)})"
 
 
-def copy(
+def copy_in(
     uri: str, schema: str, table: str, part: int, batches: "Iterable[pa.RecordBatch]", names: Sequence[str]
 ) -> int:
     """Copy the batches, whose columns have those names in `schema.table`, as the rows of writer `part`.
@@ -93,7 +93,7 @@ def copy(
     wider = pa.schema([pa.field(PART, pa.int64()), *columns])
     opened = Session(uri)
     try:
-        with explained(), opened.connection.cursor() as cursor:
+        with translated_errors(), opened.connection.cursor() as cursor:
             cursor.adbc_ingest(
                 table, pa.RecordBatchReader.from_batches(wider, marked()), mode="append", db_schema_name=schema
             )
@@ -153,7 +153,7 @@ def staging_format(uri: str, schema: str, table: str, receipt: Path, names: Sequ
             context = TaskContext.get()
             assert context is not None
             number = context.taskAttemptId()
-            return Part(number, copy(uri, schema, table, number, iterator, names))
+            return Part(number, copy_in(uri, schema, table, number, iterator, names))
 
         def commit(self, messages: list[WriterCommitMessage | None]) -> None:
             parts = [[part.number, part.rows] for part in messages if isinstance(part, Part)]

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark_tasks.sinks.fetched import FetchedRows, check_named, fetch, python_values
+from spark_tasks.sinks.fetched import FetchedRows, check_case_distinct, fetch, python_values
 from spark_tasks.sinks.port import About, Committed, SinkUnfit, Staged, Visible
 from spark_tasks.sinks.sqlite_file import CommitUnknown, SqliteFile
 from spark_tasks.sinks.sqlite_ledger import SqliteLedger
@@ -62,7 +62,7 @@ class SqliteSink:
 
     def write(self, rows: "DataFrame", mark: Mark) -> Staged:
         """Write the rows into a database in the scratch folder."""
-        check_named(rows.columns)
+        check_case_distinct(rows.columns)
         wanted = [*self.params.keys, *([self.params.tombstone] if self.params.tombstone else [])]
         if missing := [column for column in wanted if column not in rows.columns]:
             raise SinkUnfit(f"the rows lack {', '.join(missing)}; they have {', '.join(rows.columns)}")

@@ -11,14 +11,14 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_tasks.sinks.fetched import check_named, fetch
+from spark_tasks.sinks.fetched import check_case_distinct, fetch
 from spark_tasks.sinks.port import About, Committed, SinkUnfit, Staged, Visible
 from spark_tasks.sinks.webhook_delivery import PATIENCE_S, Delivery, Message, Receiver
 from spark_tasks.sinks.webhook_ledger import LedgerState, Sealed, WebhookLedger
 from spark_tasks.sinks.webhook_params import OUTBOX
-from spark_tasks.sinks.webhook_requests import bodies, keep, kept
+from spark_tasks.sinks.webhook_requests import bodies, read_bodies, write_bodies
 from spark_tasks.storage.errors import store_errors
-from spark_tasks.table.ledger import Mark, named
+from spark_tasks.table.ledger import Mark, mark_named
 from tasks.kind import Context
 
 if TYPE_CHECKING:
@@ -75,10 +75,10 @@ class WebhookSink:
 
     def write(self, rows: "DataFrame", mark: Mark) -> Staged:
         """Write the requests beside the ledger. Nobody has been sent anything yet."""
-        check_named(rows.columns)
+        check_case_distinct(rows.columns)
         fetched = fetch(rows, self.scratch / mark.name, self.local)
         with store_errors(self.place), self.place.writing(self._outbox(mark)) as out:
-            count, requests = keep(out, bodies(fetched, self.params.batch_rows))
+            count, requests = write_bodies(out, bodies(fetched, self.params.batch_rows))
         fetched.remove()
         return Staged(count, (requests,))
 
@@ -125,7 +125,7 @@ class WebhookSink:
         try:
             with store_errors(self.place), self.place.reading(outbox) as file:
                 async with self.delivery.connected() as delivery:
-                    for number, body in enumerate(kept(file, sealed.requests, self.place.shown(outbox)), 1):
+                    for number, body in enumerate(read_bodies(file, sealed.requests, self.place.shown(outbox)), 1):
                         if number <= first:
                             continue
                         if not await delivery.post(self._message(sealed, number, body)):
@@ -158,7 +158,7 @@ class WebhookSink:
         gone = []
         with store_errors(self.place):
             for name in self.place.names(OUTBOX):
-                mark = named(name.partition(".")[0])
+                mark = mark_named(name.partition(".")[0])
                 if mark is None or (state.waiting is not None and mark == state.waiting.mark):
                     continue
                 if mark.token == state.holder and (state.last is None or mark.batch > state.last.mark.batch):

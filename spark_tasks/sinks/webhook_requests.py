@@ -41,7 +41,7 @@ def _objects(fetched: "FetchedRows") -> Iterator[bytes]:
             yield json.dumps(named, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
-def keep(out: IO[bytes], found: Iterator[tuple[int, bytes]]) -> tuple[int, int]:
+def write_bodies(out: IO[bytes], found: Iterator[tuple[int, bytes]]) -> tuple[int, int]:
     """Write bodies to a file, compressed, one a line; the number of rows and of requests."""
     import zstandard
 
@@ -54,8 +54,8 @@ def keep(out: IO[bytes], found: Iterator[tuple[int, bytes]]) -> tuple[int, int]:
     return rows, requests
 
 
-def kept(file: IO[bytes], requests: int, named: str) -> Iterator[bytes]:
-    """The bodies in a file that `keep` has written. Raises `SinkUnfit` if they are not as many as were written."""
+def read_bodies(file: IO[bytes], requests: int, named: str) -> Iterator[bytes]:
+    """The bodies in a file of `write_bodies`. Raises `SinkUnfit` if they are not as many as were written."""
     import zstandard
 
     found = 0

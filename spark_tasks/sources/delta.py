@@ -22,11 +22,11 @@ from spark_tasks.sources.delta_log import (
     TableFile,
     VersionEntry,
     changed,
-    checked,
     entry,
     feed_after,
     feed_is_on,
-    unreadable,
+    path_in_table,
+    why_not_plain,
 )
 from spark_tasks.sources.delta_params import DeltaRows
 from spark_tasks.sources.last_rows import last_rows
@@ -36,7 +36,7 @@ from spark_tasks.spark.seen import check_seen
 from spark_tasks.spark.session import is_local_master
 from spark_tasks.storage.delta_options import open_store
 from spark_tasks.storage.errors import store_errors
-from spark_tasks.table.parquet_files import ParquetRows, load
+from spark_tasks.table.parquet_files import ParquetRows, load_parquet
 from tasks.file_guard import FileGuard
 from tasks.places.place import Place
 
@@ -158,7 +158,7 @@ class DeltaReader:
         except DeltaError as error:
             raise SourceUnfit(f"{self._shown}: {error}") from None
         about = table.protocol()
-        why = unreadable(about.min_reader_version, about.reader_features or (), table.metadata().configuration)
+        why = why_not_plain(about.min_reader_version, about.reader_features or (), table.metadata().configuration)
         if why is not None:
             raise SourceUnfit(f"{self._shown}: {why}")
         return table
@@ -170,14 +170,14 @@ class DeltaReader:
         if plan.reaches is None or self.params.tombstone is None:
             files = [_plain(one.file) for one in self._rows(table, plan)]
             self._check_seen(spark, files)
-            return load(spark, self.place, columns, files, self.guard, _vacuumed)
+            return load_parquet(spark, self.place, columns, files, self.guard, _vacuumed)
         from pyspark.sql.types import LongType, StringType, StructType
 
         self._check_columns(columns, self.params.tombstone)
         wider = StructType([*columns.fields]).add(CHANGE, StringType()).add(VERSION, LongType())
         files = [_with_change(one) for one in self._rows(table, plan)]
         self._check_seen(spark, files)
-        rows = load(spark, self.place, wider, files, self.guard, _vacuumed)
+        rows = load_parquet(spark, self.place, wider, files, self.guard, _vacuumed)
         return last_changes(rows, self.params.keys, self.params.tombstone)
 
     def _check_seen(self, spark: "SparkSession", files: Sequence[ParquetRows]) -> None:
@@ -227,7 +227,7 @@ def files_of(table: "DeltaTable") -> list[TableFile]:
     found = pa.table(table.get_add_actions())
     wanted = [name for name in ("path", "size_bytes", "partition") if name in found.column_names]
     return [
-        TableFile(checked(unquote(row["path"])), row["size_bytes"], row.get("partition") or {})
+        TableFile(path_in_table(unquote(row["path"])), row["size_bytes"], row.get("partition") or {})
         for row in found.select(wanted).to_pylist()
     ]
 

@@ -91,13 +91,15 @@ def entry(version: int, text: bytes, shown: str) -> VersionEntry:
 def _file(about: Mapping[str, Any]) -> TableFile:
     if about.get("deletionVector"):
         raise ValueError(f"{about['path']} has a deletion vector")
-    return TableFile(checked(unquote(about["path"])), int(about.get("size") or 0), about.get("partitionValues") or {})
+    return TableFile(
+        path_in_table(unquote(about["path"])), int(about.get("size") or 0), about.get("partitionValues") or {}
+    )
 
 
-def checked(path: str) -> str:
+def path_in_table(path: str) -> str:
     """The path of a file in its table. Raises `ValueError` for one outside of it, as in a shallow clone.
 
-    >>> checked("year=2013/part-0.parquet")
+    >>> path_in_table("year=2013/part-0.parquet")
     'year=2013/part-0.parquet'
     """
     if "://" in path or path.startswith(("/", "file:")) or ".." in path.split("/") or "\0" in path:
@@ -142,11 +144,11 @@ def feed_after(entries: Sequence[VersionEntry], feed: bool) -> bool:
     return said[-1] if said else feed
 
 
-def unreadable(reader_version: int, reader_features: Iterable[str], configuration: Mapping[str, Any]) -> str | None:
+def why_not_plain(reader_version: int, reader_features: Iterable[str], configuration: Mapping[str, Any]) -> str | None:
     """Why a table cannot be read as plain Parquet files; None if it can.
 
-    >>> unreadable(1, [], {})
-    >>> unreadable(3, ["deletionVectors"], {})  # doctest: +ELLIPSIS
+    >>> why_not_plain(1, [], {})
+    >>> why_not_plain(3, ["deletionVectors"], {})  # doctest: +ELLIPSIS
     'it has deletion vectors, ...
     """
     features = set(reader_features)

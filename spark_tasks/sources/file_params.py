@@ -9,7 +9,7 @@ from spark_tasks.files.batching import BATCH_BYTES, BATCH_FILES
 from spark_tasks.files.form import ColumnsText, Form
 from spark_tasks.files.listing import GlobUrl, fixed_folder
 from spark_tasks.files.ready import Ready
-from spark_tasks.storage.url import is_local, local_path
+from spark_tasks.storage.url import is_local, without_protocol
 from tasks.reach import Reach, remote
 
 
@@ -69,5 +69,5 @@ class FileRows(Form):
     def reach(self, field: str) -> Reach:
         """What `field` of the params names."""
         if is_local(self.files):
-            return Reach(field, "source", self.files, fixed_folder(local_path(self.files)), links=True)
+            return Reach(field, "source", self.files, fixed_folder(without_protocol(self.files)), links=True)
         return remote(field, "source", self.files, {})

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_tasks.files import exact
 from spark_tasks.files.batching import batches
-from spark_tasks.files.columns import evolve, settle
+from spark_tasks.files.columns import evolve, table_columns
 from spark_tasks.files.faults import BadFile
 from spark_tasks.files.listing import NoSourceFiles, Source, SourceChanged, check_allowed, check_globs, listing
 from spark_tasks.files.malformed import explained_row
-from spark_tasks.files.reading import CORRUPT, check_fields, frame, layouts_of, marks
+from spark_tasks.files.reading import CORRUPT, check_fields, layouts_of, load_files, marks
 from spark_tasks.files.ready import complete, modified_s, staged_modified_s
 from spark_tasks.files.staging import check_places_seen, check_unchanged, staged
 from spark_tasks.files.text_checks import check_text
@@ -112,12 +112,12 @@ class FilesReader:
                 check_places_seen(spark, places)
             check_text(form, places)
             found = layouts_of(spark, form, places)
-            schema = evolve(settle(spark, form, None, places, [], found), form, places, found)
+            schema = evolve(table_columns(spark, form, None, places, [], found), form, places, found)
             check_fields(spark, form, schema, places, found)
         except BadFile as bad:
             raise bad.why from None
         self._read = spark, schema, places
-        rows = frame(spark, form, schema, places, found)
+        rows = load_files(spark, form, schema, places, found)
         return _checked(rows) if marks(form) else rows
 
     def _check_times(self, places: Mapping[Path, Source]) -> None:

@@ -90,7 +90,7 @@ class ApiClient:
             same = False
         if not same:
             raise SourceUnfit(
-                f"{self.params.url}: {what} leads to {shown(link)}, which is not at "
+                f"{self.params.url}: {what} leads to {without_query(link)}, which is not at "
                 f"{'://'.join(origin(self.params.url))}: the headers of this task are not sent to another server"
             )
         return with_parameters(url, self._secrets)  # which no link repeats
@@ -105,9 +105,9 @@ class ApiClient:
                     return answer
             except _errors() as error:
                 said = f"{type(error).__name__}: {error}"
-            pause_s = pause(number, wait_s)
+            pause_s = _pause_s(number, wait_s)
             if number == self.params.tries or pause_s > PATIENCE_S:
-                raise ApiAway(f"{shown(url)}: {said.partition('?')[0]}; tried {number} times")
+                raise ApiAway(f"{without_query(url)}: {said.partition('?')[0]}; tried {number} times")
             self._wait(pause_s)
         raise AssertionError("the last try returns or raises")
 
@@ -122,13 +122,17 @@ class ApiClient:
                     wait_s = asked_wait_s(response.headers.get("retry-after"), datetime.now(UTC))
                     return None, f"the server answers {response.status}", wait_s
                 if response.status in (401, 403):
-                    raise ApiAway(f"{shown(url)}: the server refuses this task's credentials ({response.status})")
+                    raise ApiAway(
+                        f"{without_query(url)}: the server refuses this task's credentials ({response.status})"
+                    )
                 if response.status != 200:
                     start = next(response.stream(200, decode_content=True), b"").decode("utf-8", "replace")
-                    raise SourceUnfit(f"{shown(url)}: the server answers {response.status}: {' '.join(start.split())}")
+                    raise SourceUnfit(
+                        f"{without_query(url)}: the server answers {response.status}: {' '.join(start.split())}"
+                    )
                 headers = {name.lower(): response.headers[name] for name in response.headers}
                 return ApiReply(url, self._body(response, url), headers), "", None
-        raise SourceUnfit(f"{shown(url)}: more than {REDIRECTS_MAX} redirects")
+        raise SourceUnfit(f"{without_query(url)}: more than {REDIRECTS_MAX} redirects")
 
     @contextmanager
     def _opened(self, url: str) -> "Iterator[urllib3.BaseHTTPResponse]":
@@ -141,7 +145,9 @@ class ApiClient:
         for chunk in response.stream(_CHUNK_BYTES, decode_content=True):
             size_bytes += len(chunk)
             if size_bytes > PAGE_BYTES_MAX:
-                raise SourceUnfit(f"{shown(url)}: the page has more than {PAGE_BYTES_MAX} bytes: ask for smaller ones")
+                raise SourceUnfit(
+                    f"{without_query(url)}: the page has more than {PAGE_BYTES_MAX} bytes: ask for smaller ones"
+                )
             if self.stopped():
                 raise ApiReadStopped("asked to stop")
             found.append(chunk)
@@ -173,7 +179,7 @@ def origin(url: str) -> tuple[str, str]:
     return scheme, addresses(url, {})[0]
 
 
-def shown(url: str) -> str:
+def without_query(url: str) -> str:
     """A URL without its query, which may hold a secret."""
     return url.partition("?")[0][:500]
 
@@ -190,10 +196,10 @@ def with_parameters(url: str, parameters: Mapping[str, str]) -> str:
     return f"{base}?{query}" if query else base
 
 
-def pause(number: int, said_s: float | None) -> float:
+def _pause_s(number: int, said_s: float | None) -> float:
     """How long to wait after try `number`, in seconds; `said_s` is what the server says (pure).
 
-    >>> pause(1, None), pause(3, None), pause(20, None), pause(1, 90)
+    >>> _pause_s(1, None), _pause_s(3, None), _pause_s(20, None), _pause_s(1, 90)
     (1.0, 4.0, 60.0, 90)
     """
     return min(2.0 ** (number - 1), WAIT_MAX_S) if said_s is None else said_s

@@ -25,7 +25,7 @@ class NotOfType(ValueError):
     """A value does not have the type of its column."""
 
 
-def parse(text: bytes) -> Any:
+def parse_json(text: bytes) -> Any:
     """The JSON value, with fractions as decimals, so that none is rounded. Raises `ValueError`."""
     try:
         return json.loads(text, parse_float=Decimal, parse_constant=_no_number)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
-from spark_tasks.sources.http_client import ApiClient, ApiReply, shown, with_parameters
-from spark_tasks.sources.http_columns import parse, within
+from spark_tasks.sources.http_client import ApiClient, ApiReply, with_parameters, without_query
+from spark_tasks.sources.http_columns import parse_json, within
 from spark_tasks.sources.http_params import LINK_HEADER, HttpRows
 from spark_tasks.sources.port import SourceUnfit
 
@@ -45,7 +45,7 @@ def pages_of(client: ApiClient, params: HttpRows, more: Mapping[str, str]) -> It
                 "the parameter that `pages` names?"
             )
         before = this
-        yield ApiPage(number, shown(answer.url), records, len(answer.body))
+        yield ApiPage(number, without_query(answer.url), records, len(answer.body))
         taken += len(records)
         following = _next(client, params, answer, body, (number, len(records), taken))
         if following is None:
@@ -75,16 +75,18 @@ def _least(params: HttpRows) -> int:
 
 def _read(answer: ApiReply, params: HttpRows, number: int) -> tuple[Any, list[Any]]:
     try:
-        body = parse(answer.body)
+        body = parse_json(answer.body)
     except ValueError as error:
         start = " ".join(answer.body[:200].decode("utf-8", "replace").split())
         kind = answer.headers.get("content-type", "no type")
-        raise SourceUnfit(f"{shown(answer.url)}: page {number} is no JSON ({kind}: {error}): {start!r}") from None
+        raise SourceUnfit(
+            f"{without_query(answer.url)}: page {number} is no JSON ({kind}: {error}): {start!r}"
+        ) from None
     records = within(body, params.records)
     if not isinstance(records, list):
         where = "the body" if params.records is None else f"`records`, {params.records},"
         has = f"; the body has {', '.join(list(body)[:20])}" if isinstance(body, dict) else ""
-        raise SourceUnfit(f"{shown(answer.url)}: page {number}: {where} is no list{has}")
+        raise SourceUnfit(f"{without_query(answer.url)}: page {number}: {where} is no list{has}")
     return body, records
 
 

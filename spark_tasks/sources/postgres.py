@@ -14,12 +14,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_tasks.postgres.quoting import literal, name, qualified
-from spark_tasks.postgres.session import explained
+from spark_tasks.postgres.session import translated_errors
 from spark_tasks.postgres.snapshots import BatchSnapshots, Snapshot
 from spark_tasks.sources.params import Incremental, PostgresRows
 from spark_tasks.sources.port import Cursor, Plan, SourceReplaced, SourceUnfit
 from spark_tasks.sources.postgres_copy import LocalCopy
-from spark_tasks.sources.postgres_partition import data_source, named
+from spark_tasks.sources.postgres_partition import data_source, with_own_names
 from spark_tasks.sources.postgres_types import FLOATS, INTEGERS, TIMES, SourceColumns, columns_of
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class PostgresReader:
     def _known(self, snapshot: Snapshot) -> SourceColumns:
         """The columns, which are asked for once."""
         if self._columns is None:
-            with explained(), snapshot.session.connection.cursor() as cursor:
+            with translated_errors(), snapshot.session.connection.cursor() as cursor:
                 cursor.execute(f"SELECT * FROM {self._from} LIMIT 0")
                 schema = cursor.fetch_record_batch().schema
             types = self._types(snapshot, schema.names) if self.carried else {}
@@ -186,7 +186,7 @@ class PostgresReader:
             return self.copies.load(spark, self.uri, snapshot.name, queries, columns)
         source = data_source(f"rota_postgres_{self.view}", self.uri, snapshot.name, queries, columns)
         spark.dataSource.register(source)
-        return named(spark.read.format(source.name()).load(), columns.schema())
+        return with_own_names(spark.read.format(source.name()).load(), columns.schema())
 
     def _queries(self, snapshot: Snapshot, where: str) -> list[str]:
         """A query for each partition. Together they have each row once: those without a key are in the first."""

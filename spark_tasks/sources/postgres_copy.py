@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from spark_tasks.postgres.session import ServerAway, Session, session
-from spark_tasks.sources.postgres_partition import join, named, read, stored
+from spark_tasks.sources.postgres_partition import adopt_snapshot, read_partition, stored, with_own_names
 from spark_tasks.sources.postgres_types import SourceColumns
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ class LocalCopy:
     ) -> "DataFrame":
         """The rows of the queries, which are copied now, in place of those before. They are there until `remove`.
 
-        Raises what `copy` raises.
+        Raises what `copy_out` raises.
         """
         self.remove()
         self.folder.mkdir(parents=True)
-        copy(uri, snapshot, queries, columns, self.folder, spark.sparkContext.defaultParallelism, self.stopped)
+        copy_out(uri, snapshot, queries, columns, self.folder, spark.sparkContext.defaultParallelism, self.stopped)
         schema = columns.schema()
-        return named(spark.read.schema(stored(schema)).parquet(str(self.folder)), schema)
+        return with_own_names(spark.read.schema(stored(schema)).parquet(str(self.folder)), schema)
 
     def remove(self) -> None:
         """Remove the files."""
@@ -55,7 +55,7 @@ class LocalCopy:
             shutil.rmtree(self.folder)
 
 
-def copy(
+def copy_out(
     uri: str,
     snapshot: str,
     queries: Sequence[str],
@@ -67,7 +67,7 @@ def copy(
     """Write the rows of each query, which reads those columns, into a file of `folder`, by at most `readers` sessions.
 
     Each of them holds one batch of ADBC's in memory, about 16 MiB. Raises `CopyStopped`, and what
-    `postgres_partition.read` raises; then no statement is left running.
+    `postgres_partition.read_partition` raises; then no statement is left running.
     """
     from pyarrow import parquet
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -85,7 +85,7 @@ def copy(
             except Empty:
                 return
             with parquet.ParquetWriter(folder / f"{number:03}.parquet", numbered) as writer:
-                for batch in read(opened, query, columns, numbered):
+                for batch in read_partition(opened, query, columns, numbered):
                     if over.is_set():
                         return
                     writer.write_batch(batch)
@@ -93,7 +93,7 @@ def copy(
     with ExitStack() as stack:
         sessions = [stack.enter_context(session(uri)) for _ in range(min(readers, len(queries)))]
         for opened in sessions:
-            join(opened, snapshot)
+            adopt_snapshot(opened, snapshot)
         pool = stack.enter_context(ThreadPoolExecutor(len(sessions)))
         copies = [pool.submit(copy_some, opened) for opened in sessions]
         try:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from spark_tasks.postgres.session import TEXT_FORMS, QueryUnfit, Session, explained, session
-from spark_tasks.sources.postgres_types import SourceColumns, misfit
+from spark_tasks.postgres.session import TEXT_FORMS, QueryUnfit, Session, session, translated_errors
+from spark_tasks.sources.postgres_types import SourceColumns, first_uncastable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def join(opened: Session, snapshot: str) -> None:
+def adopt_snapshot(opened: Session, snapshot: str) -> None:
     """Have the transaction of a new session see what the snapshot shows. Raises what a `Session` raises."""
     opened.run(
         "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
@@ -29,17 +29,19 @@ def stored(schema: "StructType") -> "StructType":
     return StructType([StructField(f"c{number}", each.dataType) for number, each in enumerate(schema)])
 
 
-def named(rows: "DataFrame", schema: "StructType") -> "DataFrame":
+def with_own_names(rows: "DataFrame", schema: "StructType") -> "DataFrame":
     """The rows, whose columns are `stored`, by the columns' own names, with what they bring along."""
     from pyspark.sql import functions as f
 
     return rows.select(*[f.col(f"c{n}").alias(each.name, metadata=each.metadata) for n, each in enumerate(schema)])
 
 
-def read(opened: Session, query: str, columns: SourceColumns, schema: "pa.Schema") -> "Iterator[pa.RecordBatch]":
+def read_partition(
+    opened: Session, query: str, columns: SourceColumns, schema: "pa.Schema"
+) -> "Iterator[pa.RecordBatch]":
     """The rows of `query` as Arrow batches of that schema. Raises what a `Session` raises, and `SourceUnfit`."""
     try:
-        with explained(), opened.connection.cursor() as cursor:
+        with translated_errors(), opened.connection.cursor() as cursor:
             # The reader of `fetch_record_batch` raises OSError, without a SQLSTATE, for what goes wrong midway.
             results = cursor.execute(query)._results
             assert results is not None
@@ -57,7 +59,7 @@ def _fitted(batch: "pa.RecordBatch", columns: SourceColumns, schema: "pa.Schema"
         try:
             arrays.append(array if array.type == field.type else array.cast(field.type))
         except pa.ArrowInvalid:
-            raise columns.unfit(columns.columns[number], str(misfit(array, field.type))) from None
+            raise columns.unfit(columns.columns[number], str(first_uncastable(array, field.type))) from None
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -80,8 +82,8 @@ def data_source(
 
         def read(self, partition: InputPartition) -> Any:
             with session(uri) as opened:
-                join(opened, snapshot)
-                yield from read(opened, partition.value, columns, arrow)
+                adopt_snapshot(opened, snapshot)
+                yield from read_partition(opened, partition.value, columns, arrow)
 
     class PostgresDataSource(DataSource):
         @classmethod

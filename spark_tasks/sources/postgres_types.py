@@ -241,7 +241,7 @@ def spark_numeric(typmod: int) -> str:
     return f"decimal({precision},{scale})" if scale <= precision <= DIGITS_MAX else "string"
 
 
-def misfit(values: "pa.Array", kind: "pa.DataType") -> Any:
+def first_uncastable(values: "pa.Array", kind: "pa.DataType") -> Any:
     """The first of the values that cannot be cast to `kind`, after a cast of all of them has failed."""
     import pyarrow as pa
 

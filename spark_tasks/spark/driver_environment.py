@@ -77,16 +77,16 @@ def programs_folder(scratch: Path) -> Path:
     return scratch / "bin"
 
 
-def programs(environ: Mapping[str, str]) -> dict[str, str]:
+def hadoop_programs(environ: Mapping[str, str]) -> dict[str, str]:
     """Where this machine has the programs that Hadoop and Spark call by name; one that it lacks is left out."""
     path = os.pathsep.join((os.defpath, environ.get("PATH", "")))
     return {name: found for name in _PROGRAMS if (found := shutil.which(name, path=path)) is not None}
 
 
 def link_programs(environ: Mapping[str, str], scratch: Path) -> None:
-    """Fill `programs_folder` with links to `programs`. Whoever calls one that is not there says so."""
+    """Fill `programs_folder` with links to `hadoop_programs`. Whoever calls one that is not there says so."""
     folder = programs_folder(scratch)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, found in programs(environ).items():
+    for name, found in hadoop_programs(environ).items():
         if not (folder / name).is_symlink():
             (folder / name).symlink_to(found)

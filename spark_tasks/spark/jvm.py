@@ -134,7 +134,7 @@ def _submitted(configuration: Mapping[str, str]) -> list[str]:
     return [*(word for name, value in configuration.items() for word in ("--conf", f"{name}={value}")), _PYTHON_DRIVER]
 
 
-def start(command: Sequence[str], environment: Mapping[str, str], folder: Path) -> "JavaGateway":
+def start_jvm(command: Sequence[str], environment: Mapping[str, str], folder: Path) -> "JavaGateway":
     """Start the JVM and connect PySpark to it; the gateway, whose `proc` is the JVM's process.
 
     `folder` is for the file of the connection. The JVM writes to this process's output and errors. It ends when this

@@ -25,14 +25,14 @@ class MasterUnfit(Unretryable):
     """The setting that names the Spark master names none that can be used."""
 
 
-def addresses(master: str) -> list[tuple[str, int]]:
+def standalone_masters(master: str) -> list[tuple[str, int]]:
     """The hosts and ports of a standalone master and those that stand by for it; none for another kind of cluster.
 
     Raises `MasterUnfit`.
 
-    >>> addresses("spark://one.internal:7077,[::1]:7078")
+    >>> standalone_masters("spark://one.internal:7077,[::1]:7078")
     [('one.internal', 7077), ('::1', 7078)]
-    >>> addresses("yarn")
+    >>> standalone_masters("yarn")
     []
     """
     if master.startswith("sc://"):
@@ -58,7 +58,7 @@ def own_address(master: str, connect_s: float = CONNECT_S) -> str | None:
     accepts a connection within `connect_s` seconds.
     """
     failures = []
-    for host, port in addresses(master):
+    for host, port in standalone_masters(master):
         try:
             with socket.create_connection((host, port), timeout=connect_s) as connected:
                 return bracketed(connected.getsockname()[0])

@@ -38,7 +38,7 @@ class PreviewArgs(BaseModel):
 
 def sample(rows: "DataFrame", most: int) -> dict[str, Any]:
     """`RESULT`, with at most `most` rows. Raises what Spark raises."""
-    found = [[shown(value) for value in row] for row in rows.limit(most + 1).collect()]
+    found = [[cell_value(value) for value in row] for row in rows.limit(most + 1).collect()]
     kept = fitting(found[:most])
     return {
         "columns": [{"name": field.name, "type": field.dataType.simpleString()} for field in rows.schema.fields],
@@ -67,10 +67,10 @@ def fitting(rows: list[list[Any]], most_bytes: int = ROWS_BYTES_MAX) -> list[lis
     return rows
 
 
-def shown(value: Any) -> Any:
+def cell_value(value: Any) -> Any:
     r"""A value of a row as JSON can hold it; a long text is cut.
 
-    >>> shown(2.5), shown(2**70), shown(b"\xff0"), shown(float("nan")), len(shown("x" * 999))
+    >>> cell_value(2.5), cell_value(2**70), cell_value(b"\xff0"), cell_value(float("nan")), len(cell_value("x" * 999))
     (2.5, '1180591620717411303424', '0xff30', 'nan', 200)
     """
     if value is None or isinstance(value, bool):

@@ -96,7 +96,7 @@ def is_local_master(environ: Mapping[str, str]) -> bool:
     return (environ.get(MASTER) or "local[*]").startswith("local")
 
 
-def settings(environ: Mapping[str, str], scratch: Path) -> dict[str, str]:
+def attempt_configuration(environ: Mapping[str, str], scratch: Path) -> dict[str, str]:
     """Spark's configuration for an attempt with the scratch folder `scratch`."""
     master = environ.get(MASTER) or "local[*]"
     chosen = {
@@ -165,7 +165,7 @@ def prepare(environment: Mapping[str, str], scratch: Path) -> None:
     for module in ("deltalake", "pyarrow.parquet", "pyspark.sql.functions", "pyspark.sql.types"):
         importlib.import_module(module)
     if not is_local_master(environment):
-        _have_jvm(scratch, environment, settings(environment, scratch))
+        _have_jvm(scratch, environment, attempt_configuration(environment, scratch))
         return
     session = _begin("rota", scratch, environment)
     session.range(1).selectExpr("count(1)").collect()
@@ -204,7 +204,7 @@ def _forget_jvm() -> None:
 
 def _begin(app: str, scratch: Path, given: Mapping[str, str]) -> "SparkSession":
     if is_local_master(given):
-        return _started(app, scratch, given, settings(given, scratch))
+        return _started(app, scratch, given, attempt_configuration(given, scratch))
     return _begin_on_cluster(app, scratch, given)
 
 
@@ -219,7 +219,7 @@ def _begin_on_cluster(app: str, scratch: Path, given: Mapping[str, str]) -> "Spa
     )
     began_s = time.monotonic()
     try:
-        session = _started(app, scratch, given, settings(given, scratch) | chosen)
+        session = _started(app, scratch, given, attempt_configuration(given, scratch) | chosen)
     except Exception as error:
         if time.monotonic() - began_s < REGISTRATION_S:
             raise
@@ -278,7 +278,7 @@ def _have_jvm(scratch: Path, given: Mapping[str, str], configuration: Mapping[st
         command = jvm.driver_command(java, home, configuration, options)
     else:
         command = jvm.launcher_command(java, home, configuration, options, environment)
-    SparkContext._ensure_initialized(gateway=jvm.start(command, environment, temporary))
+    SparkContext._ensure_initialized(gateway=jvm.start_jvm(command, environment, temporary))
 
 
 def _write_log4j(scratch: Path) -> Path:

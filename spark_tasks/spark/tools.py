@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from spark_tasks.spark.driver_environment import programs
+from spark_tasks.spark.driver_environment import hadoop_programs
 from spark_tasks.spark.java import NoJava, find_java
 from spark_tasks.spark.session import SHARED, is_local_master
 from tasks.access import Access
@@ -32,7 +32,7 @@ def spark_tools(environ: Mapping[str, str], access: Access) -> Iterator[Tool]:
     for program in ("java", "jspawnhelper"):  # the second starts programs for the first
         for folder in ("bin", "lib"):
             yield Tool(str(home / folder / program), "run")
-    yield from (Tool(program, "run") for program in programs(environ).values())
+    yield from (Tool(program, "run") for program in hadoop_programs(environ).values())
     python = environ.get("PYSPARK_PYTHON") or sys.executable
     if python.startswith("/"):
         yield Tool(os.path.realpath(python), "run")

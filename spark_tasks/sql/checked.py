@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from spark_tasks.sql.judging import SqlRefused, check_analysed, check_condition, check_query
-from spark_tasks.sql.reading import classes, read
+from spark_tasks.sql.reading import classes, read_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -23,7 +23,7 @@ def query(spark: "SparkSession", sql: str, views: Collection[str]) -> "DataFrame
 
     with not_too_deep():
         plan = _parser(spark).parsePlan(sql)
-        check_query(read(spark, plan), views)
+        check_query(read_parts(spark, plan), views)
         rows: DataFrame = DataFrame(_scala_object(spark, "Dataset").ofRows(spark._jsparkSession, plan), spark)
         check_rows(rows)
     return rows
@@ -38,7 +38,7 @@ def condition(spark: "SparkSession", sql: str) -> "Column":
 
     with not_too_deep():
         expression = _parser(spark).parseExpression(sql)
-        check_condition(read(spark, expression))
+        check_condition(read_parts(spark, expression))
         column: Column = Column(_scala_object(spark, "ExpressionUtils").column(expression))
     return column
 

@@ -80,7 +80,7 @@ def _unescaped(found: "re.Match[str]") -> str:
     return _ESCAPED.get(code) or chr(int(code[1:], 16))
 
 
-def read(spark: "SparkSession", tree: Any) -> ParsedPart:
+def read_parts(spark: "SparkSession", tree: Any) -> ParsedPart:
     """The parts of `tree`, an object of the session's JVM. Nothing of it is analysed."""
     return parts_of(_called(spark, "read", tree))
 

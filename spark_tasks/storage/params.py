@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Final, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from spark_tasks.storage.url import is_local, local_path, table_url
+from spark_tasks.storage.url import is_local, table_url, without_protocol
 from tasks.access import Use, check_options
 from tasks.needs import CredentialGroup, credential_groups
 from tasks.reach import Reach, remote
@@ -55,7 +55,7 @@ class Stored(BaseModel):
     @property
     def at(self) -> str:
         """The path of the folder, or the URL of the prefix."""
-        return local_path(self.url) if self.is_local else self.url
+        return without_protocol(self.url) if self.is_local else self.url
 
     @property
     def on_own_disk(self) -> bool:

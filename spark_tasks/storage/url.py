@@ -18,10 +18,10 @@ def is_local(url: str) -> bool:
     return "://" not in url or url.startswith(("file://", "local://"))
 
 
-def local_path(url: str) -> str:
+def without_protocol(url: str) -> str:
     """The path of a local URL.
 
-    >>> local_path("file:///data/flights"), local_path("/data/flights")
+    >>> without_protocol("file:///data/flights"), without_protocol("/data/flights")
     ('/data/flights', '/data/flights')
     """
     return url.partition("://")[2] if "://" in url else url

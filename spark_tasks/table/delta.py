@@ -34,7 +34,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from spark_tasks.storage.conditions import heeds_conditions
 from spark_tasks.storage.delta_options import open_store
 from spark_tasks.storage.errors import StoreAway, store_errors
-from spark_tasks.table.ledger import Ledger, Mark, named
+from spark_tasks.table.ledger import Ledger, Mark, mark_named
 from spark_tasks.table.part import Part
 from tasks.places.fsync import sync, sync_names
 from tasks.places.place import Place
@@ -353,7 +353,7 @@ class Table:
         with store_errors(self.place):
             there = {f"{each}/{name}" for each in (self.task, self.ledger.folder) for name in self.place.names(each)}
             for path in there:
-                mark = named(path.rpartition("/")[2].partition(".")[0])
+                mark = mark_named(path.rpartition("/")[2].partition(".")[0])
                 if mark is not None and mark.batch <= last.batch and mark not in kept:
                     gone.append(path)
             if not self.place.is_local:

@@ -35,10 +35,10 @@ class Mark:
         return f"{self.batch:08d}-{self.token}"
 
 
-def named(name: str) -> Mark | None:
+def mark_named(name: str) -> Mark | None:
     """The mark with that name; None for any other name.
 
-    >>> named("00000007-42"), named("part-7")
+    >>> mark_named("00000007-42"), mark_named("part-7")
     (Mark(batch=7, token=42), None)
     """
     batch, _, token = name.partition("-")
@@ -153,7 +153,7 @@ class Ledger:
         """The batches of all pages that have a file, committed or not, sorted. Raises what `store_errors` names."""
         with store_errors(self.place):
             names = self.place.names(self.folder)
-        found = (named(name.removesuffix(".json")) for name in names if name.endswith(".json"))
+        found = (mark_named(name.removesuffix(".json")) for name in names if name.endswith(".json"))
         return sorted(mark for mark in found if mark is not None)
 
     def has(self, batch: int) -> bool:

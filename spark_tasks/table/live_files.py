@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import RemoveAction
 
 from spark_tasks.table.delta import TableUnfit
-from spark_tasks.table.log_path import path_of
+from spark_tasks.table.log_path import spelled_path
 from spark_tasks.table.part import partition_text
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def live_files(handle: DeltaTable, bounded: Collection[str] = ()) -> list[LiveFi
 
 
 def _path(spelled: str) -> str:
-    path = path_of(spelled)
+    path = spelled_path(spelled)
     if path is None:
         raise TableUnfit(
             f"the table's log spells the path {spelled!r} in a way in which deltalake cannot take the file out of the "
@@ -86,7 +86,7 @@ def _values(found: "pa.Table", struct: str, names: Collection[str]) -> list[dict
     return values
 
 
-def unreadable(handle: DeltaTable) -> list[str]:
+def row_changing_features(handle: DeltaTable) -> list[str]:
     """The features because of which a table's rows are not simply those of its files; empty if there are none."""
     protocol, settings = handle.protocol(), handle.metadata().configuration
     found = set(protocol.reader_features or ()) - _READABLE

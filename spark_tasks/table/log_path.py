@@ -11,12 +11,12 @@ _PLAIN: Final = "/!$&'()+,:;=@~"
 """The characters that deltalake does not encode, beside letters, digits, `-`, `.` and `_`."""
 
 
-def path_of(spelled: str) -> str | None:
+def spelled_path(spelled: str) -> str | None:
     """The path of a file that the log spells so; None if deltalake would spell it in another way.
 
-    >>> path_of("at=05%253A00/part%200.parquet")
+    >>> spelled_path("at=05%253A00/part%200.parquet")
     'at=05%3A00/part 0.parquet'
-    >>> path_of("at=ü/part-0.parquet"), path_of("at=%3D/part-0.parquet")
+    >>> spelled_path("at=ü/part-0.parquet"), spelled_path("at=%3D/part-0.parquet")
     (None, None)
     """
     path = unquote(spelled)

@@ -111,7 +111,9 @@ def _runs(batches: "Iterable[pa.RecordBatch]", by: Sequence[str]) -> "Iterator[t
             begin = end
 
 
-def writer(spark: "SparkSession", table: PartsFolder, scratch: Path) -> "Callable[[DataFrame, Mark], tuple[Part, ...]]":
+def distributed_writer(
+    spark: "SparkSession", table: PartsFolder, scratch: Path
+) -> "Callable[[DataFrame, Mark], tuple[Part, ...]]":
     """A function that writes the rows of a batch of `table`, which is in an object store."""
     url, options = table.place.url, table.place.options
 

@@ -64,10 +64,10 @@ class ParquetRows:
     of: int = 1
 
 
-def tasks_of(files: Sequence[ParquetRows], task_bytes: int = TASK_BYTES) -> list[list[ParquetRows]]:
+def read_tasks(files: Sequence[ParquetRows], task_bytes: int = TASK_BYTES) -> list[list[ParquetRows]]:
     """The files, cut and packed into tasks of about `task_bytes` (pure).
 
-    >>> [[(one.path, one.part) for one in task] for task in tasks_of(
+    >>> [[(one.path, one.part) for one in task] for task in read_tasks(
     ...     [ParquetRows("a", 3), ParquetRows("b", 4), ParquetRows("c", 19)], 10)]
     [[('a', 0), ('b', 0)], [('c', 0)], [('c', 1)]]
     """
@@ -159,12 +159,12 @@ def rows_of_file(file: IO[bytes], one: ParquetRows, schema: "pa.Schema", shown: 
         if any("." in name for name in wanted or ()):
             wanted = None  # a dot would name a field of a struct
         for batch in found.iter_batches(PORTION_ROWS, row_groups=groups, columns=wanted):
-            yield fitted(batch, names, one.constants, schema, shown)
+            yield _fitted(batch, names, one.constants, schema, shown)
     except pa.ArrowException as error:
         raise TableFileUnfit(f"{shown} is not a whole Parquet file: {str(error).partition(chr(10))[0]}") from None
 
 
-def fitted(
+def _fitted(
     batch: "pa.RecordBatch",
     names: Mapping[str, str | None],
     constants: Mapping[str, Any],
@@ -205,7 +205,7 @@ def constant(value: Any, kind: "pa.DataType") -> "pa.Scalar":
     return pa.scalar(value).cast(kind)
 
 
-def load(
+def load_parquet(
     spark: "SparkSession",
     place: Place,
     columns: "StructType",
@@ -219,7 +219,7 @@ def load(
     """
     if not files:
         return spark.createDataFrame([], columns)
-    url, options, tasks = place.path if place.is_local else place.url, place.options, tasks_of(files)
+    url, options, tasks = place.path if place.is_local else place.url, place.options, read_tasks(files)
     format_name = f"rota_parquet_{next(_numbers)}"  # frames that are joined are of sources with names of their own
 
     # Made here, so that Spark's processes get the options with the class. As options of a read they would be shown.

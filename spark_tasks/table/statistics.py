@@ -91,15 +91,15 @@ def bounds(found: list[Any]) -> tuple[Any, Any]:
         lows, highs = [one.min for one in found], [one.max for one in found]
         if any(value != value for value in (*lows, *highs)):  # noqa: PLR0124  NaN, as Spark's own writer notes it
             return _NONE, _NONE
-        return below(min(lows)), above(max(highs))
+        return at_most(min(lows)), above(max(highs))
     except (OverflowError, ValueError, TypeError, NotImplementedError):
         return _NONE, _NONE  # a date beyond Python's, or a type that has no order here
 
 
-def below(value: Any) -> Any:
+def at_most(value: Any) -> Any:
     """A value of JSON that is not greater than `value`; `_NONE` if there is none.
 
-    >>> below("x" * 40) == "x" * 32, below(datetime(2026, 1, 1, 9, 0, 0, 123456, UTC))
+    >>> at_most("x" * 40) == "x" * 32, at_most(datetime(2026, 1, 1, 9, 0, 0, 123456, UTC))
     (True, '2026-01-01T09:00:00.123Z')
     """
     match value:

@@ -28,7 +28,7 @@ UPLOADS: Final = 4
 _COPY_BYTES: Final = 1 << 20
 
 
-def writer(table: PartsFolder, scratch: Path) -> "Callable[[DataFrame, Mark], tuple[Part, ...]]":
+def upload_writer(table: PartsFolder, scratch: Path) -> "Callable[[DataFrame, Mark], tuple[Part, ...]]":
     """A function that writes the rows of a batch of `table`, which is in an object store.
 
     It raises `NoBucket`, `NoPermission`, `StoreAway`, and what Spark raises.

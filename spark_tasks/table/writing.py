@@ -23,7 +23,7 @@ Write = Callable[["DataFrame", "Mark"], tuple[Part, ...]]
 """Writes the rows as the files of that batch; the files. Files that an earlier try left there do not count."""
 
 
-def writer(spark: "SparkSession", table: PartsFolder, scratch: Path) -> Write:
+def batch_writer(spark: "SparkSession", table: PartsFolder, scratch: Path) -> Write:
     """How batches of `table` are written in the session `spark`. `scratch` is a local folder of the attempt.
 
     What it gives raises what Spark raises; for an object store also `NoBucket`, `NoPermission` and `StoreAway`; for a
@@ -32,7 +32,7 @@ def writer(spark: "SparkSession", table: PartsFolder, scratch: Path) -> Write:
     here = str(spark.sparkContext.master).startswith("local")  # so are its executors
     if table.place.is_local:
         return _local(spark, table, here)
-    return uploads.writer(table, scratch) if here else object_writer.writer(spark, table, scratch)
+    return uploads.upload_writer(table, scratch) if here else object_writer.distributed_writer(spark, table, scratch)
 
 
 def _local(spark: "SparkSession", table: PartsFolder, here: bool) -> Write:

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from spark_tasks.transform.query import check_text
+from spark_tasks.transform.query import check_query_text
 
 SOURCE: Final = "source"
 """The view of the source's rows."""
@@ -27,7 +27,7 @@ class Transform(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    sql: Annotated[str, AfterValidator(check_text)] | None = Field(
+    sql: Annotated[str, AfterValidator(check_query_text)] | None = Field(
         default=None,
         min_length=1,
         max_length=50_000,

@@ -12,12 +12,12 @@ _BEGINS: Final = re.compile(
 """The beginning of a query, after comments. After a comment inside a comment, what begins is left to Spark's parser."""
 
 
-def check_text(sql: str) -> str:
+def check_query_text(sql: str) -> str:
     r"""The text, as far as that can be seen, of a query. Raises `ValueError`.
 
-    >>> check_text("-- by day\nWITH a AS (SELECT 1) SELECT * FROM a")[:10]
+    >>> check_query_text("-- by day\nWITH a AS (SELECT 1) SELECT * FROM a")[:10]
     '-- by day\n'
-    >>> check_text("SELEC * FROM source")
+    >>> check_query_text("SELEC * FROM source")
     Traceback (most recent call last):
     ValueError: it must be a query, which begins with SELECT, WITH, FROM, VALUES or TABLE
     """

@@ -99,7 +99,7 @@ class _Summed(io.RawIOBase):
         return len(data)
 
 
-def load(place: Place, entry: FileEntry, progress: Progress) -> Iterator[bytes]:
+def stored_content(place: Place, entry: FileEntry, progress: Progress) -> Iterator[bytes]:
     """The content of a stored file, checked. Raises `Damaged`.
 
     The last chunk is yielded only after every checksum was found right, so that a damaged file is never read to its end

@@ -59,7 +59,7 @@ class BackupAttempt:
             ctx.save_checkpoint(self.begun | {"finishing": self.place.url})
             # If the attempt was paused here and taken over, its successor has removed the files.
             self._check_stored(done)
-            manifest.write(self.place, done)
+            manifest.write_manifest(self.place, done)
         except Exception:
             self._discard()
             raise

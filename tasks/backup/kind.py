@@ -165,7 +165,7 @@ def _lineage(ctx: Context[BackupParams], task_place: Place, identity: dict[str, 
         # A member that may only write there cannot remove anything either, so continuing does no harm.
         ctx.log.warning("cannot read whether the backups at %s are of this source: %s", task_place.url, error)
         return lineage.Lineage(None)
-    return lineage.continued(newest, identity, ctx.params.accept_source, ctx.node)
+    return lineage.continue_lineage(newest, identity, ctx.params.accept_source, ctx.node)
 
 
 def _warn_of_kept(

@@ -9,7 +9,7 @@ accept the source.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from tasks.backup.manifest import Manifest, NoBackup, begun, read
+from tasks.backup.manifest import Manifest, NoBackup, begun, read_manifest
 from tasks.places.place import Place
 from tasks.source_identity import Facts, OtherSource, describe, differing, identity_id
 
@@ -39,7 +39,7 @@ def newest_identified(place: Place) -> Manifest | None:
     names = [(by.created, by.token, name) for name in place.folders() if (by := begun(name)) is not None]
     for _, _, name in sorted(names, reverse=True):
         try:
-            manifest = read(place.inside(name))
+            manifest = read_manifest(place.inside(name))
         except NoBackup:
             continue
         if manifest is not None and manifest.lineage is not None:
@@ -47,7 +47,7 @@ def newest_identified(place: Place) -> Manifest | None:
     return None
 
 
-def continued(newest: Manifest | None, now: Facts, accepted: Collection[str], node: str) -> Lineage:
+def continue_lineage(newest: Manifest | None, now: Facts, accepted: Collection[str], node: str) -> Lineage:
     """The lineage of a backup of the source with the identity `now`, on the member `node`. Raises `OtherSource`.
 
     `newest` is the newest backup with an identity, `accepted` are the ids of the sources that the params accept.

@@ -110,7 +110,7 @@ def begun(name: str) -> Begun | None:
     return found if folder_name(found.created, found.token) == name else None
 
 
-def read(place: Place) -> Manifest | None:
+def read_manifest(place: Place) -> Manifest | None:
     """The manifest in the folder `place`; None if there is none. Raises `NoBackup` if it cannot be read."""
     try:
         text = place.read(NAME)
@@ -125,7 +125,7 @@ def read(place: Place) -> Manifest | None:
         raise NoBackup(f"{place.url}/{NAME} is not a manifest of version 1 (wrong: {wrong})") from None
 
 
-def write(place: Place, manifest: Manifest) -> None:
+def write_manifest(place: Place, manifest: Manifest) -> None:
     """Write the manifest into `place`, which makes it a backup."""
     place.write_whole(NAME, manifest.model_dump_json(indent=1).encode())
 
@@ -154,7 +154,7 @@ def survey(place: Place, names: Sequence[str] | None = None) -> Survey:
     complete, unreadable, without = [], [], []
     for name in place.folders() if names is None else names:
         try:
-            manifest = read(place.inside(name))
+            manifest = read_manifest(place.inside(name))
         except NoBackup as error:
             unreadable.append(str(error))
             continue
@@ -173,7 +173,7 @@ def survey_url(url: str, options: dict[str, Any] | None = None) -> Survey:
     be read.
     """
     place = Place(url, options)
-    own = read(place)
+    own = read_manifest(place)
     return survey(place) if own is None else Survey((own,), (), ())
 
 
@@ -182,6 +182,6 @@ def list_backups(url: str, options: dict[str, Any] | None = None) -> list[Manife
     return list(survey_url(url, options).complete)
 
 
-def newest(url: str, options: dict[str, Any] | None = None) -> Manifest:
+def newest_backup(url: str, options: dict[str, Any] | None = None) -> Manifest:
     """The backup at `url`, or the newest one if `url` is a task's folder. Raises `NoBackup`."""
     return survey_url(url, options).newest(url)

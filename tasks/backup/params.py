@@ -18,7 +18,7 @@ KEEPS_NOTHING: Final = {
 """The file systems that a task may name as a source but not as the destination of a backup, and why."""
 
 
-def checked(url: str) -> str:
+def allowed_destination(url: str) -> str:
     """`url`, if its text allows it as a destination. Raises `ValueError`. Touches no file."""
     if (protocol := check_protocol(url)) in KEEPS_NOTHING:
         raise ValueError(
@@ -67,7 +67,7 @@ class BackupParams(BaseModel):
     @field_validator("destination")
     @classmethod
     def _known_destination(cls, value: str) -> str:
-        return checked(value)
+        return allowed_destination(value)
 
     @model_validator(mode="after")
     def _not_into_itself(self) -> "BackupParams":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.backup import archive
-from tasks.backup.manifest import Manifest, newest
+from tasks.backup.manifest import Manifest, newest_backup
 from tasks.backup.sources import folder, postgres, sqlite
 from tasks.places.place import Place
 
@@ -32,7 +32,7 @@ class Restored:
     seconds: float
 
 
-def restore(
+def restore_backup(
     url: str,
     target: str,
     overwrite: bool = False,
@@ -48,13 +48,13 @@ def restore(
     for PostgreSQL `NoTool` and `PostgresFailed`.
     """
     began_s = time.monotonic()
-    manifest = newest(url, options)
+    manifest = newest_backup(url, options)
     to_database = target.startswith(("postgresql://", "postgres://"))
     if to_database != (manifest.source_type == "postgres"):
         wanted = "the URL of a database (postgresql://...)" if manifest.source_type == "postgres" else "a path"
         raise BadTarget(f"a backup of type {manifest.source_type} is restored into {wanted}, not into {target}")
     (entry,) = manifest.files
-    content = archive.Content(archive.load(Place(manifest.url, options), entry, progress))
+    content = archive.Content(archive.stored_content(Place(manifest.url, options), entry, progress))
     found: list[str] = []
     match manifest.source_type:
         case "postgres":

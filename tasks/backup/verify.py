@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.backup import archive
-from tasks.backup.manifest import FileEntry, Manifest, newest
+from tasks.backup.manifest import FileEntry, Manifest, newest_backup
 from tasks.backup.sources import postgres, sqlite, unpack
 from tasks.backup.sources.postgres_tools import PostgresFailed
 from tasks.places.place import Place
@@ -42,7 +42,7 @@ def verify(url: str, options: dict[str, Any] | None = None, progress: archive.Pr
     `NoBackup` if there is none.
     """
     began_s = time.monotonic()
-    manifest = newest(url, options)
+    manifest = newest_backup(url, options)
     place = Place(manifest.url, options)
     problems: list[str] = []
     remarks = list(manifest.remarks)
@@ -62,7 +62,7 @@ def verify(url: str, options: dict[str, Any] | None = None, progress: archive.Pr
 
 def _check(manifest: Manifest, place: Place, entry: FileEntry, scratch: Path, progress: archive.Progress) -> list[str]:
     """Check one file; remarks. Raises `Damaged` or `PostgresFailed`."""
-    content = archive.Content(archive.load(place, entry, progress))
+    content = archive.Content(archive.stored_content(place, entry, progress))
     match manifest.source_type:
         case "postgres":
             remark = postgres.check(content, scratch, manifest.tools["pg_dump"])
@@ -70,5 +70,5 @@ def _check(manifest: Manifest, place: Place, entry: FileEntry, scratch: Path, pr
         case "sqlite":
             return sqlite.check(content, scratch)
         case "folder":
-            unpack.check(content)
+            unpack.check_archive(content)
             return []

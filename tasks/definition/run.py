@@ -59,10 +59,10 @@ member gives back without having started it, and one that the holder of a contin
 too."""
 
 
-def may_follow(before: RunState | None, after: RunState) -> bool:
+def may_change(before: RunState | None, after: RunState) -> bool:
     """Whether a run in state `before` (None: it does not exist yet) may change to state `after`.
 
-    >>> may_follow("claimed", "running"), may_follow("succeeded", "running")
+    >>> may_change("claimed", "running"), may_change("succeeded", "running")
     (True, False)
     """
     return after in TRANSITIONS[before]

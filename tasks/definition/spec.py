@@ -307,17 +307,17 @@ def accepted(plain: Any) -> Spec:
     return Spec.model_validate(plain, context=ACCEPTED)
 
 
-def read(packed: bytes) -> Spec:
+def read_spec(packed: bytes) -> Spec:
     """The spec that `Spec.pack` packed. Raises as `accepted`, or msgpack's `ValueError`."""
     return accepted(msgpack.unpackb(packed))
 
 
 @lru_cache(maxsize=1024)
-def unpack(packed: bytes) -> Spec:
-    """As `read`, but cached. For specs that are needed again. A spec is about twenty objects, so a long list should not
-    go through this cache: the garbage collector would have to visit all of them (node/runtime/gc_tuning.py).
+def cached_spec(packed: bytes) -> Spec:
+    """As `read_spec`, but cached, for specs that are needed again. A spec is twenty objects or so: a long list should
+    not go through this cache: the garbage collector would have to visit all of them (node/runtime/gc_tuning.py).
     """
-    return read(packed)
+    return read_spec(packed)
 
 
 _SET: Final = bytes(msgpack.packb("set"))
@@ -325,7 +325,7 @@ _NO_SET: Final = _SET + bytes(msgpack.packb(None))
 
 
 def set_of(packed: bytes) -> str | None:
-    """The set of a spec that `Spec.pack` packed, at a tenth of the cost of `unpack`.
+    """The set of a spec that `Spec.pack` packed, at a tenth of the cost of `cached_spec`.
 
     >>> set_of(Spec(name="a", kind="command", set="site").pack())
     'site'
@@ -371,9 +371,9 @@ class TaskTiming(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def timing(packed: bytes) -> TaskTiming:
-    """The timing of a spec that `Spec.pack` packed: the same as that of `unpack`, at a tenth of its cost.
+    """The timing of a spec that `Spec.pack` packed: the same as that of `cached_spec`, at a tenth of its cost.
 
-    A member that starts reads the timing of every task, and of most tasks nothing else. Raises as `unpack` does.
+    A member that starts reads the timing of every task, and of most tasks nothing else. Raises as `cached_spec` does.
 
     >>> timing(Spec(name="a", kind="command", schedule={"every_s": 5}).pack()).schedule
     Every(every_s=5.0)

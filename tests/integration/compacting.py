@@ -34,7 +34,7 @@ def main(path: Path, kept: int) -> None:
         print("kept", last, flush=True)
         cut = (last - 5) - journal.first_index
         header = Header(journal[cut + 1], journal[cut], CLUSTER)
-        snapshot.write(path / "snapshot.written.tmp", header, [bytes(10_000)])
+        snapshot.write_snapshot(path / "snapshot.written.tmp", header, [bytes(10_000)])
         atomic.replace(path / "snapshot.written.tmp", folder.snapshot, synced=True)
         journal.deleteEntriesTo(cut)
         journal.flush()

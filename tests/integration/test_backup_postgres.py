@@ -14,9 +14,9 @@ from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import list_backups
 from tasks.backup.params import BackupParams
-from tasks.backup.restore import BadTarget, restore
+from tasks.backup.restore import BadTarget, restore_backup
 from tasks.backup.sources import postgres_tools
-from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed
+from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed_tools
 from tasks.backup.verify import verify
 from tasks.source_identity import OtherSource
 from testkit.fake_context import FakeContext
@@ -60,18 +60,18 @@ def test_a_dump_is_restored_into_another_database_and_is_the_same(server: Server
     assert PASSWORD not in text
     assert "password" not in text
     server.sql("postgres", "CREATE DATABASE again")
-    done = restore(f"{tmp_path}/to/orders", server.url("again"), password=PASSWORD)
+    done = restore_backup(f"{tmp_path}/to/orders", server.url("again"), password=PASSWORD)
     assert done.size_bytes == result["bytes"]
     assert server.sql("again", SUM) == server.sql("orders", SUM)
     assert server.sql("again", SUM).startswith("30000|")
 
     with pytest.raises(TargetExists, match="not empty"):
-        restore(result["url"], server.url("again"), password=PASSWORD)
+        restore_backup(result["url"], server.url("again"), password=PASSWORD)
     server.sql("again", "DELETE FROM line WHERE id % 2 = 0; CREATE TABLE other (n int)")
-    restore(result["url"], server.url("again"), overwrite=True, password=PASSWORD)
+    restore_backup(result["url"], server.url("again"), overwrite=True, password=PASSWORD)
     assert server.sql("again", SUM) == server.sql("orders", SUM)
     with pytest.raises(BadTarget, match="postgresql://"):
-        restore(result["url"], str(tmp_path / "file"))
+        restore_backup(result["url"], str(tmp_path / "file"))
 
 
 def test_a_damaged_dump_changes_nothing_in_the_target(server: Server, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_damaged_dump_changes_nothing_in_the_target(server: Server, tmp_path: 
     assert not verify(result["url"]).ok
     server.sql("postgres", "CREATE DATABASE untouched")
     with pytest.raises(Damaged):
-        restore(result["url"], server.url("untouched"), password=PASSWORD)
+        restore_backup(result["url"], server.url("untouched"), password=PASSWORD)
     assert server.sql("untouched", "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == "0"
 
 
@@ -128,9 +128,9 @@ def test_programs_of_a_version_that_fits_are_chosen(tmp_path: Path) -> None:
     assert [choose(here, major).major for major in (14, 15, 16, 17, 18)] == [15, 15, 17, 17, 18]
     with pytest.raises(NoTool, match=r"version 19 or later.*15\.18 in /a"):
         choose(here, 19)
-    assert installed(str(tmp_path), os.environ) == []
+    assert installed_tools(str(tmp_path), os.environ) == []
     assert postgres_tools.OTHER_PLACES
-    assert any(tools.major == 17 for tools in installed(None, {"PATH": "/nowhere"}))
+    assert any(tools.major == 17 for tools in installed_tools(None, {"PATH": "/nowhere"}))
 
 
 def test_another_database_behind_the_same_url_is_another_source(server: Server, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tasks.backup.content import NoBackupSource  # noqa: E402  after the check t
 from tasks.backup.kind import Backup  # noqa: E402
 from tasks.backup.manifest import list_backups  # noqa: E402
 from tasks.backup.params import BackupParams  # noqa: E402
-from tasks.backup.restore import restore  # noqa: E402
+from tasks.backup.restore import restore_backup  # noqa: E402
 from tasks.backup.verify import verify  # noqa: E402
 from tasks.places.place import NoBucket, Place, resolved  # noqa: E402
 from testkit.fake_context import FakeContext  # noqa: E402
@@ -62,7 +62,7 @@ def test_a_backup_goes_to_s3_in_parts_and_comes_back(tmp_path: Path, endpoint: s
     assert context.saved[-1]["finished"] == made[1], "its size was found right: what is old was removed after it"
     report = verify("s3://backups/rota/nightly", plain)
     assert (report.problems, report.manifest.token) == ((), 2)
-    restore("s3://backups/rota/nightly", str(tmp_path / "back"), options=plain)
+    restore_backup("s3://backups/rota/nightly", str(tmp_path / "back"), options=plain)
     assert (tmp_path / "back" / "big").read_bytes() == (tmp_path / "from" / "big").read_bytes()
 
 

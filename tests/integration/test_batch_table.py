@@ -17,7 +17,7 @@ from pyspark.sql.types import LongType, StringType, StructType  # noqa: E402
 from spark_tasks.sinks.batch_table import BatchTable  # noqa: E402
 from spark_tasks.table.delta import Overtaken, Table, TableUnfit, add_action  # noqa: E402
 from spark_tasks.table.ledger import Mark, Page  # noqa: E402
-from spark_tasks.table.live_files import live_files, unreadable  # noqa: E402
+from spark_tasks.table.live_files import live_files, row_changing_features  # noqa: E402
 from spark_tasks.table.parquet_files import ParquetReader, ParquetRows  # noqa: E402
 from tasks.places.place import Place  # noqa: E402
 from tests.integration.tables import SCHEMA, write_parts  # noqa: E402
@@ -153,7 +153,7 @@ def test_files_tell_their_partitions_and_bounds_and_their_rows_are_read_with_bot
     back = [row for one in reader.partitions() for part in reader.read(one) for row in part.to_pylist()]
     expected = [{"v": v, "kind": kind, "absent": None} for v, kind in (("x", "a b"), ("y", "50%/x"), (None, None))]
     assert sorted(back, key=str) == sorted(expected, key=str)
-    assert unreadable(DeltaTable(tmp_path)) == []
+    assert row_changing_features(DeltaTable(tmp_path)) == []
 
 
 def test_a_file_that_no_commit_could_take_away_is_named(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_the_deadline_holds_while_the_node_hangs_with_a_full_channel(
         return ends
 
     async def scene(made: Attempts) -> None:
-        monkeypatch.setattr(frames, "channel", narrow)
+        monkeypatch.setattr(frames, "new_channel", narrow)
         made.act("says_on", lease_s=2)
 
         def begun() -> bool:

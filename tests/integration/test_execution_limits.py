@@ -30,7 +30,7 @@ def python(made: Attempts, script: str, **limits: int) -> Order:
 
 def left(made: Attempts, mark: str) -> list[int]:
     """The processes of the attempt with that mark that run."""
-    marks = {f"{RUN_MARK}={mark}".encode(), f"{MARK}={leftovers.mark(made.folder)}".encode()}
+    marks = {f"{RUN_MARK}={mark}".encode(), f"{MARK}={leftovers.mark_of(made.folder)}".encode()}
     return [one.pid for one in process_tree.processes() if one.state not in "ZX" and marks <= environment(one.pid)]
 
 
@@ -43,7 +43,7 @@ def environment(pid: int) -> set[bytes]:
 
 def engines(folder: Path) -> list[int]:
     """What the preparation of `kinds_for_tests` has started for a runner on that folder."""
-    mark = f"{MARK}={leftovers.mark(folder)}".encode()
+    mark = f"{MARK}={leftovers.mark_of(folder)}".encode()
     running = [one.pid for one in process_tree.processes() if one.state not in "ZX" and mark in environment(one.pid)]
     return [pid for pid in running if b"time.sleep(3600)" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 

@@ -33,7 +33,7 @@ def launched(made: Attempts, what: str = "", preparation: str = NAME) -> Order:
 
 def engines(folder: Path) -> list[int]:
     """The children that preparations of this folder have started, and that run."""
-    mark = f"{MARK}={leftovers.mark(folder)}".encode()
+    mark = f"{MARK}={leftovers.mark_of(folder)}".encode()
     return [one.pid for one in process_tree.processes() if one.state not in "ZX" and _is_engine(one.pid, mark)]
 
 

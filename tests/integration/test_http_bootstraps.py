@@ -3,7 +3,7 @@
 import pytest
 
 from node.history.feeders import feeders
-from node.peer.bootstrap import begin, fed_by, finish, with_portion
+from node.peer.bootstrap import begin, fed_by, finished_bootstrap, with_portion
 from node.peer.client import PeerClient
 from node.peer.portions import Gap, Portion
 from node.peer.protocol import PeerAway
@@ -30,7 +30,7 @@ async def test_a_member_tells_another_how_far_it_is_and_that_one_shows_it() -> N
             elsewhere = (await served.get("/v1/members", node="node-3")).json["items"]
             assert [one["bootstrap"] for one in elsewhere] == [None] * 3, "nobody has told it"
 
-            await peers.tell_bootstrap("node-1", finish(TOLD, 6), 1)
+            await peers.tell_bootstrap("node-1", finished_bootstrap(TOLD, 6), 1)
             assert [one["bootstrap"] for one in (await served.get("/v1/members")).json["items"]] == [None] * 3
             listed = (await served.get("/v1/bootstraps")).json["items"]
             assert [one["task"] for one in listed] == [f"bootstrap/{member}" for member in MEMBERS]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from node.cli.local import wait_for
-from tasks.backup.manifest import list_backups, newest
+from tasks.backup.manifest import list_backups, newest_backup
 from testkit import mounts
 from testkit.cluster import Cluster
 from testkit.command import Rota
@@ -144,5 +144,5 @@ def test_a_disk_that_is_shared_is_one_lineage_from_each_node(machines: Machines)
     runs = [machines.ended("nas") for _ in range(2)]
     assert [run["node"] for run in [first, *runs]] == ["node-1", "node-3", "node-3"]
     assert [run["result"]["removed"] for run in runs] == [0, 1]
-    found = newest(str(machines.folder / "to" / "nas"))
+    found = newest_backup(str(machines.folder / "to" / "nas"))
     assert (found.node, set(found.identity or {}) & {"node"}) == ("node-3", set())

@@ -19,7 +19,7 @@ from deltalake.transaction import AddAction
 from pyarrow import parquet
 
 from spark_tasks.table.delta import TableUnfit
-from spark_tasks.table.log_path import path_of
+from spark_tasks.table.log_path import spelled_path
 from tests.integration.maintained import Lakehouse
 
 pytestmark = pytest.mark.integration
@@ -159,4 +159,4 @@ def test_paths_are_spelled_as_deltalake_spells_them(local: Lakehouse) -> None:
         [AddAction(name, 1, {}, 0, True, "{}") for name in names], "append", handle.schema()
     )
     spelled = [action["add"]["path"] for action in local.entry(handle.version() + 1) if "add" in action]
-    assert [path_of(each) for each in spelled] == names
+    assert [spelled_path(each) for each in spelled] == names

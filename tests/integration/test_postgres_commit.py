@@ -89,7 +89,7 @@ def _stage(sink: PostgresSink, mark: Mark, number: int) -> Staged:
         opened.run(staging.create(f"{name(sink.schema)}.{name(table)}", columns))
         opened.commit()
     batch = pa.record_batch({"n": pa.array([number], pa.int64())})
-    rows = staging.copy(sink.uri, sink.schema, table, 3, [batch], ["n"])
+    rows = staging.copy_in(sink.uri, sink.schema, table, 3, [batch], ["n"])
     sink.schemas[mark] = columns
     return Staged(rows, (3,))
 

@@ -17,7 +17,7 @@ from examples.demo.postgres import Server, postgres_server
 from node.cli.local import wait_for
 from spark_tasks.postgres.session import QueryUnfit
 from spark_tasks.postgres.snapshots import BatchSnapshots
-from spark_tasks.sources.postgres_copy import CopyStopped, copy
+from spark_tasks.sources.postgres_copy import CopyStopped, copy_out
 from spark_tasks.sources.postgres_types import Column, SourceColumns
 from tasks.postgres.url import with_password
 
@@ -57,7 +57,7 @@ def test_the_rows_of_all_queries_are_copied_under_one_snapshot(
     snapshot = snapshots.of(uri)
     server.sql("postgres", "DELETE FROM n WHERE n > 500")
     queries = [f"SELECT n FROM n WHERE n % 5 = {part}" for part in range(5)]
-    copy(uri, snapshot.name, queries, NUMBERS, tmp_path, readers=2, stopped=lambda: False)
+    copy_out(uri, snapshot.name, queries, NUMBERS, tmp_path, readers=2, stopped=lambda: False)
     files = sorted(tmp_path.iterdir())
     assert len(files) == 5
     assert sorted(n for file in files for n in parquet.read_table(file).column("c0").to_pylist()) == list(
@@ -72,7 +72,7 @@ def test_a_copy_that_is_asked_to_stop_leaves_no_statement_running(
 
     def run() -> None:
         with pytest.raises(CopyStopped):
-            copy(uri, snapshots.of(uri).name, [SLEEPS] * 3, NUMBERS, tmp_path, readers=2, stopped=asked.is_set)
+            copy_out(uri, snapshots.of(uri).name, [SLEEPS] * 3, NUMBERS, tmp_path, readers=2, stopped=asked.is_set)
         ended.append(time.monotonic())
 
     copying = threading.Thread(target=run)
@@ -87,5 +87,5 @@ def test_a_copy_that_is_asked_to_stop_leaves_no_statement_running(
 def test_the_first_error_ends_all_queries(server: Server, uri: str, snapshots: BatchSnapshots, tmp_path: Path) -> None:
     queries = [SLEEPS, "SELECT (1 / (n - 500))::bigint FROM generate_series(1, 1000) n"]
     with pytest.raises(QueryUnfit, match="division by zero"):
-        copy(uri, snapshots.of(uri).name, queries, NUMBERS, tmp_path, readers=2, stopped=lambda: False)
+        copy_out(uri, snapshots.of(uri).name, queries, NUMBERS, tmp_path, readers=2, stopped=lambda: False)
     wait_for("no query runs", lambda: sleeping(server) == 0)

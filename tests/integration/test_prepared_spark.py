@@ -16,13 +16,13 @@ from node.execution.preparation import Preparation
 from node.runtime.boottime import boottime_s
 from node.storage.room import MIB
 from tasks.access import EVERYTHING
-from tasks.installed_kinds import load, preparation_of
+from tasks.installed_kinds import load_kind, preparation_of
 from tests.integration.attempts import Attempts, play, states, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.more]
 
 INGEST = "spark_tasks.ingest.kind:Ingest"
-NAME = preparation_of(load(INGEST))
+NAME = preparation_of(load_kind(INGEST))
 ENV: Mapping[str, str] = {"RUN_SPARK_MASTER": "local[2]"}
 STARTS_S = 120.0
 """A session takes a few seconds to start; on a busy machine, half a minute."""

@@ -49,7 +49,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
             opened.journal.close()
             opened = open_folder(made, "n1", CLUSTER)
     last, prev = opened.journal[69], opened.journal[68]
-    snapshot.write(made / SNAPSHOT, Header(last, prev, CLUSTER), [b"the state, " * 300])
+    snapshot.write_snapshot(made / SNAPSHOT, Header(last, prev, CLUSTER), [b"the state, " * 300])
     opened.journal.deleteEntriesTo(30)
     opened.journal.set_note(VOTES, "yes")
     opened.journal.flush()

@@ -13,7 +13,7 @@ from node.state.entries import Proposal, ProposalId
 from node.state.occurrences import Enqueue, SkipOccurrences
 from node.state.telling import Told
 from node.state.value import EndedRun, Member, Result, Run, State
-from tasks.definition.run import HELD, may_follow
+from tasks.definition.run import HELD, may_change
 from tests.simulation.policies import Policies
 from tests.simulation.punctuality import Punctuality
 from tests.simulation.world import World
@@ -128,7 +128,7 @@ class Judge:
             self._world.wrong(f"{task} runs beside itself: {held}")
 
     def _changed(self, run: Run, later: Run | None) -> None:
-        if later is not None and later.state != run.state and not may_follow(run.state, later.state):
+        if later is not None and later.state != run.state and not may_change(run.state, later.state):
             self._world.wrong(f"{run.run_id} goes from {run.state} to {later.state}")
         if run.state in HELD and (later is None or later.state not in HELD or later.token != run.token):
             self._taken(run.run_id, run.token)

@@ -13,7 +13,7 @@ import yaml
 
 from node.app.setting_values import parse_members
 from node.app.settings import unknown_settings
-from spark_tasks.spark.master import addresses
+from spark_tasks.spark.master import standalone_masters
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -78,7 +78,7 @@ def test_the_spark_cluster_is_of_the_image_with_spark_and_the_nodes_know_its_mas
         assert service["profiles"] == [given["COMPOSE_PROFILES"]]
         assert (service["build"]["target"], service["image"]) == (given["ROTA_TARGET"], f"{given['ROTA_TARGET']}:local")
         assert set(service["healthcheck"]) == {"test", "interval", "timeout", "start_period", "retries"}
-    [(host, port)] = addresses(given["ROTA_SPARK_MASTER"])
+    [(host, port)] = standalone_masters(given["ROTA_SPARK_MASTER"])
     assert f"--host {host} --port {port} " in SERVICES[host]["command"][-1]
     workers = [SERVICES[name]["command"][-1].split() for name in SPARK if name != host]
     assert [words[-1] for words in workers] == [given["ROTA_SPARK_MASTER"]] * 2

@@ -24,7 +24,7 @@ from node.state.codec import BadEntry, pack_batch
 from node.state.entries import Proposal, ProposalId
 from node.state.registry import Put, PutTasks
 from node.state.value import Result, State, TaskRow
-from tasks.definition.spec import EXAMPLE, NAME_PATTERN, Spec, read
+from tasks.definition.spec import EXAMPLE, NAME_PATTERN, Spec, read_spec
 from tasks.definition.spec_diff import changes
 from tasks.installed_kinds import KindError
 
@@ -169,7 +169,7 @@ def field_changes(before: State, name: str, packed: bytes) -> list[FieldChangeVi
     row = before.tasks.get(name)
     if row is None:
         return []
-    was, is_now = row.spec.model_dump(mode="json"), read(packed).model_dump(mode="json")
+    was, is_now = row.spec.model_dump(mode="json"), read_spec(packed).model_dump(mode="json")
     return [{"field": field, "before": old, "after": new} for field, old, new in changes(was, is_now)]
 
 

@@ -27,7 +27,7 @@ from node.web.coming_times import coming_times
 from node.web.page_endpoints import PageEndpoints, ViewQuery
 from node.web.rendering import HEADERS, page
 from node.web.views.tasks import row_values
-from tasks.definition.spec import Spec, read
+from tasks.definition.spec import Spec, read_spec
 from tasks.definition.yaml_text import as_yaml
 
 PAST_ROWS: Final = 15
@@ -123,7 +123,7 @@ async def task_values(context: RequestContext, name: str) -> dict[str, Any]:
 @lru_cache(maxsize=64)
 def definition_text(packed: bytes) -> str:
     """A packed definition as YAML, without what has its default."""
-    return _text(read(packed))
+    return _text(read_spec(packed))
 
 
 def copy_text(spec: Spec, taken: Container[str]) -> str:

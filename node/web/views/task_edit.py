@@ -26,7 +26,7 @@ from node.web.page_endpoints import PageEndpoints, ViewQuery, definition_page, u
 from node.web.rendering import redirect
 from node.web.views.task import copy_text, definition_text
 from tasks.definition.field_errors import FieldError
-from tasks.definition.spec import read
+from tasks.definition.spec import read_spec
 from tasks.definition.yaml_text import YamlUnreadable
 
 
@@ -130,7 +130,7 @@ async def _checked(context: RequestContext, task: str | None, text: str, began: 
     return replace(
         form,
         version=version,
-        changes=shown_changes(None if row is None else row.spec, read(checked.put.spec_packed)),
+        changes=shown_changes(None if row is None else row.spec, read_spec(checked.put.spec_packed)),
         warnings=tuple(warnings_of(context, checked)),
         checked=digest_of(text),
         meanwhile=began if version != began else None,

@@ -13,7 +13,7 @@ from tasks.access import EVERYTHING, is_own
 from tasks.backup.archive import CHUNK_BYTES, Content, TargetExists, Writer
 from tasks.backup.sources.in_place import beside, closed_to_others, empty, put_folder
 from tasks.backup.sources.tar import tarfile
-from tasks.backup.sources.unpack import ROOT, forget, unpack
+from tasks.backup.sources.unpack import ROOT, drop_member_list, extract
 from tasks.disk_identity import facts_of
 from tasks.errors import Failed
 from tasks.file_guard import FileGuard, open_within
@@ -129,7 +129,7 @@ class _Dumping:
             except FileNotFoundError:
                 self._say(path / name, _VANISHED)
                 continue
-            forget(self._archive)
+            drop_member_list(self._archive)
             if is_folder:
                 self._descend(folder, name, path / name, within)
 
@@ -206,7 +206,7 @@ def restore(content: Content, target: Path, overwrite: bool) -> None:
     with closed_to_others():
         aside.mkdir()
         try:
-            unpack(content, aside)
+            extract(content, aside)
             put_folder(aside, target)
         finally:
             shutil.rmtree(aside, ignore_errors=True)

@@ -15,7 +15,7 @@ from typing import IO, Any, Literal
 from pydantic import Field, model_validator
 
 from tasks.backup.archive import CHUNK_BYTES, Content, TargetExists, Writer
-from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed
+from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed_tools
 from tasks.postgres.connection import PostgresConnection
 
 FILE = "postgres.dump.zst"
@@ -68,7 +68,7 @@ class Database:
     def tools(self, at_least: int = 0) -> Tools:
         """The programs that fit the server and an archive of version `at_least`. Raises `NoTool`, `PostgresFailed`."""
         folder = self.bin or os.environ.get("ROTA_POSTGRES_BIN")
-        here = installed(folder, os.environ)
+        here = installed_tools(folder, os.environ)
         if not here:
             where = f"in {folder}, which ROTA_POSTGRES_BIN names" if folder else "on this machine"
             raise NoTool(f"pg_dump, pg_restore and psql are not installed {where}")
@@ -185,7 +185,9 @@ def check(content: Content, scratch: Path, dumped_with: str) -> str | None:
     Raises `Damaged`, and `PostgresFailed` if pg_restore refuses the archive.
     """
     try:
-        tools = choose(installed(os.environ.get("ROTA_POSTGRES_BIN"), os.environ), int(dumped_with.partition(".")[0]))
+        tools = choose(
+            installed_tools(os.environ.get("ROTA_POSTGRES_BIN"), os.environ), int(dumped_with.partition(".")[0])
+        )
     except NoTool as error:
         content.drain()
         return str(error)

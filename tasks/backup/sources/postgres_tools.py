@@ -64,7 +64,7 @@ def _is_script(program: Path) -> bool:
         return False
 
 
-def installed(folder: str | None, environ: Mapping[str, str]) -> list[Tools]:
+def installed_tools(folder: str | None, environ: Mapping[str, str]) -> list[Tools]:
     """The installed programs: in `folder` if one is given, else in the PATH and the usual places. Each version once."""
     found: dict[str, Tools] = {}
     for place in [Path(folder)] if folder else _places(environ):

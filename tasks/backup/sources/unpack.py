@@ -18,7 +18,7 @@ ROOT = "."
 """The name of the folder itself in its archive. Older archives have no such member."""
 
 
-def unpack(content: Content, into: Path) -> None:
+def extract(content: Content, into: Path) -> None:
     """Unpack the archive into the empty folder `into`, which gets the mode, owner and time of the original.
 
     Raises `Damaged`; the members that were unpacked before the error stay in `into`.
@@ -31,7 +31,7 @@ def unpack(content: Content, into: Path) -> None:
     content.drain()
 
 
-def check(content: Content) -> int:
+def check_archive(content: Content) -> int:
     """Read the whole archive; the number of its members. Raises `Damaged`.
 
     Keeps eight bytes for each file, since a later hard link may refer to any of them.
@@ -75,7 +75,7 @@ class _Links:
             raise _refused(member, f"it is a hard link to {member.linkname!r}, which is not a file before it")
 
 
-def forget(archive: tarfile.TarFile) -> None:
+def drop_member_list(archive: tarfile.TarFile) -> None:
     """Drop the list of members that tarfile keeps, which a stream does not need."""
     archive.members = []
 
@@ -83,7 +83,7 @@ def forget(archive: tarfile.TarFile) -> None:
 def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     while (member := archive.next()) is not None:
         yield member
-        forget(archive)
+        drop_member_list(archive)
 
 
 def _short(name: str) -> int:

@@ -187,9 +187,9 @@ def each_writer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         def by_executors(table: PartsFolder, scratch: Path) -> Write:
             spark = SparkSession.getActiveSession()
             assert spark is not None
-            return object_writer.writer(spark, table, scratch)
+            return object_writer.distributed_writer(spark, table, scratch)
 
-        monkeypatch.setattr("spark_tasks.table.uploads.writer", by_executors)
+        monkeypatch.setattr("spark_tasks.table.uploads.upload_writer", by_executors)
 
 
 @pytest.mark.more

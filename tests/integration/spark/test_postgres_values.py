@@ -11,7 +11,7 @@ pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not i
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from spark_tasks.etl.previewing import preview
+from spark_tasks.etl.previewing import preview_transformed
 from spark_tasks.postgres.session import QueryUnfit
 from spark_tasks.sinks.port import SinkUnfit
 from spark_tasks.sources.port import SourceUnfit
@@ -127,9 +127,9 @@ def test_a_preview_shows_what_the_run_would_write(sink_session: "SparkSession", 
         "INSERT INTO src VALUES ('NaN', 'infinity', '0044-03-15 BC'), (340282366920938463464, '2026-01-02', NULL)"
     )
     params = {"source": database.end(table="src"), "sink": database.end(table="dst", mode="append")}
-    found = preview(database.attempt(params), 5, lambda: nullcontext(sink_session))
+    found = preview_transformed(database.attempt(params), 5, lambda: nullcontext(sink_session))
     assert [each["type"] for each in found["columns"]] == ["numeric", "date", "timestamp with time zone"]
     shown = [["NaN", "infinity", "-0043-03-15 00:00:00"], ["340282366920938463464", "2026-01-02", None]]
     assert all(row in found["rows"] for row in shown)
     with pytest.raises(Exception, match="column A: the value NaN is no decimal"):
-        preview(database.attempt(params | SQL), 5, lambda: nullcontext(sink_session))
+        preview_transformed(database.attempt(params | SQL), 5, lambda: nullcontext(sink_session))

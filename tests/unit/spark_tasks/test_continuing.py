@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from spark_tasks.etl.continuing import continued, kept
+from spark_tasks.etl.continuing import kept, resume_cursor
 from spark_tasks.etl.params import EtlParams
 from spark_tasks.sources.port import SourceReplaced
 
@@ -45,7 +45,7 @@ def http(url: str) -> Any:
     ],
 )
 def test_a_task_goes_on_whose_source_is_the_same(before: Any, now: Any) -> None:
-    assert continued(task(now), "copy", kept(task(before), AT_7)) == AT_7
+    assert resume_cursor(task(now), "copy", kept(task(before), AT_7)) == AT_7
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_task_goes_on_whose_source_is_the_same(before: Any, now: Any) -> None:
 )
 def test_another_source_is_refused_and_the_error_says_how_to_begin(before: Any, now: Any, names: Any) -> None:
     with pytest.raises(SourceReplaced) as refused:
-        continued(task(now), "copy", kept(task(before), AT_7))
+        resume_cursor(task(now), "copy", kept(task(before), AT_7))
     said = str(refused.value)
     assert all(name in said for name in (*names, "up to 7", "`rota etl reset copy`")), said
     assert """`rota etl reset copy --to '{"cursor": "id", "value": 7}'`""" in said
@@ -70,33 +70,33 @@ def test_another_glob_is_refused() -> None:
     by_time = {"files": True}
     last = kept(task(files("/in/a/*.csv"), by_time), {"files": True, "value": 3.5})
     with pytest.raises(SourceReplaced, match=r"the files /in/a/\*.csv up to 3\.5"):
-        continued(task(files("/in/*/*.csv"), by_time), "copy", last)
+        resume_cursor(task(files("/in/*/*.csv"), by_time), "copy", last)
 
 
 def test_rows_are_not_appended_again_where_reading_whole_begins_or_ends() -> None:
     whole, by_id = task(postgres(), None), task(postgres())
     with pytest.raises(SourceReplaced, match="has the rows up to 7, and without `incremental` all of them"):
-        continued(whole, "copy", kept(by_id, AT_7))
+        resume_cursor(whole, "copy", kept(by_id, AT_7))
     with pytest.raises(SourceReplaced, match="the whole source, whose rows `incremental` would append once more"):
-        continued(by_id, "copy", kept(whole, None))
-    assert continued(whole, "copy", kept(whole, None)) is None
+        resume_cursor(by_id, "copy", kept(whole, None))
+    assert resume_cursor(whole, "copy", kept(whole, None)) is None
 
 
 def test_all_rows_may_be_appended_to_a_sink_that_was_reset() -> None:
     """As when somebody empties the sink, and has the source read whole from now on."""
     whole = task(postgres(), None)
-    assert continued(whole, "copy", kept(whole, None)) is None
+    assert resume_cursor(whole, "copy", kept(whole, None)) is None
 
 
 def test_an_upsert_may_read_its_source_whole_and_then_what_is_new() -> None:
     whole, by_id = task(postgres(), None, "upsert"), task(postgres(), mode="upsert")
-    assert continued(whole, "copy", kept(by_id, AT_7)) is None
-    assert continued(by_id, "copy", kept(whole, None)) is None
+    assert resume_cursor(whole, "copy", kept(by_id, AT_7)) is None
+    assert resume_cursor(by_id, "copy", kept(whole, None)) is None
 
 
 def test_after_a_reset_the_source_is_read_from_its_beginning() -> None:
-    assert continued(task(postgres()), "copy", kept(task(postgres()), None)) is None
+    assert resume_cursor(task(postgres()), "copy", kept(task(postgres()), None)) is None
 
 
 def test_a_cursor_from_before_its_source_was_kept_is_taken_as_it_is() -> None:
-    assert continued(task(postgres(table="customers")), "copy", AT_7) == AT_7
+    assert resume_cursor(task(postgres(table="customers")), "copy", AT_7) == AT_7

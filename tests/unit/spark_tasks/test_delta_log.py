@@ -12,7 +12,7 @@ from spark_tasks.sources.delta_log import (
     changed,
     entry,
     feed_after,
-    unreadable,
+    why_not_plain,
 )
 from spark_tasks.sources.port import SourceUnfit
 
@@ -93,11 +93,11 @@ def test_an_entry_that_is_no_json_is_refused() -> None:
 
 
 def test_tables_whose_rows_are_not_those_of_their_files_are_refused() -> None:
-    assert unreadable(3, ["timestampNtz", "v2Checkpoint"], {}) is None
-    assert "column" in str(unreadable(2, [], {"delta.columnMapping.mode": "name"}))
-    assert unreadable(2, [], {"delta.columnMapping.mode": "none"}) is None
-    assert "it has typeWidening" in str(unreadable(3, ["typeWidening"], {}))
-    assert "version 4" in str(unreadable(4, [], {}))
+    assert why_not_plain(3, ["timestampNtz", "v2Checkpoint"], {}) is None
+    assert "column" in str(why_not_plain(2, [], {"delta.columnMapping.mode": "name"}))
+    assert why_not_plain(2, [], {"delta.columnMapping.mode": "none"}) is None
+    assert "it has typeWidening" in str(why_not_plain(3, ["typeWidening"], {}))
+    assert "version 4" in str(why_not_plain(4, [], {}))
 
 
 def test_a_change_of_all_rows_of_a_file_is_that_of_the_file() -> None:

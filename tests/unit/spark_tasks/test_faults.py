@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_tasks.files.faults import FileDamaged, MalformedRows, SchemaDrift, explained
+from spark_tasks.files.faults import FileDamaged, MalformedRows, SchemaDrift, file_to_blame
 from spark_tasks.files.listing import Source
 
 STACK = "".join(f"\n\tat org.apache.spark.sql.Reader{line}.read(Reader.scala:{line})" for line in range(40))
@@ -63,7 +63,7 @@ class Raised(Exception):
 def test_a_file_is_named_by_its_source_with_a_reason_in_one_line(
     cause: Java, kind: type[Exception], sentence: str
 ) -> None:
-    bad = explained(Raised(Java("org.apache.spark.SparkException", READING + STACK, cause)), PLACES)
+    bad = file_to_blame(Raised(Java("org.apache.spark.SparkException", READING + STACK, cause)), PLACES)
     assert bad is not None
     assert bad.path == "s3://landing/a b.csv"
     assert isinstance(bad.why, kind)
@@ -73,4 +73,4 @@ def test_a_file_is_named_by_its_source_with_a_reason_in_one_line(
 
 
 def test_what_is_about_no_file_is_not_explained() -> None:
-    assert explained(Raised(Java("java.lang.OutOfMemoryError", "Java heap space")), PLACES) is None
+    assert file_to_blame(Raised(Java("java.lang.OutOfMemoryError", "Java heap space")), PLACES) is None

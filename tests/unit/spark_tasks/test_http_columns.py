@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_tasks.sources.http_columns import NotOfType, RecordRows, converter, parse
+from spark_tasks.sources.http_columns import NotOfType, RecordRows, converter, parse_json
 
 UTC = dt.UTC
 
@@ -39,7 +39,7 @@ UTC = dt.UTC
     ],
 )
 def test_a_value_of_its_type_is_taken(kind: str, text: str, value: Any) -> None:
-    assert converter(kind)(parse(text.encode())) == value
+    assert converter(kind)(parse_json(text.encode())) == value
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_value_of_its_type_is_taken(kind: str, text: str, value: Any) -> None:
 )
 def test_a_value_of_another_type_is_refused(kind: str, text: str) -> None:
     with pytest.raises(NotOfType):
-        converter(kind)(parse(text.encode()))
+        converter(kind)(parse_json(text.encode()))
 
 
 def test_a_row_has_the_named_fields_and_null_for_those_that_are_missing() -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from spark_tasks.files.faults import MalformedRows, ReadFailed, SchemaDrift, explained
+from spark_tasks.files.faults import MalformedRows, ReadFailed, SchemaDrift, file_to_blame
 from spark_tasks.files.form import Form, options
 from spark_tasks.files.reading import unknown_fields
 from spark_tasks.files.reasons import OTHER, reason
 from spark_tasks.ingest.params import IngestParams
-from spark_tasks.spark.session import settings
+from spark_tasks.spark.session import attempt_configuration
 
 GOOD: dict[str, Any] = {"source": "/in/*.csv", "table": "/out/flights", "format": "csv"}
 
@@ -102,14 +102,14 @@ def test_quotes_are_doubled_as_in_rfc_4180() -> None:
 
 
 def test_a_pause_of_an_hour_is_no_dead_peer(tmp_path: Path) -> None:
-    chosen = settings({}, tmp_path)
+    chosen = attempt_configuration({}, tmp_path)
     for name in ("spark.network.timeout", "spark.rpc.askTimeout", "spark.python.authenticate.socketTimeout"):
         assert chosen[name] == "3600s"
 
 
 def test_a_local_session_stays_on_loopback_and_a_remote_one_does_not(tmp_path: Path) -> None:
-    assert settings({}, tmp_path)["spark.driver.bindAddress"] == "127.0.0.1"
-    remote = settings({"RUN_SPARK_MASTER": "spark://spark:7077", "RUN_SPARK_MEMORY": "2g"}, tmp_path)
+    assert attempt_configuration({}, tmp_path)["spark.driver.bindAddress"] == "127.0.0.1"
+    remote = attempt_configuration({"RUN_SPARK_MASTER": "spark://spark:7077", "RUN_SPARK_MEMORY": "2g"}, tmp_path)
     assert (remote["spark.master"], remote["spark.driver.memory"]) == ("spark://spark:7077", "2g")
     assert "spark.driver.bindAddress" not in remote
 
@@ -154,7 +154,7 @@ READING = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:
 
 
 def test_spark_s_errors_name_the_file_and_the_row() -> None:
-    malformed = explained(
+    malformed = file_to_blame(
         _Thrown(
             READING,
             "[MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected: [4,b].\nx",
@@ -166,16 +166,16 @@ def test_spark_s_errors_name_the_file_and_the_row() -> None:
     assert isinstance(malformed.why, MalformedRows)
     assert malformed.path == "/in/a b.csv"
     assert str(malformed) == ("/in/a b.csv: Malformed records are detected: [4,b]. Malformed CSV record: 4,b,k")
-    drift = explained(
+    drift = file_to_blame(
         _Thrown(READING, "CSV header does not conform to the schema.\n Header: x, z\n Schema: x, y\nCSV file: f"), {}
     )
     assert drift is not None
     assert isinstance(drift.why, SchemaDrift)
     assert str(drift) == "/in/a b.csv: the header is (x, z), the columns are (x, y)"
-    unread = explained(_Thrown(READING, "Input/output error"), {})
+    unread = file_to_blame(_Thrown(READING, "Input/output error"), {})
     assert unread is not None
     assert isinstance(unread.why, ReadFailed)
-    assert explained(ValueError("something else"), {}) is None
+    assert file_to_blame(ValueError("something else"), {}) is None
 
 
 TWO = {"n": "int", "text": "string"}

@@ -9,7 +9,7 @@ import pytest
 
 from spark_tasks.spark.driver_environment import driver_environment, link_programs, programs_folder, python_environment
 from spark_tasks.spark.java import Java
-from spark_tasks.spark.jvm import JvmNotStarted, driver_command, driver_options, launcher_command, start
+from spark_tasks.spark.jvm import JvmNotStarted, driver_command, driver_options, launcher_command, start_jvm
 
 CONFIGURATION = {"spark.driver.memory": "700m", "spark.app.name": "it's a name"}
 
@@ -117,22 +117,22 @@ def test_a_jvm_that_ends_at_once_is_said_to_with_its_status(tmp_path: Path) -> N
         "kill -KILL $$": "ended with signal SIGKILL before it was ready: if the machine is short of memory",
     }.items():
         with pytest.raises(JvmNotStarted, match=says):
-            start([str(_script(tmp_path, script))], {}, tmp_path)
+            start_jvm([str(_script(tmp_path, script))], {}, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"bin"}, "the file of the connection is gone"
 
 
 def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
     with pytest.raises(JvmNotStarted, match=f"could not be started: {tmp_path}/none: No such file"):
-        start([f"{tmp_path}/none"], {}, tmp_path)
+        start_jvm([f"{tmp_path}/none"], {}, tmp_path)
     program = _script(tmp_path, "")
     program.chmod(0o644)
     with pytest.raises(JvmNotStarted, match="Permission denied"):
-        start([str(program)], {}, tmp_path)
+        start_jvm([str(program)], {}, tmp_path)
 
 
 def test_what_the_jvm_says_goes_to_the_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(JvmNotStarted):
-        start([str(_script(tmp_path, "echo one; echo two >&2; exit 1"))], {}, tmp_path)
+        start_jvm([str(_script(tmp_path, "echo one; echo two >&2; exit 1"))], {}, tmp_path)
     assert capfd.readouterr() == ("one\n", "two\n")
 
 
@@ -141,7 +141,7 @@ def test_the_jvm_sees_no_open_file_of_its_worker_dumps_no_memory_and_outlives_an
         os.set_inheritable(secret.fileno(), True)
         script = f"ls -l /proc/self/fd > {tmp_path}/fds; ulimit -c > {tmp_path}/core; kill -INT $$; exit 9"
         with pytest.raises(JvmNotStarted, match="status 9"):
-            start([str(_script(tmp_path, script))], {"PATH": os.defpath}, tmp_path)
+            start_jvm([str(_script(tmp_path, script))], {"PATH": os.defpath}, tmp_path)
     assert "secret" not in (tmp_path / "fds").read_text()
     assert (tmp_path / "core").read_text() == "0\n"
 

@@ -20,8 +20,8 @@ from spark_tasks.table.parquet_files import (
     TableFileGone,
     TableFileUnfit,
     constant,
+    read_tasks,
     rows_of_file,
-    tasks_of,
 )
 from tasks.access import Access, AccessRefused
 from tasks.file_guard import FileGuard
@@ -66,7 +66,7 @@ def test_a_value_that_does_not_fit_names_file_and_column() -> None:
 
 def test_the_parts_of_a_large_file_have_each_row_once() -> None:
     table, schema = pa.table({"id": range(1000)}), pa.schema([("id", pa.int64())])
-    tasks = tasks_of([ParquetRows("a", 350), ParquetRows("b", 0)], 100)
+    tasks = read_tasks([ParquetRows("a", 350), ParquetRows("b", 0)], 100)
     assert [len(task) for task in tasks] == [1, 1, 1, 2]
     read = [
         row["id"]

@@ -8,7 +8,7 @@ pytest.importorskip("adbc_driver_manager", reason="the extra `spark` is not inst
 
 from adbc_driver_manager import AdbcStatusCode, Error
 
-from spark_tasks.postgres.session import QueryFailed, QueryUnfit, ServerAway, ServerRefused, explained
+from spark_tasks.postgres.session import QueryFailed, QueryUnfit, ServerAway, ServerRefused, translated_errors
 
 IO = AdbcStatusCode.IO
 
@@ -18,7 +18,7 @@ def test_a_value_that_is_refused_while_it_is_copied_is_found_by_its_column() -> 
         (b"PG_DIAG_MESSAGE_PRIMARY", b"invalid byte sequence"),
         (b"PG_DIAG_CONTEXT", b"COPY t, line 1, column a b"),
     ]
-    with pytest.raises(QueryUnfit, match=r"^column a b: invalid byte sequence \(22021\)$"), explained():
+    with pytest.raises(QueryUnfit, match=r"^column a b: invalid byte sequence \(22021\)$"), translated_errors():
         raise Error("x", status_code=AdbcStatusCode.INVALID_DATA, sqlstate="22021", details=context)
 
 
@@ -42,6 +42,6 @@ def test_a_value_that_is_refused_while_it_is_copied_is_found_by_its_column() -> 
 def test_a_server_is_away_only_if_it_cannot_be_reached(
     status: AdbcStatusCode, said: str, sqlstate: str | None, raised: type[Exception]
 ) -> None:
-    with pytest.raises(raised) as caught, explained():
+    with pytest.raises(raised) as caught, translated_errors():
         raise Error(said, status_code=status, sqlstate=sqlstate)
     assert type(caught.value) is raised

@@ -5,25 +5,25 @@ from pathlib import Path
 import pytest
 
 from spark_tasks.spark.exchange import exchange_folder, sweep_exchange
-from spark_tasks.spark.master import MasterUnfit, addresses
-from spark_tasks.spark.session import ENVIRONMENT, settings
+from spark_tasks.spark.master import MasterUnfit, standalone_masters
+from spark_tasks.spark.session import ENVIRONMENT, attempt_configuration
 from spark_tasks.spark.standalone import variables
 
 CLUSTER = {"RUN_SPARK_MASTER": "spark://spark:7077"}
 
 
 def test_an_attempt_takes_a_part_of_a_cluster(tmp_path: Path) -> None:
-    chosen = settings(CLUSTER, tmp_path)
+    chosen = attempt_configuration(CLUSTER, tmp_path)
     assert chosen["spark.cores.max"] == "2"
     assert "spark.executor.memory" not in chosen
     more = {"RUN_SPARK_CORES": "8", "RUN_SPARK_EXECUTOR_MEMORY": "4g"}
-    chosen = settings(CLUSTER | more, tmp_path)
+    chosen = attempt_configuration(CLUSTER | more, tmp_path)
     assert (chosen["spark.cores.max"], chosen["spark.executor.memory"]) == ("8", "4g")
-    assert "spark.cores.max" not in settings(more, tmp_path)
+    assert "spark.cores.max" not in attempt_configuration(more, tmp_path)
 
 
 def test_executors_bear_with_a_frozen_driver_for_an_hour_and_not_for_ever(tmp_path: Path) -> None:
-    chosen = settings(CLUSTER, tmp_path)
+    chosen = attempt_configuration(CLUSTER, tmp_path)
     every_s = int(chosen["spark.executor.heartbeatInterval"].removesuffix("s"))
     assert every_s * int(chosen["spark.executor.heartbeat.maxFailures"]) == 3600
 
@@ -31,7 +31,7 @@ def test_executors_bear_with_a_frozen_driver_for_an_hour_and_not_for_ever(tmp_pa
 @pytest.mark.parametrize("master", ["spark://", "spark://spark", "spark://:7077", "spark://a:7077,b", "spark://a:0"])
 def test_a_master_without_host_or_port_is_refused(master: str) -> None:
     with pytest.raises(MasterUnfit, match="it must be spark://HOST:PORT"):
-        addresses(master)
+        standalone_masters(master)
 
 
 def test_files_for_executors_are_in_the_shared_folder_of_a_cluster_and_nowhere_else(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pyarrow import parquet  # noqa: E402
 
 from spark_tasks.table.parquet_writer import write_parquet  # noqa: E402
 from spark_tasks.table.part import Part  # noqa: E402
-from spark_tasks.table.statistics import COLUMNS_MAX, above, below, bounds, statistics  # noqa: E402
+from spark_tasks.table.statistics import COLUMNS_MAX, above, at_most, bounds, statistics  # noqa: E402
 
 
 def _written(*groups: Any) -> Part:
@@ -119,11 +119,11 @@ def test_names_with_dots_are_no_structs_and_columns_beyond_the_first_have_no_sta
 
 @given(st.text(min_size=1, max_size=80))
 def test_bounds_of_a_text_hold_in_the_order_of_its_bytes(text: str) -> None:
-    assert below(text).encode() <= text.encode()
+    assert at_most(text).encode() <= text.encode()
     if isinstance(high := above(text), str):
         assert high.encode() >= text.encode()
 
 
 @given(st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30)))
 def test_bounds_of_a_time_hold(at: datetime) -> None:
-    assert datetime.fromisoformat(below(at)) <= at <= datetime.fromisoformat(above(at))
+    assert datetime.fromisoformat(at_most(at)) <= at <= datetime.fromisoformat(above(at))

@@ -14,7 +14,6 @@ from tasks.access import (
     check_path,
     parse_hosts,
     postgres_address,
-    unpacked,
 )
 from tasks.kind import Failed, Unretryable
 from tasks.postgres.url import parse
@@ -165,4 +164,4 @@ def test_a_policy_survives_msgpack_unchanged() -> None:
 
     import msgpack
 
-    assert unpacked(msgpack.unpackb(msgpack.packb(asdict(NODE)))) == NODE
+    assert Access.unpacked(msgpack.unpackb(msgpack.packb(asdict(NODE)))) == NODE

@@ -10,7 +10,7 @@ from tasks.backup.kind import Backup
 from tasks.command.kind import Command
 from tasks.definition.field_errors import FieldError
 from tasks.definition.spec import Spec
-from tasks.installed_kinds import GROUP, KindEntry, KindError, check_params, installed, load, params_schema
+from tasks.installed_kinds import GROUP, KindEntry, KindError, check_params, installed, load_kind, params_schema
 
 
 def point(name: str, target: str) -> EntryPoint:
@@ -33,7 +33,7 @@ def test_a_kind_found_twice_counts_once() -> None:
 
 
 def test_an_entry_point_is_loaded_or_its_error_reported() -> None:
-    found: object = load("tasks.command.kind:Command")
+    found: object = load_kind("tasks.command.kind:Command")
     assert found is Command
 
 
@@ -50,7 +50,7 @@ def test_an_entry_point_is_loaded_or_its_error_reported() -> None:
 )
 def test_an_unusable_kind_is_reported_with_the_reason(target: str, says: str) -> None:
     with pytest.raises(KindError, match=says):
-        load(target)
+        load_kind(target)
 
 
 class WithoutRun:

@@ -6,7 +6,7 @@ import pytest
 
 from node.app.kinds import InstalledKinds
 from tasks.access import EVERYTHING, Access
-from tasks.installed_kinds import KindEntry, installed, load, refused
+from tasks.installed_kinds import KindEntry, installed, load_kind, refused_reaches
 
 ACCESS = Access(
     "node-1",
@@ -64,20 +64,20 @@ FOLDER = {"type": "folder", "path": "/srv/x"}
 def test_each_field_that_the_policy_refuses_is_reported_with_the_setting(
     kind: str, params: dict[str, Any], expected: list[str]
 ) -> None:
-    loaded = load(installed()[kind].target)
-    told = refused(loaded, params, "t", ACCESS)
+    loaded = load_kind(installed()[kind].target)
+    told = refused_reaches(loaded, params, "t", ACCESS)
     assert len(told) == len(expected), told
     for sentence, words in zip(told, expected, strict=True):
         assert sentence.startswith("params.")
         assert words in sentence
         assert "node-1" in sentence
-    assert refused(loaded, params, "t", EVERYTHING) == []
+    assert refused_reaches(loaded, params, "t", EVERYTHING) == []
 
 
 class Hasty:
     """A kind whose check raises an error for these params."""
 
-    Params = load(installed()["command"].target).Params
+    Params = load_kind(installed()["command"].target).Params
 
     @staticmethod
     def reaches(params: Any, task: str) -> list[Any]:

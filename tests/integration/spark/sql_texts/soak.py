@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_tasks.sql import functions, nodes
 from spark_tasks.sql.judging import SqlRefused, check_condition, check_query
-from spark_tasks.sql.reading import read
+from spark_tasks.sql.reading import read_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,9 +80,9 @@ class Soak:
         self.figures.parsed += 1
         try:
             if rule in PLANS:
-                check_query(read(self.spark, tree), VIEWS)
+                check_query(read_parts(self.spark, tree), VIEWS)
             else:
-                check_condition(read(self.spark, tree))
+                check_condition(read_parts(self.spark, tree))
         except SqlRefused as error:
             self.figures.reasons[str(error).split(":")[0].split(" is not allowed")[0][:60]] += 1
             return

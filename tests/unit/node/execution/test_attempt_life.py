@@ -73,9 +73,9 @@ def test_a_kill_has_no_grace_period() -> None:
 
 
 def test_an_attempt_failed_by_its_node_ends_at_once_with_the_nodes_reason() -> None:
-    taken = attempt_life.failing(told_to_stop(ALIVE, "cancelled", 0.5), "no room on node-2", 1.0)
+    taken = attempt_life.failed_by_node(told_to_stop(ALIVE, "cancelled", 0.5), "no room on node-2", 1.0)
     assert step(taken, 1.0)[1] == [Act.KILL]
-    again = told_to_stop(attempt_life.failing(taken, "no room at all", 1.1), "killed", 1.2)
+    again = told_to_stop(attempt_life.failed_by_node(taken, "no room at all", 1.1), "killed", 1.2)
     for report in (None, DoneFrame("{}", True), FailedFrame("OSError", False, False)):
         ending = conclude(again, report, -9, None)
         assert (ending.end, ending.error, ending.retry) == ("failed", "no room on node-2", True)

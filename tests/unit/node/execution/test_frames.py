@@ -32,14 +32,14 @@ def a_frame() -> st.SearchStrategy[Any]:
 @settings(max_examples=100, deadline=None)
 @given(a_frame())
 def test_a_packed_frame_is_unpacked_unchanged(frame: frames.Frame) -> None:
-    assert frames.unpack(frames.pack(frame)) == frame
+    assert frames.from_packet(frames.to_packet(frame)) == frame
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=40))
 def test_invalid_bytes_raise_a_frame_error(data: bytes) -> None:
     with contextlib.suppress(frames.BadFrame):
-        frames.unpack(data)
+        frames.from_packet(data)
 
 
 @pytest.mark.parametrize(
@@ -47,24 +47,24 @@ def test_invalid_bytes_raise_a_frame_error(data: bytes) -> None:
 )
 def test_a_frame_with_the_wrong_fields_is_refused(frame: Any) -> None:
     with pytest.raises(frames.BadFrame):
-        frames.unpack(msgpack.packb(frame))
+        frames.from_packet(msgpack.packb(frame))
 
 
 def test_the_last_frame_is_read_though_the_peer_closed_with_unread_data() -> None:
     """Linux then reports a reset before the data that was sent earlier."""
-    ours, theirs = frames.channel()
+    ours, theirs = frames.new_channel()
     with ours:
-        ours.send(frames.pack(frames.RenewFrame(1.0)))
-        theirs.send(frames.pack(frames.HelloFrame(7)))
+        ours.send(frames.to_packet(frames.RenewFrame(1.0)))
+        theirs.send(frames.to_packet(frames.HelloFrame(7)))
         theirs.close()
         assert frames.receive(ours) == frames.HelloFrame(7)
         assert frames.receive(ours) is None
 
 
 def test_the_largest_frames_fit_a_packet() -> None:
-    ours, theirs = frames.channel()
+    ours, theirs = frames.new_channel()
     with ours, theirs:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, b"\5\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0")
         largest = frames.CheckpointAskFrame(1, b"x" * 64 * 1024)
-        theirs.send(frames.pack(largest))
+        theirs.send(frames.to_packet(largest))
         assert frames.receive(ours) == largest

@@ -18,7 +18,6 @@ from node.execution.limits import (
     out_of_memory,
     over,
     settled,
-    unpacked,
 )
 from node.execution.order import AttemptLimits, Brief, Order, unpack_brief
 from node.storage.room import GIB, MIB
@@ -59,7 +58,7 @@ def test_limits_pass_through_a_brief() -> None:
     order = Order("t~1", "t", "k", "m:C", {}, 1, 1, 0, None, None, 0.0, limits=task)
     brief = unpack_brief(Brief(order, AttemptLimits(most=most), "/data").pack())
     assert (brief.order.limits, brief.limits.most) == (task, most)
-    assert unpacked(task.packed()) == task
+    assert Amounts.unpacked(task.packed()) == task
 
 
 WATCHED = Watched(Amounts(memory=64 * MIB, processes=8), Amounts(memory=64 * MIB), "node-2")

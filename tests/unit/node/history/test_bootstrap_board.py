@@ -3,7 +3,7 @@
 import asyncio
 
 from node.history.bootstrap_board import STALE_S, BootstrapBoard
-from node.peer.bootstrap import Bootstrap, begin, fed_by, finish, wait_because, with_gaps, with_portion
+from node.peer.bootstrap import Bootstrap, begin, fed_by, finished_bootstrap, wait_because, with_gaps, with_portion
 from node.peer.portions import Gap, Portion
 from node.peer.protocol import PeerAway
 from node.state.members import MarkDown
@@ -22,7 +22,7 @@ def test_a_bootstrap_counts_indexes_and_runs() -> None:
     assert (waiting.feeder, waiting.waiting, waiting.missing) == (None, "no other member is up", 5)
     assert fed_by(waiting, "a").fed == going.fed, "the same feeder again is not another one"
     assert fed_by(waiting, "a").waiting is None
-    over = finish(fed_by(waiting, "d"), NOW_US + 1)
+    over = finished_bootstrap(fed_by(waiting, "d"), NOW_US + 1)
     assert (over.fed, over.missing, over.finished_us) == (going.fed, 0, NOW_US + 1)
     assert OF_B.runs_per_s == 0.0
 
@@ -40,7 +40,7 @@ def test_what_was_heard_is_shown_until_it_is_stale_or_its_member_is_gone() -> No
     board.hear(OF_B)
     world.must(MarkDown(NOW_US, "b", 1, "stopped", 0))
     assert board.known(world.state) == {}, "a member that is down fetches nothing"
-    over = finish(OF_B, NOW_US)
+    over = finished_bootstrap(OF_B, NOW_US)
     board.hear(over)
     now_s += 10 * STALE_S
     assert board.known(world.state) == {"b": over}, "the end stays known"

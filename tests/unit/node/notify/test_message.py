@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from node.duty.telling import Send
-from node.notify.message import LINES_MAX, document, message_id, text, title
+from node.notify.message import LINES_MAX, document, message_id, message_text, title
 from node.state.outbox import Notice, Permission
 from tests.unit.node.state.given import NOW_US, hook
 
@@ -33,7 +33,7 @@ def test_whoever_sends_the_same_notices_sends_the_same_message() -> None:
 
 
 def test_a_text_has_a_line_for_each_and_says_what_is_missing() -> None:
-    lines = text("c", message(LINES_MAX + 5, dropped=7)).splitlines()
+    lines = message_text("c", message(LINES_MAX + 5, dropped=7)).splitlines()
     assert lines[1].endswith("CRITICAL  t1 failed")
     assert lines[LINES_MAX] == "and 5 more"
     assert lines[LINES_MAX + 1].startswith("7 older notices were dropped")

@@ -26,7 +26,11 @@ def ask(leader: Wired, what: str, member: str) -> list[int]:
     """Propose a change. Returns the list that gets its outcome."""
     answers: list[int] = []
     assert what in ("add", "rem")
-    packed = membership.pack("rem", member) if what == "rem" else membership.pack("add", f"{member} 127.0.0.1 1")
+    packed = (
+        membership.change_command("rem", member)
+        if what == "rem"
+        else membership.change_command("add", f"{member} 127.0.0.1 1")
+    )
     leader.consensus.change(packed, lambda _result, reason: answers.append(reason))
     return answers
 
@@ -195,9 +199,12 @@ def test_a_caller_that_the_log_does_not_name_is_told_from_one_that_it_removes(
 
 
 def test_a_member_that_is_added_again_is_not_removed() -> None:
-    log = [(b"\x02" + membership.pack("rem", "a"), 1, 1), (b"\x02" + membership.pack("rem", "b"), 2, 1)]
+    log = [
+        (b"\x02" + membership.change_command("rem", "a"), 1, 1),
+        (b"\x02" + membership.change_command("rem", "b"), 2, 1),
+    ]
     assert membership.removed(log) == {"a", "b"}
-    log.append((b"\x02" + membership.pack("add", "b host 1"), 3, 1))
+    log.append((b"\x02" + membership.change_command("add", "b host 1"), 3, 1))
     assert membership.removed(log) == {"a"}
 
 

@@ -144,7 +144,7 @@ def test_the_largest_entry_is_sent_in_one_message(world: World) -> None:
     sent = leader.sent_to(follower.me, "append_entries")
     assert [message for message in sent if "transmission" in message] == []
     with pytest.raises(BadMessage):
-        messages.checked(append(leader, 2, [], transmission="start", data=b""))
+        messages.valid_message(append(leader, 2, [], transmission="start", data=b""))
 
 
 def test_a_leader_announces_a_commit_before_applying_it(world: World) -> None:
@@ -286,7 +286,7 @@ def test_a_leader_transfers_leadership_before_its_own_removal(world: World) -> N
     """With the library alone it removes itself, and stays leader of a cluster that it is no member of."""
     leader, _, _ = world.lead()
     refused: list[int] = []
-    leader.consensus.change(membership.pack("rem", leader.me), lambda _result, reason: refused.append(reason))
+    leader.consensus.change(membership.change_command("rem", leader.me), lambda _result, reason: refused.append(reason))
     world.until(lambda: world.leader() is not leader)
     assert len(refused) == 1
     assert all(leader.me in member.consensus.members() for member in world.running.values())

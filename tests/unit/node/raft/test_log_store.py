@@ -23,7 +23,7 @@ def begin(folder: Path, last: int = 20, term: int = 1) -> None:
 
 def put_snapshot(folder: Path, index: int, term: int = 1, cluster: tuple[str, ...] = CLUSTER) -> None:
     header = Header((b"\x00 %d" % index, index, term), (b"\x00 %d" % (index - 1), index - 1, term), cluster)
-    snapshot.write(folder / SNAPSHOT, header, [b"state"])
+    snapshot.write_snapshot(folder / SNAPSHOT, header, [b"state"])
 
 
 def test_acknowledged_entries_survive_a_crash_between_snapshot_and_log_compaction(tmp_path: Path) -> None:
@@ -48,8 +48,8 @@ def test_the_configuration_is_read_from_the_snapshot_and_the_later_log(tmp_path:
     begin(tmp_path)
     put_snapshot(tmp_path, 10, cluster=("n1 localhost 1", "n2 localhost 2"))
     opened = open_folder(tmp_path, "n1", CLUSTER)
-    opened.journal.add(b"\x02" + membership.pack("add", "n4 localhost 4"), 21, 1)
-    opened.journal.add(b"\x02" + membership.pack("rem", "n2"), 22, 1)
+    opened.journal.add(b"\x02" + membership.change_command("add", "n4 localhost 4"), 21, 1)
+    opened.journal.add(b"\x02" + membership.change_command("rem", "n2"), 22, 1)
     opened.journal.close()
     again = open_folder(tmp_path, "n1", ())
     assert again.cluster == ("n1 localhost 1", "n4 localhost 4")

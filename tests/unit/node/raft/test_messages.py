@@ -12,9 +12,18 @@ from hypothesis import strategies as st
 
 from node.raft import membership, messages
 from node.raft.errors import UnreadableChange
-from node.raft.messages import COMMAND_BYTES, COMPRESSED_FROM, KINDS, MESSAGE_BYTES, BadMessage, checked, pack, unpack
+from node.raft.messages import (
+    COMMAND_BYTES,
+    COMPRESSED_FROM,
+    KINDS,
+    MESSAGE_BYTES,
+    BadMessage,
+    pack,
+    unpack,
+    valid_message,
+)
 
-CHANGE = bytes([membership.MEMBERSHIP]) + membership.pack("add", "n4 localhost 7004")
+CHANGE = bytes([membership.MEMBERSHIP]) + membership.change_command("add", "n4 localhost 7004")
 ENTRIES = ((b"\x00put", 7, 2), (b"\x01", 8, 3), (CHANGE, 9, 3))
 APPEND = {"type": "append_entries", "term": 3, "commit_index": 6, "entries": ENTRIES, "prevLogIdx": 6, "prevLogTerm": 2}
 VOTE = {"type": "response_vote", "term": 3, "life": 1, "lives": {"n2": 1 << 60}, "candidate": 0}
@@ -60,10 +69,10 @@ def test_messages_of_every_size_are_unpacked_unchanged(size: int) -> None:
 def test_a_message_with_a_missing_or_extra_field_is_refused(kind: str) -> None:
     fields = {name: None for shape in KINDS[kind] for name in shape}
     with pytest.raises(BadMessage, match=f"{kind} has other fields"):
-        checked({"type": kind, **fields, "more": 1})
+        valid_message({"type": kind, **fields, "more": 1})
     for left_out in fields:
         with pytest.raises(BadMessage):
-            checked({"type": kind} | {name: None for name in fields if name != left_out})
+            valid_message({"type": kind} | {name: None for name in fields if name != left_out})
 
 
 @pytest.mark.parametrize("message", [None, 7, "ping", ["add", "d"], {}, {"type": 7}, {"type": "transfer"}, {1: 2}])
@@ -75,7 +84,7 @@ def test_a_message_of_unknown_type_is_refused(message: object) -> None:
 @pytest.mark.parametrize("value", [-1, 1 << 63, 1.0, "1", None, True, b"1", [1]])
 def test_numeric_fields_accept_non_negative_integers_only(value: object) -> None:
     with pytest.raises(BadMessage, match="late_term has a term"):
-        checked({"type": "late_term", "term": value})
+        valid_message({"type": "late_term", "term": value})
 
 
 @pytest.mark.parametrize(
@@ -100,13 +109,13 @@ def test_an_unknown_command_kind_is_refused_in_every_message(command: object) ->
         {**APPEND, "entries": ((command, 7, 2),)},
     ):
         with pytest.raises(BadMessage):
-            checked(message)
+            valid_message(message)
 
 
 def test_only_a_leader_may_send_a_no_op() -> None:
-    checked({**APPEND, "entries": ((b"\x01", 7, 2),)})
+    valid_message({**APPEND, "entries": ((b"\x01", 7, 2),)})
     with pytest.raises(BadMessage):
-        checked({"type": "apply_command", "command": b"\x01"})
+        valid_message({"type": "apply_command", "command": b"\x01"})
 
 
 @pytest.mark.parametrize(
@@ -114,7 +123,7 @@ def test_only_a_leader_may_send_a_no_op() -> None:
 )
 def test_entries_must_be_valid_and_consecutive(entries: object) -> None:
     with pytest.raises(BadMessage, match="entries"):
-        checked({**APPEND, "entries": entries})
+        valid_message({**APPEND, "entries": entries})
 
 
 def test_decompressed_size_is_limited() -> None:
@@ -145,7 +154,7 @@ def test_no_pickle_is_loaded(tmp_path: Path) -> None:
                 with pytest.raises(BadMessage):
                     unpack(packed)
             with pytest.raises(UnreadableChange):
-                membership.unpack(b"\x02" + data)
+                membership.parse_change(b"\x02" + data)
             for message in (
                 {"type": "apply_command", "command": b"\x02" + data},
                 {**APPEND, "entries": ((b"\x02" + data, 7, 2),)},
@@ -161,13 +170,13 @@ def test_no_pickle_is_loaded(tmp_path: Path) -> None:
 def test_pickled_membership_changes_are_still_read(what: Any, member: str, port: int) -> None:
     """The first builds of 0.1.0 wrote them so to their journals."""
     whole = f"{member.replace(' ', '_') or 'n4'} host {port}"
-    assert membership.unpack(b"\x02" + pickle.dumps([what, whole], protocol=2)) == (what, whole)
-    assert membership.unpack(b"\x02" + membership.pack(what, whole)) == (what, whole)
+    assert membership.parse_change(b"\x02" + pickle.dumps([what, whole], protocol=2)) == (what, whole)
+    assert membership.parse_change(b"\x02" + membership.change_command(what, whole)) == (what, whole)
 
 
 def test_a_pickled_change_for_a_member_named_rem_is_read() -> None:
     name = "rem"
-    assert membership.unpack(b"\x02" + pickle.dumps(["rem", name], protocol=2)) == ("rem", "rem")
+    assert membership.parse_change(b"\x02" + pickle.dumps(["rem", name], protocol=2)) == ("rem", "rem")
 
 
 def test_every_library_message_is_in_the_table() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from node.raft.ports import RaftRole
-from node.raft.role import KnownLeadership, role_of
+from node.raft.role import KnownLeadership, raft_role
 
 NOW_S, QUORUM_S = 100.0, 0.8
 LEADER = KnownLeadership(7, "abcde", True, "a", float("-inf"), {"b": 99.5, "c": 99.5, "d": 90.0}, True)
@@ -13,7 +13,7 @@ FOLLOWER = replace(LEADER, is_leader=False, leader="b", leader_heard_s=99.5, hea
 
 
 def role(seen: KnownLeadership, *, was_ready: bool = False) -> RaftRole:
-    return role_of("a", seen, NOW_S, QUORUM_S, was_ready=was_ready)
+    return raft_role("a", seen, NOW_S, QUORUM_S, was_ready=was_ready)
 
 
 @pytest.mark.parametrize(("heard", "has_quorum"), [("", False), ("b", False), ("bc", True), ("bcde", True)])

@@ -14,20 +14,20 @@ PIECES = [b"one" * 100, b"two", bytes(5_000)]
 
 
 def written(folder: Path) -> Path:
-    snapshot.write(folder / "written", HEADER, PIECES)
+    snapshot.write_snapshot(folder / "written", HEADER, PIECES)
     atomic.replace(folder / "written", folder / "snapshot")
     return folder / "snapshot"
 
 
 def test_a_written_snapshot_is_read_back(tmp_path: Path) -> None:
     path = written(tmp_path)
-    assert snapshot.check(path) == HEADER
+    assert snapshot.check_snapshot(path) == HEADER
     assert list(snapshot.pieces(path)) == PIECES
 
 
 def test_an_empty_state_can_be_written_and_read(tmp_path: Path) -> None:
-    snapshot.write(tmp_path / "snapshot", HEADER, [])
-    assert snapshot.check(tmp_path / "snapshot") == HEADER
+    snapshot.write_snapshot(tmp_path / "snapshot", HEADER, [])
+    assert snapshot.check_snapshot(tmp_path / "snapshot") == HEADER
     assert list(snapshot.pieces(tmp_path / "snapshot")) == []
 
 
@@ -37,19 +37,19 @@ def test_any_changed_or_missing_byte_is_detected(tmp_path: Path) -> None:
     for place in range(0, len(content), 97):
         path.write_bytes(content[:place] + bytes([content[place] ^ 0x40]) + content[place + 1 :])
         with pytest.raises(DamagedData, match="put back a copy"):
-            snapshot.check(path)
+            snapshot.check_snapshot(path)
     for length in (0, 5, 8, 30, len(content) - 8, len(content) - 1):
         path.write_bytes(content[:length])
         with pytest.raises(DamagedData):
-            snapshot.check(path)
+            snapshot.check_snapshot(path)
     path.write_bytes(content + b"more")
     with pytest.raises(DamagedData):
-        snapshot.check(path)
+        snapshot.check_snapshot(path)
 
 
 def test_a_missing_piece_is_detected_at_the_end(tmp_path: Path) -> None:
     path = written(tmp_path)
-    snapshot.write(tmp_path / "shorter", HEADER, PIECES[:2])
+    snapshot.write_snapshot(tmp_path / "shorter", HEADER, PIECES[:2])
     short = (tmp_path / "shorter").read_bytes()[:-8]
     path.write_bytes(short + path.read_bytes()[-8:])
     with pytest.raises(DamagedData):

@@ -103,7 +103,7 @@ def test_a_snapshot_is_written_by_a_thread_while_entries_are_applied(tmp_path: P
     assert snapshots._writer is not None
     snapshots._writer.join()
     snapshots.checkSerializing()
-    assert snapshot.check(tmp_path / "snapshot").index == 9
+    assert snapshot.check_snapshot(tmp_path / "snapshot").index == 9
     assert written_by != [threading.current_thread()]
 
 
@@ -186,7 +186,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_received_snapshot_is_synced_before_it_replaces_the_old_one(tmp_path: Path, synced: list[int]) -> None:
     """The library renames and acknowledges without a sync: a power cut may lose both the new and the old snapshot."""
     made, place = tmp_path / "made", tmp_path / "snapshot"
-    snapshot.write(made, Header((b"", 9, 1), (b"", 8, 1), ()), [bytes(PIECE_BYTES)] * 40)
+    snapshot.write_snapshot(made, Header((b"", 9, 1), (b"", 8, 1), ()), [bytes(PIECE_BYTES)] * 40)
     place.write_bytes(b"the one before")
     snapshots = Snapshots(place, lambda: lambda: iter(()), lambda _index: (), lambda index: index)
     del synced[:]
@@ -200,7 +200,7 @@ def test_a_received_snapshot_is_synced_before_it_replaces_the_old_one(tmp_path: 
     assert place.read_bytes() == b"the one before"
     snapshots.install(header)
     assert synced == [place.stat().st_ino, tmp_path.stat().st_ino]
-    assert snapshot.check(place) == header
+    assert snapshot.check_snapshot(place) == header
 
 
 def test_a_local_snapshot_is_synced_once_and_outside_the_raft_thread(tmp_path: Path, synced: list[int]) -> None:

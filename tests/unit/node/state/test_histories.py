@@ -18,7 +18,7 @@ from node.state.registry import PLACING, DeleteTask, Pause, Put, PutTasks
 from node.state.settings import ChangeSettings
 from node.state.value import EndedRun, Result, State
 from node.state.windows import KEPT, SLACK
-from tasks.definition.run import ACTIVE, HELD, may_follow
+from tasks.definition.run import ACTIVE, HELD, may_change
 from tests.unit.node.state.given import NOW_US, joining, packed, seed
 
 MEMBERS = st.sampled_from(["a", "b", "c"])
@@ -274,7 +274,7 @@ class Histories(RuleBasedStateMachine):
         for run_id in set(before.runs) | set(after.runs) | set(ends):
             was = before.runs[run_id].state if run_id in before.runs else None
             now = ends.get(run_id) or after.runs[run_id].state
-            assert was == now or may_follow(was, now), f"{was} -> {now}"
+            assert was == now or may_change(was, now), f"{was} -> {now}"
         self.model.over |= set(ends)
 
 

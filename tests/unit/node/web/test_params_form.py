@@ -9,11 +9,11 @@ import pytest
 from node.web import params_form
 from node.web.params_form import FIELDS_MAX, errors_by_field, fields_of, params_of
 from tasks.definition.field_errors import FieldError
-from tasks.installed_kinds import check_params, installed, load, params_schema
+from tasks.installed_kinds import check_params, installed, load_kind, params_schema
 
-COMMAND = params_schema(load("tasks.command.kind:Command"))
-BACKUP = params_schema(load("tasks.backup.kind:Backup"))
-ETL = params_schema(load("spark_tasks.etl.kind:Etl"))
+COMMAND = params_schema(load_kind("tasks.command.kind:Command"))
+BACKUP = params_schema(load_kind("tasks.backup.kind:Backup"))
+ETL = params_schema(load_kind("spark_tasks.etl.kind:Etl"))
 
 RUN = {
     "argv": ["sh", "-c", "cd /srv\n./sync\n"],
@@ -75,7 +75,7 @@ def test_what_is_changed_is_read_by_its_type_and_what_is_emptied_is_left_out() -
         "level": "x",
     }
     by_field, others = errors_by_field(
-        fields_of(BACKUP, COPY), check_params(load("tasks.backup.kind:Backup"), changed, bound=False)
+        fields_of(BACKUP, COPY), check_params(load_kind("tasks.backup.kind:Backup"), changed, bound=False)
     )
     assert 'param:["level"]' in by_field
     assert others or by_field
@@ -131,7 +131,7 @@ def test_a_model_with_very_many_fields_is_one_field() -> None:
 
 def test_every_installed_kind_has_a_form() -> None:
     for entry in installed().values():
-        fields = fields_of(params_schema(load(entry.target)), {})
+        fields = fields_of(params_schema(load_kind(entry.target)), {})
         assert len({field.name for field in fields}) == len(fields) > 1
         assert all(field.about for field in fields), entry.name
 

@@ -17,9 +17,9 @@ from tasks.backup import params as backup_params
 from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.content import BackupStopped, NoBackupSource
 from tasks.backup.kind import RESULT, Backup
-from tasks.backup.manifest import NoBackup, list_backups, newest
+from tasks.backup.manifest import NoBackup, list_backups, newest_backup
 from tasks.backup.params import place_url
-from tasks.backup.restore import BadTarget, restore
+from tasks.backup.restore import BadTarget, restore_backup
 from tasks.backup.sources import folder, sqlite
 from tasks.backup.sources.tar import tarfile
 from tasks.backup.verify import verify
@@ -67,7 +67,7 @@ def test_a_folder_is_restored_unchanged(tmp_path: Path, kept: str, memory: str) 
     assert result["url"].startswith(f"{url}/nightly/")
     assert result["remarks"] == 0
     assert verify(place_url(url, "nightly")).ok
-    restore(place_url(url, "nightly"), str(tmp_path / "back"))
+    restore_backup(place_url(url, "nightly"), str(tmp_path / "back"))
     assert _seen(tmp_path / "back") == _seen(tmp_path / "from")
     assert (tmp_path / "back" / "hard").stat().st_nlink == 2
 
@@ -95,7 +95,7 @@ def test_special_files_are_skipped_and_reported_with_their_type(tmp_path: Path) 
     fill(tmp_path / "from")
     os.mkfifo(tmp_path / "from" / "pipe")
     assert Backup().run(backup_context(tmp_path))["remarks"] == 1
-    assert "socket or a pipe" in newest(f"{tmp_path}/to/nightly").remarks[0]
+    assert "socket or a pipe" in newest_backup(f"{tmp_path}/to/nightly").remarks[0]
 
 
 def test_a_file_that_vanishes_or_shrinks_during_the_backup_is_reported(
@@ -119,12 +119,12 @@ def test_a_file_that_vanishes_or_shrinks_during_the_backup_is_reported(
     monkeypatch.setattr(tarfile.TarFile, "gettarinfo", shrinks)
     Backup().run(backup_context(tmp_path))
     monkeypatch.undo()
-    remarks = newest(f"{tmp_path}/to/nightly").remarks
+    remarks = newest_backup(f"{tmp_path}/to/nightly").remarks
     assert [remark.rpartition("/")[2] for remark in remarks] == [
         "b.bin shrank while it was read: its last 99995 bytes are zeros",
         "umlaut-ä vanished while the folder was read",
     ]
-    restore(f"{tmp_path}/to/nightly", str(tmp_path / "back"))
+    restore_backup(f"{tmp_path}/to/nightly", str(tmp_path / "back"))
     restored = (tmp_path / "back" / "deep" / "b.bin").read_bytes()
     assert restored == (tmp_path / "from" / "deep" / "b.bin").read_bytes() + bytes(99_995)
 
@@ -158,7 +158,7 @@ def test_an_sqlite_database_is_restored_consistently_despite_concurrent_writes(t
         Backup().run(backup_context(tmp_path, source={"type": "sqlite", "path": str(path)}))
     report = verify(f"{tmp_path}/to/nightly")
     assert report.ok
-    restore(f"{tmp_path}/to/nightly", str(tmp_path / "back.db"))
+    restore_backup(f"{tmp_path}/to/nightly", str(tmp_path / "back.db"))
     assert _rows(tmp_path / "back.db") == before
     assert sorted(entry.name for entry in tmp_path.glob("*back.db*")) == ["back.db"]
 
@@ -170,7 +170,7 @@ def test_an_older_databases_wal_is_not_applied_to_the_restored_one(tmp_path: Pat
     with closing(sqlite3.connect(path)) as writer:
         writer.execute("DELETE FROM t")
         writer.commit()
-        restore(f"{tmp_path}/to/nightly", str(path), overwrite=True)
+        restore_backup(f"{tmp_path}/to/nightly", str(path), overwrite=True)
     assert len(_rows(path)) == 10
 
 
@@ -209,7 +209,7 @@ def test_a_damaged_archive_is_detected_and_not_restored(tmp_path: Path, damage: 
     assert not report.ok
     assert folder.FILE in report.problems[0]
     with pytest.raises(Damaged):
-        restore(result["url"], str(tmp_path / "back"))
+        restore_backup(result["url"], str(tmp_path / "back"))
     assert not (tmp_path / "back").exists()
     assert [entry.name for entry in tmp_path.glob(".back*")] == []
 
@@ -223,7 +223,7 @@ def test_a_highly_compressed_archive_is_read_in_pieces(tmp_path: Path) -> None:
 
     entry = archive.store(place, "zeros.zst", zeros, 3, archive.quiet)
     assert entry.stored_bytes < 10_000
-    sizes = [len(chunk) for chunk in archive.load(place, entry, archive.quiet)]
+    sizes = [len(chunk) for chunk in archive.stored_content(place, entry, archive.quiet)]
     assert max(sizes) <= archive.CHUNK_BYTES
     assert sum(sizes) == 64 * archive.CHUNK_BYTES
 
@@ -234,14 +234,14 @@ def test_restore_refuses_an_existing_target_unless_overwrite_is_set(tmp_path: Pa
     (tmp_path / "back").mkdir()
     (tmp_path / "back" / "mine").write_text("mine")
     with pytest.raises(TargetExists, match="not empty"):
-        restore(result["url"], str(tmp_path / "back"))
+        restore_backup(result["url"], str(tmp_path / "back"))
     assert (tmp_path / "back" / "mine").read_text() == "mine"
-    restore(result["url"], str(tmp_path / "back"), overwrite=True)
+    restore_backup(result["url"], str(tmp_path / "back"), overwrite=True)
     assert _seen(tmp_path / "back") == _seen(tmp_path / "from")
     with pytest.raises(BadTarget, match="a path"):
-        restore(result["url"], "postgresql://localhost/x")
+        restore_backup(result["url"], "postgresql://localhost/x")
     with pytest.raises(NoBackup, match=r"no folder with a manifest\.json"):
-        restore(str(tmp_path / "elsewhere"), str(tmp_path / "back"))
+        restore_backup(str(tmp_path / "elsewhere"), str(tmp_path / "back"))
 
 
 class Crash(BaseException):

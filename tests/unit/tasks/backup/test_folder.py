@@ -103,7 +103,7 @@ def test_an_archive_cannot_write_outside_the_restore_folder(
 )
 def test_verification_refuses_an_archive_that_cannot_be_restored(tmp_path: Path, unsound: list[Member]) -> None:
     with pytest.raises(Damaged, match="is refused"):
-        unpack.check(_content(_made(*unsound)))
+        unpack.check_archive(_content(_made(*unsound)))
     with pytest.raises(Damaged, match="is refused"):
         folder.restore(_content(_made(*unsound)), tmp_path / "back", overwrite=False)
     assert list(tmp_path.iterdir()) == []
@@ -126,7 +126,7 @@ def test_other_hard_links_of_a_vanished_file_are_complete(tmp_path: Path, monkey
     _before_opening(monkeypatch, "a", Path.unlink)
     data, remarks = _dump(tmp_path / "from")
     assert remarks == [f"{tmp_path}/from/a vanished while the folder was read"]
-    assert unpack.check(_content(data)) == 3
+    assert unpack.check_archive(_content(data)) == 3
     folder.restore(_content(data), tmp_path / "back", overwrite=False)
     assert (tmp_path / "back" / "b").read_text() == "content"
     assert (tmp_path / "back" / "c").samefile(tmp_path / "back" / "b")
@@ -172,13 +172,13 @@ def test_files_without_further_hard_links_use_no_memory(tmp_path: Path, monkeypa
     (tmp_path / "from" / "twice").write_text("x")
     (tmp_path / "from" / "twice too").hardlink_to(tmp_path / "from" / "twice")
     kept = []
-    forget = unpack.forget
+    forget = unpack.drop_member_list
 
     def seen(made: Any) -> None:
         kept.append(len(made.inodes))
         forget(made)
 
-    monkeypatch.setattr(folder, "forget", seen)
+    monkeypatch.setattr(folder, "drop_member_list", seen)
     _dump(tmp_path / "from")
     assert (len(kept), max(kept)) == (22, 1)
 
@@ -204,7 +204,7 @@ def test_the_folders_own_mode_and_time_are_restored(tmp_path: Path, mode: int) -
 
 def test_an_archive_without_a_root_entry_is_restored_with_a_private_mode(tmp_path: Path) -> None:
     old = _made(("a", FILE, ""), ("d", FOLDER, ""), ("d/b", LINK, "a"))
-    assert unpack.check(_content(old)) == 3
+    assert unpack.check_archive(_content(old)) == 3
     folder.restore(_content(old), tmp_path / "back", overwrite=False)
     assert (tmp_path / "back" / "d" / "b").read_text() == "taken"
     assert (_mode(tmp_path / "back"), _mode(tmp_path / "back" / "a")) == (0o700, 0o777)

@@ -14,7 +14,7 @@ import pytest
 from tasks.access import EVERYTHING, Access, AccessRefused
 from tasks.backup.kind import Backup
 from tasks.backup.params import BackupParams, backup_location
-from tasks.backup.restore import restore
+from tasks.backup.restore import restore_backup
 from tasks.backup.sources import folder, sqlite
 from tasks.file_guard import open_within, path_of
 from testkit.fake_context import FakeContext
@@ -54,7 +54,7 @@ class Site:
     def restored(self, result: dict[str, Any]) -> dict[str, str]:
         """What is in a backup: names and contents."""
         back = self.root / f"back-{self.attempts}"
-        restore(result["url"], str(back))
+        restore_backup(result["url"], str(back))
         return {
             path.relative_to(back).as_posix(): path.read_text()
             for path in back.rglob("*")
@@ -331,7 +331,7 @@ def test_unpacking_stops_at_the_size_in_the_manifest(site: Site) -> None:
     said = FileEntry(**json.loads(entry.model_dump_json()) | {"size_bytes": archive.CHUNK_BYTES})
     seen = 0
     with pytest.raises(Damaged, match="unpacks to more"):
-        for chunk in archive.load(place, said, archive.quiet):
+        for chunk in archive.stored_content(place, said, archive.quiet):
             seen += len(chunk)
     assert seen <= archive.CHUNK_BYTES
 

@@ -17,7 +17,7 @@ from tasks.backup import manifest, retention
 from tasks.backup import params as backup_params
 from tasks.backup.content import Vanished
 from tasks.backup.kind import Backup
-from tasks.backup.manifest import NoBackup, folder_name, list_backups, newest
+from tasks.backup.manifest import NoBackup, folder_name, list_backups, newest_backup
 from tasks.backup.params import BackupParams
 from tasks.backup.sources import folder
 from tasks.backup.verify import verify
@@ -138,7 +138,7 @@ def test_a_backup_with_an_unreadable_manifest_is_reported_and_kept(
     path = Path(site.url) / odd / manifest.NAME
     path.write_text(content)
     with pytest.raises(NoBackup, match=odd):
-        newest(f"{site.url}/{odd}")
+        newest_backup(f"{site.url}/{odd}")
     for token in (2, 3):
         result = site.backup(token, keep=1)
     assert site.names() == [odd, retention.name_of(result["url"])]
@@ -208,10 +208,10 @@ def test_an_attempt_overtaken_during_its_manifest_write_removes_nothing(
 ) -> None:
     paused = in_memory.attempt(1, keep=1)
     made: list[str] = []
-    write = manifest.write
+    write = manifest.write_manifest
 
     def overtake(place: Place, done: Any) -> None:
-        monkeypatch.setattr(manifest, "write", write)
+        monkeypatch.setattr(manifest, "write_manifest", write)
         made.append(in_memory.backup(2, keep=1)["url"])
         place.remove_folder()
         write(place, done)
@@ -220,7 +220,7 @@ def test_an_attempt_overtaken_during_its_manifest_write_removes_nothing(
         if made and "finishing" not in value:
             raise Fenced
 
-    monkeypatch.setattr(manifest, "write", overtake)
+    monkeypatch.setattr(manifest, "write_manifest", overtake)
     paused.before_checkpoint = fence
     with pytest.raises((Fenced, Vanished)):
         Backup().run(paused)
@@ -269,14 +269,14 @@ def test_a_complete_backup_succeeds_though_old_ones_cannot_be_removed(
 def test_a_file_name_that_is_not_utf8_is_reported_and_leaves_no_copy(site: Site) -> None:
     os.mkfifo(os.fsencode(site.path / "from") + b"/caf\xe9")
     assert site.backup(1)["remarks"] == 1
-    assert "caf\\udce9" in newest(site.url).remarks[0]
+    assert "caf\\udce9" in newest_backup(site.url).remarks[0]
 
 
 def test_a_failed_manifest_write_leaves_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(place: Place, done: Any) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(manifest, "write", full)
+    monkeypatch.setattr(manifest, "write_manifest", full)
     with pytest.raises(OSError, match="no space"):
         site.backup(1)
     assert site.names() == []

@@ -16,7 +16,7 @@ from tasks.backup.content import BackupStopped
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import list_backups
 from tasks.backup.params import BackupParams
-from tasks.backup.restore import restore
+from tasks.backup.restore import restore_backup
 from tasks.backup.sources.sqlite import SqliteFailed, dump
 from tasks.backup.verify import verify
 from testkit.fake_context import FakeContext
@@ -73,7 +73,7 @@ def test_a_damaged_database_fails_and_keeps_the_intact_backups(tmp_path: Path, m
     with pytest.raises(SqliteFailed, match=r"app\.db is damaged, and was not backed up"):
         _back_up(tmp_path, token=2)
     assert [found.url for found in list_backups(f"{tmp_path}/to/nightly")] == [sound]
-    restore(sound, str(tmp_path / "back.db"))
+    restore_backup(sound, str(tmp_path / "back.db"))
     assert _rows(tmp_path / "back.db") == before
 
 
@@ -102,7 +102,7 @@ def test_an_intact_database_is_restored_though_sqlite_cannot_check_all_of_it(
     _database(tmp_path / "app.db", *more)
     assert _back_up(tmp_path)["remarks"] == len(remarks)
     report = verify(f"{tmp_path}/to/nightly")
-    restored = restore(f"{tmp_path}/to/nightly", str(tmp_path / "back.db"))
+    restored = restore_backup(f"{tmp_path}/to/nightly", str(tmp_path / "back.db"))
     assert report.ok
     assert report.remarks == restored.remarks
     assert all(part in remark for part, remark in zip(remarks, sorted(report.remarks), strict=True))
@@ -131,7 +131,7 @@ def test_a_databases_file_mode_is_restored(tmp_path: Path, mode: int) -> None:
     _database(tmp_path / "app.db")
     (tmp_path / "app.db").chmod(mode)
     _back_up(tmp_path)
-    restore(f"{tmp_path}/to/nightly", str(tmp_path / "new" / "back.db"))
+    restore_backup(f"{tmp_path}/to/nightly", str(tmp_path / "new" / "back.db"))
     assert _mode(tmp_path / "new" / "back.db") == mode
 
 
@@ -142,7 +142,7 @@ def test_a_backup_without_a_mode_is_restored_with_a_private_mode(tmp_path: Path)
     for name in ("mode", "uid", "gid"):
         del value["files"][0][name]
     manifest.write_text(json.dumps(value))
-    restore(f"{tmp_path}/to/nightly", str(tmp_path / "back.db"))
+    restore_backup(f"{tmp_path}/to/nightly", str(tmp_path / "back.db"))
     assert _mode(tmp_path / "back.db") == 0o600
 
 
@@ -172,10 +172,10 @@ def test_a_database_that_cannot_be_replaced_keeps_its_wal(tmp_path: Path, monkey
         assert "old.db-wal" in before
         monkeypatch.setattr(Path, "rename", fails)
         with pytest.raises(OSError, match="No space left"):
-            restore(f"{tmp_path}/to/nightly", str(tmp_path / "there" / "old.db"), overwrite=True)
+            restore_backup(f"{tmp_path}/to/nightly", str(tmp_path / "there" / "old.db"), overwrite=True)
         assert {path.name: path.read_bytes() for path in (tmp_path / "there").iterdir()} == before
         monkeypatch.undo()
-        restore(f"{tmp_path}/to/nightly", str(tmp_path / "there" / "old.db"), overwrite=True)
+        restore_backup(f"{tmp_path}/to/nightly", str(tmp_path / "there" / "old.db"), overwrite=True)
         assert [path.name for path in (tmp_path / "there").iterdir()] == ["old.db"]
     assert len(_rows(tmp_path / "there" / "old.db")) == 500
 
@@ -185,6 +185,6 @@ def test_a_restore_through_a_link_keeps_the_link(tmp_path: Path) -> None:
     _back_up(tmp_path)
     (tmp_path / "disk").mkdir()
     (tmp_path / "link.db").symlink_to("disk/real.db")
-    restore(f"{tmp_path}/to/nightly", str(tmp_path / "link.db"))
+    restore_backup(f"{tmp_path}/to/nightly", str(tmp_path / "link.db"))
     assert (tmp_path / "link.db").is_symlink()
     assert len(_rows(tmp_path / "disk" / "real.db")) == 500

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from tasks.definition.limits import Limits
-from tasks.definition.spec import Spec, read
+from tasks.definition.spec import Spec, read_spec
 
 
 def made(**limits: Any) -> Limits:
@@ -66,12 +66,12 @@ def test_cores_are_exact_in_thousandths(milli: int) -> None:
 def test_a_definition_without_limits_is_packed_as_before_there_were_any() -> None:
     spec = Spec(name="t", kind="command")
     assert b"limits" not in spec.pack()
-    assert read(spec.pack()).limits == Limits()
+    assert read_spec(spec.pack()).limits == Limits()
 
 
 def test_limits_are_stored_as_numbers_and_read_again() -> None:
     spec = Spec.model_validate({"name": "t", "kind": "command", "limits": {"memory": "1GiB", "cpu": 0.25}})
     assert msgpack.unpackb(spec.pack())["limits"]["memory"] == 2**30
-    assert read(spec.pack()) == spec
+    assert read_spec(spec.pack()) == spec
     given_again = Spec.model_validate(spec.model_dump(mode="json"))
     assert given_again.pack() == spec.pack(), "the same definition keeps its version"

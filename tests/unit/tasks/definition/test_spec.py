@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from tasks.definition.spec import Spec, labels_of, set_of, timing, unpack
+from tasks.definition.spec import Spec, cached_spec, labels_of, set_of, timing
 
 SCHEDULES = [
     None,
@@ -20,7 +20,7 @@ def test_timing_read_from_a_packed_spec_equals_the_specs(schedule: object) -> No
     packed = Spec.model_validate(
         {"name": "t", "kind": "command", "schedule": schedule, "enabled": False, "retry": {"attempts": 7, "factor": 3}}
     ).pack()
-    whole, short = unpack(packed), timing(packed)
+    whole, short = cached_spec(packed), timing(packed)
     assert (short.schedule, short.retry, short.enabled) == (whole.schedule, whole.retry, whole.enabled)
     assert type(short.schedule) is type(whole.schedule)
     assert short.continuous == whole.continuous
@@ -29,7 +29,7 @@ def test_timing_read_from_a_packed_spec_equals_the_specs(schedule: object) -> No
 def test_a_packed_time_zone_unknown_here_is_kept() -> None:
     packed = Spec.model_validate({"name": "t", "kind": "command", "schedule": {"cron": "@daily"}}).pack()
     elsewhere = packed.replace(b"\xa3UTC", b"\xa3XYZ")
-    assert timing(elsewhere).schedule == unpack(elsewhere).schedule
+    assert timing(elsewhere).schedule == cached_spec(elsewhere).schedule
 
 
 @pytest.mark.parametrize("at", ["9999-12-31T23:59:59-14:00", "9999-01-01T00:00:00.000001Z"])
@@ -39,7 +39,7 @@ def test_a_time_after_year_9999_is_refused_in_new_specs_and_read_in_stored_ones(
     last = "9999-01-01T00:00:00Z"
     packed = Spec.model_validate({"name": "t", "kind": "command", "schedule": {"at": last}}).pack()
     earlier = packed.replace(b"\xb4" + last.encode(), bytes([0xA0 + len(at)]) + at.encode())
-    assert timing(earlier).schedule == unpack(earlier).schedule
+    assert timing(earlier).schedule == cached_spec(earlier).schedule
 
 
 @pytest.mark.parametrize(

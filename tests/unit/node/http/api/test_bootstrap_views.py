@@ -10,7 +10,7 @@ from node.http.api.bootstraps import bootstraps_view, catching_up
 from node.http.api.metrics import of_bootstrap
 from node.http.api.peer import PeerBootstrapBody
 from node.http.api.placement import bootstrap_owner_view
-from node.peer.bootstrap import Bootstrap, begin, fed_by, finish, wait_because, with_portion
+from node.peer.bootstrap import Bootstrap, begin, fed_by, finished_bootstrap, wait_because, with_portion
 from node.peer.portions import Gap, Portion
 from tasks.definition.spec import Spec
 from tests.unit.node.http.given import NOW_US, World
@@ -19,7 +19,7 @@ ME = "node-2"
 BEGUN = begin(ME, [Gap(0, 20)], NOW_US)
 FETCHING = with_portion(fed_by(BEGUN, "node-3"), Portion(0, 5, ((3, b""), (5, b""))), 0.5)
 WAITING = wait_because(FETCHING, "no other member is up")
-DONE = finish(FETCHING, NOW_US + 1_000_000)
+DONE = finished_bootstrap(FETCHING, NOW_US + 1_000_000)
 
 
 def test_a_bootstrap_is_shown_with_its_progress_and_its_feeders() -> None:
