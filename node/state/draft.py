@@ -6,12 +6,14 @@ nothing.
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any, Final
 
 from immutables import Map
 
 from node.state.bounds import run_bytes
-from node.state.outbox import Fact, with_fact
+from node.state.outbox import Channels, Fact, with_fact
+from node.state.shape import field_names
 from node.state.took import RULES_TOOK, latest_took_us, took_us
 from node.state.value import (
     COUNTED,
@@ -19,11 +21,13 @@ from node.state.value import (
     DeadlineChange,
     DeadlineEvent,
     EndedRun,
+    Lead,
     Member,
     Outcome,
     Result,
     Run,
     Series,
+    Settings,
     State,
     TaskRow,
     Window,
@@ -36,62 +40,51 @@ ERROR_CHARS_MAX: Final = 2000
 ATTEMPTS_KEPT: Final = 32
 """The latest attempts of a run that are kept. Their numbers go on."""
 
+_FIELDS: Final = field_names(State)
+_VALUES: Final = attrgetter(*_FIELDS)
+
 NONE_COUNTED: Final = (0,) * len(COUNTED)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Draft:
-    """A mutable state with the fields of `State`. Made for one entry."""
+    """A mutable state: it has every field of `State`, and says the types of those that handlers use. For one entry."""
+
+    cluster_id: str
+    index: int
+    epoch: int
+    token: int
+    orders: int
+    settings: Settings
+    lead: Lead
+    slots: tuple[str | None, ...]
+    members: Map[str, Member]
+    tasks: Map[str, TaskRow]
+    runs: Map[str, Run]
+    runs_of: Map[str, tuple[str, ...]]
+    windows: Map[str, Window]
+    forgotten: int
+    specs_bytes: int
+    runs_bytes: int
+    requests_bytes: int
+    endings: tuple[int, ...]
+    channels: Channels
 
     def __init__(self, state: State) -> None:
-        self.cluster_id = state.cluster_id
-        self.index = state.index + 1
-        self.token = state.token
-        self.orders = state.orders
-        self.settings = state.settings
-        self.lead = state.lead
-        self.slots = state.slots
-        self.members = state.members
-        self.tasks = state.tasks
-        self.runs = state.runs
-        self.runs_of = state.runs_of
-        self.forgotten = state.forgotten
-        self.specs_bytes = state.specs_bytes
-        self.runs_bytes = state.runs_bytes
-        self.requests_bytes = state.requests_bytes
-        self.endings = state.endings
-        self.channels = state.channels
+        vars(self).update(zip(_FIELDS, _VALUES(state), strict=True))
+        self.index += 1
         self.ended: list[EndedRun] = []
         self.deadlines: list[DeadlineEvent] = []
         self.touched: set[str] = set()
         self.placing_changed = False
-        self._epoch = state.epoch
         self._facts = 0
 
     def state(self, windows: Map[str, Window]) -> State:
-        """The draft as a state, with these windows. The epoch grows by one if placement changed."""
-        return State(
-            cluster_id=self.cluster_id,
-            index=self.index,
-            epoch=self._epoch + self.placing_changed,
-            token=self.token,
-            orders=self.orders,
-            settings=self.settings,
-            lead=self.lead,
-            slots=self.slots,
-            members=self.members,
-            tasks=self.tasks,
-            runs=self.runs,
-            runs_of=self.runs_of,
-            windows=windows,
-            forgotten=self.forgotten,
-            specs_bytes=self.specs_bytes,
-            runs_bytes=self.runs_bytes,
-            requests_bytes=self.requests_bytes,
-            endings=self.endings,
-            channels=self.channels,
-        )
+        """The state that the draft becomes, with these windows. The epoch grows by one if placement changed. Once."""
+        self.windows = windows
+        self.epoch += self.placing_changed
+        return State(*_VALUES(self))
 
     def note(self, fact: Fact) -> None:
         """Have something told on the channels that want it."""

@@ -48,16 +48,21 @@ def plain(value: Any, depth: int = _DEPTH_MAX) -> Any:
 
 
 class Shape(Generic[T]):
-    """Writes one dataclass or NamedTuple as a list of plain values, and reads it back."""
+    """Writes one dataclass or NamedTuple as a list of plain values, and reads it back.
 
-    def __init__(self, cls: type[T]) -> None:
+    `names`: only these of its fields, of which the first `required` are always written; None: all, as it declares them.
+    """
+
+    def __init__(self, cls: type[T], names: tuple[str, ...] | None = None, required: int = 0) -> None:
         hints = get_type_hints(cls)
-        names: tuple[str, ...] = getattr(cls, "_fields", None) or tuple(cls.__dataclass_fields__)  # type: ignore[attr-defined]
+        if names is None:
+            names = field_names(cls)
+            required = _required(cls, names)
         self._cls = cls
         self._names = names
         self._reads = tuple(_reader(hints[name], name) for name in names)
         self._writes = tuple(_writer(hints[name]) for name in names)
-        self._required = _required(cls, names)
+        self._required = required
 
     def wire(self, value: T) -> list[Any]:
         """The fields of `value` as a list of plain values. A value of a wrong type may raise anything."""
@@ -66,17 +71,34 @@ class Shape(Generic[T]):
             for name, write in zip(self._names, self._writes, strict=True)
         ]
 
+    def short(self, value: T, empty: T) -> list[Any]:
+        """The same, but without the last fields, as far as they are those of `empty` and not required.
+
+        So versions that do not know a field yet can read what is written while it is empty.
+        """
+        wire, nothing = self.wire(value), self.wire(empty)
+        while len(wire) > self._required and wire[-1] == nothing[len(wire) - 1]:
+            wire.pop()
+        return wire
+
     def value(self, wire: Any) -> T:
-        """The value written by `wire`. Raises `Misfit`."""
+        """The value written by `wire`, if it has all the fields. Raises `Misfit`."""
+        return self._cls(*self._read(wire))
+
+    def fields(self, wire: Any) -> dict[str, Any]:
+        """The fields in `wire`, by name. Raises `Misfit`."""
+        return dict(zip(self._names, self._read(wire), strict=False))
+
+    def _read(self, wire: Any) -> list[Any]:
         if type(wire) is not list or not self._required <= len(wire) <= len(self._names):
             raise Misfit(f"{self._cls.__name__} is a list of {self._required} to {len(self._names)} fields")
-        fields = []
+        fields: list[Any] = []
         try:
             for read, item in zip(self._reads, wire, strict=False):
                 fields.append(read(item))
         except Misfit as misfit:
             raise Misfit(f"{self._cls.__name__}.{self._names[len(fields)]}: {misfit}") from None
-        return self._cls(*fields)
+        return fields
 
 
 _SHAPES: Final[dict[type[Any], Shape[Any]]] = {}
@@ -88,6 +110,11 @@ def shape(cls: type[T]) -> Shape[T]:
     if known is None:
         known = _SHAPES[cls] = Shape(cls)
     return known
+
+
+def field_names(cls: type[Any]) -> tuple[str, ...]:
+    """The names of the fields of a dataclass or NamedTuple, in order."""
+    return getattr(cls, "_fields", None) or tuple(cls.__dataclass_fields__)
 
 
 def _required(cls: type[Any], names: tuple[str, ...]) -> int:

@@ -13,7 +13,7 @@ from immutables import Map
 from hashing.chunked import sorted_in_chunks
 from node.state.bounds import params_bytes, requests_bytes, run_bytes
 from node.state.outbox import ChannelRow, Notice, notice_bytes
-from node.state.shape import Misfit, shape
+from node.state.shape import Misfit, Shape, field_names, shape
 from node.state.value import Lead, Member, Result, Run, Settings, State, TaskRow, Window
 from node.state.windows import weigh
 from tasks.definition.run import ACTIVE, HELD
@@ -28,21 +28,25 @@ _WINDOW: Final = 4
 _RESULT: Final = 5
 _CHANNEL: Final = 8
 _NOTICE: Final = 9
+_EMPTY: Final = State()
+_COUNTS: Final = Shape(State, ("cluster_id", "index", "epoch", "token", "orders", "forgotten"), required=5)
+_ADDED: Final = field_names(State)[field_names(State).index("channels") + 1 :]
+_LATER: Final = Shape(State, ("endings", *_ADDED))
+"""The head ends with these fields. A field that `State` gets after its last one is among them, if it is not a `Map`."""
+
 _COUNT_MAX: Final = 2**64
 """The same limit as in entries: every accepted value can be read again."""
 
 
 def records(state: State) -> Iterator[list[Any]]:
     """The state, record by record, in an order that does not depend on the layout of maps."""
-    counts = [state.cluster_id, state.index, state.epoch, state.token, state.orders]
     yield [
         _HEAD,
-        # Left out while it is 0, so that versions that do not know it can read the snapshot.
-        [*counts, state.forgotten] if state.forgotten else counts,
+        _COUNTS.short(state, _EMPTY),
         shape(Settings).wire(state.settings),
         shape(Lead).wire(state.lead),
         list(state.slots),
-        *([list(state.endings)] if state.endings else []),
+        *_LATER.short(state, _EMPTY),
     ]
     for member in sorted(state.members):
         yield [_MEMBER, shape(Member).wire(state.members[member])]
@@ -137,15 +141,11 @@ class _Restored:
 
     def state(self) -> State:
         """The state of all records."""
-        counts, settings, lead, slots, *more = self._head
-        [endings] = more or [[]]
-        if type(endings) is not list:
-            raise Misfit("not a list of counts")
-        cluster_id, index, epoch, token, orders, *later = counts
-        index, epoch, token, orders = map(_count, (index, epoch, token, orders))
-        [forgotten] = map(_count, later or [0])
+        wire, settings, lead, slots, *later = self._head
+        counts = _COUNTS.fields(wire)
+        token = counts["token"]
         seated = {member.id: member.slot for member in self._members.values()}
-        if type(cluster_id) is not str or seated != {name: i for i, name in enumerate(slots) if name is not None}:
+        if seated != {name: i for i, name in enumerate(slots) if name is not None}:
             raise Misfit("its members do not sit in its slots")
         for run in self._runs.values():
             if run.state not in ACTIVE or run.token > token or (run.state in HELD) != bool(run.node and run.attempts):
@@ -153,11 +153,8 @@ class _Restored:
         if len(set(self._runs)) != sum(map(len, self._runs_of.values())):
             raise Misfit("a run is in it twice")
         return State(
-            cluster_id=cluster_id,
-            index=index,
-            epoch=epoch,
-            token=token,
-            orders=orders,
+            **counts,
+            **_LATER.fields(later),
             settings=shape(Settings).value(settings),
             lead=shape(Lead).value(lead),
             slots=tuple(slots),
@@ -166,11 +163,9 @@ class _Restored:
             runs=_map(self._runs),
             runs_of=Map({task: tuple(ids) for task, ids in self._runs_of.items()}),
             windows=Map({proposer: self._window(proposer) for proposer in self._windows}),
-            forgotten=forgotten,
             specs_bytes=sum(len(row.spec_packed) for row in self._tasks.values()),
             runs_bytes=sum(map(run_bytes, self._runs.values())),
             requests_bytes=sum(map(requests_bytes, self._tasks.values())),
-            endings=tuple(map(_count, endings)),
             channels=Map({name: self._channel(name) for name in self._channels}),
         )
 

@@ -241,7 +241,8 @@ def lease_of_before(core: Core) -> LeaseView | None:
 
 def epoch_stays(draft: Draft, windows_now: Any) -> State:
     """A change of the members is no change of the placement."""
-    return replace(REAL_STATE(draft, windows_now), epoch=draft._epoch or 1)
+    before = draft.epoch
+    return replace(REAL_STATE(draft, windows_now), epoch=before or 1)
 
 
 def any_period(_flight: Flight, run: Run) -> "Always":
