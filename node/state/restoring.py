@@ -8,7 +8,7 @@ from node.state.bounds import requests_bytes
 from node.state.draft import Draft, refused
 from node.state.entries import Entry, applies
 from node.state.registry import counting_from, placing_of, readable_spec
-from node.state.saved import Kept
+from node.state.saved import OF_THE_ROW, Kept
 from node.state.settings import ChangeSettings
 from node.state.value import Result, TaskRow
 from tasks.definition.spec import Spec
@@ -69,19 +69,8 @@ def restore_tasks(draft: Draft, entry: RestoreTasks) -> Result:
 
 def _row(kept: Kept, spec: Spec, at_us: int) -> TaskRow:
     row = TaskRow(
-        spec_packed=kept.spec_packed,
         placing=placing_of(spec, kept.incumbent if spec.sticky else None),
-        order=kept.order,
-        version=kept.version,
-        registered_at_us=kept.registered_at_us,
-        since_us=kept.since_us,
-        through_us=kept.through_us,
-        paused=kept.paused,
-        skipped=kept.skipped,
-        missed=kept.missed,
-        last=kept.last,
-        requests=kept.requests,
-        succeeded_at_us=kept.succeeded_at_us,
+        **{name: getattr(kept, name) for name in OF_THE_ROW},
     )
     if spec.continuous and row.through_us >= row.since_us:
         # Its run was under way in the other cluster and will not end here: the next one is due now.

@@ -10,11 +10,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgpack
 
 from node.state.channel import channel_of
+from node.state.shape import field_names
 from node.state.value import Outcome, Settings, State, TaskRow
 
 FORMAT: Final = 1
@@ -64,6 +65,15 @@ class Kept:
     requests: tuple[tuple[str, str], ...] = ()
     #: When a run last succeeded, in microseconds since the epoch; None: no run has.
     succeeded_at_us: int | None = None
+
+    @classmethod
+    def of(cls, row: TaskRow) -> Self:
+        """What is saved of a registered task."""
+        return cls(incumbent=row.placing.incumbent, **{name: getattr(row, name) for name in OF_THE_ROW})
+
+
+OF_THE_ROW: Final = tuple(name for name in field_names(Kept) if name != "incumbent")
+"""The fields of `Kept` that `TaskRow` has by the same names."""
 
 
 def lines(state: State, saved_at_us: int) -> Iterator[bytes]:
@@ -139,21 +149,11 @@ def _value(line: bytes, number: int) -> dict[str, Any]:
 def _each(head: dict[str, Any], rows: Iterable[TaskRow]) -> Iterator[dict[str, Any]]:
     yield head
     for row in rows:
-        yield {
-            "task": msgpack.unpackb(row.spec_packed),
-            "order": row.order,
-            "version": row.version,
-            "registered_at_us": row.registered_at_us,
-            "since_us": row.since_us,
-            "through_us": row.through_us,
-            "paused": row.paused,
-            "incumbent": row.placing.incumbent,
-            "skipped": row.skipped,
-            "missed": row.missed,
-            "last": None if row.last is None else asdict(row.last),
-            "succeeded_at_us": row.succeeded_at_us,
-            "requests": [list(request) for request in row.requests],
-        }
+        kept = Kept.of(row)
+        plain = {name: getattr(kept, name) for name in field_names(Kept)}
+        plain["last"] = None if kept.last is None else asdict(kept.last)
+        plain["requests"] = plain.pop("requests")  # at the end, as it always was
+        yield {"task": msgpack.unpackb(plain.pop("spec_packed")), **plain}
 
 
 def _settings(settings: Settings) -> dict[str, Any]:
