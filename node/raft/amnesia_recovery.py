@@ -167,7 +167,7 @@ class AmnesiaRecovery:
 
     def vote_request(self, message: Message) -> Message:
         """A request for votes, with the life that the votes are to name, and the founding if it is the first."""
-        return {**message, "life": self._life, "founding": self._consensus.inquiry.founding.founding}
+        return {**message, "life": self._life, "founding": self._consensus.inquiry.founding_id}
 
     def note_candidate(self, node: Node, message: Message) -> None:
         """Note that a member asks for this one's vote."""

@@ -16,7 +16,6 @@ from node.identity.cluster_id import ClusterId
 from node.identity.mismatches import Mismatches
 from node.raft.addresses import AddressBook
 from node.raft.encryption import CallerClaim, Seal
-from node.raft.founding import Founding
 from node.raft.journal import SqliteJournal
 from node.raft.messages import Message
 from node.raft.ports import RaftTiming
@@ -79,7 +78,9 @@ class RecoveryPort(Protocol):
 class InquiryPort(Protocol):
     """What this member does towards founding a cluster."""
 
-    founding: Founding
+    @property
+    def founding_id(self) -> str:
+        """The founding to which this member is bound; empty if it is bound to none."""
 
     @property
     def first_election(self) -> bool:

@@ -87,5 +87,5 @@ class Elections:
         standing = here.standing()
         question = {"type": "pre_vote", "number": self.poll.begin(here.me)}
         question |= {"last_log_term": standing.last_term, "last_log_index": standing.last_index}
-        question |= {"founding": here.inquiry.founding.founding}
+        question |= {"founding": here.inquiry.founding_id}
         here.send_to_all(question)

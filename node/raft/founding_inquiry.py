@@ -57,6 +57,11 @@ class FoundingInquiry:
         self._logged, self._logged_s = "", consensus.clock()
 
     @property
+    def founding_id(self) -> str:
+        """The founding to which this member is bound; empty if it is bound to none."""
+        return self.founding.founding
+
+    @property
     def first_election(self) -> bool:
         """Whether this member may take part in the first election: all are bound to it, and its log is empty."""
         here = self._consensus
@@ -64,7 +69,7 @@ class FoundingInquiry:
 
     def same_founding(self, message: Message) -> bool:
         """Whether a candidate stands in the founding to which this member is bound."""
-        return bool(message.get("founding", "") == self.founding.founding)
+        return bool(message.get("founding", "") == self.founding_id)
 
     def step(self) -> None:
         """Decide, and ask, while this member belongs to no cluster and has no part in a log."""
