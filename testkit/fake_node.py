@@ -26,7 +26,7 @@ from node.notify.dead_man import PingView
 from node.notify.teller import NotSent
 from node.peer.protocol import RunProgress
 from node.peer.vitals import MemberVitals
-from node.raft.founding import FoundingWait, Outlook
+from node.raft.founding.founding import FoundingWait, Outlook
 from node.raft.ports import RaftRole
 from node.replication.state_machine import StateChange, StateMachine
 from node.state.channel import Channel

@@ -22,15 +22,15 @@ import pysyncobj.transport
 from pysyncobj.tcp_connection import CONNECTION_STATE
 
 from node.identity.cluster_id import ClusterId
-from node.raft import messages
-from node.raft.addresses import AddressBook
 from node.raft.consensus import Consensus, ConsensusMember
 from node.raft.environment import Environment
-from node.raft.journal import SqliteJournal
-from node.raft.library_settings import configuration
-from node.raft.log_store import Making, open_folder
+from node.raft.log.journal import SqliteJournal
+from node.raft.log.log_store import Making, open_folder
 from node.raft.ports import RaftTiming
-from node.raft.transport import Transport
+from node.raft.transport.transport import Transport
+from node.raft.wire import messages
+from node.raft.wire.addresses import AddressBook
+from node.raft.wire.library_settings import configuration
 from node.runtime.dns import Resolver
 
 Message = dict[str, Any]

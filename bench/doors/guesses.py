@@ -11,7 +11,7 @@ from typing import Final
 from bench.doors.conversation import Address, Tally, converse
 from node.identity.cluster_id import ClusterId
 from node.liveness import wire
-from node.raft import encryption
+from node.raft.wire import encryption
 from tasks.version import version
 
 _LENGTH: Final = struct.Struct("i")

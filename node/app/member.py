@@ -25,7 +25,7 @@ from node.membership.join_request import JoinRequest
 from node.notify.dead_man import DeadMansSwitch, PingView
 from node.peer.protocol import RunProgress
 from node.peer.vitals import MemberVitals
-from node.raft.founding import FoundingWait, Outlook
+from node.raft.founding.founding import FoundingWait, Outlook
 from node.raft.ports import RaftRole
 from node.state.channel import Channel
 from node.state.entries import Entry, Seed

@@ -17,8 +17,8 @@ from pathlib import Path
 from node.app.data_dir import DataDir, node_of
 from node.history.file import DamagedHistory
 from node.history.store import HISTORY, HistoryStore
-from node.raft.log_store import JOURNAL
-from node.raft.offline import OfflineLog
+from node.raft.log.log_store import JOURNAL
+from node.raft.recovery.offline import OfflineLog
 from node.replication.state_machine import StateMachine
 from node.state.codec import pack_batch
 from node.state.entries import Proposal, ProposalId

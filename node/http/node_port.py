@@ -20,7 +20,7 @@ from node.notify.dead_man import PingView
 from node.peer.portions import Gap, Portion
 from node.peer.protocol import RunProgress
 from node.peer.vitals import MemberVitals
-from node.raft.founding import Outlook
+from node.raft.founding.founding import Outlook
 from node.raft.ports import RaftRole
 from node.replication.state_machine import StateChange
 from node.state.channel import Channel

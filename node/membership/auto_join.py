@@ -14,7 +14,7 @@ from random import Random, SystemRandom
 from typing import Any, Final, Protocol
 
 from node.client import ApiProblem, Unreachable
-from node.raft.founding import ClusterElsewhere, Outlook
+from node.raft.founding.founding import ClusterElsewhere, Outlook
 from node.runtime.aligned import sleep_to_grid
 from node.state.entries import Seed
 

@@ -72,7 +72,7 @@ class MembershipChanges:
         if len(before) == 1 and not await self._answers(seed):
             detail = f"{seed.id} does not answer, and without it there would be no majority of the two"
             return Result("busy", detail=f"{detail}. Start it first (with ROTA_JOIN it asks by itself)")
-        # A new member counts for the majority at once, and votes once it has caught up (`node.raft.membership`).
+        # A new member counts for the majority at once, and votes once it has caught up (`node.raft.log.membership`).
         if len(before) > 1 and (fault := self._without_majority({*before, seed.id})) is not None:
             return Result("busy", detail=f"{fault}. Bring back who is down, or remove it, first")
         result = await self._port.propose(AddMember(self._port.now_us(), seed), timeout_s)

@@ -16,19 +16,19 @@ from pysyncobj.syncobj import SyncObjException
 
 from node.identity.cluster_id import ClusterId
 from node.identity.mismatches import Mismatches
-from node.raft.addresses import AddressBook
-from node.raft.append_filter import CommittedConflict
-from node.raft.applier import Applier
-from node.raft.changes import MembershipChange
 from node.raft.consensus import Consensus, ConsensusMember
+from node.raft.core.applier import Applier
+from node.raft.core.changes import MembershipChange
+from node.raft.core.requests import Requests
+from node.raft.core.role import KnownLeadership, raft_role
 from node.raft.environment import Environment
 from node.raft.errors import Broken, ChangeRefused, MajorityLost, NameTaken, PortInUse, RaftError
-from node.raft.founding import Outlook
-from node.raft.library_settings import configuration
-from node.raft.log_store import open_folder
+from node.raft.founding.founding import Outlook
+from node.raft.log.append_filter import CommittedConflict
+from node.raft.log.log_store import open_folder
 from node.raft.ports import RaftOwner, RaftRole, RaftSettings, StateMachinePort
-from node.raft.requests import Requests
-from node.raft.role import KnownLeadership, raft_role
+from node.raft.wire.addresses import AddressBook
+from node.raft.wire.library_settings import configuration
 from node.runtime.dns import Resolver
 from node.state.entries import Proposal
 from node.state.value import Result

@@ -10,22 +10,22 @@ from pysyncobj.node import Node
 
 from node.identity.cluster_id import ClusterId
 from node.identity.mismatches import Mismatches
-from node.raft import membership
-from node.raft.addresses import AddressBook
-from node.raft.amnesia_recovery import AmnesiaRecovery
-from node.raft.core import SingleCallsPort
-from node.raft.elections import Elections
-from node.raft.encryption import CallerClaim
+from node.raft.core.elections import Elections
+from node.raft.core.inbound import Inbound
+from node.raft.core.overrides import MendedSyncObj
+from node.raft.core.parts import SingleCallsPort
+from node.raft.core.prevote import Standing
 from node.raft.environment import Environment
-from node.raft.founding_inquiry import FoundingInquiry
-from node.raft.inbound import Inbound
-from node.raft.log_store import CLUSTER_ID, LogStore
-from node.raft.messages import Message
-from node.raft.overrides import MendedSyncObj
+from node.raft.founding.inquiry import FoundingInquiry
+from node.raft.log import membership
+from node.raft.log.log_store import CLUSTER_ID, LogStore
+from node.raft.log.snapshots import Snapshots
 from node.raft.ports import EntryApplier, RaftTiming
-from node.raft.prevote import Standing
-from node.raft.snapshots import Snapshots
-from node.raft.transport import Transport
+from node.raft.recovery.amnesia_recovery import AmnesiaRecovery
+from node.raft.transport.transport import Transport
+from node.raft.wire.addresses import AddressBook
+from node.raft.wire.encryption import CallerClaim
+from node.raft.wire.messages import Message
 
 _SHORTEST_WAIT_S = 0.001
 """What is due already is done in this tick or in the next one: the thread does not spin until then."""

@@ -13,10 +13,10 @@ from typing import Any
 from pysyncobj.monotonic import monotonic
 from pysyncobj.node import Node
 
-from node.raft.core import Clock, RaftCore, SingleCallsPort
-from node.raft.messages import Message
-from node.raft.single_call import SingleCalls
-from node.raft.transport import Transport
+from node.raft.core.parts import Clock, RaftCore, SingleCallsPort
+from node.raft.transport.transport import Transport
+from node.raft.wire.messages import Message
+from node.raft.wire.single_call import SingleCalls
 
 MakeTransport = Callable[[RaftCore, Node, set[Node]], Transport]
 """Makes a transport: of this member's core, its node, and the others'."""

@@ -1,4 +1,4 @@
-"""Never more than one cluster, for any start lists and any lost disks (node/raft/founding.py)."""
+"""Never more than one cluster, for any start lists and any lost disks (node/raft/founding/founding.py)."""
 
 import time
 from collections.abc import Iterator

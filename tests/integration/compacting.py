@@ -6,9 +6,9 @@ It begins by checking that the last process left all that it had said was kept.
 import sys
 from pathlib import Path
 
-from node.raft import snapshot
-from node.raft.log_store import LOST, open_folder
-from node.raft.snapshot import Header
+from node.raft.log import snapshot
+from node.raft.log.log_store import LOST, open_folder
+from node.raft.log.snapshot import Header
 from node.storage import atomic
 
 CLUSTER = ("n1 localhost 1", "n2 localhost 2")

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgpack
 
-from node.raft import encryption
 from node.raft.adapter import Raft
 from node.raft.consensus import Consensus
 from node.raft.ports import RaftRole, RaftSettings, RaftTiming
+from node.raft.wire import encryption
 from node.state.attempts import Cancel
 from node.state.entries import Proposal, ProposalId
 from node.state.value import Result

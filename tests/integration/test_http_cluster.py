@@ -11,7 +11,7 @@ import pytest
 from node.client import ApiProblem, Client
 from node.identity.mismatches import Mismatch
 from node.raft.errors import ChangeRefused, EntryTooLarge, NoQuorum, OutcomeUnknown, Overloaded, RaftStopped
-from node.raft.founding import FoundingWait
+from node.raft.founding.founding import FoundingWait
 from node.raft.ports import RaftRole
 from node.state.codec import BadEntry
 from node.state.members import Join

@@ -14,7 +14,7 @@ from node.http.api.openapi import openapi_document
 from node.http.app import ENDPOINTS
 from node.http.door.problems import CATALOGUE, MEDIA_TYPE, TYPE_PREFIX
 from node.peer.signing import CHALLENGE, new_request, signing_key
-from node.raft.founding import FoundingWait
+from node.raft.founding.founding import FoundingWait
 from node.state.attempts import Began, Checkpoint, Finish
 from node.state.channel import Channel
 from node.state.claims import Claim

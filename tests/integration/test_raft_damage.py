@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from node.raft import snapshot
 from node.raft.errors import DamagedData
-from node.raft.flush_counter import FlushCounter
-from node.raft.log_store import JOURNAL, LOST, SNAPSHOT, VOTES, LogStore, Making
-from node.raft.log_store import open_folder as open_log_store
-from node.raft.snapshot import Header
+from node.raft.log import snapshot
+from node.raft.log.flush_counter import FlushCounter
+from node.raft.log.log_store import JOURNAL, LOST, SNAPSHOT, VOTES, LogStore, Making
+from node.raft.log.log_store import open_folder as open_log_store
+from node.raft.log.snapshot import Header
 from testkit.wired import QuickJournal
 
 pytestmark = pytest.mark.integration

@@ -18,11 +18,12 @@ import pytest
 from pysyncobj import SyncObj
 from pysyncobj.tcp_connection import TcpConnection
 
-from node.raft import membership, messages
-from node.raft.connections import PeerConnection
-from node.raft.encryption import NONCE_BYTES, EncryptedChannel, Seal
-from node.raft.overrides import MendedSyncObj
-from node.raft.snapshots import Snapshots
+from node.raft.core.overrides import MendedSyncObj
+from node.raft.log import membership
+from node.raft.log.snapshots import Snapshots
+from node.raft.wire import messages
+from node.raft.wire.connections import PeerConnection
+from node.raft.wire.encryption import NONCE_BYTES, EncryptedChannel, Seal
 from tests.integration.raft_cluster import Cluster, Process
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,7 @@ from node.cli.local import wait_for
 from node.cli.ports import free_ports
 from node.raft.adapter import Raft
 from node.raft.ports import RaftRole, RaftSettings
-from node.raft.transport import Transport
+from node.raft.transport.transport import Transport
 from node.state.entries import ProposalId
 from node.state.value import Result
 from testkit.raft_owner import Owner

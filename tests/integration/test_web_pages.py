@@ -12,7 +12,7 @@ import pytest
 from node.http.door.session import BrowserSession, SessionSigner, cookie_name
 from node.peer.protocol import RunProgress
 from node.raft.errors import NoQuorum
-from node.raft.founding import FoundingWait
+from node.raft.founding.founding import FoundingWait
 from node.raft.ports import RaftRole
 from node.state.deadlines import Breached
 from node.state.members import Drain, TakeLead

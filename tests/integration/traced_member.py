@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from node.cli.local import wait_for
-from node.raft import membership
 from node.raft.consensus import Consensus
-from node.raft.inbound import Inbound
-from node.raft.journal import SqliteJournal
-from node.raft.transport import Transport
+from node.raft.core.inbound import Inbound
+from node.raft.log import membership
+from node.raft.log.journal import SqliteJournal
+from node.raft.transport.transport import Transport
 from tests.integration import raft_member
 
 NOTES = "notes"

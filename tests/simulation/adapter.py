@@ -8,10 +8,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from node.raft.core.proposals import Proposals, WaitingProposal
 from node.raft.errors import ChangeRefused, NoQuorum, OutcomeUnknown
-from node.raft.membership import may_follow
+from node.raft.log.membership import may_follow
 from node.raft.ports import RaftRole, RaftTiming
-from node.raft.proposals import Proposals, WaitingProposal
 from node.state.codec import pack_batch
 from node.state.entries import Proposal, ProposalId
 from node.state.value import Result

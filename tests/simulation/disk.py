@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from node.membership.addresses import Agreed
-from node.raft.prevote import Standing
-from node.raft.statement import Binding, KnownCluster
+from node.raft.core.prevote import Standing
+from node.raft.founding.statement import Binding, KnownCluster
 
 
 class Entry(NamedTuple):
@@ -22,7 +22,7 @@ class Entry(NamedTuple):
 class Disk:
     """One member's. Entries are numbered from 1; `log[0]` is entry `base + 1`; those up to `durable` are durable.
 
-    `snapshot` is the index up to which the state is kept, at least `base`. `voter`: see `node.raft.prevote`.
+    `snapshot` is the index up to which the state is kept, at least `base`. `voter`: see `node.raft.core.prevote`.
     `session` is that of the last start; `life` counts the disks before this one. `bound`, `told` and `cluster_id`: what
     is kept of a founding, and of which cluster the member is.
     """

@@ -1,4 +1,4 @@
-"""Random lives of folders that are to found a cluster, and only that: the real `node.raft.founding`, and elections.
+"""Random lives of folders that are to found a cluster, and only that: the real `Founding`, and elections.
 
 Nodes are started again with other lists, shorter ones too; lose their folders; are told by hand to found without
 others; what they say arrives late, or never. An election is modelled by what it must have: members that are all bound
@@ -13,8 +13,8 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from node.raft.founding import SILENT_S, Founding
-from node.raft.statement import Binding, KnownCluster, Statement
+from node.raft.founding.founding import SILENT_S, Founding
+from node.raft.founding.statement import Binding, KnownCluster, Statement
 
 NAMES = "abcde"
 

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from node.duty.ownership import Ownership
-from node.raft.founding import ClusterElsewhere
+from node.raft.founding.founding import ClusterElsewhere
 from node.state.value import Run, State, TaskRow
 from tasks.definition.run import HELD
 from tasks.definition.schedule import occurrences

@@ -1,8 +1,8 @@
-"""Members of a list without a cluster ask one another how they stand, as `node.raft.founding_inquiry` does."""
+"""Members of a list without a cluster ask one another how they stand, as `node.raft.founding.inquiry` does."""
 
 from collections.abc import Callable
 
-from node.raft.statement import Statement
+from node.raft.founding.statement import Statement
 from tests.simulation.recovery import AGAIN_S, Recovery
 from tests.simulation.world import World
 

@@ -20,8 +20,8 @@ from node.liveness.detector import Detector, _Watch
 from node.liveness.lease import Lease, LeaseNow
 from node.liveness.message import Beat, HeartbeatAnswer
 from node.liveness.view import View
-from node.raft.founding import Founding
-from node.raft.statement import Binding, KnownCluster
+from node.raft.founding.founding import Founding
+from node.raft.founding.statement import Binding, KnownCluster
 from node.state import attempts, claims, deadlines, facts, members, telling, windows
 from node.state.attempts import Checkpoint, Finish
 from node.state.claims import Claim

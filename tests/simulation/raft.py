@@ -6,9 +6,9 @@ an acknowledgement waits until the disk has the entry. What must survive a crash
 
 from collections.abc import Callable
 
-from node.raft.amnesia import AmnesiaAnswer
-from node.raft.founding import Outlook
-from node.raft.prevote import Poll, Standing, may_vote
+from node.raft.core.prevote import Poll, Standing, may_vote
+from node.raft.founding.founding import Outlook
+from node.raft.recovery.amnesia import AmnesiaAnswer
 from tests.simulation.disk import Disk, Entry
 from tests.simulation.disk_writer import DiskWriter
 from tests.simulation.habits import Above, Habits
@@ -282,7 +282,7 @@ class Raft:
             return False
         if not self._recovery.may_follow:
             return False
-        # Before any of it is acknowledged, as in `node.raft.inbound`.
+        # Before any of it is acknowledged, as in `node.raft.core.inbound`.
         self.disk.cluster_id = self.disk.cluster_id or self._theirs
         self._see(term)
         self._poll.open, self._votes, self.leader = False, None, leader

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from node.raft.log_store import JOURNAL, SNAPSHOT
+from node.raft.log.log_store import JOURNAL, SNAPSHOT
 from node.raft.ports import RaftTiming
 from testkit.wired import Wired, World
 

@@ -1,16 +1,15 @@
-"""What a member that has lost its disk may do: the real `node.raft.amnesia`, asked as `node.raft.amnesia_recovery`
-does.
+"""What a member that has lost its disk may do: the real `node.raft.recovery.amnesia`, asked as `amnesia_recovery` does.
 
-And what one does that has nothing: the real `node.raft.founding`, asked as `node.raft.founding_inquiry` does.
+And what one does that has nothing: the real `Founding`, asked as `node.raft.founding.inquiry` does.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from node.raft.amnesia import AmnesiaAnswer, Ballot, RecoveryProgress
-from node.raft.founding import Founding
-from node.raft.prevote import Standing
-from node.raft.statement import KnownCluster, Statement
+from node.raft.core.prevote import Standing
+from node.raft.founding.founding import Founding
+from node.raft.founding.statement import KnownCluster, Statement
+from node.raft.recovery.amnesia import AmnesiaAnswer, Ballot, RecoveryProgress
 from tests.simulation.disk import Disk
 
 AGAIN_S = 0.2

@@ -11,9 +11,9 @@ from node.app.recover import NotRecoverable, inspect, recover
 from node.history.store import HISTORY, HistoryStore
 from node.membership.addresses import Agreed
 from node.peer.portions import Gap
-from node.raft import membership
 from node.raft.errors import DamagedData
-from node.raft.log_store import open_folder
+from node.raft.log import membership
+from node.raft.log.log_store import open_folder
 from node.state.codec import pack_batch
 from node.state.entries import Entry, Proposal, ProposalId
 from node.state.members import AddMember, FoundCluster

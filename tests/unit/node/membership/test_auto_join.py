@@ -9,7 +9,7 @@ import pytest
 
 from node.client import ApiProblem, Unreachable
 from node.membership.auto_join import PAUSE_S, PAUSE_S_MAX, REFUSED_S, AutoJoin
-from node.raft.founding import ClusterElsewhere, FoundingWait, Outlook
+from node.raft.founding.founding import ClusterElsewhere, FoundingWait, Outlook
 from node.state.entries import Seed
 
 ME = Seed("node-4", "node-4", 7101, 8101)

@@ -244,7 +244,7 @@ def test_one_change_is_finished_in_both_before_the_next_begins() -> None:
 
 
 def test_who_is_let_in_by_half_does_not_keep_a_lost_member_from_going() -> None:
-    """Raft may not take the one before the other has gone (`node.raft.membership.may_follow`)."""
+    """Raft may not take the one before the other has gone (`node.raft.log.membership.may_follow`)."""
 
     async def scenario() -> None:
         here = Here()

@@ -4,7 +4,7 @@ from typing import Any
 
 from pysyncobj.tcp_connection import CONNECTION_STATE
 
-from node.raft.connections import HANDSHAKE_BYTES
+from node.raft.wire.connections import HANDSHAKE_BYTES
 from testkit.wired import Wired
 
 

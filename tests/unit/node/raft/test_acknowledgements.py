@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from node.raft.acknowledgements import Acknowledgements
+from node.raft.transport.acknowledgements import Acknowledgements
 
 REPEAT_S = 0.1
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from node.raft.amnesia import AmnesiaAnswer, Ballot, LeaderLog, RecoveryProgress, latest_leader, majority_lost
-from node.raft.prevote import Standing
+from node.raft.core.prevote import Standing
+from node.raft.recovery.amnesia import AmnesiaAnswer, Ballot, LeaderLog, RecoveryProgress, latest_leader, majority_lost
 
 FIVE = frozenset("abcde")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from node.raft.errors import MajorityLost
-from node.raft.journal import FLUSH_COUNTER
-from node.raft.log_store import JOURNAL, SNAPSHOT, open_folder
+from node.raft.log.journal import FLUSH_COUNTER
+from node.raft.log.log_store import JOURNAL, SNAPSHOT, open_folder
 from testkit.wired import Wired, World
 from tests.unit.node.raft.test_log_store import CLUSTER, begin, put_snapshot
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node.raft.append_filter import CommittedConflict, Entry, Known, New, Unmatched, trim
+from node.raft.log.append_filter import CommittedConflict, Entry, Known, New, Unmatched, trim
 
 
 class Log:

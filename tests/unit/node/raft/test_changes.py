@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pysyncobj.config import FAIL_REASON
 
-from node.raft import membership
-from node.raft.changes import Changes, MembershipChange
-from node.raft.unlisted import UNLISTED_MAX
+from node.raft.core.changes import Changes, MembershipChange
+from node.raft.log import membership
+from node.raft.transport.unlisted import UNLISTED_MAX
 from testkit.wired import Wired, World
 from tests.unit.node.raft.callers import call, hello
 from tests.unit.node.raft.conftest import agreed
@@ -181,7 +181,7 @@ def test_a_caller_that_the_log_does_not_name_is_told_from_one_that_it_removes(
     four: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A removed member calls again as long as its own log names the others: it is no newcomer."""
-    caplog.set_level("INFO", "node.raft.unlisted")
+    caplog.set_level("INFO", "node.raft.transport.unlisted")
     four.found("one")
     leader: Wired = four.until(four.leader)
     gone, here, _ = (name for name in four.names if name != leader.me)

@@ -10,13 +10,14 @@ from pysyncobj import tcp_connection, transport
 from pysyncobj.poller import POLL_EVENT_TYPE
 from pysyncobj.tcp_connection import CONNECTION_STATE, TcpConnection
 
-from node.raft import membership, messages
-from node.raft.connections import HANDSHAKE_BYTES, READ_BYTES, PeerConnection
-from node.raft.encryption import NONCE_BYTES, CallerClaim, EncryptedChannel, Seal, refusal
-from node.raft.library_settings import BATCH_BYTES
-from node.raft.messages import MESSAGE_BYTES, BadMessage, Message
+from node.raft.log import membership
+from node.raft.log.snapshots import PIECE_BYTES
 from node.raft.ports import RaftTiming
-from node.raft.snapshots import PIECE_BYTES
+from node.raft.wire import messages
+from node.raft.wire.connections import HANDSHAKE_BYTES, READ_BYTES, PeerConnection
+from node.raft.wire.encryption import NONCE_BYTES, CallerClaim, EncryptedChannel, Seal, refusal
+from node.raft.wire.library_settings import BATCH_BYTES
+from node.raft.wire.messages import MESSAGE_BYTES, BadMessage, Message
 
 SEAL = Seal("the secret")
 ANYTHING = bytes(256 << 10)

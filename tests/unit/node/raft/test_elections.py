@@ -2,7 +2,7 @@
 
 import pytest
 
-from node.raft.log_store import JOURNAL, LOST
+from node.raft.log.log_store import JOURNAL, LOST
 from testkit.wired import Wired, World
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pysyncobj import syncobj
 
 from node.raft import consensus
-from node.raft.encryption import (
+from node.raft.wire.encryption import (
     FAMILY,
     MAGIC,
     NONCE_BYTES,

@@ -1,11 +1,11 @@
-"""Which nodes found a cluster: all nodes of a list, and no node that has heard of a cluster (node/raft/founding.py)."""
+"""Which nodes found a cluster: all nodes of a list, and no node that has heard of a cluster (node/raft/founding)."""
 
 from dataclasses import replace
 
 import pytest
 
-from node.raft.founding import FRESH_S, SILENT_S, ClusterElsewhere, Founding, FoundingWait
-from node.raft.statement import Binding, KnownCluster, read_binding, read_known_cluster, read_statement
+from node.raft.founding.founding import FRESH_S, SILENT_S, ClusterElsewhere, Founding, FoundingWait
+from node.raft.founding.statement import Binding, KnownCluster, read_binding, read_known_cluster, read_statement
 
 NOW_S = 1_000.0
 THREE = frozenset("abc")

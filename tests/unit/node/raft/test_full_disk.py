@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from node.raft.journal import SqliteJournal
+from node.raft.log.journal import SqliteJournal
 
 KEPT = 20
 LARGE = b"x" * 20_000

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from node.raft import membership, messages
-from node.raft.applier import PROPOSALS, Applier
+from node.raft.core.applier import PROPOSALS, Applier
 from node.raft.errors import Broken
-from node.raft.library_settings import BATCH_BYTES, configuration
-from node.raft.messages import BadMessage
+from node.raft.log import membership
 from node.raft.ports import RaftTiming
+from node.raft.wire import messages
+from node.raft.wire.library_settings import BATCH_BYTES, configuration
+from node.raft.wire.messages import BadMessage
 from testkit.wired import Wired, World
 
 Message = dict[str, Any]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from node.raft.errors import DamagedData
-from node.raft.journal import CUT_ROWS, PROBE_TIMER_S, SqliteJournal
+from node.raft.log.journal import CUT_ROWS, PROBE_TIMER_S, SqliteJournal
 
 NAME = "raft.sqlite"
 

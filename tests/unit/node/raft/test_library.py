@@ -8,8 +8,8 @@ from pysyncobj import SyncObj, syncobj
 from pysyncobj.transport import TCPTransport
 
 from node.raft.adapter import Raft
-from node.raft.addresses import AddressBook
 from node.raft.ports import RaftSettings
+from node.raft.wire.addresses import AddressBook
 from node.runtime.dns import Resolver
 from testkit.raft_owner import Owner
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pysyncobj.poller import POLL_EVENT_TYPE
 
-from node.raft.listener import REST_S, RaftListener
+from node.raft.wire.listener import REST_S, RaftListener
 
 
 class Socket:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from node.raft import membership, snapshot
 from node.raft.errors import DamagedData, ForeignData, OtherCluster
-from node.raft.log_store import JOURNAL, LOST, SNAPSHOT, open_folder
-from node.raft.snapshot import Header
+from node.raft.log import membership, snapshot
+from node.raft.log.log_store import JOURNAL, LOST, SNAPSHOT, open_folder
+from node.raft.log.snapshot import Header
 
 CLUSTER = ("n1 localhost 1", "n2 localhost 2", "n3 localhost 3")
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.raft import membership, messages
 from node.raft.errors import UnreadableChange
-from node.raft.messages import (
+from node.raft.log import membership
+from node.raft.wire import messages
+from node.raft.wire.messages import (
     COMMAND_BYTES,
     COMPRESSED_FROM,
     KINDS,

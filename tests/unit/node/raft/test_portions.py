@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from node.raft.overrides import APPLIED_AT_ONCE, APPLIED_BYTES
+from node.raft.core.overrides import APPLIED_AT_ONCE, APPLIED_BYTES
 from testkit.wired import Wired, World
 
 

@@ -1,6 +1,6 @@
 """Which members may vote, and when a majority would (Ongaro 2014, section 9.6)."""
 
-from node.raft.prevote import Poll, Standing, may_vote
+from node.raft.core.prevote import Poll, Standing, may_vote
 
 EMPTY = Standing(0, 1)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from node.raft.barriers import Barriers
+from node.raft.core.barriers import Barriers
+from node.raft.core.proposals import Proposals, WaitingProposal
 from node.raft.errors import NoQuorum, OutcomeUnknown, Overloaded
-from node.raft.proposals import Proposals, WaitingProposal
 from node.state.attempts import Cancel
 from node.state.entries import Proposal, ProposalId
 from node.state.value import Result

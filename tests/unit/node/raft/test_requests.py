@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from node.raft.applier import BARRIER, PROPOSALS
-from node.raft.changes import MembershipChange
+from node.raft.core.applier import BARRIER, PROPOSALS
+from node.raft.core.changes import MembershipChange
+from node.raft.core.requests import Requests
 from node.raft.errors import EntryTooLarge, NoQuorum, OutcomeUnknown, RaftStopped
 from node.raft.ports import RaftTiming
-from node.raft.requests import Requests
 from node.state.attempts import Cancel
 from node.state.entries import Proposal, ProposalId
 from node.state.value import Result

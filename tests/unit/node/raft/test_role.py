@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from node.raft.core.role import KnownLeadership, raft_role
 from node.raft.ports import RaftRole
-from node.raft.role import KnownLeadership, raft_role
 
 NOW_S, QUORUM_S = 100.0, 0.8
 LEADER = KnownLeadership(7, "abcde", True, "a", float("-inf"), {"b": 99.5, "c": 99.5, "d": 90.0}, True)

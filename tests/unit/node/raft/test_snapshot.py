@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from node.raft import snapshot
 from node.raft.errors import DamagedData
-from node.raft.snapshot import Header
+from node.raft.log import snapshot
+from node.raft.log.snapshot import Header
 from node.storage import atomic
 
 HEADER = Header((b"last", 12, 3), (b"prev", 11, 2), ("n1 localhost 1", "n2 localhost 2"))

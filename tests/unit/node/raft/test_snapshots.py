@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from node.raft import snapshot
 from node.raft.errors import Broken
+from node.raft.log import snapshot
+from node.raft.log.snapshot import Header
+from node.raft.log.snapshots import NO_ROOM_S, PIECE_BYTES, Snapshots, unhurried
 from node.raft.ports import RaftTiming
-from node.raft.snapshot import Header
-from node.raft.snapshots import NO_ROOM_S, PIECE_BYTES, Snapshots, unhurried
 from testkit.wired import Wired, World
 
 

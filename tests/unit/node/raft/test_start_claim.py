@@ -1,11 +1,20 @@
-"""Which of two starts of one member stays (`node.raft.start_claim`)."""
+"""Which of two starts of one member stays (`node.raft.transport.start_claim`)."""
 
 from collections.abc import Iterator
 from random import Random
 
 import pytest
 
-from node.raft.start_claim import FRESH_S, HEARD_S, PATIENCE_S, REFUSAL_S, STAY_S, TIE_S, OtherStart, StartClaim
+from node.raft.transport.start_claim import (
+    FRESH_S,
+    HEARD_S,
+    PATIENCE_S,
+    REFUSAL_S,
+    STAY_S,
+    TIE_S,
+    OtherStart,
+    StartClaim,
+)
 
 SETTLE_S = StartClaim("", 0.0).settle_s
 LED = OtherStart("5", "there:1", led=True)

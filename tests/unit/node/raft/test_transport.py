@@ -8,13 +8,13 @@ import pytest
 from pysyncobj.tcp_connection import CONNECTION_STATE
 from pysyncobj.transport import TCPTransport
 
-from node.raft import messages
-from node.raft.callers import UNKNOWN_MAX, UNKNOWN_S
-from node.raft.connections import HANDSHAKE_BYTES
-from node.raft.messages import MESSAGE_BYTES, BadMessage
 from node.raft.ports import RaftTiming
-from node.raft.transport import BACKLOG_BYTES, PIECE_BACKLOG_BYTES, PING_S, STRANGER_S
-from node.raft.unlisted import DIAL_SILENT_S
+from node.raft.transport.callers import UNKNOWN_MAX, UNKNOWN_S
+from node.raft.transport.transport import BACKLOG_BYTES, PIECE_BACKLOG_BYTES, PING_S, STRANGER_S
+from node.raft.transport.unlisted import DIAL_SILENT_S
+from node.raft.wire import messages
+from node.raft.wire.connections import HANDSHAKE_BYTES
+from node.raft.wire.messages import MESSAGE_BYTES, BadMessage
 from testkit.wired import Wire, World
 from tests.unit.node.raft.callers import call, dial, hello, ours
 

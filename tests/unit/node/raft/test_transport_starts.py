@@ -2,8 +2,8 @@
 
 import pytest
 
-from node.raft.duplicate_starts import PROBE_S
-from node.raft.start_claim import PATIENCE_S
+from node.raft.transport.duplicate_starts import PROBE_S
+from node.raft.transport.start_claim import PATIENCE_S
 from testkit.wired import World
 from tests.unit.node.raft.callers import call, hello, ours
 

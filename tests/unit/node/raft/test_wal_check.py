@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from node.raft.errors import DamagedData
-from node.raft.journal import SqliteJournal
-from node.raft.wal_check import lost_commits
+from node.raft.log.journal import SqliteJournal
+from node.raft.log.wal_check import lost_commits
 
 FRAME = 24 + 4096
 HEADER = 32

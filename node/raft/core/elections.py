@@ -1,0 +1,91 @@
+"""When this member stands for election: once a majority would vote for it (`prevote`), or when its leader hands over.
+
+The library stands when it finds that a deadline has passed. It looks right after a write that may have taken long,
+without asking the others, and also where the member has lost its log and may not stand. So its deadline is kept here,
+and the library sees of it only whether to stand now.
+"""
+
+from node.raft.core.parts import RaftCore
+from node.raft.core.prevote import Poll, Standing
+
+_ASKING_S = 0.3
+_NOW_S = 0.0
+"""The deadline that the library sets when the leader hands over."""
+
+_NEVER_S = float("inf")
+
+
+class Elections:
+    """When this member stands. Used in Raft's thread."""
+
+    def __init__(self, consensus: RaftCore) -> None:
+        self.poll = Poll(consensus.rng.getrandbits(62))
+        self._consensus = consensus
+        self._due_s = _NEVER_S
+        self._asked_s = float("-inf")
+        self._won = False
+        self._handed_over = False
+
+    @property
+    def due_s(self) -> float:
+        """When this member asks the others next, if it hears no leader by then."""
+        return self._due_s
+
+    @property
+    def deadline_s(self) -> float:
+        """The deadline as the library sees it: one that has passed, or none."""
+        return _NOW_S if self._won or self._handed_over else _NEVER_S
+
+    @deadline_s.setter
+    def deadline_s(self, deadline_s: float) -> None:
+        """Set by the library when the leader hands over, when a leader was heard, and when an election begins."""
+        self._won = False
+        self._handed_over = deadline_s == _NOW_S
+        if not self._handed_over:
+            self._due_s = deadline_s
+
+    def hasten(self) -> None:
+        """Ask soon: the leader may be dead."""
+        here = self._consensus
+        self._due_s = min(self._due_s, here.clock() + here.rng.uniform(0.2, 1.0) * here.timing.hasty_s)
+
+    def step(self) -> None:
+        """Ask the others if it is time; stand if a majority would vote for this member. The library's tick follows."""
+        here = self._consensus
+        self._won = False
+        if here.is_leader or self._handed_over or not here.is_settled():
+            return
+        now_s = here.clock()
+        if self._due_s <= now_s:
+            self._due_s = now_s + here.rng.uniform(0.5, 1.0) * here.timing.election_min_s
+            if here.recovery.may_stand:
+                self._ask()
+        if self.poll.won(here.members()) and here.recovery.may_stand:
+            here.recovery.become_voter()
+            if here.raftCurrentTerm < here.fence():  # the library stands in the next one
+                here.adopt_term(here.fence())
+            self._won = True
+
+    def gives_way(self, asking: str, standing: Standing) -> bool:
+        """Whether another candidate goes first. Two that ask at the same time would split the votes.
+
+        The one with the longer log goes first, since the other does not get its vote; with equal logs, the one with the
+        lesser id.
+        """
+        if self._consensus.clock() - self._asked_s > _ASKING_S:
+            return True
+        here = self._consensus
+        longer = not here.standing().reaches(standing)
+        if here.is_candidate or (self.poll.open and not longer and asking > here.me):
+            return False
+        self.poll.open = False
+        return True
+
+    def _ask(self) -> None:
+        here = self._consensus
+        self._asked_s = here.clock()
+        standing = here.standing()
+        question = {"type": "pre_vote", "number": self.poll.begin(here.me)}
+        question |= {"last_log_term": standing.last_term, "last_log_index": standing.last_index}
+        question |= {"founding": here.inquiry.founding_id}
+        here.send_to_all(question)

@@ -1,0 +1,168 @@
+# ruff: noqa: N802, N803 - the library's names
+"""PySyncObj's consensus with its defective parts replaced, by the names that its source uses for its private parts.
+
+`_SyncObj__...` are those private parts (Python's mangled names). The library offers no other way to bring a
+serializer of one's own, or to apply bytes as they are. A unit test notices if a version of the library lacks them.
+"""
+
+from typing import Protocol
+
+from pysyncobj import SyncObj
+
+from node.raft.core.parts import Clock
+from node.raft.errors import Broken
+from node.raft.log import membership, snapshot
+from node.raft.log.journal import SqliteJournal
+from node.raft.log.snapshots import Snapshots
+from node.raft.ports import EntryApplier, RaftTiming
+from node.raft.wire.addresses import AddressBook
+
+APPLIED_AT_ONCE = 64
+APPLIED_BYTES = 128 << 10
+"""At most this many committed entries, of about this many bytes, are applied before messages are taken again. After a
+start there are thousands, and this thread answers no member meanwhile."""
+
+
+class DeadlinePort(Protocol):
+    """What keeps the deadline of the next election."""
+
+    deadline_s: float
+
+
+class MendedSyncObj(SyncObj):  # type: ignore[misc]  # the library ships no types
+    """The library's consensus. What it needs of its subclass is set before its constructor runs."""
+
+    me: str
+    book: AddressBook
+    timing: RaftTiming
+    journal: SqliteJournal
+    snapshots: Snapshots
+    elections: DeadlinePort
+    clock: Clock
+    applier: EntryApplier
+    behind: bool
+    """Whether committed entries wait for the next tick to be applied."""
+
+    _SyncObj__raftCommitIndex: int
+
+    # -- terms and elections
+
+    def _SyncObj__setCurrentTerm(self, term: int, voted: str | None) -> None:
+        """Keep the term and the vote, and tell of a new term, before anything is sent in it.
+
+        The heartbeats must not answer in a term that this member has left with its vote: a leader counts their answers
+        as evidence of its majority (docs/explanation/raft.md).
+        """
+        before = self.raftCurrentTerm
+        super()._SyncObj__setCurrentTerm(term, voted)
+        if term != before:
+            self.applier.term_began(term)
+
+    @property
+    def _SyncObj__raftElectionDeadline(self) -> float:
+        return self.elections.deadline_s
+
+    @_SyncObj__raftElectionDeadline.setter
+    def _SyncObj__raftElectionDeadline(self, deadline_s: float) -> None:
+        """Whatever postpones the deadline ends a handing over, too: else the library would ignore heartbeats, and stand
+        later.
+        """
+        self.elections.deadline_s = deadline_s
+        self._SyncObj__transferInProgress = False
+
+    # -- entries
+
+    def _SyncObj__doApplyCommand(self, command: bytes) -> None:
+        """Apply entries as bytes. Changes of membership count from the moment they are in the log, not from here."""
+        if command[:1] == membership.REGULAR:
+            self.applier.apply(command[1:])
+
+    def _SyncObj__applyLogEntries(self) -> bool:
+        """As leader, announce what is committed before applying it here: a client may wait for a follower.
+
+        The library applies all of it at once; here `behind` says that some is left to the next tick. Returns whether
+        it has yet to be announced.
+        """
+        committed: int = self.raftCommitIndex
+        announced = bool(self._isLeader()) and committed > self.raftLastApplied
+        if announced:
+            self._SyncObj__sendAppendEntries()
+        self._SyncObj__raftCommitIndex = min(committed, self._portion_end())
+        try:
+            applied = bool(SyncObj._SyncObj__applyLogEntries(self))
+        finally:
+            self._SyncObj__raftCommitIndex = committed
+        self.behind = self.raftLastApplied < committed
+        return applied and not announced
+
+    def _portion_end(self) -> int:
+        """The index of the last entry that is applied in this tick, if it is committed."""
+        index: int = self.raftLastApplied
+        first, size = index + 1 - self.journal.first_index, 0
+        for command, *_ in self.journal[first : first + APPLIED_AT_ONCE]:
+            index, size = index + 1, size + len(command)
+            if size >= APPLIED_BYTES:
+                break
+        return index
+
+    # -- changes of membership
+
+    def _SyncObj__parseChangeClusterRequest(self, command: bytes) -> list[str] | None:
+        """The change of membership in a command; None if it is of another kind. The library unpickles it.
+
+        Raises UnreadableChange: only for what is in the log already. `messages` accepts no such thing.
+        """
+        return list(membership.parse_change(command)) if command[0] == membership.MEMBERSHIP else None
+
+    def _SyncObj__changeCluster(self, request: list[str]) -> bool:
+        """Take a change as leader. A leader that would remove itself hands over first: the next one removes it.
+
+        The majorities of two configurations have a member in common only if they differ by one. So a change waits until
+        the one before is committed; and until an entry of this term is, which the library ensures: before that, a
+        change of an earlier leader may count elsewhere (Ongaro's correction of 2015 to section 4.1 of his thesis).
+        """
+        if request[0] == "rem" and self.book.node(request[1]).id == self.me:
+            self.transferLeadership()
+            return False
+        if self.is_changing or not self._may_follow(request):
+            return False
+        return bool(SyncObj._SyncObj__changeCluster(self, request))
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether a change of membership is in the log that is not committed yet, as far as is known here."""
+        return membership.any_change(self.journal.after(self.raftCommitIndex))
+
+    def _may_follow(self, request: list[str]) -> bool:
+        """Whether enough of the members have all earlier changes, by what they have acknowledged, for this one."""
+        before, other = self.members(), {self.book.node(request[1]).id}
+        after = before | other if request[0] == "add" else before - other
+        known = membership.latest(self.journal[:], self.journal.first_index)
+        matched = self._SyncObj__raftMatchIndex
+        knowing = {node.id for node in self._SyncObj__otherNodes if matched.get(node, 0) >= known}
+        return membership.may_follow(before, after, knowing | {self.me})
+
+    def members(self) -> set[str]:
+        """The ids of all members, by the log as it is here."""
+        return {node.id for node in self._SyncObj__otherNodes} | {self.me}
+
+    # -- snapshots
+
+    def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:
+        """Load the snapshot in place. The library's own method takes a damaged one for an empty one."""
+        header = self.snapshots.header
+        assert header is not None
+        try:
+            self.applier.restore(snapshot.pieces(self.snapshots.place))
+        except Exception as error:
+            raise Broken(
+                f"the snapshot {self.snapshots.place} has correct checksums, and its state cannot be read ({error}): "
+                "was it written by another version of Rota?"
+            ) from error
+        if clearJournal:
+            self.journal.replace([header.prev, header.last])
+            others = {self.book.node(member) for member in header.cluster} - {self.book.node(self.me)}
+            self._SyncObj__updateClusterConfiguration(others)
+            self._SyncObj__raftElectionDeadline = self.clock() + self.timing.election_max_s
+        self._SyncObj__raftLastApplied = header.index
+        self._SyncObj__raftCommitIndex = max(self._SyncObj__raftCommitIndex, header.index)

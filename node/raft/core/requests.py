@@ -1,0 +1,178 @@
+"""The requests of callers: proposals, barriers, changes of membership, and foundings by hand. Safe for threads."""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from node.raft.core.applier import BARRIER, PROPOSALS
+from node.raft.core.barriers import Barriers
+from node.raft.core.changes import Changes, ChangesConsensus, MembershipChange
+from node.raft.core.proposals import Proposals, WaitingProposal
+from node.raft.errors import EntryTooLarge, OutcomeUnknown, RaftStopped
+from node.raft.ports import RaftTiming
+from node.state.entries import Proposal, ProposalId
+from node.state.value import Result
+
+Pack = Callable[[Sequence[Proposal]], bytes]
+
+
+class RequestsInquiry(Protocol):
+    """The part of founding that `Requests` needs."""
+
+    def leave_out(self, without: frozenset[str]) -> str | None:
+        """As `Raft.leave_out`."""
+
+
+class RequestsConsensus(ChangesConsensus, Protocol):
+    """The part of the consensus that `Requests` needs."""
+
+    @property
+    def inquiry(self) -> RequestsInquiry:
+        """Founding."""
+
+    def put(self, data: bytes) -> None:
+        """Propose an entry. Whether it is committed shows when it is applied."""
+
+
+class Requests:
+    """All requests of this member that are open. Refused, with RaftStopped, before `open` and after `refuse`."""
+
+    def __init__(self, timing: RaftTiming, pack: Pack) -> None:
+        self._timing, self._pack = timing, pack
+        self._lock = threading.Lock()
+        self._accepts = False
+        self._proposals = Proposals(timing.batch_bytes, timing.waiting_bytes, timing.resend_s, timing.flights)
+        self._barriers = Barriers(timing.resend_s)
+        self._changes = Changes()
+        self._left_out: list[tuple[frozenset[str], Future[str | None]]] = []
+
+    # -- any thread
+
+    def open(self) -> None:
+        """Accept requests from now on."""
+        with self._lock:
+            self._accepts = True
+
+    def refuse(self) -> None:
+        """Refuse requests from now on."""
+        with self._lock:
+            self._accepts = False
+
+    def propose(self, proposal: Proposal, deadline_s: float) -> "Future[Result]":
+        """As `Raft.propose`."""
+        packed = self._pack([proposal])
+        if len(packed) > self._timing.entry_bytes:
+            raise EntryTooLarge(f"{len(packed)} bytes in one proposal: at most {self._timing.entry_bytes}; split it")
+        waiting = WaitingProposal(proposal, packed, deadline_s)
+        waiting.future.set_running_or_notify_cancel()
+        with self._lock:
+            if self._accepted(waiting.future):
+                self._proposals.add(waiting)
+        return waiting.future
+
+    def barrier(self, deadline_s: float) -> "Future[None]":
+        """As `Raft.barrier`."""
+        with self._lock:
+            if self._accepts:
+                return self._barriers.add(deadline_s)
+        refused: Future[None] = Future()
+        refused.set_running_or_notify_cancel()
+        self._accepted(refused)
+        return refused
+
+    def change(self, change: MembershipChange) -> "Future[None]":
+        """Have a change of membership committed."""
+        change.future.set_running_or_notify_cancel()
+        with self._lock:
+            if self._accepted(change.future):
+                self._changes.add(change)
+        return change.future
+
+    def leave_out(self, members: frozenset[str]) -> "Future[str | None]":
+        """As `Raft.leave_out`."""
+        future: Future[str | None] = Future()
+        future.set_running_or_notify_cancel()
+        with self._lock:
+            if self._accepted(future):
+                self._left_out.append((members, future))
+        return future
+
+    def _accepted(self, future: "Future[Any]") -> bool:
+        if not self._accepts:
+            future.set_exception(RaftStopped("Raft does not run on this member: nothing was proposed"))
+        return self._accepts
+
+    # -- Raft's thread
+
+    @property
+    def under_way(self) -> bool:
+        """Whether any request is open, so that Raft's thread must turn soon for its deadline or to send it again."""
+        with self._lock:
+            return bool(len(self._proposals) or len(self._barriers) or len(self._changes))
+
+    def send(self, consensus: RequestsConsensus, now_s: float) -> None:
+        """Propose the waiting proposals, barriers and changes."""
+        with self._lock:
+            mark = self._barriers.take(now_s)
+            batches = []
+            while batch := self._proposals.take(now_s):
+                batches.append(batch)
+        if mark is not None:
+            consensus.put(BARRIER + mark)
+        for batch in batches:
+            packed = batch[0].packed if len(batch) == 1 else self._pack([each.proposal for each in batch])
+            consensus.put(PROPOSALS + packed)
+
+    def found_without(self, consensus: RequestsConsensus) -> None:
+        """Do what `leave_out` asks."""
+        with self._lock:
+            left_out, self._left_out = self._left_out, []
+        for members, future in left_out:
+            future.set_result(consensus.inquiry.leave_out(members))
+
+    def barrier_applied(self, mark: bytes) -> None:
+        """A barrier of any member was applied."""
+        with self._lock:
+            reached = self._barriers.applied(mark)
+        for future in reached:
+            future.set_result(None)
+
+    def applied(self, results: Sequence[tuple[ProposalId, Result]]) -> None:
+        """Proposals of any member were applied, with these results."""
+        with self._lock:
+            answered = self._proposals.applied(results)
+        for waiting, result in answered:
+            waiting.future.set_result(result)
+
+    def leader_changed(self, now_s: float) -> None:
+        """Send again all that is under way."""
+        with self._lock:
+            self._proposals.send_again(now_s, all_of_them=True)
+            self._barriers.send_again(now_s, all_of_them=True)
+
+    def step(self, consensus: RequestsConsensus, now_s: float) -> None:
+        """End requests past their deadlines, send again those long under way, and make the next change."""
+        with self._lock:
+            over: list[tuple[Future[Any], Exception]] = [(w.future, e) for w, e in self._proposals.expire(now_s)]
+            over += self._barriers.expire(now_s)
+            self._proposals.send_again(now_s, all_of_them=False)
+            self._barriers.send_again(now_s, all_of_them=False)
+        for late, error in over:
+            late.set_exception(error)
+        self._changes.step(consensus, now_s)
+
+    def give_up(self) -> None:
+        """End all with RaftStopped, or OutcomeUnknown where a proposal was sent."""
+        with self._lock:
+            self._accepts = False
+            waiting = self._proposals.give_up()
+            futures: list[Future[Any]] = [*self._barriers.give_up(), *self._changes.give_up()]
+            futures += [future for _, future in self._left_out]
+        for each in waiting:
+            unknown = OutcomeUnknown("proposed, and this member stopped before it was seen committed")
+            each.future.set_exception(
+                unknown if each.sent else RaftStopped("this member stopped: nothing was proposed")
+            )
+        for future in futures:
+            future.set_exception(RaftStopped("this member stopped"))

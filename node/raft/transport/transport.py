@@ -1,0 +1,334 @@
+# ruff: noqa: N802, N803 - the library calls its transport by these names
+"""The library's TCP transport, with connections that time out, and messages that pass `Inbound`.
+
+Each side says first which member it is and to which cluster it belongs: the dialler with the name of the member that it
+calls, the listener in its first message, and both again once their cluster is known. Nothing is accepted from another
+cluster (`node.identity.cluster_id`). A member counts as connected from then on, and not before: at the address of a
+member that is gone another one may answer.
+"""
+
+import logging
+from functools import partial
+from typing import Any
+
+from pysyncobj.node import Node
+from pysyncobj.tcp_connection import CONNECTION_STATE
+
+from node.identity.mismatches import Mismatch, MismatchCode
+from node.raft.core.parts import RaftCore
+from node.raft.transport.acknowledgements import Acknowledgements
+from node.raft.transport.callers import Callers
+from node.raft.transport.duplicate_starts import DuplicateStarts
+from node.raft.transport.unlisted import OpenTransport
+from node.raft.wire.connections import replace_dialled_connections
+from node.raft.wire.encryption import VERSION_CHARS_MAX, CallerClaim, RefusalCode
+from node.raft.wire.listener import RaftListener
+from node.raft.wire.messages import MESSAGE_BYTES, BadMessage, Message
+
+PING_S = 1.0
+STRANGER_S = 2.0
+"""The pause between two dials of a member at whose port another node answers."""
+REPEAT_HEARTBEATS = 1.5
+"""Every other heartbeat is acknowledged, while nothing changes: a leader counts on its followers for far longer
+(`RaftTiming.quorum_s`), and each message costs a wakeup on both sides."""
+TAKEN_S = 0.8
+"""The pause between two dials of a member that is connected with another start of this one."""
+BACKLOG_BYTES = 8 << 20
+"""Appends are dropped while more than this waits in a connection's buffer. They are sent again when they are missed."""
+PIECE_BACKLOG_BYTES = 4 << 20
+"""Parts of a snapshot wait while more than this waits in a connection's buffer."""
+BAD_LOGGED_MAX = 64
+"""At most this many kinds of bad messages are remembered as logged; then the memory is cleared."""
+
+logger = logging.getLogger(__name__)
+
+replace_dialled_connections()
+
+
+class Transport(OpenTransport):
+    """The connections of a member. Used in Raft's thread.
+
+    Differences from the library: acknowledgements wait for the journal (`acknowledgements`); a dial or a handshake that
+    hangs times out; idle connections are kept alive, and their age is known; only members are accepted (`callers`),
+    one start of each (`duplicate_starts`), those of the same cluster that the log does not name yet included
+    (`unlisted`); there is no administration by message.
+    """
+
+    _server: Any
+
+    def __init__(self, syncObj: RaftCore, selfNode: Node, otherNodes: set[Node]) -> None:
+        self.heard: dict[str, float] = {}
+        """By member: when its latest message arrived."""
+        self._acknowledgements = Acknowledgements(REPEAT_HEARTBEATS * syncObj.timing.heartbeat_s)
+        self._sent: dict[Node, float] = {}
+        self._bad_logged: set[tuple[str, str]] = set()
+        self.duplicate_starts = DuplicateStarts(syncObj, self, syncObj.start_id)
+        self._callers = Callers(syncObj, self, self._onNewIncomingConnection)
+        super().__init__(syncObj, selfNode, otherNodes)
+
+    def setOnUtilityMessageCallback(self, message: str, callback: Any) -> None:
+        """Not offered: members are added and removed through `Raft`."""
+
+    # -- messages
+
+    def _onMessageReceived(self, node: Node, message: Message) -> None:
+        if node not in self._nodes:
+            return
+        kind, connection = message["type"], self._connections.get(node)
+        if kind == "cluster":
+            self._introduced(node, message)
+        elif kind == "probe":
+            self.duplicate_starts.probed(connection, message)
+        elif kind == "probe_answer":
+            self.duplicate_starts.answered(connection, message)
+        elif kind == "taken":
+            self.duplicate_starts.taken(node, message)
+            self._disconnect(node, TAKEN_S)
+        elif connection in self._clusters:
+            self.heard[node.id] = self._consensus.clock()
+            self._consensus.inbound.take(node, message)
+
+    def _bad(self, node: Node, error: BadMessage) -> None:
+        """Drop what a member sent that is no message of this version; logged once for each kind."""
+        if (node.id, str(error)) not in self._bad_logged:
+            if len(self._bad_logged) >= BAD_LOGGED_MAX:
+                self._bad_logged.clear()
+            self._bad_logged.add((node.id, str(error)))
+            logger.warning("dropped a message from %s: %s; is it another version of Rota?", node.id, error)
+
+    def pass_to_library(self, node: Node, message: Message) -> None:
+        """Give a message to the library."""
+        super()._onMessageReceived(node, message)
+
+    def send(self, node: Node, message: Message) -> bool:
+        """Send a message; an acknowledgement is kept until the journal is on the disk.
+
+        Returns whether it was sent or kept.
+        """
+        if message["type"] == "next_node_idx":
+            self._acknowledgements.add(node, {**message, "term": self._consensus.raftCurrentTerm})
+            return True
+        if message["type"] == "request_vote":
+            assert self._consensus.recovery.votes, "a member that may not vote does not stand for election"
+            message = self._consensus.recovery.vote_request(message)
+        if message["type"] == "response_vote":
+            self._consensus.recovery.become_voter()
+            message = self._consensus.recovery.vote(node, message)
+        return self._put(node, message)
+
+    def _put(self, node: Node, message: Message) -> bool:
+        connection = self._connections.get(node)
+        if connection not in self._clusters:  # not connected, or not known yet to be that member
+            return False
+        if message["type"] == "append_entries" and self.backlog(node) > BACKLOG_BYTES:
+            return False
+        self._sent[node] = self._consensus.clock()
+        # Not by the library's `send`: it looks the connection up again afterwards, and where that has broken, a member
+        # that the log does not name is forgotten with it.
+        connection.send(message)
+        return connection in self._clusters
+
+    def backlog(self, node: object) -> int:
+        """Bytes that wait in a member's connection."""
+        connection = self._connections.get(node)
+        return connection.getSendBufferSize() if connection is not None else 0
+
+    def has_room(self, node: object) -> bool:
+        """Whether a member's connection can take another part of a snapshot."""
+        return self.backlog(node) < PIECE_BACKLOG_BYTES
+
+    def _acknowledge(self) -> None:
+        """Send the acknowledgements that waited for the journal."""
+        for node, message in self._acknowledgements.take(self._consensus.raftCurrentTerm):
+            connection, now_s = self._connections.get(node), self._consensus.clock()
+            if not self._acknowledgements.is_repeated(node, connection, message, now_s) and self._put(node, message):
+                self._acknowledgements.sent(node, connection, message, now_s)
+
+    # -- which member is at the other end, and of which cluster
+
+    def cluster_of(self, node: Node) -> str:
+        """The cluster to which a connected member says that it belongs; empty while it belongs to none."""
+        return self._clusters.get(self._connections.get(node), "")
+
+    def announce(self) -> None:
+        """Tell the others the cluster of this member, which it has just learnt, and disconnect those of another."""
+        for node, connection in list(self._connections.items()):
+            if connection.ready:
+                connection.send(self.introduction())
+            if connection in self._clusters:
+                self._disconnect_stranger(node, self._clusters[connection])
+
+    def introduction(self) -> Message:
+        """What this member says of itself."""
+        here = self._consensus
+        introduction = {"type": "cluster", "id": here.cluster.known, "member": here.me, "start": here.start_id}
+        return {**introduction, "version": here.version, "term": here.raftCurrentTerm}
+
+    def hello(self, called: Node, *, asks: bool) -> Message:
+        """The first message of a dialler. `asks`: it only asks whether this start is accepted (`duplicate_starts`)."""
+        here = self._consensus
+        port = int(here.conf.bindAddress.rpartition(":")[2])
+        hello = {"type": "hello", "member": here.me, "cluster": here.cluster.known, "called": called.id}
+        return {**hello, "start": here.start_id, "version": here.version, "port": port, "asks": asks}
+
+    def _introduced(self, node: Node, message: Message) -> None:
+        """Take what the other end of a member's connection says of itself."""
+        theirs, member = message["id"], message["member"]
+        if self._disconnect_stranger(node, theirs):
+            return
+        if member != node.id:
+            self._mismatch(node, "mistaken", other=member)
+            self._disconnect(node)
+            return
+        self._consensus.inquiry.called_by_member(node.id, theirs)
+        connection = self._connections[node]
+        if connection in self._clusters:
+            self._clusters[connection] = theirs
+        elif not self.duplicate_starts.waits(connection):
+            where = f"{connection.peer}:{node.port}"
+            admit = partial(self._admit, node, connection, theirs, message["version"], message["term"])
+            self.duplicate_starts.enter(node, connection, message["start"], where, admit)
+
+    def _admit(self, node: Node, connection: Any, cluster_id: str, version: str, term: int = 0) -> None:
+        """Count a member as connected: the other end is that member, and the one start of it."""
+        self._clusters[connection] = cluster_id
+        if version != self._consensus.version:
+            self._mismatch(node, "mixed", version=version[:VERSION_CHARS_MAX])
+        else:
+            self._consensus.mismatches.clear(node.id)
+        connection.limit_bytes = MESSAGE_BYTES
+        connection.on_bad = partial(self._bad, node)
+        if self.dials(node):
+            self.duplicate_starts.connected(node, term)
+        self._onNodeConnected(node)
+
+    def take_call(self, node: Node, connection: Any, hello: Message) -> None:
+        """Use a call as the connection with a member, which began it with `hello`."""
+        before = self._connections.get(node)
+        if before in self._clusters and before is not connection:
+            self.duplicate_starts.parted(node)  # it lost that connection, and may have had another start of this member
+        self._to_dial.discard(node)
+        self._calls.add(connection)
+        self._unknownConnections.discard(connection)
+        self._callers.discard(connection)
+        self._connections[node] = connection
+        connection.setOnMessageReceivedCallback(partial(self._onMessageReceived, node))
+        self._admit(node, connection, hello["cluster"], hello["version"])
+        connection.send(self.introduction())
+        if before is not None and before is not connection:
+            before.disconnect()  # the member has dialled anew: the library would leave the old one open
+
+    def is_ours(self, node: Node, cluster_id: str) -> bool:
+        """Whether a member that names this cluster may belong to this member's."""
+        return self._consensus.cluster.stranger(node.id, cluster_id) is None
+
+    def _disconnect_stranger(self, node: Node, cluster_id: str) -> bool:
+        if self.is_ours(node, cluster_id):
+            return False
+        self._mismatch(node, "cluster", other=cluster_id)
+        self._disconnect(node)
+        return True
+
+    def _disconnect(self, node: Node, pause_s: float = STRANGER_S) -> None:
+        self._lastConnectAttempt[node] = self._consensus.clock() + pause_s
+        self._connections[node].disconnect()
+
+    # -- connections
+
+    def _onTick(self) -> None:
+        """Called by the library before it waits for events."""
+        self._consensus.journal.flush()
+        self._acknowledge()
+
+    def care(self, now_s: float) -> None:
+        """Dial whom this member has to, keep connections alive, and end those that hang."""
+        if not self.ready:
+            return  # the library binds the port first
+        self._server.attend()
+        super()._onTick()
+        self._dial_silent(now_s)
+        for node, connection in list(self._connections.items()):
+            if connection.state == CONNECTION_STATE.DISCONNECTED:
+                continue
+            if connection not in self._clusters:
+                if now_s - self._lastConnectAttempt.get(node, now_s) > self._consensus.timing.dial_s:
+                    if connection.unanswered:
+                        self._mismatch(node, "silent")
+                    connection.disconnect()
+            elif now_s - self._sent.get(node, 0.0) > PING_S:
+                self._put(node, {"type": "ping"})
+        self._callers.step(now_s)
+
+    def _createServer(self) -> None:
+        here = self._consensus
+        self._server = RaftListener(
+            here._poller, here.conf.bindAddress, here.conf.recvBufferSize, self._callers, here.clock
+        )
+
+    def _onOutgoingConnected(self, conn: Any) -> None:
+        """A dial has succeeded. The other end has to say first which member it is."""
+        conn.setOnMessageReceivedCallback(partial(self._onMessageReceived, self._connToNode(conn)))
+        conn.on_greeted = partial(self._greeted, conn)
+        conn.on_mismatch = partial(self._refused, conn)
+        conn.mine = self._consensus.claim
+        conn.greet()
+
+    def _greeted(self, conn: Any) -> None:
+        """The other end has sent its nonce: say which member calls, and which one it calls."""
+        conn.send(self.hello(self._connToNode(conn), asks=False))
+
+    def _refused(self, conn: Any, code: RefusalCode, theirs: CallerClaim) -> None:
+        """Note a node that was dialled and does not fit, and dial it after a pause."""
+        node = self._connToNode(conn)
+        if node is not None:
+            self._mismatch(node, code, version=theirs.version)
+            self._lastConnectAttempt[node] = self._consensus.clock() + STRANGER_S
+
+    def _mismatch(self, node: Node, code: MismatchCode, *, version: str = "", other: str = "") -> None:
+        self._consensus.mismatches.note(
+            Mismatch(
+                member=node.id,
+                address=f"{node.host}:{node.port}",
+                code=code,
+                claimed=False,
+                version=version,
+                other=other,
+            )
+        )
+
+    def _onNewIncomingConnection(self, conn: Any) -> None:
+        super()._onNewIncomingConnection(conn)
+        self._callers.add(conn)
+
+    def _onIncomingMessageReceived(self, conn: Any, message: Message) -> None:
+        self._callers.introduced(conn, message)
+
+    def refused_s(self, node: Node) -> float:
+        """When the last dial of that member began that was answered with "connection refused"; -inf if none was."""
+        connection = self._connections.get(node)
+        return connection.refused_s if connection is not None else float("-inf")
+
+    def dial_soon(self, node: Node) -> None:
+        """Let the next dial of that member begin without a pause, unless it was postponed on purpose."""
+        if self._lastConnectAttempt.get(node, 0.0) <= self._consensus.clock():
+            self._lastConnectAttempt.pop(node, None)
+
+    def _onDisconnected(self, conn: Any) -> None:
+        self._clusters.pop(conn, None)
+        self._callers.discard(conn)
+        node = self._connToNode(conn)
+        super()._onDisconnected(conn)
+        self.duplicate_starts.ended(conn)
+        self._forget_call(conn, node)
+
+    def _onNodeDisconnected(self, node: Node) -> None:
+        super()._onNodeDisconnected(node)
+        self.heard.pop(node.id, None)
+        self._consensus.mismatches.clear(node.id, "mixed")
+        self.duplicate_starts.parted(node)
+        self._consensus.connection_lost(node)
+
+    def destroy(self) -> None:
+        """Close all connections."""
+        self.duplicate_starts.close()
+        super().destroy()

@@ -1,0 +1,117 @@
+"""Calls that carry one question to the process at a node's Raft port, whatever its cluster, listed here or not."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, Protocol
+
+from pysyncobj import SyncObjConf
+from pysyncobj.node import Node
+
+from node.identity.mismatches import Mismatch, Mismatches
+from node.raft.wire.connections import PeerConnection
+from node.raft.wire.encryption import CallerClaim, RefusalCode, Seal
+from node.raft.wire.messages import Message
+
+ANSWER_BYTES: Final = 256 << 10
+"""The largest answer."""
+
+_NEVER_S: Final = float("-inf")
+
+
+class LibraryPort(Protocol):
+    """The library's parts for a connection: settings, poller, key; and who is told of nodes that do not fit."""
+
+    conf: SyncObjConf
+    encryptor: Seal
+    mismatches: Mismatches
+    _poller: Any
+
+    @property
+    def claim(self) -> CallerClaim:
+        """What this node says of itself to those that it calls."""
+
+
+class SingleCalls:
+    """One call at a time to each node. Used in Raft's thread.
+
+    on_answer: gets each message, with the node that was called and the connection, which stays open until `hang_up`.
+    on_end: gets the node each time that a call has ended.
+    """
+
+    def __init__(
+        self,
+        library: LibraryPort,
+        on_answer: Callable[[Node, PeerConnection, Message], None],
+        on_end: Callable[[Node], None] = lambda _node: None,
+    ) -> None:
+        self._library = library
+        self._on_answer, self._on_end = on_answer, on_end
+        self._open: dict[Node, PeerConnection] = {}
+        self._begun_s: dict[Node, float] = {}
+        self._refused_s: dict[Node, float] = {}
+
+    def ask(self, node: Node, question: Message, now_s: float, again_s: float) -> None:
+        """Call a node, unless a call is under way, or the last one began less than `again_s` ago."""
+        if node in self._open or now_s - self._begun_s.get(node, _NEVER_S) < again_s:
+            return
+        self._begun_s[node] = now_s
+        conf = self._library.conf
+        connection = PeerConnection(
+            self._library._poller,
+            timeout=float("inf"),  # the caller ends it
+            sendBufferSize=conf.sendBufferSize,
+            recvBufferSize=conf.recvBufferSize,
+        )
+        connection.encryptor = self._library.encryptor
+        connection.mine = self._library.claim
+
+        def mismatch(code: RefusalCode, theirs: CallerClaim) -> None:
+            self._library.mismatches.note(Mismatch(node.id, f"{node.host}:{node.port}", code, version=theirs.version))
+
+        def greeted() -> None:
+            connection.limit_bytes = ANSWER_BYTES
+            connection.send(question)
+
+        connection.on_greeted, connection.on_mismatch = greeted, mismatch
+        connection.setOnConnectedCallback(connection.greet)
+        connection.setOnMessageReceivedCallback(partial(self._on_answer, node, connection))
+        connection.setOnDisconnectedCallback(partial(self._ended, node, connection))
+        self._open[node] = connection
+        if not connection.connect(node.ip, node.port):
+            self._ended(node, connection)
+
+    def soon(self, node: Node) -> None:
+        """Let the next call of that node begin without a pause."""
+        self._begun_s.pop(node, None)
+
+    def under_way(self, node: Node) -> PeerConnection | None:
+        """The connection of the call to that node, if there is one."""
+        return self._open.get(node)
+
+    def called(self) -> list[Node]:
+        """The nodes to which a call is under way."""
+        return list(self._open)
+
+    def begun_s(self, node: Node) -> float:
+        """When the last call of that node began; -inf if there was none."""
+        return self._begun_s.get(node, _NEVER_S)
+
+    def refused_s(self, node: Node) -> float:
+        """When the last call of that node began that was answered with "connection refused"; -inf if none was."""
+        return self._refused_s.get(node, _NEVER_S)
+
+    def hang_up(self, node: Node) -> None:
+        """End the call to that node, if there is one."""
+        if node in self._open:
+            self._open[node].disconnect()
+
+    def _ended(self, node: Node, connection: PeerConnection) -> None:
+        if self._open.get(node) is connection:
+            del self._open[node]
+            self._refused_s[node] = max(self.refused_s(node), connection.refused_s)
+            self._on_end(node)
+
+    def close(self) -> None:
+        """End all calls."""
+        for node in self.called():
+            self.hang_up(node)
