@@ -36,9 +36,8 @@ from node.membership.services import MemberServices
 from node.notify.teller import Teller
 from node.raft.errors import RaftError
 from node.raft.ports import RaftRole
-from node.replication.applied import AppliedWaiters
 from node.replication.proposer import Proposer
-from node.replication.state_machine import StateChange
+from node.replication.state_machine import AppliedWaiters, StateChange
 from node.runtime.mailbox import Mailbox
 from node.state.codec import BadEntry
 from node.state.entries import Entry

@@ -58,8 +58,7 @@ from node.state.entries import Seed
 from node.state.members import Join
 from node.state.value import Run, State
 from node.storage.disk_watch import DiskWatch, WatchedFolder, space_of
-from node.storage.full_disk_wait import WaitForRoom
-from node.storage.reserve import Reserve
+from node.storage.reserve import Reserve, WaitForRoom
 from node.storage.room import Bounds
 from node.telemetry.raft_watchdog import RaftWatchdog
 from node.telemetry.thread_lag import ThreadLag, Worst

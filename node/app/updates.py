@@ -1,15 +1,18 @@
 """What a member's core does, passed on to the rest of the node: the history, live updates, the log and the metrics."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
+from weakref import WeakSet
 
 from node.control.failure_log import log_failures
 from node.duty.ownership import Ownership
 from node.http.node_port import ClusterUpdate, PlacementComputed
 from node.replication.state_machine import StateChange
-from node.runtime.broadcast import Broadcast
 from node.state.value import EndedRun, State
 from node.telemetry.thread_lag import start_delays
+
+T = TypeVar("T")
 
 
 class HistoryWriter(Protocol):
@@ -66,3 +69,39 @@ class Updates:
     def began_after(self, delay_s: float, /) -> None:
         """Count a start."""
         self.start_delay.observe(delay_s)
+
+
+class Broadcast(Generic[T]):
+    """Passes every value to all present listeners, in order."""
+
+    def __init__(self) -> None:
+        # The queue of a listener that was dropped, even before it began to read, is collected with it.
+        self._queues: WeakSet[asyncio.Queue[T | None]] = WeakSet()
+        self._closed = False
+
+    def send(self, value: T) -> None:
+        """Pass a value to all listeners."""
+        for queue in self._queues:
+            queue.put_nowait(value)
+
+    def close(self) -> None:
+        """End the iteration of every listener."""
+        self._closed = True
+        for queue in self._queues:
+            queue.put_nowait(None)
+
+    def listen(self) -> AsyncIterator[T]:
+        """The values that are sent from this call on, until `close`."""
+        queue: asyncio.Queue[T | None] = asyncio.Queue()
+        if self._closed:
+            queue.put_nowait(None)
+        self._queues.add(queue)
+
+        async def values() -> AsyncIterator[T]:
+            try:
+                while (value := await queue.get()) is not None:
+                    yield value
+            finally:
+                self._queues.discard(queue)
+
+        return values()

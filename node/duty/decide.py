@@ -10,8 +10,8 @@ from node.state.bounds import no_room
 from node.state.claims import Claim
 from node.state.entries import Entry
 from node.state.occurrences import Enqueue, SkipOccurrences
+from node.state.run_times import due_us
 from node.state.value import Member, PassedOver, Run, State, TaskRow
-from node.state.waiting import due_us
 from tasks.definition.policy import DuePlan, lateness_s, room_for_another, settle
 from tasks.definition.run import HELD
 from tasks.definition.schedule import occurrences

@@ -21,8 +21,8 @@ from node.duty.step import Held, LeaseView, Order, Owners, Step, Wanted
 from node.state.attempts import Cancel, Finish
 from node.state.entries import Entry
 from node.state.occurrences import Enqueue
+from node.state.run_times import due_us
 from node.state.value import Member, Result, State
-from node.state.waiting import due_us
 from tasks.definition.schedule import unreadable
 
 TASKS_A_STEP: Final = 32

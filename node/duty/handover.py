@@ -4,8 +4,8 @@ from collections.abc import Collection
 from typing import Final
 
 from node.duty.step import Owners
+from node.state.run_times import due_us
 from node.state.value import Run, State
-from node.state.waiting import due_us
 from tasks.definition.run import HELD
 
 AT_A_TIME: Final = 2

@@ -6,9 +6,9 @@ from typing import Final
 
 from hashing.preference import Reason
 from node.duty.agenda import UNCLAIMED, next_occurrence_us
+from node.state.run_times import due_us as due_of
 from node.state.times import rfc3339
 from node.state.value import Run, State, TaskRow
-from node.state.waiting import due_us as due_of
 from tasks.definition.run import HELD
 from tasks.definition.schedule import unreadable
 

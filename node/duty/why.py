@@ -22,9 +22,9 @@ from node.duty.standing import (
 )
 from node.duty.unowned import why_unowned
 from node.duty.why_values import Place, Why, WhyFacts, WhyStep
+from node.state.run_times import due_us as due_of
 from node.state.times import rfc3339
 from node.state.value import Run, State, TaskRow
-from node.state.waiting import due_us as due_of
 from tasks.definition.run import HELD
 from tasks.secret import names_secrets
 

@@ -10,8 +10,8 @@ from node.state.draft import ATTEMPTS_KEPT, Draft, refused
 from node.state.entries import Entry, applies
 from node.state.occurrences import due_fault, occurrence
 from node.state.registry import no_such_task
+from node.state.run_times import due_us
 from node.state.value import Attempt, Result, Run, TaskRow
-from node.state.waiting import due_us
 from tasks.definition.policy import room_for_another
 from tasks.definition.run import HELD
 

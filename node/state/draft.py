@@ -13,8 +13,8 @@ from immutables import Map
 
 from node.state.bounds import run_bytes
 from node.state.outbox import Channels, Fact, with_fact
+from node.state.run_times import RULES_TOOK, latest_took_us, took_us
 from node.state.shape import field_names
-from node.state.took import RULES_TOOK, latest_took_us, took_us
 from node.state.value import (
     COUNTED,
     Breach,

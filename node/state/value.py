@@ -33,8 +33,8 @@ reason form a series; the size of the state is bounded (`node.state.bounds`); fi
 (`COUNTED`). Since 2: deadlines are judged (`node.state.deadlines`), and facts are noted for channels
 (`node.state.facts`). Since 3: a breach that ends without being met is a fact too, the runs of a deleted task are not
 held against one that is registered under its name, and an old notice is tried several times before it is given up.
-Since 4: how long a run took counts from its first claim (`node.state.took`), and no occurrence is late that is one of
-a schedule that was changed or resumed since."""
+Since 4: how long a run took counts from its first claim (`node.state.run_times`), and no occurrence is late that is
+one of a schedule that was changed or resumed since."""
 Labels = tuple[tuple[str, str], ...]
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from node.http.door.request_context import RequestContext
 from node.http.node_port import HistoryPort
 from node.runtime.durations import seconds
-from node.state.took import took_us
+from node.state.run_times import took_us
 from node.state.value import EndedRun
 
 RUNS: Final = 12

@@ -20,8 +20,8 @@ from node.http.door.problems import Problem
 from node.http.door.request_context import RequestContext
 from node.peer.protocol import RunProgress
 from node.state.attempts import Cancel
+from node.state.run_times import took_us
 from node.state.times import rfc3339, rfc3339_or_none
-from node.state.took import took_us
 from node.state.value import Attempt, EndedRun, Run, State, Trigger
 from tasks.definition.run import ACTIVE, RunState
 

@@ -6,9 +6,8 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from node.raft.core.applier import BARRIER, PROPOSALS
-from node.raft.core.barriers import Barriers
 from node.raft.core.changes import Changes, ChangesConsensus, MembershipChange
-from node.raft.core.proposals import Proposals, WaitingProposal
+from node.raft.core.proposals import Barriers, Proposals, WaitingProposal
 from node.raft.errors import EntryTooLarge, OutcomeUnknown, RaftStopped
 from node.raft.ports import RaftTiming
 from node.state.entries import Proposal, ProposalId

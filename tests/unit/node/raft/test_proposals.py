@@ -2,8 +2,7 @@
 
 import pytest
 
-from node.raft.core.barriers import Barriers
-from node.raft.core.proposals import Proposals, WaitingProposal
+from node.raft.core.proposals import Barriers, Proposals, WaitingProposal
 from node.raft.errors import NoQuorum, OutcomeUnknown, Overloaded
 from node.state.attempts import Cancel
 from node.state.entries import Proposal, ProposalId

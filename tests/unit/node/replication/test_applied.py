@@ -2,7 +2,7 @@
 
 import asyncio
 
-from node.replication.applied import AppliedWaiters
+from node.replication.state_machine import AppliedWaiters
 from tests.unit.node.loop import serving, turns
 
 

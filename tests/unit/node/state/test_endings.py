@@ -9,8 +9,8 @@ from node.state.codec import from_pieces, snapshot_pieces
 from node.state.members import MarkDown, TakeLead
 from node.state.occurrences import Start
 from node.state.registry import DeleteTask
+from node.state.run_times import RULES_TOOK
 from node.state.snapshot import records
-from node.state.took import RULES_TOOK
 from node.state.value import COUNTED, RULES, Run
 from tests.unit.node.state.given import NOW_US, History, cluster
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from node.state.run_times import APART_S, due_us
 from node.state.value import Run
-from node.state.waiting import APART_S, due_us
 from tasks.definition.run import RunState
 from tests.unit.node.duty.given import NOW, S, run, task
 

@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 
 from node.storage.disk_full import is_full
-from node.storage.full_disk_wait import LOG_AGAIN_S, RETRY_S, WaitForRoom
+from node.storage.reserve import LOG_AGAIN_S, RETRY_S, WaitForRoom
 
 FULL = sqlite3.OperationalError("database or disk is full")
 

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
+from node.app.updates import Broadcast
 from node.duty.ownership import Ownership
 from node.http.api.event_hub import RECONNECT_S, EventHub, events_of
 from node.http.node_port import ClusterUpdate, PlacementComputed
 from node.replication.state_machine import StateChange
-from node.runtime.broadcast import Broadcast
 from node.state.attempts import Finish
 from node.state.members import MarkDown, RemoveMember
 from node.state.registry import DeleteTask

@@ -2,7 +2,7 @@
 
 import gc
 
-from node.runtime.broadcast import Broadcast
+from node.app.updates import Broadcast
 from tests.unit.node.loop import serving
 
 

@@ -1,0 +1,51 @@
+"""From when a run without a holder may be claimed, whatever clock stamped its wait; and how long a run took."""
+
+from typing import Final
+
+from node.state.value import Run
+from tasks.definition.policy import away_after_s, retry_after_s
+
+APART_S: Final = 5.0
+"""Members' clocks differ by less once they have agreed on the time."""
+
+RULES_TOOK: Final = 4
+"""From these rules on (`value.RULES`) an outcome is timed from the run's first claim; before, by its last attempt."""
+
+
+def due_us(run: Run, now_us: int) -> int:
+    """The time before which a waiting or orphaned run may not be claimed, in microseconds; 0: it may be at once.
+
+    A run waits no longer than its policy says. A time that is further off was stamped by a clock that was ahead, such
+    as that of a member that had just started and did not know the agreed time yet; it is ignored.
+
+    `now_us`: the caller's time, or that of the entry that claims the run.
+    """
+    return 0 if run.due_us - now_us > round((_wait_s(run) + APART_S) * 1_000_000) else run.due_us
+
+
+def _wait_s(run: Run) -> float:
+    """How long the run waits by its policy, in seconds."""
+    spec = run.spec
+    if run.state == "orphaned":
+        return spec.failover.grace_s
+    pause_s = away_after_s(spec.retry, run.aways) if run.aways else retry_after_s(spec.retry, run.failures)
+    return pause_s or 0.0
+
+
+def took_us(run: Run, ended_us: int) -> int | None:
+    """How long a run took that ended at `ended_us`, from its first claim to its end, in microseconds.
+
+    The pauses between its attempts are in it. None: no member has claimed it. Of a run with more attempts than are kept
+    (`draft.ATTEMPTS_KEPT`), the time begins with the first that is kept.
+    """
+    if not run.attempts:
+        return None
+    return max(0, ended_us - run.attempts[0].claimed_at_us)  # a clock may have been set back
+
+
+def latest_took_us(run: Run, ended_us: int) -> int | None:
+    """How long the work of its last attempt took; None: none began. What `took_us` was before `RULES_TOOK`."""
+    latest = run.attempts[-1] if run.attempts else None
+    if latest is None or latest.started_at_us is None:
+        return None
+    return max(0, (ended_us if latest.finished_at_us is None else latest.finished_at_us) - latest.started_at_us)
