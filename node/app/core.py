@@ -10,7 +10,6 @@ supervisors, and verdicts on other members straight to Raft, so that a busy loop
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
 from math import inf
 from typing import Final
 
@@ -40,9 +39,8 @@ from node.replication.proposer import Proposer
 from node.replication.state_machine import AppliedWaiters, StateChange
 from node.runtime.mailbox import Mailbox
 from node.state.codec import BadEntry
-from node.state.entries import Entry
 from node.state.members import Join, MarkDown
-from node.state.value import Result, Run, State
+from node.state.value import Run, State
 
 _log = logging.getLogger("rota.member")
 
@@ -83,13 +81,15 @@ class Core:
     ) -> None:
         self.me = settings.me
         self._ports = ports
-        self._proposer = Proposer(self.me, settings.session, ports.raft.propose)
+        proposer = Proposer(self.me, settings.session, ports.raft.propose)
+        self.propose, self.insist, self._send = proposer.propose, proposer.insist, proposer.send
         self.controller = Controller(self.me, settings.max_runs, self, ports.runner, ability, kinds=settings.kinds)
         self.teller = Teller(self, ports.sender)
         self.placement = PlacementService(self._on_placed, ports.placement)
         self.deadlines = DeadlineWatch(self)
-        self.membership = self._membership(settings, connect)
         self._waiters = AppliedWaiters(lambda: self.state().index)
+        self.wait_index = self._waiters.wait
+        self.membership = self._membership(settings, connect)
         self._changes = Mailbox[StateChange](ports.loop.call, ports.loop.later, self._deliver)
         self._showing = threading.Lock()
         self._lease = self._stepping = NO_LEASE
@@ -163,7 +163,7 @@ class Core:
             _log.warning("%s is taken to be down: %s", verdict.member, verdict.reason)
         down = MarkDown(self.now_us(), verdict.member, verdict.incarnation, verdict.reason, verdict.term)
         try:
-            self._proposer.send(down, VERDICT_S)
+            self._send(down, VERDICT_S)
         except (RaftError, BadEntry) as error:
             _log.warning("%s cannot be marked down now, retrying: %s", verdict.member, error)
 
@@ -254,14 +254,6 @@ class Core:
         """An attempt has begun, `delay_s` after its run was due."""
         self._ports.observer.began_after(delay_s)
 
-    async def propose(self, entry: Entry, timeout_s: float) -> Result:
-        """Commit an entry. Raises `RaftError` and `BadEntry`."""
-        return await self._proposer.propose(entry, timeout_s)
-
-    async def insist(self, entry: Entry, worth: Callable[[], bool]) -> Result | None:
-        """Propose an entry until there is a result; None once `worth` returns False."""
-        return await self._proposer.insist(entry, worth)
-
     # -- what is asked of a member
 
     @property
@@ -279,7 +271,3 @@ class Core:
         """The placement of the present epoch; the latest one after `timeout_s`."""
         self._ports.loop.guard(self._changes.deliver)
         return await self.placement.placed(self.state().epoch, timeout_s)
-
-    async def wait_index(self, index: int, timeout_s: float) -> bool:
-        """Wait until `index` is applied here. Whether it was within `timeout_s`."""
-        return await self._waiters.wait(index, timeout_s)

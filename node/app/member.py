@@ -28,8 +28,6 @@ from node.peer.vitals import MemberVitals
 from node.raft.founding.founding import FoundingWait, Outlook
 from node.raft.ports import RaftRole
 from node.state.channel import Channel
-from node.state.entries import Entry, Seed
-from node.state.value import Result
 from node.telemetry.lease_monitor import monitor_lease
 from node.telemetry.raft_watchdog import watch_raft
 from node.telemetry.thread_lag import watch_loop
@@ -153,25 +151,9 @@ class LocalMember(MemberParts):
         """The placement of the present epoch."""
         return await self._core.placed(timeout_s)
 
-    async def propose(self, entry: Entry, timeout_s: float) -> Result:
-        """Commit an entry."""
-        return await self._core.propose(entry, timeout_s)
-
     async def barrier(self, timeout_s: float) -> None:
         """Commit nothing."""
         await asyncio.wrap_future(self._raft.barrier(timeout_s))
-
-    async def wait_index(self, index: int, timeout_s: float) -> bool:
-        """Wait until `index` is applied here."""
-        return await self._core.wait_index(index, timeout_s)
-
-    async def add_member(self, seed: Seed, timeout_s: float) -> Result:
-        """Let a new member in."""
-        return await self._core.membership.changes.add(seed, timeout_s)
-
-    async def remove_member(self, member: str, timeout_s: float) -> Result:
-        """Let a member go."""
-        return await self._core.membership.changes.remove(member, timeout_s)
 
     async def leave_out(self, members: frozenset[str], timeout_s: float) -> str | None:
         """Have a cluster founded without these."""

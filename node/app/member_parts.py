@@ -143,6 +143,10 @@ class MemberParts:
                 kinds=self._terms,
             )
         )
+        # What the API asks of a member and the core does.
+        self.propose, self.wait_index = self._core.propose, self._core.wait_index
+        changes = self._core.membership.changes
+        self.add_member, self.remove_member = changes.add, changes.remove
         # The parts below ask the core, and watch.
         self.lateness = ThreadLag(Worst(), self._raft.lateness, self._heartbeat.lateness, self._heartbeat.answers)
         self.start_delay = self._updates.start_delay

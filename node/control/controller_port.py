@@ -5,20 +5,18 @@ from typing import Protocol
 
 from node.duty.step import LeaseView
 from node.execution.order import Order
+from node.replication.proposer import Insisting
 from node.state.entries import Entry
 from node.state.value import Result, Run, State
 
 Propose = Callable[[Entry, float], Awaitable[Result]]
 
 
-class ControllerPort(Protocol):
+class ControllerPort(Insisting, Protocol):
     """A member, as its controller sees it. Called on the event loop."""
 
     def state(self) -> State:
         """The newest state."""
-
-    def now_us(self) -> int:
-        """The wall clock, in microseconds since the epoch."""
 
     def live_lease(self) -> LeaseView | None:
         """The live lease of this process's incarnation; None while there is none."""
@@ -31,12 +29,6 @@ class ControllerPort(Protocol):
 
     def began_after(self, delay_s: float, /) -> None:
         """An attempt has begun, `delay_s` after its run was due."""
-
-    async def propose(self, entry: Entry, timeout_s: float, /) -> Result:
-        """Commit an entry. Raises `RaftError` and `BadEntry`."""
-
-    async def insist(self, entry: Entry, worth: Callable[[], bool], /) -> Result | None:
-        """As `Proposer.insist`."""
 
 
 class RunnerPort(Protocol):

@@ -7,10 +7,11 @@ from typing import Final, Protocol
 from node.duty.deadlines import DeadlineJudge
 from node.raft.errors import RaftError
 from node.raft.ports import RaftRole
+from node.replication.proposer import Proposing
 from node.replication.state_machine import StateChange
 from node.state.codec import BadEntry
 from node.state.entries import Entry
-from node.state.value import Result, State
+from node.state.value import State
 
 _log = logging.getLogger("rota.deadlines")
 
@@ -22,7 +23,7 @@ STEP_MAX_S: Final = 10.0
 """Between two steps, as in `node.control.controller`."""
 
 
-class DeadlineWatchPort(Protocol):
+class DeadlineWatchPort(Proposing, Protocol):
     """What the watch needs of its member. Called on the event loop."""
 
     @property
@@ -31,12 +32,6 @@ class DeadlineWatchPort(Protocol):
 
     def role(self) -> RaftRole:
         """Its role in Raft."""
-
-    def now_us(self) -> int:
-        """The wall clock, in microseconds since the epoch."""
-
-    async def propose(self, entry: Entry, timeout_s: float, /) -> Result:
-        """Commit an entry. Raises `RaftError` and `BadEntry`."""
 
 
 class DeadlineWatch:

@@ -3,11 +3,11 @@
 from typing import Protocol
 
 from node.raft.ports import RaftRole
-from node.state.entries import Entry
-from node.state.value import Result, State
+from node.replication.proposer import Proposing
+from node.state.value import State
 
 
-class MemberPort(Protocol):
+class MemberPort(Proposing, Protocol):
     """A member, as its membership services see it. Called on the event loop."""
 
     @property
@@ -20,11 +20,5 @@ class MemberPort(Protocol):
     def role(self) -> RaftRole:
         """Its role in Raft."""
 
-    def now_us(self) -> int:
-        """The wall clock, in microseconds since the epoch."""
-
     def standing(self) -> int | None:
         """The incarnation in which this process is a member that is up or draining; None if it is none."""
-
-    async def propose(self, entry: Entry, timeout_s: float, /) -> Result:
-        """Commit an entry. Raises `RaftError`."""

@@ -13,11 +13,11 @@ from typing import Any, Final, Protocol
 from node.duty.step import LeaseView
 from node.duty.telling import Send, telling_step
 from node.raft.errors import RaftError
+from node.replication.proposer import Insisting
 from node.state.codec import BadEntry
-from node.state.entries import Entry
 from node.state.outbox import GIVE_UP_US, TEXT_CHARS_MAX
 from node.state.telling import Tell, Told, holds
-from node.state.value import Result, State
+from node.state.value import State
 
 _log = logging.getLogger("rota.notify")
 
@@ -38,7 +38,7 @@ class NotSent(Exception):
     """A message was not accepted. The text says why, without secrets; it is replicated and shown."""
 
 
-class TellerPort(Protocol):
+class TellerPort(Insisting, Protocol):
     """A member, as its teller sees it. Called on the event loop."""
 
     @property
@@ -48,17 +48,8 @@ class TellerPort(Protocol):
     def state(self) -> State:
         """The newest state."""
 
-    def now_us(self) -> int:
-        """The wall clock, in microseconds since the epoch."""
-
     def lease_now(self) -> LeaseView | None:
         """The live lease of this process's incarnation; None while there is none."""
-
-    async def propose(self, entry: Entry, timeout_s: float, /) -> Result:
-        """Commit an entry. Raises `RaftError` and `BadEntry`."""
-
-    async def insist(self, entry: Entry, worth: Callable[[], bool], /) -> Result | None:
-        """As `Proposer.insist`."""
 
 
 class MessageSender(Protocol):

@@ -5,7 +5,7 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from typing import Final
+from typing import Final, Protocol
 
 from node.raft.errors import NoQuorum, OutcomeUnknown, Overloaded, RaftStopped
 from node.state.entries import Entry, Proposal, ProposalId
@@ -23,6 +23,23 @@ AGAIN_S: Final = 0.25
 """Between two tries."""
 
 Send = Callable[[Proposal, float], "Future[Result]"]
+
+
+class Proposing(Protocol):
+    """A member that commits entries, as its services see it. Called on the event loop."""
+
+    def now_us(self) -> int:
+        """The wall clock, in microseconds since the epoch."""
+
+    async def propose(self, entry: Entry, timeout_s: float, /) -> Result:
+        """Commit an entry and wait for its result. Raises what `Proposer.propose` raises."""
+
+
+class Insisting(Proposing, Protocol):
+    """The same, of a member that also proposes an entry until there is a result."""
+
+    async def insist(self, entry: Entry, worth: Callable[[], bool], /) -> Result | None:
+        """As `Proposer.insist`."""
 
 
 class Proposer:
