@@ -17,9 +17,8 @@ from pysyncobj.syncobj import SyncObjException
 from node.identity.cluster_id import ClusterId
 from node.identity.mismatches import Mismatches
 from node.raft.consensus import Consensus, ConsensusMember
-from node.raft.core.applier import Applier
 from node.raft.core.changes import MembershipChange
-from node.raft.core.requests import Requests
+from node.raft.core.requests import Applier, Requests
 from node.raft.core.role import KnownLeadership, raft_role
 from node.raft.environment import Environment
 from node.raft.errors import Broken, ChangeRefused, MajorityLost, NameTaken, PortInUse, RaftError

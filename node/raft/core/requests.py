@@ -1,19 +1,25 @@
-"""The requests of callers: proposals, barriers, changes of membership, and foundings by hand. Safe for threads."""
+"""The requests of callers: proposals, barriers, changes of membership, and foundings by hand. Safe for threads.
+
+`Applier` applies committed entries, barriers and batches of proposals, and tells the requests that wait for them.
+"""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from node.raft.core.applier import BARRIER, PROPOSALS
 from node.raft.core.changes import Changes, ChangesConsensus, MembershipChange
 from node.raft.core.proposals import Barriers, Proposals, WaitingProposal
-from node.raft.errors import EntryTooLarge, OutcomeUnknown, RaftStopped
-from node.raft.ports import RaftTiming
+from node.raft.errors import Broken, EntryTooLarge, OutcomeUnknown, RaftStopped
+from node.raft.ports import RaftTiming, StateMachinePort
 from node.state.entries import Proposal, ProposalId
 from node.state.value import Result
 
 Pack = Callable[[Sequence[Proposal]], bytes]
+
+PROPOSALS: Final = b"P"
+BARRIER: Final = b"B"
+"""The first byte of an entry: its kind."""
 
 
 class RequestsInquiry(Protocol):
@@ -175,3 +181,33 @@ class Requests:
             )
         for future in futures:
             future.set_exception(RaftStopped("this member stopped"))
+
+
+class Applier:
+    """Implements `ports.EntryApplier` over the state machine. on_term: called with each later term."""
+
+    def __init__(self, machine: StateMachinePort, requests: Requests, on_term: Callable[[int], None]) -> None:
+        self._machine, self._requests, self._on_term = machine, requests, on_term
+
+    def apply(self, data: bytes) -> None:
+        """Apply the bytes of a committed entry. Raises Broken: `StateMachinePort.apply` must be total."""
+        if data[:1] == BARRIER:
+            self._requests.barrier_applied(data[1:])
+            return
+        try:
+            results = self._machine.apply(data[1:])
+        except Exception as error:
+            raise Broken("a committed entry could not be applied") from error
+        self._requests.applied(results)
+
+    def capture(self) -> Callable[[], Iterator[bytes]]:
+        """As `StateMachinePort.capture`."""
+        return self._machine.capture()
+
+    def restore(self, pieces: Iterable[bytes]) -> None:
+        """As `StateMachinePort.restore`."""
+        self._machine.restore(pieces)
+
+    def term_began(self, term: int) -> None:
+        """This member is in a later term. Nothing has been sent in it yet."""
+        self._on_term(term)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from node.raft.core.applier import PROPOSALS
+from node.raft.core.requests import PROPOSALS
 from node.raft.log import membership, snapshot
 from node.raft.log.journal import SqliteJournal
 from node.raft.log.log_store import CLUSTER_ID, LOST, VOTES, LogStore, open_folder

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from node.raft.core.applier import PROPOSALS, Applier
+from node.raft.core.requests import PROPOSALS, Applier
 from node.raft.errors import Broken
 from node.raft.log import membership
 from node.raft.ports import RaftTiming

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from node.raft.core.applier import BARRIER, PROPOSALS
 from node.raft.core.changes import MembershipChange
-from node.raft.core.requests import Requests
+from node.raft.core.requests import BARRIER, PROPOSALS, Requests
 from node.raft.errors import EntryTooLarge, NoQuorum, OutcomeUnknown, RaftStopped
 from node.raft.ports import RaftTiming
 from node.state.attempts import Cancel

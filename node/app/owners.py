@@ -1,0 +1,120 @@
+"""What Raft, the heartbeats and the watch of the disk ask of their member, and tell it, each in its own thread."""
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from node.app.core import Core
+from node.execution.order import log_path, scratch_folder
+from node.liveness.detector import LivenessVerdict
+from node.liveness.lease import LeaseNow
+from node.liveness.wall_clock import CLOCK, machine_us
+from node.raft.ports import RaftRole
+from node.runtime.logs import flush
+from node.state.codec import pack_batch
+from node.state.entries import Proposal
+from node.storage.disk_watch import AttemptFiles, Running
+
+_log = logging.getLogger("rota")
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRaftOwner:
+    """Implements `node.raft.ports.RaftOwner`, for Raft's thread.
+
+    on_role: gets each role; on_failure: why Raft has stopped; room: waits for room on the disk, and whether to go on
+    writing then.
+    """
+
+    on_role: Callable[[RaftRole], None]
+    on_failure: Callable[[Exception], None]
+    room: Callable[[Exception], bool]
+
+    def pack(self, proposals: Sequence[Proposal]) -> bytes:
+        """The bytes of one entry of several proposals."""
+        return pack_batch(proposals)
+
+    def role_changed(self, role: RaftRole) -> None:
+        """The role is another one now."""
+        self.on_role(role)
+
+    def failed(self, error: Exception) -> None:
+        """Raft cannot go on."""
+        self.on_failure(error)
+
+    def wait_for_room(self, error: Exception) -> bool:
+        """Whether to write again, where the disk is full."""
+        return self.room(error)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberHeartbeatOwner:
+    """Implements `node.liveness.heartbeat.HeartbeatOwner`, for the heartbeats' thread.
+
+    lease, verdict: get each; turns: how many Raft's thread has made.
+    """
+
+    lease: Callable[[LeaseNow], None]
+    verdict: Callable[[LivenessVerdict], None]
+    turns: Callable[[], int]
+
+    def on_lease(self, lease: LeaseNow) -> None:
+        """The lease is renewed, or was dropped."""
+        self.lease(lease)
+
+    def on_verdict(self, verdict: LivenessVerdict) -> None:
+        """Mark a member down."""
+        self.verdict(verdict)
+
+    def on_clock(self, agreed_us: int, sent_s: float, now_s: float) -> None:
+        """Most members agree on a wall clock."""
+        CLOCK.agree(agreed_us, sent_s, now_s)
+
+    def wall_us(self) -> int:
+        """This machine's wall clock."""
+        return machine_us()
+
+    def raft_turns(self) -> int:
+        """How many turns Raft's thread has made."""
+        return self.turns()
+
+    def on_failure(self, error: BaseException) -> None:
+        """End this process at once: without heartbeats no lease is renewed, and work would go on without one."""
+        _log.critical("the heartbeat thread has failed, and without it this node is no member: exiting", exc_info=error)
+        flush()
+        os._exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDiskOwner:
+    """Implements `node.storage.disk_watch.DiskOwner`, for the event loop.
+
+    folder: the member's data folder; prepared: gives the folders of the process that was prepared for an attempt.
+    """
+
+    folder: Path
+    core: Core
+    prepared: Callable[[str, int], tuple[Path, ...]]
+
+    def running(self) -> Running:
+        """The attempts that run here, and where they write."""
+        runs = self.core.state().runs
+        return {
+            (run_id, attempt.token): AttemptFiles(
+                (scratch_folder(self.folder, run_id, attempt.token), *self.prepared(run_id, attempt.token)),
+                log_path(self.folder, run_id, runs[run_id].attempts[-1].attempt),
+                runs[run_id].spec.limits.scratch,
+            )
+            for run_id, attempt in self.core.controller.held.items()
+            if not attempt.ended and run_id in runs
+        }
+
+    def stop_attempt(self, run_id: str, error: str) -> None:
+        """End an attempt as failed."""
+        self.core.controller.fail(run_id, error)
+
+    def stand_aside(self, why: str | None) -> None:
+        """Take on nothing new, for this reason; None: the reason is gone."""
+        self.core.membership.self_drain.set("disk", why)
