@@ -5,6 +5,7 @@ failed accept, a hundred at a time, and retries more often.
 """
 
 import asyncio
+import ctypes
 import logging
 import socket
 from functools import partial
@@ -16,7 +17,6 @@ from aiohttp import web
 from node.http.door.connection import ClientConnection, ConnectionTimeouts
 from node.http.door.connection_limits import ConnectionLimits, origin_of
 from node.runtime.aligned import to_grid
-from node.runtime.free_memory import give_back
 
 BACKLOG: Final = 4_096
 """How many connections may wait to be accepted (the kernel's `net.core.somaxconn` at most).
@@ -187,7 +187,7 @@ class Listener(web.BaseSite):
         self._crowd = max(self._crowd, len(self._limits))
         if len(self._limits) <= self._crowd - CROWD:
             self._crowd = len(self._limits)
-            loop.run_in_executor(None, give_back)
+            loop.run_in_executor(None, _give_memory_back)
         turned_away = self._limits.refused + self._limits.evicted
         if turned_away > self._warned_count and now_s >= self._next_warning_s:
             self._next_warning_s = now_s + WARN_S
@@ -221,3 +221,13 @@ def _listening_sockets(host: str, port: int) -> list[socket.socket]:
             sock.close()
         raise
     return made
+
+
+def _give_memory_back() -> None:
+    """Have the C library give freed memory back to the system, which it keeps for the next allocation.
+
+    Takes milliseconds; does nothing where it is not glibc.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
