@@ -116,10 +116,10 @@ def cancel(draft: Draft, entry: Cancel) -> Result:
     run = draft.runs.get(entry.run_id)
     if run is None:
         return refused("no-such-run", f"no run {entry.run_id!r} is active: it has ended, or never was")
-    return Result("ok", {"state": cancel_run(draft, run, entry.why[:_WHY_CHARS_MAX], entry.at_us)})
+    return Result("ok", {"state": stop_run(draft, run, entry.why[:_WHY_CHARS_MAX], entry.at_us)})
 
 
-def cancel_run(draft: Draft, run: Run, why: str, at_us: int) -> RunState:
+def stop_run(draft: Draft, run: Run, why: str, at_us: int) -> RunState:
     """End a run if no member holds it; else ask its holder to. The first reason is kept, except before a deletion."""
     if run.state not in HELD:
         draft.end(replace(run, cancelling=why), "cancelled", at_us, error=why)

@@ -173,7 +173,7 @@ class AddMember(Entry):
 
 
 @applies(AddMember, code=4)
-def add_member(draft: Draft, entry: AddMember) -> Result:
+def assign_slot(draft: Draft, entry: AddMember) -> Result:
     """A new member takes the lowest vacant slot, or a new one. Result: `{"slot"}`."""
     if (fault := _seed_fault(entry.seed)) is not None:
         return refused("invalid", fault)
@@ -204,7 +204,7 @@ class RemoveMember(Entry):
 
 
 @applies(RemoveMember, code=5)
-def remove_member(draft: Draft, entry: RemoveMember) -> Result:
+def vacate_slot(draft: Draft, entry: RemoveMember) -> Result:
     """A member leaves for good, once it is down; its slot stays, vacant. Result: `{"gone"}`."""
     member = draft.members.get(entry.member)
     if member is None:
@@ -231,7 +231,7 @@ class Drain(Entry):
 
 
 @applies(Drain, code=6)
-def drain(draft: Draft, entry: Drain) -> Result:
+def set_draining(draft: Draft, entry: Drain) -> Result:
     """A member gets nothing new from now on, or does again. Of a member that is down it is remembered."""
     member = draft.members.get(entry.member)
     if member is None:

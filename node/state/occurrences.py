@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from node.state.attempts import cancel_run
+from node.state.attempts import stop_run
 from node.state.bounds import (
     ACTIVE_MAX,
     PARAMS_BYTES_MAX,
@@ -73,7 +73,7 @@ def start(draft: Draft, entry: Start) -> Result:
         return refusal
     if spec.overlap == "replace" and not entry.action:
         for other in draft.overlapping(entry.task):
-            cancel_run(draft, other, "replaced", entry.at_us)
+            stop_run(draft, other, "replaced", entry.at_us)
     fire_at_us = entry.at_us if entry.fire_at_us is None else entry.fire_at_us
     if spec.schedule is not None and fire_at_us <= row.through_us:
         fire_at_us += 1  # the task's own occurrence of that time has been decided

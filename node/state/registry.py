@@ -9,11 +9,11 @@ from pydantic import ValidationError
 
 from hashing.key import key64
 from hashing.view import Task
-from node.state.attempts import cancel_run
+from node.state.attempts import stop_run
 from node.state.bounds import no_room_for_tasks, requests_bytes
 from node.state.draft import DONE, Draft, refused
 from node.state.entries import Entry, applies
-from node.state.shape import plain
+from node.state.shape import json_value
 from node.state.value import Result, TaskRow
 from tasks.definition.spec import Spec, accepted, read_spec, same_spec
 
@@ -83,7 +83,7 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
     for task in begun_anew:
         for run in draft.active(task):
             if run.trigger == "schedule":
-                cancel_run(draft, run, "changed", entry.at_us)
+                stop_run(draft, run, "changed", entry.at_us)
     return Result("ok", {"tasks": lines})
 
 
@@ -96,7 +96,7 @@ class DeleteTask(Entry):
 
 
 @applies(DeleteTask, code=10)
-def delete_task(draft: Draft, entry: DeleteTask) -> Result:
+def unregister(draft: Draft, entry: DeleteTask) -> Result:
     """Delete a task; its runs are cancelled, at once or by their holders."""
     row = draft.tasks.get(entry.task)
     if row is None:
@@ -109,7 +109,7 @@ def delete_task(draft: Draft, entry: DeleteTask) -> Result:
     draft.touched.add(entry.task)
     draft.placing_changed = True
     for run in draft.active(entry.task):
-        cancel_run(draft, run, "deleted", entry.at_us)
+        stop_run(draft, run, "deleted", entry.at_us)
     return DONE
 
 
@@ -122,7 +122,7 @@ class Pause(Entry):
 
 
 @applies(Pause, code=11)
-def pause(draft: Draft, entry: Pause) -> Result:
+def set_paused(draft: Draft, entry: Pause) -> Result:
     """Pause a task, or resume it: its schedule then counts from now."""
     row = draft.tasks.get(entry.task)
     if row is None:
@@ -262,7 +262,7 @@ def _fields(packed: bytes) -> dict[str, Any] | str:
         if not isinstance(fields, dict):
             return "this is no task: not a table of fields"
         params = fields.get("params")
-        if plain(params) != params:  # the types of all other fields hold no such numbers
+        if json_value(params) != params:  # the types of all other fields hold no such numbers
             return "a spec holds only numbers that JSON has"
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         return f"this is no task: {error}"[:_FAULT_CHARS_MAX]

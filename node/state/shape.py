@@ -25,7 +25,7 @@ class Misfit(ValueError):
     """A value of a wrong type. The message says which, and where."""
 
 
-def plain(value: Any, depth: int = _DEPTH_MAX) -> Any:
+def json_value(value: Any, depth: int = _DEPTH_MAX) -> Any:
     """`value` as JSON can represent it: None, booleans, 64-bit integers, floats, text, lists, and dicts with text keys.
 
     NaN and infinities become None, as in ECMAScript's JSON.stringify, so that a kind whose result holds one can still
@@ -41,9 +41,9 @@ def plain(value: Any, depth: int = _DEPTH_MAX) -> Any:
     if kind is dict:
         if not all(type(name) is str for name in value):
             raise Misfit("a name that is not text")
-        return {name: item if type(item) in _AS_IT_IS else plain(item, depth - 1) for name, item in value.items()}
+        return {name: item if type(item) in _AS_IT_IS else json_value(item, depth - 1) for name, item in value.items()}
     if kind is list:
-        return [item if type(item) in _AS_IT_IS else plain(item, depth - 1) for item in value]
+        return [item if type(item) in _AS_IT_IS else json_value(item, depth - 1) for item in value]
     raise Misfit(f"{kind.__name__} is not a JSON type")
 
 
@@ -238,5 +238,5 @@ def _few(read_each: tuple[Read, ...]) -> Read:
 def _table(item: Any) -> dict[str, Any]:
     if type(item) is not dict:
         raise Misfit("not a table")
-    table: dict[str, Any] = plain(item)
+    table: dict[str, Any] = json_value(item)
     return table

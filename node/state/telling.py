@@ -51,7 +51,7 @@ class PutChannel(Entry):
 
 
 @applies(PutChannel, code=25)
-def put_channel(draft: Draft, entry: PutChannel) -> Result:
+def save_channel(draft: Draft, entry: PutChannel) -> Result:
     """Make or change a channel. Its notices stay, and are tried again at once. Result: `{"change", "version"}`."""
     if draft.lead.rules < SINCE_RULES:
         return refused("invalid", "some members run a version that knows no channels: update them first")
@@ -82,7 +82,7 @@ class DeleteChannel(Entry):
 
 
 @applies(DeleteChannel, code=26)
-def delete_channel(draft: Draft, entry: DeleteChannel) -> Result:
+def drop_channel(draft: Draft, entry: DeleteChannel) -> Result:
     """Delete a channel, with its notices."""
     if entry.name not in draft.channels:
         return _no_such_channel(entry.name)
