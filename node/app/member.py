@@ -16,13 +16,12 @@ from node.app.member_parts import MemberParts
 from node.duty.hold import Hold, hold_of
 from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
-from node.duty.watchdog import late_tasks
 from node.execution.order import log_path
 from node.http.node_port import ClusterUpdate
 from node.identity.mismatches import Mismatch
 from node.liveness.wall_clock import CLOCK
 from node.membership.join_request import JoinRequest
-from node.notify.dead_man import DeadMansSwitch, PingView
+from node.notify.dead_man import DeadMansSwitch, PingView, late_tasks
 from node.peer.protocol import RunProgress
 from node.peer.vitals import MemberVitals
 from node.raft.founding.founding import FoundingWait, Outlook

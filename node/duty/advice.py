@@ -1,13 +1,14 @@
-"""Warnings about a valid definition that no present member can run, or that is never due. Pure.
+"""Which members may run a task, and why none does: warnings about a valid definition, and the reason why a task has no
+owner. Pure.
 
-Such a definition is accepted: a suitable member may join later or get the labels, and what one node refuses another may
-allow.
+A definition that no present member can run is accepted: a suitable member may join later or get the labels, and what
+one node refuses another may allow.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 
 from node.state.times import rfc3339
-from node.state.value import Member
+from node.state.value import Member, State, TaskRow
 from tasks.definition.cron import at_us_of
 from tasks.definition.schedule import next_due_us
 from tasks.definition.spec import At, timing
@@ -65,3 +66,36 @@ def _labels(group: Mapping[str, str]) -> str:
 
 def _names(members: list[Member]) -> str:
     return ", ".join(sorted(member.id for member in members))
+
+
+def why_unowned(state: State, row: TaskRow, unoffered: Mapping[str, str]) -> tuple[str, str]:
+    """A code (no_label, no_kind, members_down, members_draining or no_owner) and a sentence.
+
+    `unoffered` says why members do not offer the kind, as far as they have told. A lack of room is not among the
+    reasons: where all members are full, the least loaded of them owns the task (`hashing.placement`).
+    """
+    members = sorted(state.members.values(), key=lambda member: member.slot)
+    group, kind = dict(row.placing.group), row.placing.kind
+    able = [member for member in members if may_run(kind, group, member)]
+    if any(member.status == "up" for member in able):
+        return "no_owner", "no member owns it yet: the placement is being computed"
+    if able:
+        code = "members_down" if any(member.status == "down" for member in able) else "members_draining"
+        return code, f"no member that may run it is up: {'; '.join(map(_status, able))}"
+    labelled = [member for member in members if has_labels(group, member)]
+    if not labelled:
+        return "no_label", lacking_labels(group, members) + _not_joined(members)
+    each = "; ".join(f"{member.id}: {unoffered.get(member.id) or 'it does not say why'}" for member in labelled)
+    lack = f"no member{' with its labels' if group else ''} offers the kind {kind}"
+    return "no_kind", f"{lack} ({each})" + _not_joined(members)
+
+
+def _not_joined(members: list[Member]) -> str:
+    """Members whose labels and kinds are not known yet."""
+    new = [member.id for member in members if not member.incarnation]
+    return f"; not joined yet: {', '.join(new)}" if new else ""
+
+
+def _status(member: Member) -> str:
+    why_not = member.aside or member.reason or ""
+    return f"{member.id} is {member.status}" + (f" ({why_not})" if why_not else "")

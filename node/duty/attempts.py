@@ -1,21 +1,61 @@
-"""Compares the attempts that this member holds in the state with those that run here, and orders what is missing."""
+"""Compares the attempts that this member holds in the state with those that run here, and orders what is missing; and
+decides which continuous runs to hand over to their tasks' owners.
+"""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from node.duty.flight import Flight, subject_of
-from node.duty.step import CancelWork, HandOver, Held, KillAttempt, Launch, LeaseView
+from node.duty.step import CancelWork, HandOver, Held, KillAttempt, Launch, LeaseView, Owners
 from node.state.attempts import Finish
 from node.state.entries import Entry
+from node.state.run_times import due_us
 from node.state.value import Run, State
 from tasks.definition.run import HELD
+
+
+class RunIndex:
+    """Active runs by the use that a step has for them; each set holds run ids."""
+
+    def __init__(self, me: str) -> None:
+        self._me = me
+        self._ids: dict[str, tuple[str, ...]] = {}
+        self.mine: set[str] = set()
+        """Held by this member."""
+        self.orphaned: set[str] = set()
+        self.continuous: set[str] = set()
+        """Of continuous tasks, held or waiting."""
+
+    def feed(self, state: State, tasks: Iterable[str]) -> None:
+        """Update the runs of `tasks`, which have changed."""
+        for task in tasks:
+            for run_id in self._ids.pop(task, ()):
+                self._forget(run_id)
+            ids = state.runs_of.get(task, ())
+            if ids:
+                self._ids[task] = ids
+                for run_id in ids:
+                    self._note(state.runs[run_id])
+
+    def _forget(self, run_id: str) -> None:
+        self.mine.discard(run_id)
+        self.orphaned.discard(run_id)
+        self.continuous.discard(run_id)
+
+    def _note(self, run: Run) -> None:
+        if run.state in HELD and run.node == self._me:
+            self.mine.add(run.run_id)
+        if run.state == "orphaned":
+            self.orphaned.add(run.run_id)
+        elif run.spec.continuous and not run.action:
+            self.continuous.add(run.run_id)
+
 
 VANISHED_US: Final = 30_000_000
 """An attempt that was launched and is gone without an end counts as failed after this time.
 
 The runner reports every end; this is for the case that it does not, so that no run is held for ever.
 """
-
 
 Told = CancelWork | HandOver | KillAttempt
 
@@ -113,3 +153,32 @@ class Attempts:
     @staticmethod
     def _present(held: Held, orders: list[Launch]) -> set[int]:
         return {attempt.token for attempt in held.values()} | {order.run.token for order in orders}
+
+
+AT_A_TIME: Final = 2
+
+
+def hand_overs(
+    state: State, owners: Owners, continuous: Collection[str], orphaned: Collection[str], now_us: int
+) -> list[str]:
+    """The runs that their holders should now hand over to the owner of their task, `AT_A_TIME` at most.
+
+    Every member computes the same runs from the same state, and runs that were handed over and not yet claimed count
+    too: so there are `AT_A_TIME` in the whole cluster, except while members' states differ.
+    """
+    if any(_wanted(state, owners, run_id, now_us) for run_id in orphaned):
+        return []
+    runs = [state.runs[run_id] for run_id in sorted(continuous)]
+    between = sum(run.state == "waiting" and _wanted(state, owners, run.run_id, now_us) for run in runs)
+    misplaced = [run.run_id for run in runs if _misplaced(run, owners)]
+    return misplaced[: max(0, AT_A_TIME - between)]
+
+
+def _wanted(state: State, owners: Owners, run_id: str, now_us: int) -> bool:
+    """Whether a run that no member holds could be claimed now."""
+    run = state.runs[run_id]
+    return due_us(run, now_us) <= now_us and owners.owner(run.task) is not None
+
+
+def _misplaced(run: Run, owners: Owners) -> bool:
+    return run.state in HELD and run.cancelling is None and owners.owner(run.task) not in (None, run.node)

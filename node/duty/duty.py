@@ -8,15 +8,12 @@ from operator import attrgetter
 from typing import Final
 
 from node.duty.agenda import Agenda, first_look_us
-from node.duty.attempts import Attempts
+from node.duty.attempts import AT_A_TIME, Attempts, RunIndex, hand_overs
 from node.duty.decide import Wish, needs
 from node.duty.flight import Flight, subject_of
-from node.duty.handover import AT_A_TIME, hand_overs
-from node.duty.index import RunIndex
 from node.duty.overdue import Late, Overdue
 from node.duty.preparing import Preparing
-from node.duty.room import FreePlaces, KindTerms, kind_of
-from node.duty.starved import Starved
+from node.duty.room import FreePlaces, KindTerms, Starved, kind_of
 from node.duty.step import Held, LeaseView, Order, Owners, Step, Wanted
 from node.state.attempts import Cancel, Finish
 from node.state.entries import Entry

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hashing.moves import Move
+from node.duty.advice import why_unowned
 from node.duty.forecast import Forecast, forecast
 from node.duty.ownership import Ownership
 from node.duty.timetable import TimeSpan, UpcomingTask
-from node.duty.unowned import why_unowned
 from node.state.value import State
 from tasks.definition.run import HELD
 
@@ -56,7 +56,7 @@ class InterruptedRun:
 
 @dataclass(frozen=True, slots=True)
 class UnownedTask:
-    """A task that nobody could run, and why: a code and a sentence of `node.duty.unowned`. `now`: nobody can now."""
+    """A task that nobody could run, and why: a code and a sentence of `node.duty.advice`. `now`: nobody can now."""
 
     task: str
     code: str

@@ -6,10 +6,10 @@ helped by its next due time. Then come what passes with time, and what its owner
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
 
+from node.duty.advice import why_unowned
+from node.duty.conditions import Place, held_at, remedy
 from node.duty.hold import Hold
-from node.duty.remedies import remedy
 from node.duty.standing import (
     TaskStanding,
     disabled,
@@ -20,16 +20,12 @@ from node.duty.standing import (
     runs_of,
     schedule_standing,
 )
-from node.duty.unowned import why_unowned
-from node.duty.why_values import Place, Why, WhyFacts, WhyStep
+from node.duty.why_values import Why, WhyFacts, WhyStep
 from node.state.run_times import due_us as due_of
 from node.state.times import rfc3339
 from node.state.value import Run, State, TaskRow
 from tasks.definition.run import HELD
 from tasks.secret import names_secrets
-
-_LEASE: Final = ("stopping", "no_lease", "aside", "unreadable", "undecided")
-_ROOM: Final = ("bound", "max_runs", "waits")
 
 
 def why_not_running(state: State, task: str, known: WhyFacts, now_us: int, run_id: str | None = None) -> Why:
@@ -187,13 +183,13 @@ class _Walk:
         known, owner = self._known, self._known.owner
         if known.away:
             return self._ends("owner_away", f"{owner} owns it: {known.away}", None, self._run_id, owner)
-        if known.hold is not None and known.hold.code in _LEASE:
+        if known.hold is not None and held_at(known.hold.code) == "lease":
             return self._held(known.hold)
         return f"{owner} has a lease, and takes on work" if known.asked else None
 
     def _room(self) -> Why | str | None:
         known = self._known
-        if known.hold is not None and known.hold.code in _ROOM:
+        if known.hold is not None and held_at(known.hold.code) == "room":
             return self._held(known.hold)
         return f"{known.owner} has a place for it" if known.asked else None
 

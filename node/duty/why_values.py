@@ -2,36 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
 
 from hashing.preference import Reason
+from node.duty.conditions import Place
 from node.duty.hold import Hold
-
-Place = Literal["quorum", "runs", "definition", "schedule", "owner", "time", "lease", "room", "secrets", "claim"]
-
-UNEXPECTED: Final = frozenset(
-    {
-        "no_quorum",
-        "no_owner",
-        "no_label",
-        "no_kind",
-        "members_down",
-        "members_draining",
-        "backing_off",
-        "unreadable",
-        "owner_away",
-        "stopping",
-        "no_lease",
-        "aside",
-        "undecided",
-        "bound",
-        "max_runs",
-        "secret",
-        "waits",
-        "due",
-    }
-)
-"""What holds a task that nobody has asked to wait. `due` is among them once it has lasted (`node.duty.overdue`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from node.duty.agenda import next_occurrence_us
+from node.duty.conditions import MARKS, Mark
 from node.duty.forecast import starts_of
 from node.duty.overdue import OVERDUE_US, unbegun_since_us
 from node.duty.ownership import Ownership
@@ -17,14 +18,6 @@ from node.duty.timetable import CronTimes, TimeSpan, UpcomingTask, upcoming
 from node.state.value import State, TaskRow
 from tasks.definition.run import HELD, RunState
 from tasks.definition.spec import TaskTiming, labels_of, set_of
-
-Mark = Literal["unowned", "late", "overdue", "failing", "running", "waiting", "paused", "new"]
-"""What stands out of a task. `unowned`: no member may run it. `late`: a deadline of its is breached. `overdue`:
-something is due and has not begun. `waiting`: it has a run that no member holds. `paused`: paused or disabled. `new`:
-it has never run. A task may have several."""
-
-MARKS: Final[tuple[Mark, ...]] = ("unowned", "late", "overdue", "failing", "running", "waiting", "paused", "new")
-"""The order in which they matter."""
 
 FAILED: Final[frozenset[RunState]] = frozenset({"failed", "timed_out", "abandoned"})
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from node.duty.conditions import Mark
 from node.duty.ownership import Ownership
 from node.state.value import State, TaskRow
-from node.web.board import Mark, Picture
+from node.web.board import Picture
 
 TaskSort = Literal["name", "state", "last", "next", "owner", "kind"]
 """How tasks are sorted: by name; by what matters most of their state; by their last run, the latest first; by when they

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from node.duty.conditions import Mark
 from node.duty.overdue import Overdue
 from node.http.api.cluster import MismatchView
 from node.http.api.tasks import late_view
@@ -17,11 +18,29 @@ from node.state.channel import channel_of
 from node.state.majority import at_risk, down_of, joined
 from node.state.outbox import ChannelRow
 from node.state.value import DownReason, Member, State
-from node.web.board import Mark, Picture
+from node.web.board import Picture
 from node.web.words import count
 
 Level = Literal["well", "watch", "wrong"]
 """`watch`: nothing is lost, and somebody should know. `wrong`: something is not done that should be."""
+
+FindingCode = (
+    Mark
+    | Literal[
+        "no-cluster",
+        "mismatch",
+        "no-quorum",
+        "not-ready",
+        "no-lease",
+        "no-spare",
+        "down",
+        "aside",
+        "leaving",
+        "drained",
+    ]
+    | Literal["untold", "gave-up"]
+)
+"""What a finding is: of tasks the mark that they have; of the node, of members and of channels a word of its own."""
 
 Action = Literal["undrain", "run"]
 """What a button beside a finding does, to its subject."""
@@ -40,7 +59,7 @@ _DOWN: Final[dict[DownReason, tuple[Level, str]]] = {
 }
 
 
-_HEADLINES: Final = {
+_HEADLINES: Final[dict[FindingCode, str]] = {
     "mismatch": "A node does not fit to the others",
     "no-quorum": "There is no quorum",
     "no-lease": "This node holds no lease",
@@ -79,7 +98,7 @@ class Finding:
     """Something that is not as it should be."""
 
     #: What it is, as a code.
-    code: str
+    code: FindingCode
     #: How bad it is.
     level: Level
     #: What it is, as a sentence.

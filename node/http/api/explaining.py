@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Final
 
 from node.duty.advice import has_labels
+from node.duty.conditions import UNEXPECTED
 from node.duty.ownership import Ownership
 from node.duty.standing import runs_of
 from node.duty.why import asks_owner, why_not_running
-from node.duty.why_values import UNEXPECTED, Why, WhyFacts
+from node.duty.why_values import Why, WhyFacts
 from node.http.api.asking import holds_on, progress_of, unoffered_by
 from node.http.door.request_context import RequestContext
 

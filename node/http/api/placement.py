@@ -11,10 +11,10 @@ from typing_extensions import TypedDict
 
 from hashing.preference import Verdict
 from hashing.view import Slot
+from node.duty.conditions import UNEXPECTED
 from node.duty.overdue import unbegun_since_us
 from node.duty.ownership import Ownership
 from node.duty.standing import TaskStanding, standing
-from node.duty.why_values import UNEXPECTED
 from node.history.feeders import feeders, why_feeder
 from node.http.api.explaining import explain
 from node.http.api.shapes import RequestModel, Time

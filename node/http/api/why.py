@@ -4,7 +4,8 @@ from aiohttp import web
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from node.duty.why_values import Place, Why
+from node.duty.conditions import Place
+from node.duty.why_values import Why
 from node.http.api.explaining import explain
 from node.http.api.shapes import RequestModel, Time
 from node.http.api.task_shapes import LateView

@@ -4,6 +4,7 @@ from typing import Any, Final, Literal
 
 from aiohttp import web
 
+from node.duty.conditions import Mark
 from node.duty.ownership import Ownership
 from node.duty.standing import standing
 from node.duty.why_values import Why
@@ -16,7 +17,7 @@ from node.http.api.tasks import late_view
 from node.http.api.vitals import MemberLags
 from node.http.door.request_context import RequestContext
 from node.state.value import Run
-from node.web.board import Mark, Picture
+from node.web.board import Picture
 from node.web.board_keeper import picture_of
 from node.web.page_endpoints import PageEndpoints, ViewQuery
 from node.web.rendering import page

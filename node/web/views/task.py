@@ -11,8 +11,8 @@ from aiohttp import web
 from pydantic import Field
 
 from hashing.preference import Reason
+from node.duty.conditions import UNEXPECTED
 from node.duty.ownership import Ownership
-from node.duty.why_values import UNEXPECTED
 from node.http.api.asking import progress_of
 from node.http.api.explaining import explain
 from node.http.api.runs import RunsQuery, run_view, runs_page

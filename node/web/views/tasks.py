@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 from aiohttp import web
 from pydantic import Field
 
+from node.duty.conditions import MARKS, Mark
 from node.duty.ownership import Ownership
 from node.duty.why_values import Why
 from node.http.api.explaining import unexpectedly_held
@@ -15,7 +16,7 @@ from node.http.api.specs import offered_kinds
 from node.http.api.tasks import TaskNames, last_view, late_view, next_fire_us
 from node.http.door.request_context import RequestContext
 from node.state.value import State
-from node.web.board import MARKS, Mark, first_due_us, marks_of
+from node.web.board import first_due_us, marks_of
 from node.web.board_keeper import picture_of
 from node.web.page_endpoints import PageEndpoints, ViewQuery
 from node.web.rendering import page

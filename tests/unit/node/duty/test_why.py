@@ -6,11 +6,11 @@ from typing import Any
 import msgpack
 import pytest
 
+from node.duty.conditions import CONDITIONS, UNEXPECTED
 from node.duty.hold import Hold
 from node.duty.ownership import Ownership
-from node.duty.remedies import REMEDIES
 from node.duty.why import asks_owner, why_not_running
-from node.duty.why_values import UNEXPECTED, Why, WhyFacts
+from node.duty.why_values import Why, WhyFacts
 from node.state.attempts import Cancel, Finish
 from node.state.claims import Claim
 from node.state.members import Drain, MarkDown, StandAside
@@ -33,7 +33,7 @@ def known(world: World, task: str = "a", **more: Any) -> WhyFacts:
 def ask(world: World, task: str = "a", now_us: int = NOW_US, run_id: str | None = None, **more: Any) -> Why:
     found = why_not_running(world.state, task, known(world, task, **more), now_us, run_id)
     assert [step.ends for step in found.steps] == [False] * (len(found.steps) - 1) + [True]
-    assert found.code in REMEDIES
+    assert found.code in CONDITIONS
     assert found.sentence(task).startswith(task)
     assert "{" not in found.sentence(task)
     return found

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from node.duty.watchdog import withheld
-from node.notify.dead_man import AGAIN_S, IDLE_S, DeadMansSwitch
+from node.notify.dead_man import AGAIN_S, IDLE_S, DeadMansSwitch, withheld
 from node.notify.teller import NotSent
 from node.raft.ports import RaftRole
 from node.state.members import StandAside, TakeLead

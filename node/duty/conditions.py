@@ -1,0 +1,109 @@
+"""The words for how a task is: codes, which say what holds it, and marks, which say what stands out of it. Pure.
+
+The API tells codes (`GET /v1/tasks/{name}/why`, `/owner`, and lists of tasks). The page sorts tasks by marks, and its
+verdict on the cluster names what it finds of tasks by them. Whoever decides how a task is has its word from here.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple, get_args
+
+Place = Literal["quorum", "runs", "definition", "schedule", "owner", "time", "lease", "room", "secrets", "claim"]
+"""A step of the walk of `node.duty.why`."""
+
+
+class TaskCondition(NamedTuple):
+    """What is to be said of a task beside a code."""
+
+    remedy: str
+    """What to do. {task}, {run}, {ahead} (the run that it waits for) and {member} are filled in."""
+    unexpected: bool = False
+    """Whether nobody has asked the task to wait so. `due` is unexpected once it has lasted (`node.duty.overdue`)."""
+    held_at: Place | None = None
+    """Where the walk ends, if the task's owner says that it holds the task by this code; None: no owner says so."""
+
+
+CONDITIONS: Final[Mapping[str, TaskCondition]] = {
+    "no_quorum": TaskCondition(
+        "start the members that are down, or mend the network between them (rota members)", unexpected=True
+    ),
+    "running": TaskCondition("follow it with: rota log -f {run}"),
+    "disabled": TaskCondition("set that in its definition, and apply it (rota apply)"),
+    "paused": TaskCondition("resume it with: rota resume {task}"),
+    "unreadable": TaskCondition(
+        "install a newer tzdata on {member} and restart it, or change the time zone of the task",
+        unexpected=True,
+        held_at="lease",
+    ),
+    "over": TaskCondition("give it another schedule, or run it with: rota run {task}"),
+    "no_owner": TaskCondition("ask again in a moment", unexpected=True),
+    "no_label": TaskCondition(
+        "give a member the label (ROTA_LABELS) and restart it, or change the group of the task", unexpected=True
+    ),
+    "no_kind": TaskCondition("install or allow the kind on one of them, and restart it", unexpected=True),
+    "members_down": TaskCondition("start one of them", unexpected=True),
+    "members_draining": TaskCondition(
+        "undrain one of them (rota undrain NODE), or mend what it names", unexpected=True
+    ),
+    "by_hand": TaskCondition("run it so, or give it a schedule"),
+    "not_due": TaskCondition("to have it earlier, run it with: rota run {task}"),
+    "behind": TaskCondition("wait for the end of the other run, or cancel that with: rota cancel {ahead}"),
+    "backing_off": TaskCondition("wait, or mend what its log shows: rota log {run}", unexpected=True),
+    "owner_away": TaskCondition(
+        "wait: if {member} is lost, another member takes over within seconds; otherwise see its log", unexpected=True
+    ),
+    "stopping": TaskCondition(
+        "wait: the next owner takes over as soon as {member} is down", unexpected=True, held_at="lease"
+    ),
+    "no_lease": TaskCondition(
+        "see that {member} and the leader reach each other's heartbeat port, and what the log of {member} says",
+        unexpected=True,
+        held_at="lease",
+    ),
+    "aside": TaskCondition("mend that on {member}: it takes on work again by itself", unexpected=True, held_at="lease"),
+    "undecided": TaskCondition("report it, with the log of {member}", unexpected=True, held_at="lease"),
+    "bound": TaskCondition(
+        "wait for the end of one, cancel one (rota cancel RUN), or raise that setting on {member}",
+        unexpected=True,
+        held_at="room",
+    ),
+    "max_runs": TaskCondition(
+        "wait for the end of one, cancel one (rota cancel RUN), or raise ROTA_MAX_RUNS on {member}",
+        unexpected=True,
+        held_at="room",
+    ),
+    "secret": TaskCondition(
+        "put the file into the ROTA_SECRETS_DIR of {member}; for a variable, set it and restart {member}",
+        unexpected=True,
+        held_at="secrets",
+    ),
+    "waits": TaskCondition("wait until {member} has room", unexpected=True, held_at="room"),
+    "due": TaskCondition("wait a moment", unexpected=True),
+}
+"""All codes with which this build says why a task does not run, or that it does."""
+
+UNEXPECTED: Final = frozenset(code for code, condition in CONDITIONS.items() if condition.unexpected)
+"""What holds a task that nobody has asked to wait."""
+
+Mark = Literal["unowned", "late", "overdue", "failing", "running", "waiting", "paused", "new"]
+"""What stands out of a task. `unowned`: no member may run it. `late`: a deadline of its is breached. `overdue`:
+something is due and has not begun. `waiting`: it has a run that no member holds. `paused`: paused or disabled. `new`:
+it has never run. A task may have several."""
+
+MARKS: Final[tuple[Mark, ...]] = get_args(Mark)
+"""The order in which they matter."""
+
+
+def held_at(code: str) -> Place | None:
+    """Where the walk ends at which the owner holds a task by `code`; None: the code is of a later version."""
+    return None if (condition := CONDITIONS.get(code)) is None else condition.held_at
+
+
+def remedy(code: str, **names: str | None) -> str:
+    """What to do about `code`; a code of a later version has no remedy here.
+
+    >>> remedy("paused", task="nightly")
+    'resume it with: rota resume nightly'
+    """
+    known = {name: value or name.upper() for name, value in names.items()}
+    condition = CONDITIONS.get(code, TaskCondition("see the log of {member}"))
+    return condition.remedy.format_map({"member": "the member", **known})
