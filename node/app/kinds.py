@@ -1,5 +1,6 @@
 """The kinds of task that are installed on this member. Each is loaded when it is first used."""
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from traceback import extract_tb
@@ -7,9 +8,12 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from node.app.config import Config
 from node.execution.account import why_not_as
+from node.state.value import State
 from tasks.access import EVERYTHING, Access
 from tasks.definition.field_errors import FieldError
+from tasks.definition.run import HELD
 from tasks.installed_kinds import (
     KindEntry,
     KindError,
@@ -20,7 +24,7 @@ from tasks.installed_kinds import (
     refused_reaches,
 )
 from tasks.kind import Kind
-from tasks.secret import Reference, references_in
+from tasks.secret import Reference, lacking, references_in
 
 _log = logging.getLogger(__name__)
 NO_ARGS: Final[Mapping[str, Any]] = {}
@@ -106,3 +110,22 @@ def _log_failure(kind: str, error: Exception) -> None:
     """Log where the error was raised, without its message, which may quote a secret."""
     what, where = type(error).__name__, extract_tb(error.__traceback__)[-1]
     _log.warning("the kind %s failed to check params: %s at %s:%s", kind, what, where.filename, where.lineno)
+
+
+async def lacking_secrets(state: State, task: str, kinds: InstalledKinds, config: Config) -> list[str]:
+    """A sentence for each secret that the next run of `task` names and that does not resolve on this member.
+
+    The files are looked at in another thread: they may be on a network.
+    """
+    row = state.tasks.get(task)
+    if row is None:
+        return []
+    runs = (state.runs[run_id] for run_id in state.runs_of.get(task, ()))
+    params = next((run.params for run in runs if run.state not in HELD and run.params is not None), row.spec.params)
+    references = kinds.references(row.placing.kind, params)
+    return await asyncio.to_thread(_lacking, references, config) if references else []
+
+
+def _lacking(references: Sequence[Reference], config: Config) -> list[str]:
+    found = (lacking(each, config.secrets_dir, config.env_allow, config.variables, config.own) for each in references)
+    return [why for why in found if why is not None]

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from node.app.lacking_secrets import lacking_secrets
+from node.app.kinds import lacking_secrets
 from node.app.member_parts import MemberParts
 from node.duty.hold import Hold, hold_of
 from node.duty.overdue import Overdue

@@ -15,9 +15,8 @@ from node.app.config import Config
 from node.app.core import Core
 from node.app.core_ports import CorePorts, CoreSettings
 from node.app.data_dir import DataDir
-from node.app.kind_terms import preparations_of, terms_of
 from node.app.kinds import InstalledKinds
-from node.app.offered_kinds import KindOffer
+from node.app.offered_kinds import KindOffer, preparations_of, terms_of
 from node.app.owners import MemberDiskOwner, MemberHeartbeatOwner, MemberRaftOwner
 from node.app.projections import apart, join_of, needs_here, order_of, secrets_of
 from node.app.updates import Updates

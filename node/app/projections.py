@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from node.app.config import Config
-from node.app.kind_terms import environment_for
+from node.app.offered_kinds import environment_for
 from node.execution.attempt_secrets import AttemptSecrets
 from node.execution.limits import asked
 from node.execution.order import Order

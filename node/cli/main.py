@@ -53,7 +53,7 @@ _MODULES: Final = {
     "drain": "members",
     "undrain": "members",
     "remove": "members",
-    "bootstraps": "bootstraps",
+    "bootstraps": "members",
     "plan": "cluster",
     "what-if": "what_if",
     "settings": "cluster",

@@ -1,15 +1,16 @@
 """Reads task definitions from files and folders, and says of each where it comes from."""
 
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any, Final, get_type_hints
 
 import click
 
-from node.cli.folders import files_at
 from node.cli.reading import read_documents
 from node.cli.text import input_text, source_name
 from node.client import ApiProblem
@@ -157,3 +158,54 @@ def _short(value: Any) -> str:
     """
     text = repr(value[:SHORT_CHARS] if isinstance(value, str) else value)
     return text if len(text) <= SHORT_CHARS else f"{text[: SHORT_CHARS - 3]}..."
+
+
+SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+"""Which files of a folder are read."""
+
+
+def files_at(place: str) -> Iterator[str]:
+    """The files at a place: itself, or, sorted by path, those of a folder and of the folders in it.
+
+    Hidden files and folders are left out; links are followed. Raises `click.UsageError` for a folder that cannot be
+    read, a link that leads nowhere or to a folder that it is in, and for what has a file's name and is no file.
+    """
+    if place == "-" or not os.path.isdir(place):  # noqa: PTH112 - Path's raises where it may not look
+        yield place
+    else:
+        yield from sorted(_within(Path(place), ()), key=Path)
+
+
+def _within(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
+    """The files in a folder. `above` are the folders that lead to it, as device and inode."""
+    try:
+        status = folder.stat()
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        raise _unreadable(folder, error) from error
+    here = (status.st_dev, status.st_ino)
+    if here in above:
+        raise click.UsageError(f"{folder} is a link to a folder that it is in: remove it")
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        path = Path(entry.path)
+        named_as_file = path.suffix.lower() in SUFFIXES
+        try:
+            path.stat()
+        except OSError as error:
+            # A link that leads nowhere could be to a folder of tasks as well.
+            raise _unreadable(path, error) from error
+        if path.is_dir():
+            yield from _within(path, (*above, here))
+        elif named_as_file and not path.is_file():
+            raise click.UsageError(f"{path} is neither a file nor a folder")
+        elif named_as_file:
+            yield str(path)
+
+
+def _unreadable(path: Path, error: OSError) -> click.UsageError:
+    leads = " (a link that leads nowhere)" if os.path.islink(path) else ""  # noqa: PTH114 - Path's raises
+    return click.UsageError(
+        f"{path} cannot be read: {error.strerror}{leads}. Mend or remove it: tasks in it would be overlooked"
+    )

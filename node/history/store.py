@@ -21,7 +21,6 @@ from typing import Final
 from node.history.database import HistoryDatabase
 from node.history.file import DamagedHistory, put_aside
 from node.history.filters import RunPosition
-from node.history.unwritten import with_unwritten
 from node.peer.portions import Gap, Portion
 from node.state.codec import DamagedSnapshot, unpack_ended
 from node.state.value import EndedRun
@@ -270,3 +269,39 @@ class HistoryStore:
                 "finished runs from the other members"
             )
         )
+
+
+def with_unwritten(
+    written: Sequence[EndedRun],
+    unwritten: Iterable[EndedRun],
+    task: str | None,
+    state: str | None,
+    node: str | None,
+    before: tuple[int, str] | None,
+    limit: int,
+) -> list[EndedRun]:
+    """A list of finished runs, newest first: `written`, read with these filters, and the `unwritten` that pass them.
+
+    `unwritten` is in the order in which it was recorded; the other arguments are those of `HistoryStore.runs`.
+    """
+    latest = {_identity(run): run for run in unwritten}
+    wanted = [run for run in latest.values() if _passes(run, task, state, node, before)]
+    merged = [*wanted, *(run for run in written if _identity(run) not in latest)]
+    return sorted(merged, key=_identity, reverse=True)[:limit]
+
+
+def _identity(ended: EndedRun) -> tuple[int, str]:
+    """The creation time and id, by which lists are sorted."""
+    return ended.run.created_at_us, ended.run.run_id
+
+
+def _passes(
+    ended: EndedRun, task: str | None, state: str | None, node: str | None, before: tuple[int, str] | None
+) -> bool:
+    attempts = ended.run.attempts
+    return (
+        (task is None or ended.run.task == task)
+        and (state is None or ended.state == state)
+        and (node is None or (bool(attempts) and attempts[-1].node == node))
+        and (before is None or _identity(ended) < before)
+    )

@@ -54,7 +54,7 @@ class WatchedMember(Protocol):
 
 
 class DeadMansSwitch:
-    """Pings by `ping` (`node.notify.http_request.ping`) as long as this member leads."""
+    """Pings by `ping` (`node.notify.webhook.ping`) as long as this member leads."""
 
     def __init__(
         self,

@@ -7,9 +7,9 @@ from typing import Final
 from node.duty.telling import Send
 from node.notify import webhook
 from node.notify.by_apprise import send_by_apprise
-from node.notify.http_request import ping
 from node.notify.message import document
 from node.notify.secrets_here import SenderSettings
+from node.notify.webhook import ping
 from node.state.channel import Channel
 from node.state.outbox import Notice, Permission
 from tasks.secret import Reference

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from node.duty.telling import Send
-from node.notify import http_request
+from node.notify import webhook
 from node.notify.secrets_here import SenderSettings
 from node.notify.sender import ChannelSender
 from node.notify.teller import NotSent
@@ -115,7 +115,7 @@ def test_a_receiver_that_does_not_answer_is_not_waited_for(
     receiver: WebhookReceiver, secrets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     receiver.fault = lambda number: Fault(200, delay_s=1)
-    monkeypatch.setattr(http_request, "SEND_S", 0.2)
+    monkeypatch.setattr(webhook, "SEND_S", 0.2)
     with pytest.raises(NotSent, match=r"did not answer within 0\.2 s"):
         send(secrets, url=receiver.url)
 

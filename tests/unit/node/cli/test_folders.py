@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
-from node.cli.folders import files_at
+from node.cli.task_files import files_at
 
 
 @pytest.fixture

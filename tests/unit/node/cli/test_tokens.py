@@ -9,7 +9,7 @@ import pytest
 
 from node.cli import tokens
 from node.cli.local import LocalCluster
-from node.cli.up_settings import NotForUp, handed_on
+from node.cli.up import NotForUp, handed_on
 
 HERE = "http://127.0.0.1:8101"
 

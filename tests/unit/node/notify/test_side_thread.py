@@ -7,9 +7,9 @@ from time import monotonic
 
 import pytest
 
-from node.notify import name_lookup, side_thread
-from node.notify.name_lookup import SideResolver
+from node.notify import side_thread, webhook
 from node.notify.side_thread import in_side_thread
+from node.notify.webhook import SideResolver
 
 
 def test_names_that_are_not_answered_leave_the_loops_threads_free(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,7 +20,7 @@ def test_names_that_are_not_answered_leave_the_loops_threads_free(monkeypatch: p
         raise socket.gaierror(socket.EAI_AGAIN, "late")
 
     monkeypatch.setattr(socket, "getaddrinfo", silent)
-    monkeypatch.setattr(name_lookup, "LOOK_UP_S", 0.1)
+    monkeypatch.setattr(webhook, "LOOK_UP_S", 0.1)
 
     async def look() -> tuple[int, list[object]]:
         looks = [asyncio.ensure_future(SideResolver().resolve("a.example")) for _ in range(50)]
