@@ -1,6 +1,7 @@
 """A node's configuration: the ROTA_* variables of its environment as one frozen value.
 
-What each variable means and its default are in the table `node.app.settings`. All that is wrong is reported at once.
+What each variable means, its default, and how its text is read are in the table `node.app.settings`. All that is wrong
+is reported at once.
 """
 
 import ipaddress
@@ -11,29 +12,15 @@ from pathlib import Path
 from typing import Final
 
 from node.app.data_dir import knows_members
-from node.app.setting_values import (
-    integer_between,
-    is_name,
-    parse_confine,
-    parse_cores,
-    parse_env_allow,
-    parse_labels,
-    parse_members,
-    parse_memory,
-    parse_switch,
-    parse_uids,
-    parse_users,
-    parse_words,
-    zero_or,
-)
+from node.app.setting_values import is_name
 from node.app.settings_reader import SettingsReader
-from node.app.task_access import own_of, parse_folder, parse_roots
+from node.app.task_access import own_of
+from node.execution import limits
 from node.execution.limits import Amounts
 from node.execution.machine import memory_bytes
-from node.runtime.descriptors import attempts_limit, hard_limit
 from node.state.entries import Seed
 from node.storage.room import Bounds
-from tasks.access import EVERYTHING, NOTHING, Access, parse_hosts
+from tasks.access import EVERYTHING, NOTHING, Access
 from tasks.definition.spec import NODE_LABEL
 from tasks.secret import NodesOwn
 
@@ -155,65 +142,59 @@ def _read(reader: SettingsReader) -> Config:
     secrets_dir = Path(reader.text("ROTA_SECRETS_DIR"))
     files = map(reader.given_file, ("ROTA_SECRET", "ROTA_TOKEN", "ROTA_READ_TOKEN"))
     own = own_of(files, data, (secret, token, read_token))
-    allow_command = reader.parsed("ROTA_ALLOW_COMMAND", parse_switch)
-    env_allow = reader.parsed("ROTA_ENV_ALLOW", parse_env_allow)
-    private = reader.parsed_or("ROTA_PRIVATE", parse_roots, NOTHING.own)
+    allow_command = reader.parsed("ROTA_ALLOW_COMMAND")
+    env_allow = reader.parsed("ROTA_ENV_ALLOW")
+    private = reader.parsed_or("ROTA_PRIVATE", NOTHING.own)
     never_reached = (*own.files, own.data, str(secrets_dir.absolute()), *private)
     return Config(
         node=node,
-        members=reader.parsed("ROTA_MEMBERS", parse_members),
+        members=reader.parsed("ROTA_MEMBERS"),
         join_url=reader.given("ROTA_JOIN"),
         data=data,
         secret=secret,
         token=token,
         read_token=read_token,
-        labels=reader.parsed("ROTA_LABELS", parse_labels),
-        capacity=reader.parsed("ROTA_CAPACITY", integer_between(1, 1_000_000)),
-        max_runs=reader.parsed_or(
-            "ROTA_MAX_RUNS", integer_between(1, 10_000), _ATTEMPTS_PER_CORE * (os.cpu_count() or 1)
-        ),
+        labels=reader.parsed("ROTA_LABELS"),
+        capacity=reader.parsed("ROTA_CAPACITY"),
+        max_runs=reader.parsed_or("ROTA_MAX_RUNS", _ATTEMPTS_PER_CORE * (os.cpu_count() or 1)),
         bind=reader.text("ROTA_BIND"),
-        heartbeat_port=reader.parsed("ROTA_HEARTBEAT_PORT", integer_between(0, 65_535)),
+        heartbeat_port=reader.parsed("ROTA_HEARTBEAT_PORT"),
         secrets_dir=secrets_dir,
         env_allow=env_allow,
         variables=reader.variables(env_allow),
         allow_command=allow_command,
-        hosts=reader.parsed("ROTA_HOSTS", parse_words),
+        hosts=reader.parsed("ROTA_HOSTS"),
         bounds=_read_bounds(reader),
-        metrics_tasks=reader.parsed("ROTA_METRICS_TASKS", integer_between(0, 1_000_000)),
+        metrics_tasks=reader.parsed("ROTA_METRICS_TASKS"),
         access=_read_access(reader, node, allow_command, never_reached),
         own=own,
-        auto_join=reader.parsed("ROTA_AUTO_JOIN", parse_switch),
+        auto_join=reader.parsed("ROTA_AUTO_JOIN"),
         kind_settings=reader.not_the_nodes(),
-        command_confined=reader.parsed("ROTA_COMMAND_CONFINED", parse_switch),
-        command_roots=reader.parsed_or("ROTA_COMMAND_ROOTS", parse_roots, ()),
-        confinement_required=reader.parsed("ROTA_CONFINE", parse_confine),
+        command_confined=reader.parsed("ROTA_COMMAND_CONFINED"),
+        command_roots=reader.parsed_or("ROTA_COMMAND_ROOTS", ()),
+        confinement_required=reader.parsed("ROTA_CONFINE"),
         limits=_read_limits(reader),
-        run_as=reader.parsed_or("ROTA_RUN_AS", parse_users, ()),
-        work_uids=reader.parsed_or("ROTA_WORK_UIDS", parse_uids, range(0)),
+        run_as=reader.parsed_or("ROTA_RUN_AS", ()),
+        work_uids=reader.parsed_or("ROTA_WORK_UIDS", range(0)),
     )
 
 
 def _read_bounds(reader: SettingsReader) -> Bounds:
     """How much of the node's disk is used for what; on a small disk it is less (`Bounds.on`)."""
-    size = integer_between(0, 2**62)
     return Bounds(
-        reserve_bytes=reader.parsed("ROTA_DISK_RESERVE_BYTES", size),
-        scratch_bytes=reader.parsed("ROTA_SCRATCH_BYTES", size),
-        log_bytes=reader.parsed("ROTA_LOG_BYTES", size),
-        logs_bytes=reader.parsed("ROTA_LOGS_BYTES", size),
-        history_bytes=reader.parsed("ROTA_HISTORY_BYTES", size),
+        reserve_bytes=reader.parsed("ROTA_DISK_RESERVE_BYTES"),
+        scratch_bytes=reader.parsed("ROTA_SCRATCH_BYTES"),
+        log_bytes=reader.parsed("ROTA_LOG_BYTES"),
+        logs_bytes=reader.parsed("ROTA_LOGS_BYTES"),
+        history_bytes=reader.parsed("ROTA_HISTORY_BYTES"),
     )
 
 
 def _read_limits(reader: SettingsReader) -> Amounts:
-    """What one attempt may use of the machine."""
-    return Amounts(
-        memory=reader.parsed_or("ROTA_LIMIT_MEMORY", parse_memory, _memory()),
-        cpu_milli=reader.parsed("ROTA_LIMIT_CPU", parse_cores),
-        processes=reader.parsed("ROTA_LIMIT_PROCESSES", zero_or(integer_between(8, 4_194_304))),
-        files=reader.parsed("ROTA_LIMIT_FILES", zero_or(integer_between(32, attempts_limit(hard_limit())))),
-    )
+    """What one attempt may use of the machine. What it may write is in the bounds of the disk."""
+    names = {field: name for field, name in limits.SETTINGS.items() if name.startswith("ROTA_LIMIT_")}
+    memory = reader.parsed_or(names.pop("memory"), _memory())
+    return Amounts(memory=memory, **{field: reader.parsed(name) for field, name in names.items()})
 
 
 def _memory() -> int | None:
@@ -229,12 +210,12 @@ def _read_access(reader: SettingsReader, node: str, allow_command: bool, own: tu
     unset = EVERYTHING if allow_command else NOTHING
     return Access(
         node=node,
-        source_roots=reader.parsed_or("ROTA_SOURCE_ROOTS", parse_roots, unset.source_roots),
-        destination_roots=reader.parsed_or("ROTA_DESTINATION_ROOTS", parse_roots, unset.destination_roots),
-        source_hosts=reader.parsed_or("ROTA_SOURCE_HOSTS", parse_hosts, unset.source_hosts),
-        destination_hosts=reader.parsed_or("ROTA_DESTINATION_HOSTS", parse_hosts, unset.destination_hosts),
+        source_roots=reader.parsed_or("ROTA_SOURCE_ROOTS", unset.source_roots),
+        destination_roots=reader.parsed_or("ROTA_DESTINATION_ROOTS", unset.destination_roots),
+        source_hosts=reader.parsed_or("ROTA_SOURCE_HOSTS", unset.source_hosts),
+        destination_hosts=reader.parsed_or("ROTA_DESTINATION_HOSTS", unset.destination_hosts),
         own=own,
-        postgres_bin=reader.parsed_or("ROTA_POSTGRES_BIN", parse_folder, None),
+        postgres_bin=reader.parsed_or("ROTA_POSTGRES_BIN", None),
     )
 
 

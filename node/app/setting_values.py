@@ -5,10 +5,12 @@ from collections.abc import Callable
 from typing import Final
 
 from node.app.own_environment import EVERY_PROGRAMS
-from node.app.settings import PREFIX
+from node.runtime.descriptors import attempts_limit, hard_limit
 from node.state.entries import Seed
 from tasks.definition.limits import MEMORY_MIN, SIZE_MAX, parse_size
 from tasks.definition.spec import NAME_PATTERN, USER_PATTERN
+
+PREFIX: Final = "ROTA_"
 
 _NAME: Final = re.compile(NAME_PATTERN)
 _USER: Final = re.compile(USER_PATTERN)
@@ -155,6 +157,16 @@ def parse_cores(text: str) -> int | None:
     if milli and not 10 <= milli <= 4_096_000:
         raise ValueError("must be 0, or from 0.01 to 4096")
     return milli or None
+
+
+def parse_files(text: str) -> int | None:
+    """How many files a process may have open; None for 0, which is what the node's hard limit leaves."""
+    return zero_or(integer_between(32, attempts_limit(hard_limit())))(text)
+
+
+def parse_disk_bytes(text: str) -> int:
+    """A size on the disk, in bytes."""
+    return integer_between(0, 2**62)(text)
 
 
 def zero_or(parse: Callable[[str], int]) -> Callable[[str], int | None]:

@@ -1,19 +1,36 @@
 """The settings of a node: one table with a row for each ROTA_* variable. Kinds may ask for others.
 
-`node.app.config` takes its defaults from here, `unknown_settings` and `rota up` follow from it, and so does the
+`node.app.config` takes defaults and values from here, `unknown_settings` and `rota up` follow from it, and so does the
 reference page docs/reference/settings.md (`testkit.reference.settings`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from node.app.setting_values import (
+    PREFIX,
+    integer_between,
+    parse_confine,
+    parse_cores,
+    parse_disk_bytes,
+    parse_env_allow,
+    parse_files,
+    parse_labels,
+    parse_members,
+    parse_memory,
+    parse_switch,
+    parse_uids,
+    parse_users,
+    parse_words,
+    zero_or,
+)
+from node.app.task_access import parse_folder, parse_roots
 from node.client import DEFAULT_URL
 from node.storage.room import Bounds
+from tasks.access import parse_hosts
 from tasks.command.ctx import VARIABLES
 from tasks.installed_kinds import installed, settings_asked_for
-
-PREFIX: Final = "ROTA_"
 
 _BOUNDS: Final = Bounds()
 _GIVEN_PER_NODE: Final = "it gives each node its own"
@@ -30,6 +47,8 @@ class Setting:
     meaning: str
     #: What an unset variable means, as text that is read like a given one; "": nothing is set.
     default: str = ""
+    #: Makes the value of the text. Raises `ValueError` with a sentence that says what would be right.
+    parse: Callable[[str], Any] = str
     #: Describes a default that depends on the machine or on other settings; "": it does not.
     computed: str = ""
     #: A value that could be given.
@@ -59,6 +78,7 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             "the same on every member. Later starts take it from the data folder.",
             example="node-1=10.0.0.1:7101:8101,node-2=10.0.0.2:7101:8101,node-3=10.0.0.3:7101:8101",
             not_for_up=_GIVEN_PER_NODE,
+            parse=parse_members,
         ),
         Setting(
             "ROTA_JOIN",
@@ -72,6 +92,7 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             "0: it waits until `rota join` adds it.",
             default="0",
             example="1",
+            parse=parse_switch,
         ),
         Setting(
             "ROTA_DATA",
@@ -86,6 +107,7 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             "Labels of the node, as `name=value`, which a task's `group` selects by. Every member has the label `node` "
             "with its own id.",
             example="zone=a,disk=ssd",
+            parse=parse_labels,
         ),
         Setting(
             "ROTA_CAPACITY",
@@ -93,6 +115,7 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             "of capacity 1. 1 to 1000000.",
             default="1",
             example="4",
+            parse=integer_between(1, 1_000_000),
         ),
     ),
     "Network": (
@@ -110,12 +133,14 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             default="0",
             example="7102",
             not_for_up=_GIVEN_PER_NODE,
+            parse=integer_between(0, 65_535),
         ),
         Setting(
             "ROTA_HOSTS",
             "More host names by which clients call this node's API, such as a proxy's. IP addresses, `localhost` and "
             "the members' hosts are always accepted.",
             example="rota.example.com",
+            parse=parse_words,
         ),
     ),
     "Secret and token": (
@@ -147,6 +172,7 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             computed="`0`; `1` under `rota up`",
             default="0",
             example="1",
+            parse=parse_switch,
         ),
         Setting(
             "ROTA_COMMAND_CONFINED",
@@ -155,6 +181,7 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             "docker, sudo, mount and root's cron jobs need it.",
             default="1",
             example="0",
+            parse=parse_switch,
         ),
         Setting(
             "ROTA_COMMAND_ROOTS",
@@ -163,12 +190,14 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             "narrows them to no folder.",
             computed="none: they are not narrowed",
             example="/srv,/var/lib/app",
+            parse=parse_roots,
         ),
         Setting(
             "ROTA_RUN_AS",
             "Users of this machine that tasks may run as (`run_as`). root must be named itself: it is no other user's "
             "right. The node must be root, or have the capabilities for it.",
             example="deploy,postgres",
+            parse=parse_users,
         ),
         Setting(
             "ROTA_WORK_UIDS",
@@ -176,6 +205,7 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             "other node of the machine may have one of them; at least twice `ROTA_MAX_RUNS`. Not for commands, tasks "
             "with `run_as` and kinds on Spark. At the node's start every process of these users is killed.",
             example="200000-200099",
+            parse=parse_uids,
         ),
         Setting(
             "ROTA_CONFINE",
@@ -183,12 +213,14 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             "it starts, and says so.",
             default="auto",
             example="required",
+            parse=parse_confine,
         ),
         Setting(
             "ROTA_MAX_RUNS",
             "How many attempts the node runs at once; others wait and say so. 1 to 10000.",
             computed="4 for each core",
             example="16",
+            parse=integer_between(1, 10_000),
         ),
         Setting(
             "ROTA_SECRETS_DIR",
@@ -202,6 +234,7 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             'Variables of the node\'s environment that tasks may refer to by `{"env": "NAME"}`, and that nothing '
             "inherits. `ROTA_*` never.",
             example="PGPASSWORD,API_KEY",
+            parse=parse_env_allow,
         ),
     ),
     "What tasks may reach": (
@@ -210,12 +243,14 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             "Folders that `backup`, `ingest` and `etl` may read; `/` allows all.",
             computed="none; with `ROTA_ALLOW_COMMAND=1`: all",
             example="/srv,/var/lib/app",
+            parse=parse_roots,
         ),
         Setting(
             "ROTA_DESTINATION_ROOTS",
             "Folders to which backups, tables, and SQLite files and ledgers of `etl` may be written; `/` allows all.",
             computed="none; with `ROTA_ALLOW_COMMAND=1`: all",
             example="/mnt/backups",
+            parse=parse_roots,
         ),
         Setting(
             "ROTA_SOURCE_HOSTS",
@@ -223,6 +258,7 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             "`s3://BUCKET`; `*` allows all. `localhost` allows PostgreSQL's local socket too.",
             computed="none; with `ROTA_ALLOW_COMMAND=1`: all",
             example="db.internal:5432,s3://landing",
+            parse=parse_hosts,
         ),
         Setting(
             "ROTA_DESTINATION_HOSTS",
@@ -230,6 +266,7 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             "write; for an S3 server of your own, the host of its `endpoint_url`.",
             computed="none; with `ROTA_ALLOW_COMMAND=1`: all",
             example="s3://backups,*.corp",
+            parse=parse_hosts,
         ),
         Setting(
             "ROTA_PRIVATE",
@@ -237,12 +274,14 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             "this machine, for example.",
             computed="none; under `rota up`: the data of its other nodes",
             example="/var/lib/other",
+            parse=parse_roots,
         ),
         Setting(
             "ROTA_POSTGRES_BIN",
             "The folder of `pg_dump`, `psql` and `pg_restore`.",
             computed="found by `PATH` and where distributions install it",
             example="/usr/lib/postgresql/17/bin",
+            parse=parse_folder,
         ),
     ),
     "What one attempt may use": (
@@ -252,18 +291,21 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             "less, not more; so it is with the others here. 0: no limit.",
             computed="four fifths of the machine's, or of what its container or service may use",
             example="4GiB",
+            parse=parse_memory,
         ),
         Setting(
             "ROTA_LIMIT_CPU",
             "Cores, with three decimal places at most, where cgroups hold them. 0: no limit.",
             default="0",
             example="1.5",
+            parse=parse_cores,
         ),
         Setting(
             "ROTA_LIMIT_PROCESSES",
             "Processes and threads. 8 to 4194304; 0: no limit.",
             default="4096",
             example="512",
+            parse=zero_or(integer_between(8, 4_194_304)),
         ),
         Setting(
             "ROTA_LIMIT_FILES",
@@ -271,6 +313,7 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             "0: what the node's hard limit (`ulimit -Hn`) leaves, of which it keeps 1,024 for itself, or a quarter.",
             default="0",
             example="4096",
+            parse=parse_files,
         ),
     ),
     "Disk": (
@@ -280,6 +323,7 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             "less than it, the node stops the attempts that hold most. At most a sixteenth of the disk.",
             default=str(_BOUNDS.reserve_bytes),
             example="1073741824",
+            parse=parse_disk_bytes,
         ),
         Setting(
             "ROTA_SCRATCH_BYTES",
@@ -287,6 +331,7 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             "disk.",
             default=str(_BOUNDS.scratch_bytes),
             example="10737418240",
+            parse=parse_disk_bytes,
         ),
         Setting(
             "ROTA_LOG_BYTES",
@@ -294,18 +339,21 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             "`limits.log` may be less. At most a sixteenth of the disk.",
             default=str(_BOUNDS.log_bytes),
             example="16777216",
+            parse=parse_disk_bytes,
         ),
         Setting(
             "ROTA_LOGS_BYTES",
             "The logs of all attempts on the node; the oldest are deleted first. At most an eighth of the disk.",
             default=str(_BOUNDS.logs_bytes),
             example="4294967296",
+            parse=parse_disk_bytes,
         ),
         Setting(
             "ROTA_HISTORY_BYTES",
             "The history of finished runs on the node; the oldest are deleted first. At most a quarter of the disk.",
             default=str(_BOUNDS.history_bytes),
             example="1073741824",
+            parse=parse_disk_bytes,
         ),
     ),
     "Metrics": (
@@ -314,6 +362,7 @@ GROUPS: Final[Mapping[str, tuple[Setting, ...]]] = {
             "For how many tasks `/metrics` has figures of their own: those that were registered first. 0 to 1000000.",
             default="1000",
             example="5000",
+            parse=integer_between(0, 1_000_000),
         ),
     ),
     "Command line": (

@@ -1,8 +1,8 @@
 """Takes the settings out of an environment, one by one, and collects what is wrong with them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from node.app.settings import SETTINGS, not_the_nodes
 
@@ -33,22 +33,23 @@ class SettingsReader:
         """The text of a setting, or its default."""
         return self.given(name) or SETTINGS[name].default
 
-    def parsed(self, name: str, parse: Callable[[str], _T]) -> _T:
+    def parsed(self, name: str) -> Any:
         """The value of a setting, or of its default."""
-        default = parse(SETTINGS[name].default)
-        return self.parsed_or(name, parse, default)
+        row = SETTINGS[name]
+        return self.parsed_or(name, row.parse(row.default))
 
-    def parsed_or(self, name: str, parse: Callable[[str], _T], default: _T) -> _T:
+    def parsed_or(self, name: str, default: _T) -> _T:
         """The value of a setting whose default depends on the machine or on other settings."""
         text = self.given(name)
         if text is None:
             return default
         try:
-            return parse(text)
+            value: _T = SETTINGS[name].parse(text)
         except ValueError as error:
             self.failed.add(name)
             self.problems.append(f"{name}={text!r}: {error}")
             return default
+        return value
 
     def secret(self, name: str) -> str | None:
         """The value of a setting, or what is in the file that NAME_FILE names; None if neither is set."""

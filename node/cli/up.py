@@ -11,7 +11,8 @@ from typing import IO
 
 import click
 
-from node.app.settings import FILE_NAMES, PREFIX, SETTINGS, unknown_settings
+from node.app.setting_values import PREFIX
+from node.app.settings import FILE_NAMES, SETTINGS, unknown_settings
 from node.cli import tokens
 from node.cli.local import LocalCluster, NotInTime
 from node.cli.ports import claim_ports
