@@ -30,7 +30,7 @@ from bench.pipelines.rows import COLUMNS, CREATE_ORDERS, TOTALS, put_csv
 from bench.pipelines.timing import TimedRun, timed
 from examples.demo.postgres import Server, postgres_server
 from spark_tasks.spark.java import java_home
-from spark_tasks.storage.delta_options import delta_options
+from spark_tasks.storage.store import delta_options
 from testkit.object_store import ObjectStore, object_store
 
 FILES: Final = 72

@@ -96,7 +96,7 @@ def sharing(spark: "SparkSession") -> Iterator[None]:
     with ExitStack() as patches:
         for name in ("etl.kind.session_of", "ingest.attempt.session_of"):
             patches.enter_context(patch(f"spark_tasks.{name}", session))
-        for name in ("sources.sqlite", "sinks.sqlite_file"):
+        for name in ("sqlite.source", "sqlite.file"):
             patches.enter_context(patch(f"spark_tasks.{name}.regular_files_open", dict))
         yield
 

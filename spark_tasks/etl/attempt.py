@@ -6,17 +6,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_tasks.contracts.sink import About, CursorSink, DeliveringSink, Sink, SinkOvertaken, Visible
+from spark_tasks.contracts.source import ExplainsErrors, Plan, RowSource
 from spark_tasks.etl.continuing import kept, resume_cursor
 from spark_tasks.etl.cursors import lag_text, now
 from spark_tasks.etl.errors import BatchFailed, CursorUnfit, EtlStopped, SinkReplaced
 from spark_tasks.etl.failures import failure
 from spark_tasks.etl.params import EtlParams
-from spark_tasks.sinks.port import About, CursorSink, DeliveringSink, Sink, SinkOvertaken, Visible
-from spark_tasks.sources.port import ExplainsErrors, Plan, RowSource
+from spark_tasks.etl.transform import transformed
 from spark_tasks.spark.causes import is_sparks
 from spark_tasks.spark.progress import followed, speed_text
 from spark_tasks.table.ledger import Mark
-from spark_tasks.transform.apply import transformed
 from tasks.kind import Context
 
 if TYPE_CHECKING:

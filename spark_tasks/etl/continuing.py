@@ -9,8 +9,8 @@ import json
 import shlex
 from typing import Any, Final
 
+from spark_tasks.contracts.source import Cursor, SourceReplaced
 from spark_tasks.etl.params import EtlParams
-from spark_tasks.sources.port import Cursor, SourceReplaced
 
 _OF: Final = "of"
 """The field of a kept cursor with what it was read from."""

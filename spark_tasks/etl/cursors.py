@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from spark_tasks.contracts.source import Cursor
 from spark_tasks.etl.errors import CursorUnfit
 from spark_tasks.etl.params import EtlParams
-from spark_tasks.sources.params import SqliteRows
-from spark_tasks.sources.port import Cursor
+from spark_tasks.sqlite.params import SqliteRows
 
 
 class ShowArgs(BaseModel):

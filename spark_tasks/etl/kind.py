@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel
 
+from spark_tasks.contracts.source import SourceReplaced
 from spark_tasks.etl import parts
 from spark_tasks.etl.continuing import kept_cursor, resume_cursor
 from spark_tasks.etl.cursors import ResetArgs, ShowArgs, cursor_at, lag_s, now
 from spark_tasks.etl.params import EtlParams
-from spark_tasks.sources.port import SourceReplaced
+from spark_tasks.etl.transform import SOURCE
 from spark_tasks.spark.exchange import sweep_exchange
 from spark_tasks.spark.sample import PreviewArgs
 from spark_tasks.spark.session import AT_ONCE, ENVIRONMENT, prepare
 from spark_tasks.spark.stopping import session_of
 from spark_tasks.spark.tools import SPARK_TOOLS
-from spark_tasks.transform.params import SOURCE
 from tasks.kind import Context
 from tasks.needs import Needs
 from tasks.reach import Reach
 
 if TYPE_CHECKING:
-    from spark_tasks.sinks.port import Visible
+    from spark_tasks.contracts.sink import Visible
 
 RESULT = {
     "rows": "the number of rows that this attempt has put into the sink",

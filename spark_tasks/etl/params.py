@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from spark_tasks.sinks.params import Sink
-from spark_tasks.sources.params import Incremental, Source, check_suits
-from spark_tasks.transform.params import Transform, ViewName
+from spark_tasks.contracts.incremental import Incremental
+from spark_tasks.etl.endpoints import Sink, Source, check_suits
+from spark_tasks.etl.transform import Transform, ViewName
 from tasks.definition.field_errors import raise_all
 
 

@@ -2,21 +2,21 @@
 
 from typing import TYPE_CHECKING
 
+from spark_tasks.etl.endpoints import SourceParams
 from spark_tasks.etl.params import EtlParams
-from spark_tasks.sinks.params import PostgresTable, sink_reaches
-from spark_tasks.sinks.webhook_params import Webhook
-from spark_tasks.sources.file_params import FileRows
-from spark_tasks.sources.params import SourceParams
-from spark_tasks.storage.params import Stored
-from spark_tasks.transform.params import SOURCE
+from spark_tasks.etl.transform import SOURCE
+from spark_tasks.files.params import FileRows
+from spark_tasks.postgres.params import PostgresTable
+from spark_tasks.storage.stored import Stored
+from spark_tasks.webhook.params import Webhook
 from tasks.kind import Context
 from tasks.needs import CredentialGroup, credential_groups
 from tasks.postgres.connection import PostgresConnection
 from tasks.reach import Reach
 
 if TYPE_CHECKING:
-    from spark_tasks.sinks.port import Sink
-    from spark_tasks.sources.port import RowSource
+    from spark_tasks.contracts.sink import Sink
+    from spark_tasks.contracts.source import RowSource
 
 
 def named_sources(params: EtlParams) -> dict[str, tuple[str, SourceParams]]:
@@ -28,7 +28,8 @@ def named_sources(params: EtlParams) -> dict[str, tuple[str, SourceParams]]:
 def reaches(params: EtlParams) -> list[Reach]:
     """The servers and files that the params name."""
     named = [one.reach(field) for field, one in named_sources(params).values()]
-    return [*named, *sink_reaches(params.sink, "sink")]
+    ledger = [params.sink.ledger_reach("sink")] if isinstance(params.sink, Webhook) else []
+    return [*named, params.sink.reach("sink"), *ledger]
 
 
 def certificates(params: EtlParams) -> list[Reach]:
@@ -64,7 +65,7 @@ def sources_of(ctx: Context[EtlParams], whole: bool = True) -> "dict[str, RowSou
 
     Raises `AccessRefused` and `MissingSecret`.
     """
-    from spark_tasks.sources.opening import SourceOpener
+    from spark_tasks.etl.opening import SourceOpener
 
     untouched = ctx.params.transform is None and isinstance(ctx.params.sink, PostgresTable)
     opener = SourceOpener(ctx, whole, carried=untouched)
@@ -76,6 +77,6 @@ def sources_of(ctx: Context[EtlParams], whole: bool = True) -> "dict[str, RowSou
 
 def sink_of(ctx: Context[EtlParams]) -> "Sink":
     """The sink. Raises `AccessRefused`, `MissingSecret`, and what the sinks name."""
-    from spark_tasks.sinks.opening import open_sink
+    from spark_tasks.etl.opening import open_sink
 
     return open_sink(ctx, ctx.params.sink)

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 from spark_tasks.etl import parts
 from spark_tasks.etl.failures import failure
 from spark_tasks.etl.params import EtlParams
+from spark_tasks.etl.transform import SOURCE, transformed
 from spark_tasks.postgres import carried
 from spark_tasks.spark.causes import is_sparks
 from spark_tasks.spark.sample import nothing, sample
-from spark_tasks.transform.apply import transformed
-from spark_tasks.transform.params import SOURCE
 from tasks.kind import Context
 
 if TYPE_CHECKING:

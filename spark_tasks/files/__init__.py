@@ -1,1 +1,1 @@
-"""Files as a source: which there are, which are new, and their rows."""
+"""Files as source: which there are, which are new, and their rows. `ingest` reads them too."""

@@ -24,7 +24,7 @@ from spark_tasks.spark.sample import PreviewArgs
 from spark_tasks.spark.session import AT_ONCE, ENVIRONMENT, prepare
 from spark_tasks.spark.stopping import session_of
 from spark_tasks.spark.tools import SPARK_TOOLS
-from spark_tasks.storage.params import INNER
+from spark_tasks.storage.stored import INNER
 from spark_tasks.storage.url import is_local, without_protocol
 from spark_tasks.table.ledger import quarantine_of
 from tasks.file_guard import FileGuard

@@ -11,7 +11,7 @@ from spark_tasks.files.form import Form
 from spark_tasks.files.listing import GlobUrl
 from spark_tasks.files.ready import Ready
 from spark_tasks.ingest.expectations import Expectations
-from spark_tasks.storage.params import StoredUrl, StoreOptions
+from spark_tasks.storage.stored import StoredUrl, StoreOptions
 from spark_tasks.storage.url import is_local
 from spark_tasks.table.part import PLAIN_PARTITIONS
 from tasks.access import check_options

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from spark_tasks.maintain.params import MaintainParams
-from spark_tasks.sinks.places import open_place
+from spark_tasks.storage.stored import open_place
 from tasks.kind import Context
 from tasks.needs import Needs
 from tasks.reach import Reach

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import Field, field_validator, model_validator
 
-from spark_tasks.storage.params import StoredTable
+from spark_tasks.storage.stored import StoredTable
 
 if TYPE_CHECKING:
     from typing import Self

@@ -1,1 +1,1 @@
-"""Sessions on a PostgreSQL server by ADBC: rows as Arrow, errors in one sentence, snapshots that others can join."""
+"""PostgreSQL as source and sink, by ADBC: rows as Arrow, under snapshots that all readers of a batch share."""

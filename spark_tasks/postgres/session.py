@@ -1,11 +1,16 @@
-"""A session on a PostgreSQL server by ADBC, with one transaction at a time. Errors are one sentence each."""
+"""A session on a PostgreSQL server by ADBC, with one transaction at a time. Errors are one sentence each.
+
+Also the snapshots that the driver holds open, so that all readers of a batch see the database at one moment.
+"""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 from tasks.kind import Away, Failed, Unretryable
+from tasks.postgres.connection import PostgresConnection
+from tasks.postgres.url import with_password
 
 TEXT_FORMS: Final = """SELECT set_config('datestyle', 'ISO', true), set_config('intervalstyle', 'postgres', true),
 set_config('extra_float_digits', '1', true), set_config('xmloption', 'content', true)"""
@@ -175,3 +180,56 @@ def _refused_for_good(message: str) -> bool:
     """
     refusal = _REFUSED.search(message)
     return refusal is not None and _FOR_NOW.search(refusal[1]) is None
+
+
+class Snapshot:
+    """A read-only transaction that is held open; `name` is what others import with `SET TRANSACTION SNAPSHOT`."""
+
+    def __init__(self, uri: str) -> None:
+        self.session = Session(uri)
+        try:
+            self.session.run(
+                "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
+                # It is idle while others read, and the server must not end it for that.
+                "SET LOCAL idle_in_transaction_session_timeout = 0",
+                # Cursors are kept as text, which must mean the same later.
+                TEXT_FORMS,
+            )
+            self.name = str(self.session.rows("SELECT pg_export_snapshot()")[0][0])
+        except BaseException:
+            self.session.close()
+            raise
+
+
+class BatchSnapshots:
+    """The snapshots of one batch: one for each database, however many sources read it."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Snapshot] = {}
+
+    def of(self, uri: str) -> Snapshot:
+        """The snapshot of the database at `uri` (with its password), taken at the first call."""
+        if uri not in self._held:
+            self._held[uri] = Snapshot(uri)
+        return self._held[uri]
+
+    def release(self) -> None:
+        """End them: the next call of `of` takes new ones."""
+        held, self._held = self._held, {}
+        for snapshot in held.values():
+            snapshot.session.close()
+
+
+PATIENCE: Final[Mapping[str, str]] = {
+    "connect_timeout": "15",
+    "keepalives_idle": "60",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+}
+"""How long libpq waits for a server, in seconds, unless a URL says otherwise: a server that is gone is noticed."""
+
+
+def uri(connection: PostgresConnection, secret: Callable[[Any], str]) -> str:
+    """The URI. `secret` gives the value of a reference. Raises what it raises."""
+    password = None if connection.password is None else secret(connection.password)
+    return with_password(connection.url, password, **PATIENCE)

@@ -31,9 +31,8 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from spark_tasks.storage.conditions import heeds_conditions
-from spark_tasks.storage.delta_options import open_store
 from spark_tasks.storage.errors import StoreAway, store_errors
+from spark_tasks.storage.store import heeds_conditions, open_store
 from spark_tasks.table.ledger import Ledger, Mark, mark_named
 from spark_tasks.table.part import Part
 from tasks.places.fsync import sync, sync_names

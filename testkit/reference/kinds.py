@@ -7,29 +7,32 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from spark_tasks.contracts import sink as sink_contract
+from spark_tasks.contracts import source as source_contract
+from spark_tasks.contracts.incremental import Incremental
+from spark_tasks.delta import merge as delta_merge
+from spark_tasks.delta import params as delta_params
+from spark_tasks.delta import sink as delta_sink
 from spark_tasks.etl import errors as etl_errors
 from spark_tasks.etl import kind as etl
+from spark_tasks.etl import transform
 from spark_tasks.files import faults, listing, ready
+from spark_tasks.files import params as file_params
+from spark_tasks.http import client as http_client
+from spark_tasks.http import params as http_params
 from spark_tasks.ingest import errors as ingest_errors
 from spark_tasks.ingest import expectations
 from spark_tasks.ingest import kind as ingest
 from spark_tasks.maintain import errors as maintain_errors
 from spark_tasks.maintain import kind as maintain
+from spark_tasks.postgres import params as postgres_params
 from spark_tasks.postgres import session
-from spark_tasks.sinks import delta as delta_sink
-from spark_tasks.sinks import delta_merge, delta_params, parquet_params, sqlite_params, webhook_params
-from spark_tasks.sinks import params as sinks
-from spark_tasks.sinks import port as sink_port
-from spark_tasks.sources import delta_params as delta_source
-from spark_tasks.sources import file_params, http_client, http_params
-from spark_tasks.sources import params as sources
-from spark_tasks.sources import port as source_port
-from spark_tasks.sources import sqlite as sqlite_source
 from spark_tasks.spark import java, sample
+from spark_tasks.sqlite import params as sqlite_params
+from spark_tasks.sqlite import source as sqlite_source
 from spark_tasks.storage import errors as storage_errors
 from spark_tasks.table import delta, ledger
-from spark_tasks.transform import apply
-from spark_tasks.transform import params as transform
+from spark_tasks.webhook import params as webhook_params
 from tasks import errors, source_identity
 from tasks.access import AccessRefused
 from tasks.backup import content as backup_content
@@ -65,20 +68,20 @@ _HEADINGS: Final = {
 }
 _SOURCES: Final[tuple[type[BaseModel], ...]] = (folder.FolderSource, sqlite.SqliteSource, postgres.PostgresSource)
 _ETL_PARTS: Final[tuple[type[BaseModel], ...]] = (
-    sources.PostgresRows,
-    sources.DecimalType,
-    sources.SqliteRows,
-    delta_source.DeltaRows,
+    postgres_params.PostgresRows,
+    postgres_params.DecimalType,
+    sqlite_params.SqliteRows,
+    delta_params.DeltaRows,
     file_params.FileRows,
     http_params.HttpRows,
     http_params.HttpPages,
-    sources.Incremental,
+    Incremental,
     transform.Transform,
-    sinks.PostgresTable,
+    postgres_params.PostgresTable,
     sqlite_params.SqliteTable,
     webhook_params.Webhook,
     delta_params.DeltaTarget,
-    parquet_params.ParquetTarget,
+    delta_params.ParquetTarget,
 )
 
 _INGEST_PARTS: Final[tuple[type[BaseModel], ...]] = (expectations.Expectation, ready.Ready)
@@ -137,19 +140,19 @@ _ETL_ERRORS: Final = (
     place.NoBucket,
     storage_errors.NoPermission,
     storage_errors.StoreAway,
-    source_port.SourceUnfit,
-    source_port.SourceReplaced,
+    source_contract.SourceUnfit,
+    source_contract.SourceReplaced,
     listing.NoSourceFiles,
     listing.SourceChanged,
     faults.MalformedRows,
     faults.SchemaDrift,
     faults.ReadFailed,
-    apply.TransformUnfit,
+    transform.TransformUnfit,
     etl_errors.BatchFailed,
     etl_errors.BatchAway,
     etl_errors.BatchUnfit,
-    sink_port.SinkUnfit,
-    sink_port.SinkAway,
+    sink_contract.SinkUnfit,
+    sink_contract.SinkAway,
     etl_errors.SinkReplaced,
     etl_errors.CursorUnfit,
     delta_merge.RowsDiffer,

@@ -20,7 +20,7 @@ from spark_tasks.maintain.kind import Maintain
 from spark_tasks.maintain.layout import DataFile
 from spark_tasks.maintain.params import MaintainParams
 from spark_tasks.maintain.table import MaintainedTable
-from spark_tasks.storage.delta_options import delta_options
+from spark_tasks.storage.store import delta_options
 from spark_tasks.table.delta import Table
 from spark_tasks.table.ledger import Mark, Page
 from spark_tasks.table.statistics import statistics

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyarrow import parquet
 
 from spark_tasks.ingest.params import IngestParams
-from spark_tasks.storage.delta_options import delta_options
+from spark_tasks.storage.store import delta_options
 from spark_tasks.table.delta import Table
 from spark_tasks.table.ledger import Mark, Page
 from spark_tasks.table.local_parts import local_parts

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake  # noqa: E402  after the check
 from deltalake.transaction import AddAction, RemoveAction  # noqa: E402
 from pyspark.sql.types import LongType, StringType, StructType  # noqa: E402
 
-from spark_tasks.sinks.batch_table import BatchTable  # noqa: E402
+from spark_tasks.delta.batch_table import BatchTable  # noqa: E402
 from spark_tasks.table.delta import Overtaken, Table, TableUnfit, add_action  # noqa: E402
 from spark_tasks.table.ledger import Mark, Page  # noqa: E402
 from spark_tasks.table.live_files import live_files, row_changing_features  # noqa: E402

@@ -10,13 +10,13 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
+from spark_tasks.contracts.sink import CursorSink, SinkOvertaken, SinkUnfit
+from spark_tasks.delta.sink import DeltaSink
 from spark_tasks.etl.cursors import ResetArgs, ShowArgs
 from spark_tasks.etl.errors import CursorUnfit
 from spark_tasks.etl.kind import Etl
 from spark_tasks.etl.params import EtlParams
 from spark_tasks.etl.parts import sink_of
-from spark_tasks.sinks.delta import DeltaSink
-from spark_tasks.sinks.port import CursorSink, SinkOvertaken, SinkUnfit
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
 from tests.integration.tables import SCHEMA

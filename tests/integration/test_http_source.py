@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from spark_tasks.sources.http_client import ApiAway, ApiClient, ApiReadStopped
-from spark_tasks.sources.http_pages import pages_of
-from spark_tasks.sources.http_params import HttpRows
-from spark_tasks.sources.port import SourceUnfit
+from spark_tasks.contracts.source import SourceUnfit
+from spark_tasks.http.client import ApiAway, ApiClient, ApiReadStopped
+from spark_tasks.http.pages import pages_of
+from spark_tasks.http.params import HttpRows
 from testkit.api_server import Request, Response, api_server, as_json
 
 pytestmark = pytest.mark.integration

@@ -12,13 +12,13 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 import pyarrow as pa
 from deltalake import write_deltalake
 
+from spark_tasks.delta import log as delta_log
 from spark_tasks.ingest.attempt import IngestAttempt
 from spark_tasks.ingest.kind import Ingest
 from spark_tasks.ingest.params import IngestParams
 from spark_tasks.maintain import cleaning
 from spark_tasks.maintain.errors import KeepTooShort, NoTable
 from spark_tasks.maintain.kind import Maintain
-from spark_tasks.sources import delta_log
 from spark_tasks.storage.errors import NoPermission
 from spark_tasks.table.delta import TableUnfit
 from spark_tasks.table.ledger import Mark

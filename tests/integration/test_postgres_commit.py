@@ -19,13 +19,13 @@ from pyspark.sql.types import LongType, StructType
 
 from examples.demo.postgres import Server, postgres_server
 from node.cli.local import wait_for
-from spark_tasks.postgres.quoting import name
+from spark_tasks.contracts.names import name
+from spark_tasks.contracts.sink import About, SinkOvertaken, Staged
+from spark_tasks.postgres import staging
+from spark_tasks.postgres.ledger import BatchLedger
+from spark_tasks.postgres.params import PostgresTable
 from spark_tasks.postgres.session import QueryUnfit, Session, session
-from spark_tasks.sinks import postgres_staging as staging
-from spark_tasks.sinks.params import PostgresTable
-from spark_tasks.sinks.port import About, SinkOvertaken, Staged
-from spark_tasks.sinks.postgres import PostgresSink
-from spark_tasks.sinks.postgres_ledger import BatchLedger
+from spark_tasks.postgres.sink import PostgresSink
 from spark_tasks.table.ledger import Mark
 from tasks.postgres.url import with_password
 

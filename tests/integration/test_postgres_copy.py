@@ -15,10 +15,9 @@ from pyarrow import parquet
 
 from examples.demo.postgres import Server, postgres_server
 from node.cli.local import wait_for
-from spark_tasks.postgres.session import QueryUnfit
-from spark_tasks.postgres.snapshots import BatchSnapshots
-from spark_tasks.sources.postgres_copy import CopyStopped, copy_out
-from spark_tasks.sources.postgres_types import Column, SourceColumns
+from spark_tasks.postgres.local_copy import CopyStopped, copy_out
+from spark_tasks.postgres.session import BatchSnapshots, QueryUnfit
+from spark_tasks.postgres.source_columns import Column, SourceColumns
 from tasks.postgres.url import with_password
 
 pytestmark = pytest.mark.integration

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from spark_tasks.sinks.port import SinkAway, SinkOvertaken, SinkUnfit
-from spark_tasks.sinks.webhook_delivery import Delivery, Message, Receiver
-from spark_tasks.sinks.webhook_ledger import KEPT, LedgerState, Sealed, WebhookLedger
+from spark_tasks.contracts.sink import SinkAway, SinkOvertaken, SinkUnfit
 from spark_tasks.table.ledger import Mark
+from spark_tasks.webhook.delivery import Delivery, Message, Receiver
+from spark_tasks.webhook.ledger import KEPT, LedgerState, Sealed, WebhookLedger
 from tasks.places.place import Place
 from tasks.webhook_signing import signing_keys
 from testkit.object_store import object_store

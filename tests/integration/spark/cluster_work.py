@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from examples.demo.postgres import Server
 from node.execution import process_tree
-from spark_tasks.storage.delta_options import delta_options
+from spark_tasks.storage.store import delta_options
 from testkit.object_store import ObjectStore
 from testkit.one_attempt import start_attempt
 

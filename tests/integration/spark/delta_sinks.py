@@ -7,8 +7,8 @@ from urllib.parse import unquote
 
 from deltalake import DeltaTable
 
-from spark_tasks.sinks.batch_table import BatchTable
-from spark_tasks.storage.delta_options import delta_options
+from spark_tasks.delta.batch_table import BatchTable
+from spark_tasks.storage.store import delta_options
 from spark_tasks.table.delta import PROBE
 from tasks.places.place import Place
 from tests.integration.spark.etl_sinks import TASK, RowTuple, SinkHouse

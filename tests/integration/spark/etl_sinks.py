@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spark_tasks.contracts.source import Cursor, Plan, RowSource
 from spark_tasks.etl import parts
 from spark_tasks.etl.attempt import EtlAttempt, EtlFigures
 from spark_tasks.etl.params import EtlParams
-from spark_tasks.sources.port import Cursor, Plan, RowSource
+from spark_tasks.etl.transform import SOURCE
 from spark_tasks.spark.session import spark_session
-from spark_tasks.transform.params import SOURCE
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
 from testkit.object_store import ObjectStore, object_store
@@ -35,7 +35,7 @@ class Crashed(BaseException):
 
 
 class GivenBatches:
-    """Batches of rows that a test gives (`sources.port.RowSource`). The cursor is how many have been read."""
+    """Batches of rows that a test gives (`contracts.source.RowSource`). The cursor is how many have been read."""
 
     def __init__(self, ddl: str, batches: Sequence[Sequence[RowTuple]]) -> None:
         self.ddl = ddl

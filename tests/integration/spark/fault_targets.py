@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from spark_tasks.sinks.parquet import LEDGER
+from spark_tasks.delta.parquet_sink import LEDGER
 from spark_tasks.table.delta import Table
 from spark_tasks.table.ledger import quarantine_of
 from tasks.places.place import Place

@@ -9,7 +9,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from spark_tasks.ingest.params import IngestParams
-from spark_tasks.storage.delta_options import delta_options
+from spark_tasks.storage.store import delta_options
 from spark_tasks.table.delta import PROBE
 from testkit.fake_context import FakeContext
 from testkit.object_store import ObjectStore

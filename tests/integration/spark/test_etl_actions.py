@@ -16,9 +16,9 @@ from pyarrow import dataset
 from spark_tasks.etl.cursors import ResetArgs, ShowArgs
 from spark_tasks.etl.errors import CursorUnfit
 from spark_tasks.etl.kind import SHOWN, Etl
+from spark_tasks.etl.transform import TransformUnfit
 from spark_tasks.postgres.session import QueryUnfit
 from spark_tasks.spark.sample import PreviewArgs
-from spark_tasks.transform.apply import TransformUnfit
 from tasks.kind import Fenced
 from tests.integration.spark.databases import PASSWORD, EtlDatabase
 from tests.integration.spark.shelf import Shelf

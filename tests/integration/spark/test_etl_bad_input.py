@@ -19,13 +19,13 @@ import shutil
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import dataset, table
 
+from spark_tasks.contracts.source import SourceUnfit
 from spark_tasks.etl.errors import BatchFailed
 from spark_tasks.etl.kind import Etl
 from spark_tasks.files.listing import NoSourceFiles
+from spark_tasks.http.client import ApiAway
 from spark_tasks.postgres.session import QueryFailed, QueryUnfit, ServerRefused
-from spark_tasks.sinks.postgres import PostgresSink
-from spark_tasks.sources.http_client import ApiAway
-from spark_tasks.sources.port import SourceUnfit
+from spark_tasks.postgres.sink import PostgresSink
 from spark_tasks.spark.session import spark_session
 from tasks.kind import Unretryable
 from tasks.places.place import NoBucket

@@ -7,9 +7,9 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not installed")
 
+from spark_tasks.contracts.source import SourceReplaced, SourceUnfit
 from spark_tasks.etl.cursors import ResetArgs, ShowArgs
 from spark_tasks.etl.kind import Etl
-from spark_tasks.sources.port import SourceReplaced, SourceUnfit
 from tests.integration.spark.databases import EtlDatabase
 from tests.integration.spark.shelf import Shelf
 

@@ -11,7 +11,7 @@ pytest.importorskip("s3fs", reason="the extra `s3` is not installed")
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
-from spark_tasks.sinks.port import SinkUnfit
+from spark_tasks.contracts.sink import SinkUnfit
 from tasks.access import Access, AccessRefused
 from tests.integration.spark.delta_sinks import (
     DDL,

@@ -12,9 +12,9 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
 from deltalake import DeltaTable, write_deltalake
 
-from spark_tasks.sinks import delta as delta_sink
-from spark_tasks.sinks.batch_table import BatchTable
-from spark_tasks.sinks.delta import DeltaSink
+from spark_tasks.delta import sink as delta_sink
+from spark_tasks.delta.batch_table import BatchTable
+from spark_tasks.delta.sink import DeltaSink
 from spark_tasks.table.delta import Table
 from spark_tasks.table.ledger import Ledger, Mark
 from tasks.kind import Fenced

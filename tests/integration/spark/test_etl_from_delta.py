@@ -17,12 +17,12 @@ from deltalake import DeltaTable, write_deltalake
 
 from examples.demo import flights
 from examples.demo.delays import DELAYS
+from spark_tasks.contracts.source import SourceReplaced, SourceUnfit
 from spark_tasks.etl.errors import BatchUnfit
 from spark_tasks.etl.kind import Etl
 from spark_tasks.maintain.kind import Maintain
 from spark_tasks.maintain.params import MaintainParams
 from spark_tasks.postgres.session import session
-from spark_tasks.sources.port import SourceReplaced, SourceUnfit
 from spark_tasks.spark.session import spark_session
 from tasks.access import Access, AccessRefused
 from testkit.changing_rows import wrong_versions

@@ -18,7 +18,7 @@ from node.cli.local import wait_for
 from spark_tasks.etl.errors import BatchUnfit
 from spark_tasks.files.faults import MalformedRows, SchemaDrift
 from spark_tasks.files.listing import NoSourceFiles, SourceChanged
-from spark_tasks.sources.files import FilesReader
+from spark_tasks.files.source import FilesReader
 from spark_tasks.spark.session import spark_session
 from testkit.changing_files import ChangingFiles
 from testkit.changing_rows import wrong_versions

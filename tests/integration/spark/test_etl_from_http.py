@@ -10,8 +10,8 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not installed")
 
 from node.cli.local import wait_for
+from spark_tasks.contracts.source import SourceReplaced, SourceUnfit
 from spark_tasks.etl.kind import Etl
-from spark_tasks.sources.port import SourceReplaced, SourceUnfit
 from spark_tasks.spark.session import spark_session
 from tasks.access import Access, AccessRefused
 from testkit.api_server import Request, Response, api_server, as_json

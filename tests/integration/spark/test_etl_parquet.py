@@ -13,9 +13,9 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
 from pyarrow import dataset
 
-from spark_tasks.sinks.batch_table import BatchTable
-from spark_tasks.sinks.parquet import LEDGER, ParquetSink
-from spark_tasks.sinks.port import SinkUnfit
+from spark_tasks.contracts.sink import SinkUnfit
+from spark_tasks.delta.batch_table import BatchTable
+from spark_tasks.delta.parquet_sink import LEDGER, ParquetSink
 from spark_tasks.table.delta import PROBE, Table
 from spark_tasks.table.ledger import Ledger, Mark
 from tasks.kind import Fenced

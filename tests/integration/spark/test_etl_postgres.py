@@ -15,16 +15,16 @@ pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not i
 
 from examples.demo import flights
 from examples.demo.delays import DELAYS
+from spark_tasks.contracts.sink import SinkUnfit
+from spark_tasks.contracts.source import SourceReplaced, SourceUnfit
 from spark_tasks.etl.errors import BatchUnfit, SinkReplaced
 from spark_tasks.etl.kind import RESULT, Etl
 from spark_tasks.etl.params import EtlParams
+from spark_tasks.etl.transform import TransformUnfit
+from spark_tasks.postgres import sink as postgres
+from spark_tasks.postgres.params import PostgresTable
 from spark_tasks.postgres.session import QueryUnfit, ServerAway, ServerRefused, Session
-from spark_tasks.sinks import postgres
-from spark_tasks.sinks.params import PostgresTable
-from spark_tasks.sinks.port import SinkUnfit
-from spark_tasks.sinks.postgres import PostgresSink
-from spark_tasks.sources.port import SourceReplaced, SourceUnfit
-from spark_tasks.transform.apply import TransformUnfit
+from spark_tasks.postgres.sink import PostgresSink
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
 from testkit.one_attempt import kill_at_any_moment

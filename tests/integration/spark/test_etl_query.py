@@ -8,9 +8,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
+from spark_tasks.etl.transform import Transform, TransformUnfit, transformed
 from spark_tasks.spark.session import spark_session
-from spark_tasks.transform.apply import TransformUnfit, transformed
-from spark_tasks.transform.params import Transform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
+from spark_tasks.contracts.fetched import fetch
+from spark_tasks.contracts.sink import SinkUnfit
 from spark_tasks.etl.kind import Etl
-from spark_tasks.sinks.fetched import fetch
-from spark_tasks.sinks.port import SinkUnfit
 from spark_tasks.spark.session import spark_session
 from tests.integration.spark.shelf import Shelf
 

@@ -16,10 +16,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
+from spark_tasks.contracts.sink import SinkAway
 from spark_tasks.etl.kind import Etl
-from spark_tasks.sinks import sqlite_file
-from spark_tasks.sinks.opening import open_sink
-from spark_tasks.sinks.port import SinkAway
+from spark_tasks.etl.opening import open_sink
+from spark_tasks.sqlite import file as sqlite_file
 from tasks.access import Access, AccessRefused
 from tasks.kind import Fenced
 from testkit import mounts, small_disk
@@ -119,7 +119,7 @@ def test_a_file_that_is_exchanged_while_it_is_opened_is_refused_before_anything_
 def test_a_file_that_may_only_be_read_and_a_folder_that_is_missing_are_named(shelf: Shelf) -> None:
     shelf.there("CREATE TABLE dst (id INTEGER)")
     code = (
-        "from spark_tasks.sinks.sqlite_file import SqliteFile; "
+        "from spark_tasks.sqlite.file import SqliteFile; "
         "from tasks.access import EVERYTHING; from tasks.file_guard import FileGuard; import sys\n"
         "with SqliteFile(sys.argv[1], FileGuard(EVERYTHING, 'destination')).writing() as database: "
         "database.execute('CREATE TABLE other (id)')"

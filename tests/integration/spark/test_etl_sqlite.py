@@ -12,9 +12,9 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not installed")
 
 from examples.demo.postgres import Server, postgres_server
+from spark_tasks.contracts.source import SourceUnfit
 from spark_tasks.etl.kind import Etl
 from spark_tasks.etl.params import EtlParams
-from spark_tasks.sources.port import SourceUnfit
 from tasks.access import Access, AccessRefused
 from testkit.fake_context import FakeContext
 

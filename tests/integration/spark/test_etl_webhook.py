@@ -15,12 +15,12 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
+from spark_tasks.contracts.sink import SinkAway, SinkUnfit
 from spark_tasks.etl.errors import EtlStopped
 from spark_tasks.etl.kind import Etl
+from spark_tasks.etl.opening import open_sink
 from spark_tasks.etl.params import EtlParams
-from spark_tasks.sinks.opening import open_sink
-from spark_tasks.sinks.port import SinkAway, SinkUnfit
-from spark_tasks.sinks.webhook import WebhookSink
+from spark_tasks.webhook.sink import WebhookSink
 from tasks.access import Access, AccessRefused
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
@@ -344,7 +344,7 @@ def test_what_cannot_work_is_said_before_spark_is_started(shop: Shop, tmp_path: 
 def test_a_server_that_is_away_fails_the_attempt_and_a_later_one_delivers(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_tasks.sinks.webhook.PATIENCE_S", 0.5)
+    monkeypatch.setattr("spark_tasks.webhook.sink.PATIENCE_S", 0.5)
     shop.add(1, 20)
     shop.receiver.fault = lambda number: Fault(503, text="closed")
     with pytest.raises(SinkAway, match="answered 503: closed"):

@@ -120,8 +120,7 @@ def test_executors_copy_the_same(
     sink_session: "SparkSession", server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a cluster: they read from the one database, and write into the other."""
-    for room in ("sources", "sinks"):
-        monkeypatch.setattr(f"spark_tasks.{room}.opening.is_local_master", lambda environ: False)
+    monkeypatch.setattr("spark_tasks.etl.opening.is_local_master", lambda environ: False)
     source, target = made(server, tmp_path, "read_by_executors", "written_by_executors")
     copy(sink_session, source, target)
     assert types(target) == types(source)

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spark_tasks.contracts.sink import SinkUnfit
+from spark_tasks.contracts.source import SourceUnfit
+
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not installed")
 
@@ -13,8 +16,6 @@ from deltalake import DeltaTable, write_deltalake
 
 from spark_tasks.etl.previewing import preview_transformed
 from spark_tasks.postgres.session import QueryUnfit
-from spark_tasks.sinks.port import SinkUnfit
-from spark_tasks.sources.port import SourceUnfit
 from tests.integration.spark.databases import EtlDatabase
 from tests.integration.spark.etl_sinks import sink_session
 

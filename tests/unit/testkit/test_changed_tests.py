@@ -9,7 +9,7 @@ SOURCES = {
     "tests/unit/node/state/test_codec.py": "from node.state import codec",
     "tests/unit/node/state/given.py": "from node.state.value import State",
     "tests/unit/node/duty/test_decide.py": "from tests.unit.node.state.given import history",
-    "tests/unit/spark_tasks/test_files.py": "def test_it():\n    import spark_tasks.files.exact",
+    "tests/unit/spark_tasks/files/test_files.py": "def test_it():\n    import spark_tasks.files.exact",
     "tests/unit/tasks/definition/test_spec.py": "import tasks.definition.spec",
     "tests/integration/test_raft.py": "from testkit.cluster import Cluster",
     "tests/integration/whole/conftest.py": "",
@@ -31,7 +31,7 @@ STATE = ["tests/unit/node/state/test_claims.py", "tests/unit/node/state/test_cod
         pytest.param(["node/client.py"], ["tests/integration/test_raft.py", ALL], id="no tests beside it: by testkit"),
         pytest.param(["node/state/gone.py"], [*STATE, ALL], id="a module that was deleted"),
         pytest.param(
-            ["spark_tasks/files/exact.py"], ["tests/unit/spark_tasks/test_files.py", ALL], id="the folder above"
+            ["spark_tasks/files/exact.py"], ["tests/unit/spark_tasks/files/test_files.py", ALL], id="the folder above"
         ),
         pytest.param(
             ["tasks/definition/spec.py"], ["tests/unit/tasks/definition/test_spec.py", ALL], id="import of a module"

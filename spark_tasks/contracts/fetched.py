@@ -1,0 +1,165 @@
+"""The rows of a batch, brought from Spark to the driver's disk, so that the driver can write them in bounded memory.
+
+On this machine Spark writes them as Parquet, in parallel. Executors on other machines do not see the driver's disk:
+then the driver asks for one part after the other, and holds one in memory.
+"""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_tasks.contracts.sink import SinkUnfit
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+ROWS_A_STEP: Final = 10_000
+"""The number of rows that are in memory at once, as Python's values."""
+
+_PLAIN: Final = frozenset(
+    "boolean byte tinyint short smallint integer int long bigint float double decimal string char varchar binary date "
+    "timestamp timestamp_ntz array map struct".split()
+)
+"""Types of Spark that Parquet and Arrow have. All others (intervals, variants) become text."""
+
+
+@dataclass(frozen=True)
+class FetchedRows:
+    """Rows in Parquet files in `folder`; `names` are their columns."""
+
+    names: tuple[str, ...]
+    folder: Path
+
+    def schema(self) -> "pa.Schema":
+        """The columns and their types."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        stored = parquet.read_schema(self._files()[0])
+        return pa.schema([field.with_name(name) for field, name in zip(stored, self.names, strict=True)])
+
+    def batches(self) -> "Iterator[pa.RecordBatch]":
+        """The rows, in the order of Spark's parts."""
+        for part in self.parts():
+            yield from part
+
+    def parts(self) -> "list[Iterator[pa.RecordBatch]]":
+        """The rows of each of Spark's parts. Several may be read at once."""
+        schema = self.schema()
+        return [_batches(path, schema) for path in self._files()]
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob("*.parquet"))
+
+    def remove(self) -> None:
+        """Remove the files."""
+        shutil.rmtree(self.folder)
+
+
+def _batches(path: Path, schema: "pa.Schema") -> "Iterator[pa.RecordBatch]":
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(ROWS_A_STEP):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def numbered(rows: "DataFrame") -> "DataFrame":
+    """The rows with columns c0, c1 and so on: Spark tells no names apart that differ in their case alone."""
+    return rows.toDF(*[f"c{number}" for number in range(len(rows.columns))])
+
+
+def fetch(rows: "DataFrame", folder: Path, local: bool) -> FetchedRows:
+    """Bring the rows to `folder`, in place of what is in it. `local` says that executors see it, too."""
+    from pyspark.sql import functions as f
+
+    names = tuple(rows.columns)
+    fields = rows.schema.fields
+    plain = numbered(rows).select(
+        *[
+            f.col(f"c{number}") if field.dataType.typeName() in _PLAIN else f.col(f"c{number}").cast("string")
+            for number, field in enumerate(fields)
+        ]
+    )
+    plain = numbered(plain)
+    if local:
+        plain.write.mode("overwrite").parquet(str(folder))
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        _ask_for(plain, folder / "rows.parquet")
+    return FetchedRows(names, folder)
+
+
+def _ask_for(rows: "DataFrame", path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    schema = rows.limit(0).toArrow().schema
+    found = iter(rows.toLocalIterator())
+    with parquet.ParquetWriter(path, schema) as writer:
+        while step := list(islice(found, ROWS_A_STEP)):
+            columns = [
+                pa.array([_arrows(row[number], field.type) for row in step], field.type)
+                for number, field in enumerate(schema)
+            ]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+
+
+def _arrows(value: Any, kind: "pa.DataType") -> Any:
+    """A value of a row of Spark's as Arrow takes it: a map is a list of pairs, and a moment has its zone."""
+    import pyarrow.types as t
+
+    if value is None:
+        return None
+    if t.is_map(kind):
+        return [(_arrows(key, kind.key_type), _arrows(item, kind.item_type)) for key, item in value.items()]
+    if t.is_list(kind):
+        return [_arrows(inner, kind.value_type) for inner in value]
+    if t.is_struct(kind):
+        return tuple(_arrows(inner, field.type) for inner, field in zip(value, kind, strict=True))
+    # Spark gives moments in the process's own time zone, without saying so.
+    return value.astimezone(UTC) if t.is_timestamp(kind) and kind.tz is not None else value
+
+
+def python_values(column: "pa.Array", name: str) -> list[Any]:
+    """The values of a column. Raises `SinkUnfit` for a time that has no year of four digits."""
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError):
+        raise SinkUnfit(
+            f"the column {name} has the time {_first_odd(column)}, and a text has none outside the years 1 to 9999: "
+            "make it null, or text of your own, in `transform`"
+        ) from None
+
+
+def _first_odd(times: "pa.Array") -> str:
+    """The first of the times that is outside the years 1 to 9999."""
+    import pyarrow as pa
+
+    for time in times:
+        try:
+            time.as_py()
+        except (OverflowError, ValueError):
+            plain = time.cast(pa.timestamp("us")) if pa.types.is_timestamp(time.type) else time
+            return str(plain.cast(pa.string()) if not pa.types.is_nested(time.type) else time.type)
+    raise AssertionError("times could not be read, and each of them can")
+
+
+def check_case_distinct(names: Sequence[str]) -> None:
+    """Raise `SinkUnfit` for two columns with one name, whatever their case.
+
+    >>> check_case_distinct(["id", "ID"])
+    Traceback (most recent call last):
+    spark_tasks.contracts.sink.SinkUnfit: the rows have two columns ID: name them apart in `transform`
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            raise SinkUnfit(f"the rows have two columns {name}: name them apart in `transform`")
+        seen.add(name.lower())

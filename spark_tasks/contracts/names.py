@@ -1,0 +1,73 @@
+"""Names of tables and columns: in params, and quoted in SQL."""
+
+import re
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field
+
+_PART: Final = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
+
+
+def table_parts(text: str) -> tuple[str, ...]:
+    """The names in TABLE or SCHEMA.TABLE, of which each may be quoted as in SQL. Raises `ValueError`.
+
+    >>> table_parts("public.flights"), table_parts('"my.schema"."My ""Own"" Table"')
+    (('public', 'flights'), ('my.schema', 'My "Own" Table'))
+    """
+    names: list[str] = []
+    at = 0
+    while (match := _PART.match(text, at)) is not None:
+        names.append(match[2] or match[1].replace('""', '"'))
+        at = match.end()
+        if text[at : at + 1] != ".":
+            break
+        at += 1
+    if at != len(text) or not 1 <= len(names) <= 2 or text.endswith("."):
+        raise ValueError(
+            "a table is given as TABLE or SCHEMA.TABLE; a name with a dot or a quote in it is put in quotes, as in "
+            'SQL: "my.schema"."My Table"'
+        )
+    if long := [name for name in names if len(name.encode()) > NAME_BYTES]:
+        raise ValueError(f"{long[0]!r} has {len(long[0].encode())} bytes: PostgreSQL keeps {NAME_BYTES} of a name")
+    return tuple(names)
+
+
+NAME_BYTES: Final = 63
+"""PostgreSQL cuts a longer name, and says so in a notice only."""
+
+
+def table_name(text: str) -> str:
+    """The text, of a table's name. Raises `ValueError`."""
+    table_parts(text)
+    return text
+
+
+TableName = Annotated[str, Field(min_length=1, max_length=300), AfterValidator(table_name)]
+ColumnName = Annotated[str, Field(min_length=1, max_length=63)]
+
+
+def name(text: str) -> str:
+    """A quoted name.
+
+    >>> name('a"b')
+    '"a""b"'
+    """
+    return '"' + text.replace('"', '""') + '"'
+
+
+def qualified(text: str) -> str:
+    """A quoted table name from `TABLE` or `SCHEMA.TABLE`, of which each name may be quoted.
+
+    >>> qualified("public.flights"), qualified('"a.b"')
+    ('"public"."flights"', '"a.b"')
+    """
+    return ".".join(map(name, table_parts(text)))
+
+
+def literal(text: str) -> str:
+    """A quoted value.
+
+    >>> literal("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"

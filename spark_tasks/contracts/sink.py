@@ -1,0 +1,169 @@
+"""What every sink offers to a kind, and the params of those whose rows have keys."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from spark_tasks.table.ledger import Mark
+from tasks.kind import Away, Unretryable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+from typing import Literal, Self
+
+from pydantic import BaseModel, Field, model_validator
+
+from spark_tasks.contracts.names import ColumnName
+
+
+class SinkOvertaken(Exception):
+    """Another attempt has committed this batch, or holds the sink now. Nothing of this attempt's batch is in it."""
+
+
+class SinkUnfit(Unretryable):
+    """The sink cannot take these rows as the task says."""
+
+
+class SinkAway(Away):
+    """The sink cannot be reached or written now: it is locked, full, overloaded or silent. Try again later."""
+
+
+@dataclass(frozen=True)
+class Visible:
+    """The last batch in a sink: its mark, the run that committed it, and what was kept of its cursor (JSON)."""
+
+    mark: Mark
+    run_id: str
+    cursor: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class About:
+    """What a batch's commit says beside its mark."""
+
+    run_id: str
+    cursor: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Rows that were written where nobody sees them. `parts` is what the sink's own `commit` needs of each writer."""
+
+    rows: int
+    parts: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The number of rows that a batch put into the sink, and of rows that it deleted there by their tombstones."""
+
+    rows: int
+    deleted: int
+
+
+class Sink(Protocol):
+    """Takes batches, each visible at once and once. Batches are numbered from 1."""
+
+    def last(self) -> Visible | None:
+        """The last batch that is visible."""
+
+    def has_run(self, run_id: str) -> bool:
+        """Whether a batch of that run is visible."""
+
+    def holder(self) -> int | None:
+        """The token of the attempt that holds the sink for this task."""
+
+    def claim(self, token: int, instead_of: int | None) -> bool:
+        """Make the attempt with `token` the holder; False if the present one is not `instead_of`."""
+
+    def write(self, rows: "DataFrame", mark: Mark) -> Staged:
+        """Write the batch's rows where they are not visible."""
+
+    def commit(self, mark: Mark, written: Staged, about: About) -> Committed:
+        """Make the batch visible in one transaction. Raises `SinkOvertaken`, and then nothing is visible of it."""
+
+    def sweep(self) -> list[str]:
+        """Remove files or tables that can never be committed; their names."""
+
+
+@runtime_checkable
+class CursorSink(Sink, Protocol):
+    """A sink whose cursor can be set without rows."""
+
+    def move(self, mark: Mark, about: About) -> None:
+        """Make a batch without rows visible, whose cursor is that of `about`. Raises `SinkOvertaken`."""
+
+
+@runtime_checkable
+class DeliveringSink(Protocol):
+    """A sink that hands committed batches on to somebody who takes part in no transaction."""
+
+    def undelivered(self) -> bool:
+        """Whether a committed batch was not acknowledged whole."""
+
+    def deliver(self) -> bool:
+        """Hand on the requests that were not acknowledged, as the sink's holder; False if asked to stop before the end.
+
+        Raises `SinkOvertaken` if another attempt holds the sink now.
+        """
+
+
+def is_in(mark: Mark, last: Visible | None, holder: int | None, target: str) -> bool:
+    """Whether the batch is in the sink already, by this attempt; False if it is the next one and may be committed.
+
+    `last` and `holder` are as the sink's transaction sees them. Raises `SinkOvertaken`, and `SinkUnfit` if an earlier
+    batch is missing.
+
+    >>> is_in(Mark(2, 7), Visible(Mark(1, 5), "run", None), 7, "t")
+    False
+    >>> is_in(Mark(2, 7), Visible(Mark(2, 7), "run", None), 7, "t")
+    True
+    """
+    if last is not None and last.mark == mark:
+        return True
+    if last is not None and last.mark.batch >= mark.batch:
+        raise SinkOvertaken(
+            f"the attempt with token {last.mark.token}, not {mark.token}, has committed batch {mark.batch} to {target}"
+        )
+    if holder != mark.token:
+        raise SinkOvertaken(f"the attempt with token {holder}, not {mark.token}, holds {target}")
+    due = 1 if last is None else last.mark.batch + 1
+    if mark.batch != due:
+        raise SinkUnfit(f"the ledger of {target} lacks batches {due} to {mark.batch - 1}: it was restored")
+    return False
+
+
+class KeyedRows(BaseModel):
+    """How a batch's rows go into a table of a database."""
+
+    mode: Literal["append", "upsert", "replace"] = Field(
+        description="`append` inserts the rows. `upsert` inserts those whose keys are new and updates the others. "
+        "`replace` puts the rows in place of all that was in the table"
+    )
+    keys: list[ColumnName] = Field(
+        default=[],
+        max_length=32,
+        description="The columns that name a row, for `upsert`. The table must have a unique index on them",
+    )
+    tombstone: ColumnName | None = Field(
+        default=None,
+        description="With `upsert`: rows in which this column is true, or is of another type and not null, are deleted "
+        "by their keys. The column itself is not written",
+    )
+
+    @model_validator(mode="after")
+    def _keys_for_upserts(self) -> Self:
+        if (self.mode == "upsert") != bool(self.keys):
+            raise ValueError("`keys` are needed for `mode: upsert`, and for no other mode")
+        if self.tombstone is not None and self.mode != "upsert":
+            raise ValueError("`tombstone` needs `mode: upsert`")
+        return self
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a batch takes the place of all rows before it, so that the source has to be read whole."""
+        return self.mode == "replace"
+
+    @property
+    def adds(self) -> bool:
+        """Whether a row that comes again is there twice."""
+        return self.mode == "append"

@@ -1,0 +1,76 @@
+"""What every source offers to a kind; of several rows with the same keys, the last."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from tasks.kind import Unretryable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from spark_tasks.sql.names import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+Cursor = dict[str, Any]
+"""How far a source has been read (JSON). Only the source that made it understands it."""
+
+
+class SourceUnfit(Unretryable):
+    """The source cannot be read as the task says."""
+
+
+class SourceReplaced(Unretryable):
+    """The source is not the one that the sink's last batch was read from, or was restored to an earlier state."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A batch that has not been read. `reaches` is the cursor after it; None if the source is read whole.
+
+    `about` is for people and for the checkpoint (JSON), such as the snapshot, the range, and the number of `rows`.
+    `more` says that there was more than one batch may have: a run goes on after it. A run that went on for as long as
+    there is something new would never end at a source that always changes.
+    """
+
+    reaches: Cursor | None
+    about: dict[str, Any] = field(default_factory=dict)
+    more: bool = False
+
+
+class RowSource(Protocol):
+    """Rows that come in batches, each planned before it is read."""
+
+    def plan(self, after: Cursor | None) -> Plan | None:
+        """The next batch after the cursor; None if there is nothing new. A source that is read whole has always one."""
+
+    def load(self, spark: "SparkSession", plan: Plan) -> "DataFrame":
+        """The rows of the plan. Nothing that is changed after the plan was made shows in them."""
+
+    def release(self) -> None:
+        """Give up what the plan holds, such as snapshots. The rows cannot be read any more."""
+
+
+@runtime_checkable
+class ExplainsErrors(Protocol):
+    """A source that knows more of some errors of Spark than Spark says."""
+
+    def explained(self, error: Exception) -> Exception | None:
+        """The error to raise instead; None if it is not about this source."""
+
+
+_PLACE = "_rota_place"
+
+
+def last_rows(rows: "DataFrame", keys: Sequence[str], order: "Sequence[Column]", *, ties: bool) -> "DataFrame":
+    """The first row in `order` for each value of `keys`; with `ties` all that are first."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    by = Window.partitionBy(*(f.col(quoted(key)) for key in keys)).orderBy(*order)
+    place = f.rank() if ties else f.row_number()
+    return rows.withColumn(_PLACE, place.over(by)).filter(f.col(_PLACE) == 1).drop(_PLACE)

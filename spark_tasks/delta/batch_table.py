@@ -1,0 +1,193 @@
+"""A Delta table as the ledger of a task's batches: who holds it, which batch is its last, and one commit for each.
+
+It stands on `Table`, and adds what a sink needs beside an ingest: a holder from before the first batch on, commits that
+take files away, and refusal of every attempt but the holder.
+
+**Before there is a table** its log cannot say who holds it. Then `_rota/TASK/holder` does, which the last claim wins.
+An attempt makes the table first and reads that file afterwards; a claim writes the file first and looks for the table
+afterwards. So of two attempts at the first batch, either the older one finds the claim, or the newer one finds the
+table and claims it in the log.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from deltalake import DeltaTable, Transaction
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+
+from spark_tasks.contracts.sink import SinkOvertaken, SinkUnfit, Visible
+from spark_tasks.storage.errors import StoreAway, store_errors
+from spark_tasks.table.delta import Overtaken, Table, TableUnfit, app_id
+from spark_tasks.table.ledger import Mark, Page, mark_named
+from spark_tasks.table.part import Part
+
+RUNS_KEPT: Final = 200
+"""The number of newest batches in which a run's own is looked for."""
+
+STAGED: Final = "staged"
+"""The kind of a folder, named MARK.staged, with rows that a batch was made from."""
+
+_LEFT: Final = (STAGED, "json.partial")
+"""What is left of a batch that was committed, beside its rows and its page."""
+
+
+@contextmanager
+def as_sink() -> Iterator[None]:
+    """While the block lasts, raise a table's errors as a sink's."""
+    try:
+        yield
+    except Overtaken as error:
+        raise SinkOvertaken(str(error)) from None
+    except TableUnfit as error:
+        raise SinkUnfit(str(error)) from None
+
+
+def visible(page: Page) -> Visible:
+    """What the page of a committed batch says."""
+    return Visible(page.mark, page.run_id, page.cursor)
+
+
+class BatchTable(Table):
+    """The table at `place`, as a sink of the task `task` commits to it. Raises what `Table` does."""
+
+    def opened(self, schema_json: str) -> DeltaTable:
+        """The table at its present version. It is made with the columns `schema_json` if it is not there."""
+        self._check_conditions()
+        return self._open() or self._create(schema_json)
+
+    def last_page(self) -> Page | None:
+        """The page of the last batch. Its commit is on the disk from then on."""
+        self.sync_log()
+        return next(self.ledger.pages(self.last()), None)
+
+    def has_run(self, run_id: str) -> bool:
+        """Whether one of the newest batches is of that run."""
+        pages = self.ledger.pages(self.last())
+        return any(page.run_id == run_id for page, _ in zip(pages, range(RUNS_KEPT), strict=False))
+
+    @property
+    def _register(self) -> str:
+        return f"{self.ledger.folder}/holder"
+
+    def _registered(self) -> int | None:
+        with store_errors(self.place):
+            token = self.place.read(self._register)
+        return None if token is None else int(token)
+
+    def holder(self) -> int | None:
+        """The token of the attempt that holds this task's part of the table, or will hold it once there is one."""
+        table = self._open()
+        return self._registered() if table is None else self._holder(table)
+
+    def claim(self, token: int, instead_of: int | None) -> bool:
+        """As `Table.claim`, and also before there is a table. Then it is the last claim that counts."""
+        if self.version() is not None:
+            return super().claim(token, instead_of)
+        self._check_conditions()
+        if self._registered() != instead_of:
+            return False
+        with store_errors(self.place):
+            self.place.write_whole(self._register, str(token).encode())
+        return self.version() is None
+
+    def _holds_now(self, table: DeltaTable) -> int | None:
+        holder = self._holder(table)
+        return self._registered() if holder is None else holder
+
+    def check(self, table: DeltaTable, mark: Mark) -> bool:
+        """Whether the batch is in the table at the version of `table`. If not, it may be committed to that version.
+
+        Raises `Overtaken` if another attempt has committed it or holds the table, and `TableUnfit` if an earlier batch
+        is missing.
+        """
+        if self._is_in(table, mark):
+            return True
+        if (holder := self._holds_now(table)) != mark.token:
+            raise Overtaken(f"the attempt with token {holder}, not {mark.token}, holds {self.shown}")
+        self._check_follows(mark, self._last(table))
+        return False
+
+    def previous(self, table: DeltaTable) -> Mark | None:
+        """The last batch in the table at the version of `table`."""
+        return self._last(table)
+
+    def apply(
+        self,
+        table: DeltaTable,
+        mark: Mark,
+        written: Sequence[Part],
+        files: Sequence[AddAction | RemoveAction],
+        about: Mapping[str, str],
+        *,
+        alone: bool,
+    ) -> bool:
+        """Commit the batch to the version of `table`, for which `check` was asked. `written` is put on the disk before.
+
+        With `alone` a commit that came in between refuses it, whoever made it: False, and the batch is not in. Without,
+        a commit of other tasks does not. Raises `Overtaken`.
+        """
+        base = table.version()
+        transactions = [
+            Transaction(app_id(self.task), mark.batch),
+            Transaction(f"{app_id(self.task)}/token", mark.token),
+            self._holds(mark.token),
+        ]
+        said = {"rota.task": self.task, "rota.batch": str(mark.batch), "rota.token": str(mark.token)}
+        try:
+            self._sync_parts(mark, written)
+            self._append(table, list(files), transactions, {**said, **about}, alone=alone)
+        except (DeltaError, StoreAway, FileNotFoundError):
+            # The commit was refused, or its outcome is unknown, or another holder has swept the files: the log knows.
+            now = self._load()
+            if not self.check(now, mark):
+                if alone and now.version() > base:
+                    return False
+                raise
+        self.sync_log()
+        return True
+
+    def sweep(self) -> list[str]:
+        """Remove files that can never be committed; their paths."""
+        with store_errors(self.place):
+            found = [
+                (f"{folder}/{name}", mark, name.partition(".")[2])
+                for folder in (self.task, self.ledger.folder)
+                for name in self.place.names(folder)
+                if (mark := mark_named(name.partition(".")[0])) is not None
+            ]
+        # The log is read after the names: what a later attempt writes has then been claimed in it.
+        table = self._open()
+        last = None if table is None else self._last(table)
+        holder = self._registered() if table is None else self._holds_now(table)
+        kept = self._committed({mark for _, mark, _ in found}, last)
+        gone = []
+        for path, mark, kind in found:
+            if last is None or mark.batch > last.batch:
+                dead = mark.token != holder
+            else:
+                dead = mark not in kept or kind in _LEFT
+            if dead:
+                gone.append(path)
+        with store_errors(self.place):
+            for path in gone:
+                self.place.inside(path).remove_folder()
+        return sorted(gone)
+
+    def _committed(self, marks: set[Mark], last: Mark | None) -> set[Mark]:
+        """Those of the marks that the ledger names. A batch has a page, so one with a single mark is known by it."""
+        if last is None:
+            return set()
+        passed = [mark for mark in marks if mark.batch <= last.batch]
+        counts: dict[int, int] = {}
+        for mark in passed:
+            counts[mark.batch] = counts.get(mark.batch, 0) + 1
+        doubtful = [batch for batch, count in counts.items() if count > 1]
+        kept = {mark for mark in passed if counts[mark.batch] == 1}
+        if doubtful:
+            for page in self.ledger.pages(last):
+                if page.mark.batch < min(doubtful):
+                    break
+                kept.add(page.mark)
+        return kept

@@ -1,0 +1,99 @@
+"""Reads the rows of a batch, part by part, each in a session that sees the snapshot which the driver holds."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from spark_tasks.postgres.session import TEXT_FORMS, QueryUnfit, Session, session, translated_errors
+from spark_tasks.postgres.source_columns import SourceColumns, first_uncastable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.datasource import DataSource
+    from pyspark.sql.types import StructType
+
+
+def adopt_snapshot(opened: Session, snapshot: str) -> None:
+    """Have the transaction of a new session see what the snapshot shows. Raises what a `Session` raises."""
+    opened.run(
+        "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
+        f"SET TRANSACTION SNAPSHOT '{snapshot}'",
+        TEXT_FORMS,
+    )
+
+
+def stored(schema: "StructType") -> "StructType":
+    """The columns by their numbers: Spark finds them by their names without regard to case."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(f"c{number}", each.dataType) for number, each in enumerate(schema)])
+
+
+def with_own_names(rows: "DataFrame", schema: "StructType") -> "DataFrame":
+    """The rows, whose columns are `stored`, by the columns' own names, with what they bring along."""
+    from pyspark.sql import functions as f
+
+    return rows.select(*[f.col(f"c{n}").alias(each.name, metadata=each.metadata) for n, each in enumerate(schema)])
+
+
+def read_partition(
+    opened: Session, query: str, columns: SourceColumns, schema: "pa.Schema"
+) -> "Iterator[pa.RecordBatch]":
+    """The rows of `query` as Arrow batches of that schema. Raises what a `Session` raises, and `SourceUnfit`."""
+    try:
+        with translated_errors(), opened.connection.cursor() as cursor:
+            # The reader of `fetch_record_batch` raises OSError, without a SQLSTATE, for what goes wrong midway.
+            results = cursor.execute(query)._results
+            assert results is not None
+            for batch in results.reader:
+                yield _fitted(batch, columns, schema)
+    except QueryUnfit as error:
+        raise columns.refused(str(error)) or error from None
+
+
+def _fitted(batch: "pa.RecordBatch", columns: SourceColumns, schema: "pa.Schema") -> "pa.RecordBatch":
+    import pyarrow as pa
+
+    arrays = []
+    for number, (field, array) in enumerate(zip(schema, batch.columns, strict=True)):
+        try:
+            arrays.append(array if array.type == field.type else array.cast(field.type))
+        except pa.ArrowInvalid:
+            raise columns.unfit(columns.columns[number], str(first_uncastable(array, field.type))) from None
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def data_source(
+    format_name: str, uri: str, snapshot: str, queries: list[str], columns: SourceColumns
+) -> "type[DataSource]":
+    """A Python data source of Spark by that name, with one partition for each query; its columns are `stored`.
+
+    The class is made here so that it is pickled with what it holds: the password is in no option, and in no plan.
+    """
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    numbered = stored(columns.schema())
+    arrow = to_arrow_schema(numbered, timezone="UTC")
+
+    class Reader(DataSourceReader):
+        def partitions(self) -> list[InputPartition]:
+            return [InputPartition(query) for query in queries]
+
+        def read(self, partition: InputPartition) -> Any:
+            with session(uri) as opened:
+                adopt_snapshot(opened, snapshot)
+                yield from read_partition(opened, partition.value, columns, arrow)
+
+    class PostgresDataSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return format_name
+
+        def schema(self) -> "StructType":
+            return numbered
+
+        def reader(self, schema: "StructType") -> DataSourceReader:
+            return Reader()
+
+    return PostgresDataSource

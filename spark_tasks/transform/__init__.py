@@ -1,1 +1,0 @@
-"""What is made of a source's rows: Spark SQL, or a Python function from an entry point."""

@@ -1,0 +1,173 @@
+"""The ledger of a webhook's task: who holds it, which batch is the last, and what of that was acknowledged.
+
+The folder `versions` has the ledger's state, whole, in files that are numbered and never changed: 000000000007.json.
+The one with the greatest number counts. The next is written on condition that it is not there, so of two attempts
+that read the same state one changes it, and the other reads again.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from spark_tasks.contracts.sink import SinkAway, SinkOvertaken, SinkUnfit, Visible, is_in
+from spark_tasks.storage.errors import store_errors
+from spark_tasks.storage.store import heeds_conditions
+from spark_tasks.table.ledger import Mark
+from spark_tasks.webhook.params import VERSIONS
+from tasks.places.place import Place
+
+_PROBE: Final = ".conditional-writes"
+
+KEPT: Final = 20
+"""The number of newest versions that stay. Others are removed, the oldest first."""
+
+RUNS_KEPT: Final = 100
+"""The number of newest batches of which the ledger knows the runs."""
+
+_TRIES: Final = 20
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A batch whose requests are settled: neither their number, nor their keys, nor their bodies change any more."""
+
+    #: The batch's mark.
+    mark: Mark
+    #: Drawn for this batch and used for no other.
+    id: str
+    #: The id of the run that made the batch.
+    run_id: str
+    #: How far the source has been read; None: the source has no cursor.
+    cursor: dict[str, Any] | None
+    #: The number of rows.
+    rows: int
+    #: The number of requests.
+    requests: int
+
+
+@dataclass(frozen=True)
+class LedgerState:
+    """`delivered` is the number of requests of the batch `last` that were acknowledged, from its first one on."""
+
+    holder: int | None = None
+    last: Sealed | None = None
+    delivered: int = 0
+    runs: tuple[str, ...] = ()
+
+    @property
+    def visible(self) -> Visible | None:
+        """The last batch as a sink tells it."""
+        return None if self.last is None else Visible(self.last.mark, self.last.run_id, self.last.cursor)
+
+    @property
+    def waiting(self) -> Sealed | None:
+        """The batch of which requests wait to be delivered."""
+        return self.last if self.last is not None and self.delivered < self.last.requests else None
+
+    def sealing(self, sealed: Sealed, target: str) -> "LedgerState | None":
+        """The state once the batch is sealed; None if this very attempt has sealed it. Raises as `port.is_in` does."""
+        if is_in(sealed.mark, self.visible, self.holder, target):
+            return None
+        if self.waiting is not None:
+            raise SinkUnfit(f"batch {self.waiting.mark.batch} of {target} was not delivered yet")
+        return LedgerState(self.holder, sealed, 0, (*self.runs, sealed.run_id)[-RUNS_KEPT:])
+
+    def having_delivered(self, token: int, mark: Mark, requests: int, target: str) -> "LedgerState | None":
+        """The state once `requests` were acknowledged; None if it says that already. Raises `SinkOvertaken`."""
+        if self.holder != token or self.last is None or self.last.mark != mark:
+            raise SinkOvertaken(f"the attempt with token {self.holder}, not {token}, holds {target}")
+        return replace(self, delivered=requests) if requests > self.delivered else None
+
+
+class WebhookLedger:
+    """The ledger at `place`. All methods raise `NoBucket`, `NoPermission` and `StoreAway` for a store that fails."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._heeds = False
+
+    def read(self) -> LedgerState:
+        """The present state."""
+        return self._read()[1]
+
+    def change(self, decide: "Callable[[LedgerState], LedgerState | None]") -> bool:
+        """Store the state that `decide` makes of the present one; False if it makes None. `decide` may be called again.
+
+        Raises what `decide` raises, `SinkOvertaken`, `SinkUnfit` and `SinkAway`.
+        """
+        for _ in range(_TRIES):
+            version, state = self._read()
+            new = decide(state)
+            if new is None:
+                return False
+            if self._write(version + 1, new):
+                return True
+        raise SinkAway(f"{self.place.shown(VERSIONS)}: others change the ledger all the time")
+
+    def _read(self) -> tuple[int, LedgerState]:
+        for _ in range(_TRIES):
+            versions = self._versions()
+            if not versions:
+                return 0, LedgerState()
+            path = _path(versions[-1])
+            with store_errors(self.place):
+                content = self.place.read(path)
+            if content is not None:
+                return versions[-1], self._parsed(path, content)
+            # It was removed since: others have written many more.
+        raise SinkAway(f"{self.place.shown(VERSIONS)}: others change the ledger all the time")
+
+    def _parsed(self, path: str, content: bytes) -> LedgerState:
+        try:
+            value = json.loads(content)
+            last = value["last"]
+            sealed = None if last is None else Sealed(**last | {"mark": Mark(**last["mark"])})
+            return LedgerState(value["holder"], sealed, value["delivered"], tuple(value["runs"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise SinkUnfit(f"{self.place.shown(path)} is damaged ({error}): restore it") from None
+
+    def _versions(self) -> list[int]:
+        with store_errors(self.place):
+            names = self.place.names(VERSIONS)
+        return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal())
+
+    def _write(self, version: int, state: LedgerState) -> bool:
+        """Write the version; False if another attempt has written one of that number."""
+        if not self._heeds:
+            if not heeds_conditions(self.place, _PROBE):
+                raise SinkUnfit(
+                    f"{self.place.url}: the store ignores conditional writes (If-None-Match: *), without which two "
+                    "attempts could both deliver: use a store or a version of it that knows them"
+                )
+            self._heeds = True
+        content = json.dumps(asdict(state)).encode()
+        path = _path(version)
+        with store_errors(self.place):
+            # A store's library may send a write again whose answer was lost, and find its own.
+            if not self.place.write_new(path, content) and self.place.read(path) != content:
+                return False
+        versions = self._versions()
+        if not _follows(version, versions):
+            raise SinkOvertaken(f"others have long gone on in {self.place.shown(VERSIONS)}")
+        with store_errors(self.place):
+            for old in versions[:-KEPT]:
+                self.place.remove(_path(old))
+        return True
+
+
+def _path(version: int) -> str:
+    return f"{VERSIONS}/{version:012d}.json"
+
+
+def _follows(version: int, versions: Iterable[int]) -> bool:
+    """Whether nobody had written `version` before, among the `versions` that there are once it is written.
+
+    It could have been there and been removed, if whoever writes it stood still for long. Then the one before it was
+    removed earlier, and of the first version more than `KEPT` others are there.
+
+    >>> _follows(7, [5, 6, 7]), _follows(7, [7, 31, 32]), _follows(1, [1]), _follows(1, [1, 9, 29])
+    (True, False, True, False)
+    """
+    there = set(versions)
+    return version - 1 in there if version > 1 else max(there) <= KEPT

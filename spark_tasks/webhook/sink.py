@@ -1,0 +1,168 @@
+"""Rows posted to an HTTP server, which takes part in no transaction.
+
+A batch is committed when the ledger says that it is sealed: its requests lie beside the ledger then, and do not change
+any more. After that they are delivered, by this attempt or by whichever comes next, each with the same key and the same
+bytes. So a crash between a delivery and the note of it sends a request again that the server can recognize, even if the
+source has changed since.
+"""
+
+import asyncio
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_tasks.contracts.fetched import check_case_distinct, fetch
+from spark_tasks.contracts.sink import About, Committed, SinkUnfit, Staged, Visible
+from spark_tasks.storage.errors import store_errors
+from spark_tasks.table.ledger import Mark, mark_named
+from spark_tasks.webhook.delivery import PATIENCE_S, Delivery, Message, Receiver
+from spark_tasks.webhook.ledger import LedgerState, Sealed, WebhookLedger
+from spark_tasks.webhook.params import OUTBOX
+from spark_tasks.webhook.requests import bodies, read_bodies, write_bodies
+from tasks.kind import Context
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from spark_tasks.webhook.params import Webhook
+    from tasks.places.place import Place
+
+NOTE_S: Final = 5.0
+"""How often the ledger is told what was acknowledged, in seconds: what comes after may be sent again after a crash."""
+
+
+class WebhookSink:
+    """The server `receiver` as the attempt `ctx` posts to it; the ledger is in `place`, a folder of the task's own.
+
+    `local` says that Spark's executors are on this machine. Methods are as `port.Sink` and `port.DeliveringSink` say,
+    and raise `SinkAway`, `SinkUnfit`, and what the storage's `errors` name.
+    """
+
+    def __init__(self, ctx: Context[Any], params: "Webhook", receiver: Receiver, place: "Place", local: bool) -> None:
+        self.ctx = ctx
+        self.params = params
+        self.place = place
+        self.ledger = WebhookLedger(place)
+        self.delivery = Delivery(receiver, lambda: ctx.cancelled, PATIENCE_S)
+        self.target = receiver.shown
+        self.scratch = ctx.scratch / "staged"
+        self.local = local
+
+    def last(self) -> Visible | None:
+        """The last batch that is sealed."""
+        return self.ledger.read().visible
+
+    def has_run(self, run_id: str) -> bool:
+        """Whether a batch of that run is sealed, among the newest."""
+        return run_id in self.ledger.read().runs
+
+    def holder(self) -> int | None:
+        """The token of the attempt that holds the task's ledger."""
+        return self.ledger.read().holder
+
+    def claim(self, token: int, instead_of: int | None) -> bool:
+        """Make the attempt with `token` the holder."""
+
+        def claimed(state: LedgerState) -> LedgerState | None:
+            if state.holder not in {token, instead_of}:
+                return None
+            return LedgerState(token, state.last, state.delivered, state.runs)
+
+        return self.ledger.change(claimed)
+
+    def _outbox(self, mark: Mark) -> str:
+        return f"{OUTBOX}/{mark.name}.jsonl.zst"
+
+    def write(self, rows: "DataFrame", mark: Mark) -> Staged:
+        """Write the requests beside the ledger. Nobody has been sent anything yet."""
+        check_case_distinct(rows.columns)
+        fetched = fetch(rows, self.scratch / mark.name, self.local)
+        with store_errors(self.place), self.place.writing(self._outbox(mark)) as out:
+            count, requests = write_bodies(out, bodies(fetched, self.params.batch_rows))
+        fetched.remove()
+        return Staged(count, (requests,))
+
+    def commit(self, mark: Mark, written: Staged, about: About) -> Committed:
+        """Seal the batch: from now on it will be delivered, as it is."""
+        [requests] = written.parts
+        sealed = Sealed(
+            mark=mark,
+            id=secrets.token_hex(8),
+            run_id=about.run_id,
+            cursor=about.cursor,
+            rows=written.rows,
+            requests=requests,
+        )
+        self.ledger.change(lambda state: state.sealing(sealed, self.target))
+        return Committed(written.rows, 0)
+
+    def undelivered(self) -> bool:
+        """Whether requests of the last batch were not acknowledged."""
+        return self.ledger.read().waiting is not None
+
+    def deliver(self) -> bool:
+        """Post the requests that were not acknowledged; False if asked to stop before the end."""
+        state = self.ledger.read()
+        if state.waiting is None:
+            return True
+        outbox = self._outbox(state.waiting.mark)
+        try:
+            done = asyncio.run(self._posted(state.waiting, state.delivered))
+        except FileNotFoundError:
+            raise SinkUnfit(
+                f"{self.place.shown(outbox)} is missing: batch {state.waiting.mark.batch} cannot be delivered. Restore "
+                "it, or take another ledger"
+            ) from None
+        if done:
+            with store_errors(self.place):
+                self.place.remove(outbox)
+        return done
+
+    async def _posted(self, sealed: Sealed, first: int) -> bool:
+        """Post all requests but the first `first` ones; False if asked to stop before the end."""
+        outbox = self._outbox(sealed.mark)
+        delivered, noted_s = first, time.monotonic()
+        try:
+            with store_errors(self.place), self.place.reading(outbox) as file:
+                async with self.delivery.connected() as delivery:
+                    for number, body in enumerate(read_bodies(file, sealed.requests, self.place.shown(outbox)), 1):
+                        if number <= first:
+                            continue
+                        if not await delivery.post(self._message(sealed, number, body)):
+                            return False
+                        delivered = number
+                        if time.monotonic() - noted_s > NOTE_S:
+                            self._note(sealed, delivered)
+                            noted_s = time.monotonic()
+        finally:
+            self._note(sealed, delivered)
+        return True
+
+    def _message(self, sealed: Sealed, number: int, body: bytes) -> Message:
+        # A receiver's own memory of keys may outlive the ledger: the id, which is drawn, tells batches apart that have
+        # the same number in two ledgers. An id of a message has no full stop, which a task's name may have.
+        return Message(f"{self.ctx.task}/{sealed.mark.batch}-{sealed.id}/{number}", f"msg_{sealed.id}_{number}", body)
+
+    def _note(self, sealed: Sealed, delivered: int) -> None:
+        """Have the ledger say how many requests were acknowledged. Raises `SinkOvertaken`."""
+        if self.ledger.change(
+            lambda state: state.having_delivered(self.ctx.token, sealed.mark, delivered, self.target)
+        ):
+            self.ctx.log.info(
+                "batch %d: %d of %d requests are delivered", sealed.mark.batch, delivered, sealed.requests
+            )
+
+    def sweep(self) -> list[str]:
+        """Remove requests of batches that are delivered, or were never sealed by attempts that were overtaken."""
+        state = self.ledger.read()
+        gone = []
+        with store_errors(self.place):
+            for name in self.place.names(OUTBOX):
+                mark = mark_named(name.partition(".")[0])
+                if mark is None or (state.waiting is not None and mark == state.waiting.mark):
+                    continue
+                if mark.token == state.holder and (state.last is None or mark.batch > state.last.mark.batch):
+                    continue
+                self.place.remove(f"{OUTBOX}/{name}")
+                gone.append(self.place.shown(f"{OUTBOX}/{name}"))
+        return gone
