@@ -15,8 +15,7 @@ RUNS_MAX: Final = 20
 class Hold:
     """Why the owner of a task has not begun what is due: a code, a sentence, and the runs that have the places.
 
-    `code` is one of stopping, no_lease, aside, unreadable, undecided, bound, max_runs and secret. A member of a later
-    version may send others, one of an earlier version sends `waits`.
+    `code` is one of stopping, no_lease, aside, unreadable, undecided, bound, max_runs and secret.
     """
 
     code: str

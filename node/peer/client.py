@@ -89,20 +89,11 @@ class PeerClient:
         return answer
 
     async def unoffered(self, member: str, kind: str, timeout_s: float) -> str | None:
-        """Why a member does not offer a kind; None if it does.
-
-        Members of earlier versions do not know the path, and answer 404 without a signature.
-        """
-        path, limits = f"/peer/kinds/{quote(kind, safe='')}/offer", aiohttp.ClientTimeout(total=timeout_s)
-        async with self._request("GET", member, path, limits) as (response, request_mac):
-            if response.status == 404 and SIGNED not in response.headers:
-                return "it does not say why: it may be of an earlier version"
-            packed = await _read(member, response)
-            self._verify(member, response, request_mac, packed)
-        _expect_ok(member, response.status)
+        """Why a member does not offer a kind; None if it does."""
+        answer = await self._json("GET", member, f"/peer/kinds/{quote(kind, safe='')}/offer", timeout_s)
         try:
-            why = from_json(packed)["why_not"]
-        except (ValueError, KeyError, TypeError) as error:
+            why = answer["why_not"]
+        except (KeyError, TypeError) as error:
             raise PeerAway(member, _INVALID) from error
         return None if why is None else str(why)
 
@@ -141,7 +132,7 @@ class PeerClient:
             raise PeerAway(member, _INVALID) from error
 
     async def tell_bootstrap(self, member: str, bootstrap: Bootstrap, timeout_s: float) -> None:
-        """Tell a member how far this one is with its bootstrap. Members of earlier versions answer 404."""
+        """Tell a member how far this one is with its bootstrap."""
         status, _ = await self._response("POST", member, "/peer/bootstrap", timeout_s, asdict(bootstrap))
         if status != 204:
             raise PeerAway(member, f"it answered {status}")

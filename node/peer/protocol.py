@@ -71,18 +71,18 @@ class RunProgress(NamedTuple):
 def read_progress(answer: Any) -> tuple[dict[str, RunProgress], dict[str, Hold]]:
     """The progress of runs, and what holds tasks, out of JSON.
 
-    A member of an earlier version does not report frozen attempts, and says what holds a task in a sentence only.
     Raises `KeyError`, `TypeError`, `ValueError` or `AttributeError`.
 
-    >>> read_progress({"progress": {}, "waiting": {"a": "node-1 runs 1 attempt already"}})
-    ({}, {'a': Hold(code='waits', detail='node-1 runs 1 attempt already', runs=())})
+    >>> read_progress({"progress": {}, "frozen": {"a~1": 7}, "holds": {}})
+    ({'a~1': RunProgress(done=None, total=None, unit='', frozen_since_us=7)}, {})
     """
     progress = {run: RunProgress(**reported) for run, reported in answer["progress"].items()}
-    for run, since_us in answer.get("frozen", {}).items():
+    for run, since_us in answer["frozen"].items():
         progress[run] = progress.get(run, RunProgress())._replace(frozen_since_us=int(since_us))
-    holds = {task: Hold("waits", str(why)) for task, why in answer["waiting"].items()}
-    for task, told in answer.get("holds", {}).items():
-        holds[task] = Hold(str(told["code"]), str(told["detail"]), tuple(map(str, told["runs"])))
+    holds = {
+        task: Hold(str(told["code"]), str(told["detail"]), tuple(map(str, told["runs"])))
+        for task, told in answer["holds"].items()
+    }
     return progress, holds
 
 

@@ -27,7 +27,7 @@ class MemberVitals:
 
 
 def read_vitals(answer: Any) -> MemberVitals | None:
-    """Vitals out of JSON; None if a member of an earlier version sent none. Raises `KeyError` or `TypeError`.
+    """Vitals out of JSON; None if the member sent none. Raises `TypeError`.
 
     >>> read_vitals({"vitals": {"version": "1", "lease_held": True}}).version, read_vitals({})
     ('1', None)

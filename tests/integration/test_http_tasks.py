@@ -12,13 +12,11 @@ from node.duty.overdue import Overdue
 from node.peer.client import PeerClient
 from node.peer.protocol import RunProgress
 from node.state.deadlines import Breached
-from node.state.entries import Seed
-from node.state.members import AddMember, Join, MarkDown, TakeLead
+from node.state.members import Join, MarkDown, TakeLead
 from node.state.times import rfc3339
 from node.state.value import RULES
 from tasks.access import Access
 from tasks.installed_kinds import installed
-from testkit.api_server import Response, api_server
 from testkit.fake_node import NOW_US, SECRET
 from tests.integration.http_cluster import on_loop, servers
 
@@ -317,10 +315,6 @@ async def test_members_are_asked_why_they_do_not_offer_a_kind() -> None:
         peers = PeerClient(SECRET, served.node.state, me="node-1")
         assert await peers.unoffered("node-2", "other", 5) == "it is not installed there"
         assert await peers.unoffered("node-2", "copy", 5) is None
-        with api_server(lambda _: Response(404)) as url:
-            port = int(url.rpartition(":")[2])
-            served.cluster.ok(AddMember(NOW_US, Seed("older", "127.0.0.1", 1003, port)))
-            assert await peers.unoffered("older", "copy", 5) == "it does not say why: it may be of an earlier version"
         await peers.close()
 
 

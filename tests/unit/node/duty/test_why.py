@@ -231,7 +231,6 @@ def test_a_task_without_an_owner_is_told_before_its_next_due_time() -> None:
         (Hold("undecided", "node-2 cannot decide on it"), "lease"),
         (Hold("bound", "node-2 has room for 1 attempt (ROTA_SPARK_SESSIONS)", ("b@1",)), "room"),
         (Hold("max_runs", "node-2 runs 2 attempts already", ("b@1", "c@1")), "room"),
-        (Hold("waits", "node-2 runs 2 attempts already"), "room"),
         (Hold("secret", "node-2 lacks what it needs"), "secrets"),
     ],
 )
