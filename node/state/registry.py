@@ -17,7 +17,8 @@ from node.state.shape import json_value
 from node.state.value import Result, TaskRow
 from tasks.definition.spec import Spec, accepted, read_spec, same_spec
 
-PLACING: Final = ("key", "kind", "group", "pin", "sticky", "weight", "standbys")
+_PLACED_BY: Final = tuple(name for name in Task._fields if name in Spec.model_fields and name != "name")
+PLACING: Final = ("key", "sticky", *_PLACED_BY)
 """The fields of a spec that placement depends on. A change of one bumps the epoch."""
 
 _OF_RUNS: Final = ("kind", *(name for name in Spec.model_fields if name not in (*PLACING, "set", "labels")))
@@ -228,15 +229,10 @@ def counting_from(row: TaskRow, at_us: int, *, continuous: bool) -> TaskRow:
 
 def placing_of(spec: Spec, incumbent: str | None) -> Task:
     """The part of a spec that placement needs."""
+    fields = {name: getattr(spec, name) for name in _PLACED_BY}
+    fields["group"] = tuple(sorted(spec.group.items()))
     return Task(
-        name=spec.name,
-        key64=_hashed(spec.name if spec.key is None else spec.key),
-        kind=spec.kind,
-        group=tuple(sorted(spec.group.items())),
-        pin=spec.pin,
-        incumbent=incumbent,
-        weight=spec.weight,
-        standbys=spec.standbys,
+        name=spec.name, key64=_hashed(spec.name if spec.key is None else spec.key), incumbent=incumbent, **fields
     )
 
 
