@@ -14,7 +14,14 @@ from node.cli.main import rota
 
 ROOT = Path(__file__).parents[2]
 GENERATED = ROOT / "docs/reference"
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "examples/rota-hello/README.md"]
+ROOMS = sorted(path.parent for package in ("node", "spark_tasks") for path in (ROOT / package).glob("*/__init__.py"))
+DESIGNS = [room / "DESIGN.md" for room in ROOMS]
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "examples/rota-hello/README.md",
+    *(page for page in DESIGNS if page.exists()),
+]
 WRITTEN = [page for page in PAGES if page.parent != GENERATED or page.name == "README.md"]
 WITH_EXAMPLES = sorted(
     str(path.relative_to(ROOT).with_suffix("")).replace("/", ".")
@@ -57,6 +64,20 @@ def test_every_page_is_reached_from_the_readme() -> None:
         links = re.findall(r"\]\(([^)#\s]+\.md)", page.read_text())
         waiting += [(page.parent / link).resolve() for link in links if "://" not in link]
     assert [_name(page) for page in WRITTEN if page not in seen] == []
+
+
+@pytest.mark.parametrize("page", DESIGNS, ids=_name)
+def test_each_room_says_on_one_page_what_it_decides_and_never_does(page: Path) -> None:
+    lines = page.read_text().splitlines()
+    assert 20 <= len(lines) <= 60
+    assert [line for line in lines if line.startswith("## ")] == [
+        "## What it decides",
+        "## What it never does",
+        "## Invariants",
+        "## Why not the obvious",
+        "## Tests",
+    ]
+    assert lines[0].startswith(f"# {page.parent.name}: ")
 
 
 def test_the_index_of_the_reference_names_each_of_its_pages() -> None:
@@ -128,7 +149,7 @@ def _figures(text: str) -> dict[str, str]:
 
 
 OUTSIDE = re.compile(
-    r"DESIGN\.md|RECOVERY\.md|design of record|\bdesign(?:'s)?,? sections? \d|\bsections? \d+ of the design"
+    r"RECOVERY\.md|design of record|\bdesign(?:'s)?,? sections? \d|\bsections? \d+ of the design"
     r"|[(#] ?sections? \d|/work/(?:shared|main|trees)"
 )
 
