@@ -108,7 +108,7 @@ class _Handover:
 class Core:
     """One member's core, from `start` to `leave`.
 
-    Implements `node.control.controller_port.ControllerPort` and `node.membership.member_port.MemberPort`. `ability` is
+    Implements `node.control.controller_port.ControllerPort` and `node.replication.proposer.MemberPort`. `ability` is
     told whether attempts can be started on this machine; `connect` probes a new member's Raft.
     """
 

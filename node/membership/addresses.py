@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from node.membership.member_port import MemberPort
+from node.replication.proposer import MemberPort
 
 _log = logging.getLogger("rota.membership")
 

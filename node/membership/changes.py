@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
-from node.membership.member_port import MemberPort
 from node.raft.errors import ChangeRefused, RaftError
+from node.replication.proposer import MemberPort
 from node.state.entries import Seed
 from node.state.members import AddMember, RemoveMember
 from node.state.value import Result

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Final
 
-from node.membership.member_port import MemberPort
 from node.raft.errors import RaftError
+from node.replication.proposer import MemberPort
 from node.state.entries import Seed
 from node.state.members import FoundCluster, TakeLead
 from node.state.value import RULES

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from node.membership.member_port import MemberPort
 from node.raft.errors import RaftError
+from node.replication.proposer import MemberPort
 from node.state.members import Drain, MarkDown
 
 _log = logging.getLogger("rota.member")

@@ -4,8 +4,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from node.membership.member_port import MemberPort
 from node.peer.protocol import PeerAway, Roster
+from node.replication.proposer import MemberPort
 from node.runtime.aligned import sleep_to_grid
 from node.state.value import State
 

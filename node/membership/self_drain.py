@@ -9,8 +9,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from node.membership.member_port import MemberPort
 from node.raft.errors import RaftError
+from node.replication.proposer import MemberPort
 from node.state.members import StandAside
 
 _log = logging.getLogger("rota.member")

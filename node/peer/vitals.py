@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from typing_extensions import TypedDict
+
 
 @dataclass(frozen=True, slots=True)
 class MemberVitals:
@@ -24,6 +26,18 @@ class MemberVitals:
     unoffered: Mapping[str, str] = field(default_factory=dict)
     #: Sentences about what tasks there are not kept from.
     not_kept: Sequence[str] = ()
+
+
+class PeerVitalsView(TypedDict):
+    """What this member alone knows of itself (`node.peer.vitals`)."""
+
+    version: str
+    lease_held: bool
+    disk_total_bytes: int | None
+    disk_free_bytes: int | None
+    clock_off_us: int | None
+    unoffered: dict[str, str]
+    not_kept: list[str]
 
 
 def read_vitals(answer: Any) -> MemberVitals | None:

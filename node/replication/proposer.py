@@ -8,8 +8,9 @@ from concurrent.futures import Future
 from typing import Final, Protocol
 
 from node.raft.errors import NoQuorum, OutcomeUnknown, Overloaded, RaftStopped
+from node.raft.ports import RaftRole
 from node.state.entries import Entry, Proposal, ProposalId
-from node.state.value import Result
+from node.state.value import Result, State
 
 _log = logging.getLogger("rota.proposer")
 
@@ -40,6 +41,23 @@ class Insisting(Proposing, Protocol):
 
     async def insist(self, entry: Entry, worth: Callable[[], bool], /) -> Result | None:
         """As `Proposer.insist`."""
+
+
+class MemberPort(Proposing, Protocol):
+    """A member, as its membership services see it. Called on the event loop."""
+
+    @property
+    def me(self) -> str:
+        """Its id."""
+
+    def state(self) -> State:
+        """The newest state."""
+
+    def role(self) -> RaftRole:
+        """Its role in Raft."""
+
+    def standing(self) -> int | None:
+        """The incarnation in which this process is a member that is up or draining; None if it is none."""
 
 
 class Proposer:

@@ -19,6 +19,7 @@ from node.http.door.request_context import RequestContext
 from node.peer.bootstrap import Bootstrap
 from node.peer.portions import Gap, pack_portion
 from node.peer.protocol import MEMBER, roster_of
+from node.peer.vitals import PeerVitalsView
 from tasks.definition.spec import Name
 from tasks.installed_kinds import KindError
 
@@ -50,18 +51,6 @@ class PeerSeedView(TypedDict):
     host: str
     raft_port: int
     http_port: int
-
-
-class PeerVitalsView(TypedDict):
-    """What this member alone knows of itself (`node.peer.vitals`)."""
-
-    version: str
-    lease_held: bool
-    disk_total_bytes: int | None
-    disk_free_bytes: int | None
-    clock_off_us: int | None
-    unoffered: dict[str, str]
-    not_kept: list[str]
 
 
 class PeerMembersView(TypedDict):

@@ -16,7 +16,7 @@ async def _nothing(_entry: Entry, _timeout_s: float) -> Result:
 
 @dataclass
 class FakeMember:
-    """Implements `node.membership.member_port.MemberPort`."""
+    """Implements `node.replication.proposer.MemberPort`."""
 
     me: str
     state: Callable[[], State]

@@ -16,7 +16,7 @@ from node.http.api.channels import ChannelView, LastMessageView
 from node.http.api.cluster import MismatchView, SettingsView
 from node.http.api.members import MemberView
 from node.http.api.openapi import _Schemas
-from node.http.api.peer import PeerHoldView, PeerMembersView, PeerSeedView, PeerVitalsView
+from node.http.api.peer import PeerHoldView, PeerMembersView, PeerSeedView
 from node.http.api.placement import StandingView
 from node.http.api.runs import AttemptView, ProgressView, RunView
 from node.http.api.task_shapes import BreachView, HeldView, LastView, RegisteredView
@@ -26,7 +26,7 @@ from node.http.app import ENDPOINTS
 from node.identity.mismatches import Mismatch
 from node.peer.bootstrap import Bootstrap
 from node.peer.protocol import Roster, RunProgress
-from node.peer.vitals import MemberVitals
+from node.peer.vitals import MemberVitals, PeerVitalsView
 from node.state.entries import Seed
 from node.state.outbox import ChannelRow, TellingResult
 from node.state.value import Attempt, Breach, EndedRun, Member, Outcome, Run, Settings, TaskRow
