@@ -12,7 +12,7 @@ from node.http.door.endpoint import Access, Endpoints, Handler, ResponseSpec
 from node.http.door.problems import CATALOGUE, Problem
 from node.http.door.request_context import RequestContext
 from node.web.definition_form import DefinitionForm, form_sent
-from node.web.rendering import end_session, is_part, page, redirect
+from node.web.rendering import is_part, page, redirect
 from tasks.definition.spec import set_of
 
 
@@ -75,10 +75,3 @@ def _to_sign_in(context: RequestContext) -> web.Response:
         response.cookies.clear()
         return response
     return redirect(context, f"sign-in?{urlencode({'next': context.request.path_qs})}")
-
-
-def signed_out(context: RequestContext) -> web.Response:
-    """Back to the form for signing in, without a session."""
-    response = redirect(context, "sign-in")
-    end_session(context, response)
-    return response

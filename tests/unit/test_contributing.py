@@ -49,9 +49,10 @@ def _touched(names: list[str]) -> set[str]:
     return found
 
 
-def test_there_is_a_checklist_for_each_of_four_changes() -> None:
+def test_there_is_a_checklist_for_each_of_five_changes() -> None:
     assert sorted(LISTS) == [
         "Add a kind",
+        "Add a metric",
         "Add a setting",
         "Add a view of the page",
         "Add an entry of the replicated state",

@@ -6,8 +6,8 @@ from pydantic import Field
 from node.http.door.authentication import check_tries, new_session, role_of
 from node.http.door.problems import Problem
 from node.http.door.request_context import RequestContext
-from node.web.page_endpoints import PageEndpoints, ViewQuery, signed_out
-from node.web.rendering import local_target, page, redirect, set_session
+from node.web.page_endpoints import PageEndpoints, ViewQuery
+from node.web.rendering import end_session, local_target, page, redirect, set_session
 from node.web.words import sentence
 
 
@@ -56,4 +56,6 @@ def _refused(context: RequestContext, target: str) -> web.Response:
 @endpoints.form("/sign-out", "visitor")
 async def sign_out(context: RequestContext) -> web.Response:
     """End the session in this browser."""
-    return signed_out(context)
+    response = redirect(context, "sign-in")
+    end_session(context, response)
+    return response
