@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from node.history import gaps
-from node.history.file import crc, open_or_replace, verified_row
-from node.history.filters import RunPosition, conditions
+from node.history.file import RunPosition, conditions, crc, open_or_replace, verified_row
 from node.peer.portions import Gap, Portion, first_held, remaining
 from node.state.codec import pack_ended, unpack_ended
 from node.state.value import EndedRun

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from node.history.database import HistoryDatabase
-from node.history.file import DamagedHistory, put_aside
-from node.history.filters import RunPosition
+from node.history.file import DamagedHistory, RunPosition, put_aside
 from node.peer.portions import Gap, Portion
 from node.state.codec import DamagedSnapshot, unpack_ended
 from node.state.value import EndedRun

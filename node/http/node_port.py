@@ -14,7 +14,7 @@ from node.duty.hold import Hold
 from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
 from node.history.bootstrap_board import BootstrapBoard
-from node.history.filters import RunPosition
+from node.history.file import RunPosition
 from node.identity.mismatches import Mismatch
 from node.notify.dead_man import PingView
 from node.peer.portions import Gap, Portion

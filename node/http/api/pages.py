@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import TypeVar
 
-from node.history.filters import RunPosition
+from node.history.file import RunPosition
 from node.http.door.problems import Problem, invalid_field
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from node.history.filters import RunPosition
+from node.history.file import RunPosition
 from node.http.api.asking import progress_of
 from node.http.api.pages import cursor_of, cut, run_before
 from node.http.api.shapes import Cursor, PageQuery, Time

@@ -18,7 +18,7 @@ from node.raft.ports import RaftTiming
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """The limits of requests."""
+    """How much a client of the API may send, and how long each part of an answer may take."""
 
     #: The size of a body.
     body_bytes: int = 1024 * 1024

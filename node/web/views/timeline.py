@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, field_validator
 
 from node.duty.timetable import TimeSpan
 from node.duty.what_if import Supposition, WhatIf
-from node.history.filters import RunPosition
+from node.history.file import RunPosition
 from node.http.api.what_ifs import what_if_of
 from node.http.door.request_context import RequestContext
 from node.http.node_port import HistoryPort

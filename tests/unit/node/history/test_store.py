@@ -9,8 +9,7 @@ import pytest
 
 from node.cli.local import wait_for
 from node.history.database import DELETE_BATCH
-from node.history.file import DamagedHistory
-from node.history.filters import RunPosition, conditions
+from node.history.file import DamagedHistory, RunPosition, conditions
 from node.history.store import HistoryStore
 from node.peer.portions import Gap
 from node.state.value import Attempt, EndedRun, Run, Series

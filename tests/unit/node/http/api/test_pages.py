@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node.history.filters import RunPosition
+from node.history.file import RunPosition
 from node.http.api.pages import cursor_of, key_of, name_after, run_before
 from node.http.door.problems import Problem
 
