@@ -1,7 +1,8 @@
-"""The control loop's edge: proposes entries, launches attempts, and has commited what they report.
+"""The control loop's edge: proposes entries, launches attempts, and commits what they report.
 
-`node.duty` decides; this acts, on the event loop. Each attempt has a reporter (`node.control.attempt_reporter`), which
-ends when the attempt's end is committed, or when its token is no longer the run's.
+`node.duty` decides; the controller acts, on the event loop. Each attempt has a reporter
+(`node.control.attempt_reporter`), which ends when the attempt's end is committed, or when its token is no longer the
+run's.
 """
 
 import asyncio
@@ -121,7 +122,7 @@ class Controller:
         )
 
     async def overdue(self) -> Overdue:
-        """What is due and has not begun, of all tasks. Other callbacks have their turn meanwhile."""
+        """All tasks that are due and have not begun. Yields to the event loop in between."""
         now_us = self._member.now_us
         while self._duty.take_due(now_us(), DUE_AT_ONCE) == DUE_AT_ONCE:  # noqa: ASYNC110 - nothing to wait for
             await asyncio.sleep(0)

@@ -38,7 +38,7 @@ class RunnerPort(Protocol):
         """Hear that something is due soon."""
 
     def prepare(self, name: str, start: int, keep: int, /) -> None:
-        """Have `start` processes of this preparation, and end those there are beyond `keep`."""
+        """Have `start` processes of this preparation ready, and end those beyond `keep`."""
 
     def lead_s(self, name: str, /) -> float:
         """How long preparing a process takes here, and a little more."""
@@ -47,16 +47,16 @@ class RunnerPort(Protocol):
         """Make an attempt."""
 
     def cancel(self, run_id: str, token: int, /) -> None:
-        """Ask it to stop."""
+        """Ask an attempt to stop."""
 
     def hand_over(self, run_id: str, token: int, /) -> None:
-        """Ask it to stop where another member can go on."""
+        """Ask an attempt to stop where another member can go on."""
 
     def kill(self, run_id: str, token: int, /) -> None:
-        """End it now."""
+        """End an attempt now."""
 
     def fail(self, run_id: str, token: int, error: str, /) -> None:
-        """End it now, as a failure."""
+        """End an attempt now, as a failure."""
 
     def checkpoint_done(self, run_id: str, token: int, sequence: int, code: str, /) -> None:
         """Answer a checkpoint."""

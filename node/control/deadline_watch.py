@@ -1,4 +1,4 @@
-"""Has deadlines that pass committed while this member leads; `node.duty.deadlines` decides which."""
+"""While this member leads, commits each deadline that passes; `node.duty.deadlines` decides which."""
 
 import asyncio
 import logging
@@ -28,10 +28,10 @@ class DeadlineWatchPort(Proposing, Protocol):
 
     @property
     def me(self) -> str:
-        """Its id."""
+        """The member's id."""
 
     def role(self) -> RaftRole:
-        """Its role in Raft."""
+        """The member's role in Raft."""
 
 
 class DeadlineWatch:

@@ -50,7 +50,7 @@ class Agenda:
 
 
 def first_look_us(state: State, task: str) -> int | None:
-    """When something of `task` is due: an occurrence, or a run that no member holds. None: nothing ever is."""
+    """When something of `task` is due: an occurrence, or a run that no member holds. None: there will be none."""
     row = state.tasks.get(task)
     if row is None:
         return None
@@ -62,7 +62,7 @@ def first_look_us(state: State, task: str) -> int | None:
 
 
 def next_occurrence_us(row: TaskRow, after_us: int) -> int | None:
-    """When the next occurrence of a task is due that is later than `after_us`; 0: at once; None: none is."""
+    """The due time of the first occurrence later than `after_us`; 0: at once; None: there is none."""
     spec = row.timing
     if row.paused or not spec.enabled:
         return None

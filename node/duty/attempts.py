@@ -61,7 +61,7 @@ Told = CancelWork | HandOver | KillAttempt
 
 
 class Attempts:
-    """Remembers which tokens were launched and which orders they were given: each order is given once."""
+    """Remembers the launched tokens and the orders given to each, so that no order is given twice."""
 
     def __init__(self, me: str, flight: Flight) -> None:
         self._me = me
@@ -132,7 +132,7 @@ class Attempts:
         return orders
 
     def clock_put_back(self) -> None:
-        """Attempts that are missing count as missing from now on."""
+        """Count missing attempts as missing from now on."""
         self._missing.clear()
 
     def wake_us(self, now_us: int) -> int | None:

@@ -1,7 +1,8 @@
 """The words for how a task is: codes, which say what holds it, and marks, which say what stands out of it. Pure.
 
 The API tells codes (`GET /v1/tasks/{name}/why`, `/owner`, and lists of tasks). The page sorts tasks by marks, and its
-verdict on the cluster names what it finds of tasks by them. Whoever decides how a task is has its word from here.
+verdict on the cluster names what it finds of tasks by them. All code that decides how a task is takes its word from
+here.
 """
 
 from collections.abc import Mapping

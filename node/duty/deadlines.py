@@ -1,6 +1,6 @@
-"""What the leader does about deadlines: has each one that passes committed, once. Pure: state and time in, entries out.
+"""The leader's judgement of deadlines: each one that passes is committed once. Pure: state and time in, entries out.
 
-The owner of a task may be the very one that hangs, and there may be none: so the leader judges the tasks of all.
+A task's owner may be the member that hangs, and a task may have no owner: so the leader judges all tasks.
 """
 
 from collections import deque
@@ -31,8 +31,8 @@ PUT_BACK_US: Final = 1_000_000
 
 
 class Passing(NamedTuple):
-    """When a deadline passes, and when that is due which has not met it. `undecided`: it is an occurrence that nobody
-    has decided on yet.
+    """When a deadline passes, and the due time that it is about. `undecided`: of an occurrence that no owner has
+    decided on.
     """
 
     at_us: int
@@ -142,7 +142,7 @@ def _over(before: State, after: State, task: str) -> Iterator[tuple[str, Deadlin
 
 
 def next_passing(state: State, task: str) -> list[Passing]:
-    """When each deadline of `task` that is not breached passes next. One that nothing is due for is not among them."""
+    """When each deadline of `task` that is not breached passes next, without those for which nothing is due."""
     row = state.tasks.get(task)
     limits = deadlines_of(row.spec_packed) if row is not None and row.judged_us else None
     if row is None or limits is None:

@@ -40,7 +40,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Wanting:
-    """What a task wants: `entries` now, `wishes` as there is room, and another decision at `look_us`."""
+    """The needs of a task: `entries` now, `wishes` as there is room, and the next decision at `look_us`."""
 
     entries: tuple[Entry, ...] = ()
     wishes: tuple[Wish, ...] = ()

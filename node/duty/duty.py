@@ -256,11 +256,11 @@ class Duty:
         return self._hand_overs[0]
 
     def overdue(self, now_us: int) -> Overdue:
-        """What is due and has not begun, of the tasks that `take_due` has taken."""
+        """The tasks that are due and have not begun, of those that `take_due` has taken."""
         return self._late.overdue(now_us)
 
     def take_due(self, now_us: int, most: int = sys.maxsize) -> int:
-        """Have the next step decide on the tasks whose time has come, `most` at most. How many they are."""
+        """Have the next step decide on the tasks whose time has come, `most` at most. Returns their number."""
         due = self._agenda.due(now_us, most)
         self._late.come(self._state, due)
         self._ready.update((task, None) for _, task in due)

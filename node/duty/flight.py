@@ -111,7 +111,7 @@ class Flight:
         return under_way.task, now_us + PAUSE_US
 
     def period_of(self, run: Run) -> int | None:
-        """The lease period in which the claim was proposed that holds `run`; None if that was not here.
+        """The lease period in which this member proposed the claim that holds `run`; None if another member did.
 
         The claim is identified by its time, which the attempt has: a claim whose outcome stayed unknown differs by it
         from one that was proposed again after a lapse.

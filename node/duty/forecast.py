@@ -1,4 +1,4 @@
-"""What each member is due to begin within a span of time: counted by steps, and named where it is not much. Pure."""
+"""The occurrences that each member is due to begin within a span: counted by steps, and named if they are few. Pure."""
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -41,7 +41,7 @@ class PlannedRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemberForecast:
-    """What one member (or nobody) is due to begin within a span."""
+    """The occurrences that one member (or nobody) is due to begin within a span."""
 
     #: How many occurrences the member begins.
     count: int
@@ -56,13 +56,13 @@ class MemberForecast:
 
     @property
     def named(self) -> bool:
-        """Whether all of them are named."""
+        """Whether all occurrences are named."""
         return len(self.runs) == self.count
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is due within `span`, by the member that begins it (None: nobody may).
+    """The occurrences that are due within `span`, by the member that begins them (None: nobody may).
 
     `cut` tasks are due more often than was computed: `node.duty.timetable` says how often that is. `continuous` tasks
     run all the time: each is one of the count.
@@ -85,7 +85,7 @@ class Forecast:
 
     @property
     def unnamed(self) -> int:
-        """How many of them are counted only."""
+        """How many occurrences are counted only."""
         return sum(one.count for one in self.members.values() if not one.named)
 
     def starts_at_us(self, step: int) -> int:
@@ -94,7 +94,7 @@ class Forecast:
 
 
 def forecast(upcoming: Iterable[UpcomingTask], span: TimeSpan, now: OwnerOf, then: OwnerOf) -> Forecast:
-    """What each member begins within `span`. `now` gives the present owners, `then` the supposed ones."""
+    """The occurrences by the member that begins them. `now` gives the present owners, `then` the supposed ones."""
     tasks: dict[tuple[str | None, str | None], list[UpcomingTask]] = defaultdict(list)
     cut = continuous = 0
     for one in upcoming:

@@ -54,7 +54,7 @@ class OwnerSelf:
 
 
 def hold_of(owner: OwnerSelf) -> Hold | None:
-    """The first thing that holds a task that is due; None: nothing does, and the owner is about to claim it."""
+    """The first obstacle of a task that is due; None: there is none, and the owner is about to claim the task."""
     member = owner.member
     if owner.stopping:
         return Hold("stopping", f"{member} is stopping, and begins nothing new")

@@ -1,4 +1,4 @@
-"""What is due and has not begun, of all tasks of all owners: the figure to alert on. Pure."""
+"""The tasks, of all owners, that are due and have not begun: the figure to alert on. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -51,13 +51,13 @@ class Late:
         self._since_us.clear()
 
     def overdue(self, now_us: int) -> Overdue:
-        """What is overdue at `now_us`."""
+        """The tasks that are overdue at `now_us`."""
         late = {task: since_us for task, since_us in self._since_us.items() if now_us - since_us >= OVERDUE_US}
         return Overdue(len(late), (now_us - min(late.values())) / 1e6, frozenset(late)) if late else Overdue()
 
 
 def unbegun_since_us(state: State, task: str) -> int | None:
-    """Since when, or from when on, something of `task` is due that has not begun; None: nothing is.
+    """The due time, past or ahead, of the earliest occurrence or run of `task` that has not begun; None: none.
 
     A run that waits behind another run of its task is not due before that has ended, nor a retry before its time.
     """

@@ -1,8 +1,8 @@
 """The owner of each task, for one state: the placement is computed once, and then asked.
 
-A value like the state that it comes from: it is made off the event loop and read from any thread. What
-would be if a member were down is computed when it is asked for. What is derived from
-the tasks is kept from one epoch to the next, so that after a member's death only the placement is computed.
+A value like the state that it comes from: it is made off the event loop and read from any thread. The placement without
+a member is computed when it is asked for. Values derived from the tasks are kept from one epoch to the next, so that
+after a member's death only the placement is computed.
 """
 
 from collections.abc import Collection

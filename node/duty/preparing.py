@@ -72,7 +72,7 @@ class Preparing:
     def wanted(
         self, owners: Owners, now_us: int, leads_us: Mapping[str, int], places: FreePlaces
     ) -> tuple[dict[str, Wanted], int | None]:
-        """What is wanted of each preparation, and when that changes if nothing happens.
+        """The processes wanted of each preparation, and when that changes if nothing happens.
 
         `leads_us`: how long before something is due its process is started. `places` are what attempts leave.
         """
@@ -103,7 +103,7 @@ class Preparing:
         return self._within(start, keep, places), min(times, default=None)
 
     def none(self) -> dict[str, Wanted]:
-        """That nothing is wanted."""
+        """No process of any preparation."""
         return dict.fromkeys(self._names, Wanted())
 
     def _within(self, start: Mapping[str, int], keep: Mapping[str, int], places: FreePlaces) -> dict[str, Wanted]:

@@ -15,7 +15,7 @@ from node.state.value import State
 
 @dataclass(frozen=True, slots=True)
 class KindTerms:
-    """What this member knows of a kind.
+    """The terms of a kind on this member.
 
     `preparation` names what its processes may do before there is an attempt; "": nothing. `bound` names the bound of
     how many attempts of the kind, and of all others with that name, this member runs at once, prepared processes among
@@ -31,7 +31,7 @@ NO_TERMS = KindTerms()
 
 
 def kind_of(state: State, claim: Claim) -> str:
-    """The kind of what a claim would begin; "" if its task is gone."""
+    """The kind of the run that a claim would begin; "" if its task is gone."""
     run = None if claim.run_id is None else state.runs.get(claim.run_id)
     if run is not None:
         return run.spec.kind
@@ -120,7 +120,7 @@ class Starved:
         return heapq.nsmallest(places.free, could, key=lambda task: self._wishes[task][0].rank)
 
     def shown(self, state: State) -> tuple[WaitsForRoom, ...]:
-        """What waits, for those who ask."""
+        """The waiting claims, as the API shows them."""
         if self._shown is None:
             self._shown = tuple(
                 WaitsForRoom(task, wish.claim.run_id, wish.claim.fire_at_us, self._bound_of(state, wish))

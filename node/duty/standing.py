@@ -1,4 +1,4 @@
-"""A task's status in statements: what of it runs, waits or is not due, and why. Pure."""
+"""A task's status in statements: which runs work or wait, whether its schedule is due, and why. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ def _runs(active: list[Run], row: TaskRow, now_us: int) -> Iterator[TaskStanding
 
 
 def run_standing(run: Run, active: list[Run], row: TaskRow, now_us: int) -> TaskStanding:
-    """What `run`, one of the task's `active` runs, does or waits for: running, backing_off, behind or due."""
+    """The status of `run`, one of the task's `active` runs: running, backing_off, behind or due."""
     ahead = run_ahead(active, row)
     number = run.attempts[-1].attempt if run.attempts else 0
     if run.state in HELD:
@@ -110,7 +110,7 @@ def _pause(run: Run, due_us: int) -> str:
 
 
 def first_sentence(error: str | None) -> str:
-    """The first sentence of an attempt's error, on one line; "" for none.
+    """The first sentence of an attempt's error, on one line; "" if there is no error.
 
     >>> first_sentence("OSError: no route to db.internal. Is it up?")
     'OSError: no route to db.internal.'

@@ -75,7 +75,7 @@ Order = Launch | CancelWork | HandOver | KillAttempt
 
 @dataclass(frozen=True, slots=True)
 class WaitsForRoom:
-    """Due, owned by this member, and without room to run. `run_id` None: an occurrence not yet claimed.
+    """A run of this member that is due and has no room. `run_id` None: an occurrence not yet claimed.
 
     `bound` is that of its kind (`KindTerms`).
     """
@@ -96,7 +96,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do now: what to propose, what to order, and when to step again."""
+    """The outcome of a step: entries to propose, orders to give, and when to step again."""
 
     #: Entries to propose, each to be answered.
     entries: tuple[Entry, ...] = ()

@@ -1,7 +1,7 @@
 """Which notices this member sends, and when: from the state, the time and what is under way here. Pure.
 
-One member sends for a channel: the one that is placed for the key `channel:NAME`, by the succession that tasks
-have; after a try that failed the next one, which may have the secret that the first lacks. Placement is advice here,
+One member sends for a channel: the one that is placed for the key `channel:NAME`, by the succession that tasks have;
+after a failed try it is the next member, which may have the secret that the first one lacks. Placement is advice here,
 too: the permission is an entry (`node.state.telling`).
 """
 
@@ -41,7 +41,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class TellingStep:
-    """What to propose and what to send now; `look_us`: when to decide again if nothing changes, None: never."""
+    """The entries to propose and the messages to send now; `look_us`: when to decide again (None: on a change)."""
 
     proposals: tuple[Tell, ...] = ()
     sends: tuple[Send, ...] = ()
@@ -49,7 +49,7 @@ class TellingStep:
 
 
 def telling_step(state: State, me: str, incarnation: int, now_us: int, busy: Container[str]) -> TellingStep:
-    """What member `me`, which holds a lease as `incarnation`, does about its channels.
+    """The next step of member `me`, which holds a lease as `incarnation`, for its channels.
 
     `busy` are the channels for which something is under way here.
     """

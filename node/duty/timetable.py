@@ -1,7 +1,7 @@
 """When tasks are due within a span of time, and how long their last runs took. Pure.
 
-What a schedule asks for, before policies: an occurrence that is skipped behind a run that takes long is in it. The
-times of an interval are a `range`, however many they are; those of a cron line are computed once for all its tasks.
+The times that a schedule asks for, before policies: an occurrence that will be skipped behind a long run is among them.
+The times of an interval are a `range`, however many they are; those of a cron line are computed once for all its tasks.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class UpcomingTask(NamedTuple):
 
 
 def timetable(state: State, span: TimeSpan) -> list[UpcomingTask]:
-    """The tasks of `state` that are due within `span`. What is overdue at its beginning is not in it."""
+    """The tasks of `state` that are due within `span`. Tasks that are overdue at its beginning are left out."""
     lines = CronTimes(span)
     return [found for task, row in state.tasks.items() if (found := upcoming(task, row, lines)) is not None]
 

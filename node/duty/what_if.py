@@ -1,6 +1,6 @@
-"""What would be if some members were down, or drained ones back: what moves, and what nobody could run. Pure.
+"""The consequences if some members were down, or drained ones back: which tasks move, and which nobody could run. Pure.
 
-It follows from the replicated state alone, by the function that places tasks.
+They follow from the replicated state alone, by the function that places tasks.
 """
 
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ REASONS_MAX: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Supposition:
-    """What is supposed: the members `without` are down; those of `back`, drained or down now, are up."""
+    """A supposition: the members `without` are down; those of `back`, drained or down now, are up."""
 
     without: frozenset[str] = frozenset()
     back: frozenset[str] = frozenset()
@@ -31,7 +31,7 @@ class Supposition:
 
 @dataclass(frozen=True, slots=True)
 class MajorityOutlook:
-    """Of how many members how many can vote, now and then, and how many are needed."""
+    """The members, the votes needed for a majority, and the members that can vote: now, and under the supposition."""
 
     members: int
     needed: int
@@ -118,7 +118,7 @@ def _votes(state: State) -> int:
 def suppose(
     state: State, ownership: Ownership, supposition: Supposition, upcoming: list[UpcomingTask], span: TimeSpan
 ) -> WhatIf:
-    """What would be under a supposition. `ownership` is the present one, `upcoming` what is due within `span`.
+    """The consequences of a supposition. `ownership` is the present one, `upcoming` what is due within `span`.
 
     A task that was registered after `ownership` was computed has no owner yet.
     """

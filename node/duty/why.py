@@ -1,7 +1,8 @@
 """Why does a task not run? One walk, which ends at the first thing that holds it, or where it runs. Pure.
 
-What does not pass by itself comes first: without a quorum nothing is claimed, and a task that no member may run is not
-helped by its next due time. Then come what passes with time, and what its owner alone knows (`node.duty.hold`).
+Causes that do not pass by themselves come first: without a quorum nothing is claimed, and a task that no member may run
+is not helped by its next due time. Then come causes that pass with time, and those that only the owner knows
+(`node.duty.hold`).
 """
 
 from collections.abc import Callable
@@ -34,7 +35,7 @@ def why_not_running(state: State, task: str, known: WhyFacts, now_us: int, run_i
 
 
 def asks_owner(state: State, task: str, found: Why) -> bool:
-    """Whether the owner may know better: it was not asked when `found` was."""
+    """Whether the owner may know more: `found` was worked out without asking it."""
     if found.code == "due":
         return True
     return _may_lack_secret(state.tasks[task]) and found.code in ("by_hand", "not_due", "over", "backing_off")
