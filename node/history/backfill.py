@@ -114,7 +114,7 @@ def worth_asking(tried: Tried | None, gaps: Sequence[Gap], asked: Sequence[str],
 
 
 def tried_again(tried: Tried | None, gaps: Sequence[Gap], asked: Sequence[str], now_s: float) -> Tried:
-    """A round that leaves these gaps: the same ones of the same members are asked for ever less often."""
+    """The round after which these gaps are left: the same members are asked for the same gaps less and less often."""
     same = tried is not None and (tuple(gaps), tuple(asked)) == tried[:2]
     wait_s = min(2 * tried.wait_s, ROUND_S_MAX) if tried is not None and same else ROUND_S
     return Tried(tuple(gaps), tuple(asked), wait_s, now_s + wait_s)

@@ -1,4 +1,4 @@
-"""What a member knows of bootstraps: its own, and those that other members have told it. Used on the event loop.
+"""The bootstraps that a member knows: its own, and those of which others have told it. Used on the event loop.
 
 Nothing of it is replicated. A member tells the others while it fetches, once a second at most, and at the end; in a
 cluster in which no member lacks runs, nothing is told and nothing wakes.
@@ -56,7 +56,7 @@ class BootstrapBoard:
         self._changed.set()
 
     def hear(self, bootstrap: Bootstrap) -> None:
-        """Another member's is."""
+        """Another member's bootstrap is as far as this."""
         if bootstrap.member != self._me:
             self._heard[bootstrap.member] = Heard(self._clock(), bootstrap)
 
@@ -71,7 +71,7 @@ class BootstrapBoard:
         state: Callable[[], State],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Tell the other members what is published: the latest, `TELL_S` apart. Run until cancelled."""
+        """Tell the other members the published bootstrap, `TELL_S` apart. Run until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -83,7 +83,7 @@ class BootstrapBoard:
 
 
 def current(heard: Mapping[str, Heard], state: State, now_s: float) -> dict[str, Bootstrap]:
-    """What was heard, and still holds at `now_s`, of the members in `state`."""
+    """The bootstraps heard of, of members in `state`, that still hold at `now_s`."""
     return {
         member: bootstrap
         for member, (at_s, bootstrap) in heard.items()

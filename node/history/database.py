@@ -131,7 +131,7 @@ class HistoryDatabase:
         return deleted, latest_us or 0
 
     def truncate_after(self, index: int) -> None:
-        """Delete what the entries after `index` ended, and the gaps after it."""
+        """Delete the runs that entries after `index` ended, and the gaps after it."""
         with self.lock, self._transaction():
             self.connection.execute("DELETE FROM ended WHERE entry > ?", (index,))
             gaps.truncate_after(self.connection, index)

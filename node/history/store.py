@@ -169,7 +169,8 @@ class HistoryStore:
         return self._database.used_bytes
 
     def truncate_after(self, index: int) -> None:
-        """Delete what the entries after `index` ended: others replace them. For a member that is not running.
+        """Delete the runs that entries after `index` ended: other entries replace these. For a member that is not
+        running.
 
         Raises `sqlite3.Error`.
         """
@@ -180,7 +181,7 @@ class HistoryStore:
     # -- the writer thread
 
     def close(self) -> None:
-        """Write what is left and close the file. What cannot be written is fetched from another member later."""
+        """Write the recorded runs and close the file. What cannot be written is later fetched from another member."""
         with self._wake:
             self._closed = True
             self._wake.notify()

@@ -100,7 +100,7 @@ class _Met:
 
 
 class Mismatches:
-    """What the node `me`, of build `version`, has met lately. One thread notes, and any thread may read.
+    """The mismatches that the node `me`, of build `version`, has met lately. One thread notes, and any thread may read.
 
     `clock` is monotonic, in seconds.
     """
@@ -139,7 +139,7 @@ class Mismatches:
             self._met = {key: met for key, met in self._met.items() if key not in gone}
 
     def now(self) -> list[Mismatch]:
-        """What does not fit at present: members first, then claims."""
+        """The present mismatches: members first, then claims."""
         now_s = self._clock()
         found = [met.mismatch for met in self._met.values() if _is_kept(met, now_s) and _is_told(met)]
         called = {(one.member, one.code) for one in found if not one.claimed}

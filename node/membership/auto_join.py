@@ -67,7 +67,7 @@ class AutoJoin:
 
     @property
     def outlook(self) -> Outlook:
-        """What this node waits for, with what it does about it, or what an operator has to do."""
+        """What this node waits for, and what it does or an operator has to do about that."""
         outlook = self._outlook()
         return replace(outlook, remedy=self._remedy) if isinstance(outlook, ClusterElsewhere) else outlook
 

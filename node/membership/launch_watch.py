@@ -31,7 +31,7 @@ ENOUGH: Final = 16
 
 
 def shortage() -> str | None:
-    """What is lacking to start attempts here; None if nothing is. Starts a process; blocks."""
+    """The resource that this machine lacks to start attempts; None if it lacks none. Starts a process; blocks."""
     held: list[int] = []
     try:
         for _ in range(ENOUGH):

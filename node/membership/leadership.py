@@ -1,4 +1,4 @@
-"""What a member does on its election: it founds the cluster, if that is new, and commits that it leads."""
+"""Takes the lead on an election: founds the cluster if it is new, and commits that this member leads."""
 
 import asyncio
 import logging

@@ -23,7 +23,7 @@ AGAIN_S: Final = 1.0
 
 
 class SelfDrain:
-    """Holds what is wrong on this member; `run` commits it. `changed` is called when it has changed."""
+    """Holds the faults of this member; `run` drains it for them. `changed` is called when they have changed."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class SelfDrain:
         return "; ".join(self._wrong[what] for what in sorted(self._wrong))
 
     def set(self, what: str, why: str | None) -> None:
-        """`why` is wrong with `what` (a word: "disk") until `set(what, None)`. The first `why` stays until then."""
+        """Note that `what` (such as "disk") is at fault, and why, until `set(what, None)`. The first `why` stays."""
         if why is None:
             if self._wrong.pop(what, None) is None:
                 return

@@ -1,4 +1,4 @@
-"""Dead man's switch: the leader pings an outside watcher while all is well, which raises the alarm without pings."""
+"""Dead man's switch: while all is well the leader pings an outside watcher, which raises an alarm if pings stop."""
 
 import asyncio
 import logging
@@ -37,11 +37,11 @@ class WatchedMember(Protocol):
 
     @property
     def role(self) -> RaftRole:
-        """Its role in Raft."""
+        """The member's role in Raft."""
 
     @property
     def lease_held(self) -> bool:
-        """Whether it has a live lease."""
+        """Whether the member has a live lease."""
 
     def state(self) -> State:
         """The newest state."""

@@ -18,7 +18,7 @@ LINES_MAX: Final = 30
 
 
 def message_id(cluster_id: str, message: Send) -> str:
-    """What tells this message from others: the same for each try with the same notices."""
+    """The id of a message: the same for each try with the same notices."""
     parts = [cluster_id, message.channel, str(message.dropped), *(notice.key for notice in message.notices)]
     return f"rota-{blake2b(' '.join(parts).encode(), digest_size=12).hexdigest()}"
 

@@ -1,4 +1,4 @@
-"""What a channel's references to secrets resolve to on this node, and what it may reach."""
+"""The values of a channel's references to secrets on this node, and the destinations that the node allows."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ def secret_here(settings: SenderSettings, reference: Reference, redactor: Redact
 
 
 async def read_secrets(node: str, read: Callable[[], _T]) -> _T:
-    """What `read` returns, which reads secrets on `node`. Raises `NotSent`, also if their folder does not answer."""
+    """The result of `read`, which reads secrets on `node`. Raises `NotSent`, also if their folder does not answer."""
     try:
         return await in_side_thread(read, READ_S)
     except TimeoutError:

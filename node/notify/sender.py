@@ -28,7 +28,7 @@ class ChannelSender:
         self._apprise = asyncio.Semaphore(APPRISE_MAX)
 
     async def send(self, cluster_id: str, message: Send) -> str:
-        """Send it, in a bounded time from when its turn comes; the receiver's answer, in short. Raises `NotSent`."""
+        """Send a message, in a bounded time from its turn on; the receiver's answer, in short. Raises `NotSent`."""
         if message.definition.kind == "webhook":
             now_s = self._now_us() // 1_000_000
             return await webhook.post(self._settings, message.definition, document(cluster_id, message), now_s)

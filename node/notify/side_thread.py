@@ -19,7 +19,7 @@ _free = threading.BoundedSemaphore(THREADS_MAX)
 
 
 async def in_side_thread(call: Callable[[], _T], timeout_s: float) -> _T:
-    """What `call` returns or raises. Raises `TimeoutError` after `timeout_s` seconds, or if too many calls hang.
+    """The result of `call`, or its error. Raises `TimeoutError` after `timeout_s` seconds, or if too many calls hang.
 
     A call that is not waited for any more goes on until it ends by itself.
     """

@@ -43,7 +43,7 @@ class TellerPort(Insisting, Protocol):
 
     @property
     def me(self) -> str:
-        """Its id."""
+        """The member's id."""
 
     def state(self) -> State:
         """The newest state."""
@@ -53,14 +53,14 @@ class TellerPort(Insisting, Protocol):
 
 
 class MessageSender(Protocol):
-    """What sends one message: `node.notify.sender.ChannelSender`."""
+    """Sends one message: `node.notify.sender.ChannelSender`."""
 
     async def send(self, cluster_id: str, message: Send, /) -> str:
-        """Send it, within a bounded time; the receiver's answer, in short. Raises `NotSent`."""
+        """Send a message, within a bounded time; the receiver's answer, in short. Raises `NotSent`."""
 
 
 class Teller:
-    """Tells what is to be told by this member. `run` serves until it is cancelled."""
+    """Sends the notices that fall to this member. `run` serves until it is cancelled."""
 
     def __init__(
         self, port: TellerPort, sender: MessageSender, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep

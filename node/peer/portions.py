@@ -58,7 +58,7 @@ def pack_portion(portion: Portion) -> bytes:
 
 
 def unpack_portion(packed: bytes) -> Portion:
-    """What `pack_portion` packed. Raises `ValueError`."""
+    """The portion that `pack_portion` packed. Raises `ValueError`."""
     after, through, runs = msgpack.unpackb(packed)
     if not isinstance(after, int) or not isinstance(through, int):
         raise ValueError("the bounds of a portion must be indexes")  # noqa: TRY004 - it came over the wire

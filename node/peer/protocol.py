@@ -1,4 +1,4 @@
-"""What members send one another over HTTP, as values: headers, rosters, progress, and errors."""
+"""The values that members send one another over HTTP: headers, rosters, progress, and errors."""
 
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -57,7 +57,7 @@ def read_roster(answer: Any) -> Roster:
 
 
 class RunProgress(NamedTuple):
-    """What the member that runs an attempt knows of it: its latest progress, and since when it is frozen.
+    """The progress of an attempt, by the member that runs it: the latest figures, and since when it is frozen.
 
     `done` None: it has reported none; `total` None: unknown. An attempt is frozen while its member holds no lease.
     """

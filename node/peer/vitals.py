@@ -1,4 +1,4 @@
-"""What a member alone knows of itself, and tells the others when it is asked."""
+"""The facts about a member that only it knows, and tells the others when it is asked."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 @dataclass(frozen=True, slots=True)
 class MemberVitals:
-    """What a member says of itself."""
+    """The facts that a member tells of itself."""
 
     #: The version of its build.
     version: str

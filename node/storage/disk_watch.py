@@ -58,7 +58,7 @@ class Held(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The bytes in all."""
         return self.scratch + self.log
 
 

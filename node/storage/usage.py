@@ -1,4 +1,4 @@
-"""Measures what attempts hold on the disk: their scratch folders, and the logs of all runs."""
+"""Measures the disk space that attempts hold: their scratch folders, and the logs of all runs."""
 
 import os
 from collections.abc import Container
