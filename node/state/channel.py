@@ -153,7 +153,7 @@ class Channel(_Model):
         return self.model_dump(mode="json", by_alias=True)
 
     def wants(self, event: str, severity: str, labels: dict[str, str] | None) -> bool:
-        """Whether it is told of this. `labels`: those of the task that it is about; None: it is about no task."""
+        """Whether the channel is told of a fact. `labels`: those of the task concerned; None: no task is."""
         if not self.enabled or not self._may_tell(event, severity, about_task=labels is not None):
             return False
         return not self.labels or (labels is not None and self.labels.items() <= labels.items())
@@ -184,7 +184,8 @@ def url_fault(url: str) -> str | None:
 
 
 def accepted_channel(plain: Any) -> Channel:
-    """The channel with these plain values, which was packed. Raises `ValueError` (pydantic's) if they are none.
+    """The channel with these plain values, which was packed. Raises `ValueError` (pydantic's) if they are not a
+    channel.
 
     The result is the same on every member and of every version: what is checked of input only is not checked again.
     """

@@ -3,8 +3,8 @@
 The leader proposes `Breached` when a deadline has passed (`node.duty.deadlines`). That a breach is over follows from
 the entry that ends it: nobody proposes it.
 
-An occurrence that no run stands for yet is undecided; the state does not know when the next one is due. So it takes the
-proposer's word for that it is due, where it cannot tell without time zones, and knows itself whether it is undecided.
+An occurrence is undecided while no run stands for it. The state cannot work out due times that need time zones, so
+there it takes the proposer's word for what is due; whether an occurrence is undecided it knows itself.
 """
 
 from collections.abc import Iterable, Iterator
@@ -157,7 +157,7 @@ def _unmet_us(draft: Draft, row: TaskRow) -> int | None:
 
 
 def due_of(run: Run) -> int:
-    """When a run was due, for its deadlines: one that was started by hand when it was asked for, whatever its time."""
+    """From when a run's deadlines count: its due time; for a run by hand, the time at which it was asked for."""
     return run.created_at_us if run.trigger == "manual" else run.fire_at_us
 
 
@@ -173,8 +173,8 @@ def from_us(row: TaskRow, due_us: int) -> int:
 
 
 def open_us(row: TaskRow, runs: Iterable[Run], deadline: DeadlineName) -> Iterator[int]:
-    """When that was due which has not met the deadline yet, as far as the state knows: undecided occurrences are not
-    among it. `runs` are the task's active ones, without actions.
+    """The due times that have not met the deadline yet, as far as the state knows: without undecided occurrences.
+    `runs` are the task's active ones, without actions.
     """
     match deadline:
         case "start_within":

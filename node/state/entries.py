@@ -15,7 +15,7 @@ from node.state.value import Result
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What can be proposed. An entry with a `token` is refused unless that is the run's present one.
+    """A change that can be proposed. An entry with a `token` is refused unless that is the run's present one.
 
     In later versions its fields are only added to at the end, with a default.
     """

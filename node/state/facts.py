@@ -1,5 +1,4 @@
-"""What is worth telling about the change that an entry has made: runs that failed for good and what recovered,
-deadlines, members.
+"""The facts about an entry's change that are worth telling: runs that failed for good or recovered, deadlines, members.
 
 It compares the state before and after. Nothing here decides who is told (`node.state.outbox`).
 """
@@ -34,7 +33,7 @@ _OTHERS_SHOWN: Final = 5
 
 
 def note_facts(draft: Draft, before: State, at_us: int) -> None:
-    """Put what is worth telling into the outbox of each channel that wants it.
+    """Put the facts of a change into the outbox of each channel that wants them.
 
     `before` is the state before the entry, which is stamped `at_us`.
     """

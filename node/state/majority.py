@@ -21,5 +21,5 @@ def joined(members: Map[str, Member]) -> list[Member]:
 
 
 def down_of(members: Map[str, Member]) -> list[Member]:
-    """Those of them that are down."""
+    """The joined members that are down."""
     return [member for member in joined(members) if member.status == "down"]

@@ -1,4 +1,4 @@
-"""Notices that are to be told, kept by channel until they are, as values in the replicated state. Pure.
+"""Notices, kept by channel until they are sent, as values in the replicated state. Pure.
 
 `apply` makes a notice for each channel that wants it, in the entry by which the thing came to pass: so a crash loses
 none, and none is made twice.

@@ -44,7 +44,7 @@ def took_us(run: Run, ended_us: int) -> int | None:
 
 
 def latest_took_us(run: Run, ended_us: int) -> int | None:
-    """How long the work of its last attempt took; None: none began. What `took_us` was before `RULES_TOOK`."""
+    """The duration of a run's last attempt; None: no attempt began. The value of `took_us` before `RULES_TOOK`."""
     latest = run.attempts[-1] if run.attempts else None
     if latest is None or latest.started_at_us is None:
         return None

@@ -68,7 +68,7 @@ class Kept:
 
     @classmethod
     def of(cls, row: TaskRow) -> Self:
-        """What is saved of a registered task."""
+        """The saved fields of a registered task."""
         return cls(incumbent=row.placing.incumbent, **{name: getattr(row, name) for name in OF_THE_ROW})
 
 

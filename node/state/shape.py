@@ -72,7 +72,7 @@ class Shape(Generic[T]):
         ]
 
     def short(self, value: T, empty: T) -> list[Any]:
-        """The same, but without the last fields, as far as they are those of `empty` and not required.
+        """As `wire`, without those last fields that have the values of `empty` and are not required.
 
         So versions that do not know a field yet can read what is written while it is empty.
         """

@@ -149,7 +149,7 @@ class Told(Entry):
 
 @applies(Told, code=28)
 def told(draft: Draft, entry: Told) -> Result:
-    """How the sending ended. Result: `{"given_up"}`: the number of notices that are not tried again."""
+    """Note how a sending ended. Result: `{"given_up"}`: the number of notices that are not tried again."""
     row = draft.channels.get(entry.channel)
     if row is None:
         return _no_such_channel(entry.channel)

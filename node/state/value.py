@@ -299,7 +299,7 @@ class Run:
 
     @property
     def spec(self) -> Spec:
-        """The definition that it was made with, unpacked."""
+        """The definition that the run was made with, unpacked."""
         return cached_spec(self.spec_packed)
 
 
@@ -345,7 +345,7 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether it was accepted."""
+        """Whether the proposal was accepted."""
         return self.code == "ok"
 
 

@@ -1,6 +1,6 @@
 """The setting `watchdog`: an outside watcher, which is pinged while all is well and raises the alarm without pings.
 
-What the cluster cannot tell by itself, its own end, is told by the pings that stay away.
+The cluster cannot report its own end: the missing pings do.
 """
 
 from dataclasses import dataclass
