@@ -1,7 +1,6 @@
-"""What an attempt needs of the machine: the paths that its params name, programs, and whether it uses the network.
-
-A kind says it (`tasks.kind.Kind.needs`), purely, from checked params. The node has the kernel refuse the attempt
-everything else (`node.execution.domain`), so that a fault in a kind, in Spark or in a program opens nothing more.
+"""The needs of an attempt: the paths that its params name, programs, and whether it uses the network. A kind works them
+out from checked params (`tasks.kind.Kind.needs`). Pure. The node has the kernel refuse the attempt everything else
+(`node.execution.domain`), so that a fault in a kind, in Spark or in a program opens nothing more.
 """
 
 import os
@@ -33,7 +32,7 @@ confined, and before the kind sees the params."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What one attempt needs. Without arguments: nothing but its scratch folder."""
+    """The needs of one attempt. Without arguments: only its scratch folder."""
 
     #: The paths that the params name. Hosts among them are checked by name where they are connected to.
     reaches: tuple[Reach, ...] = ()
@@ -88,7 +87,8 @@ _FILES: Final[Mapping[CredentialGroup, _Files]] = {
 
 
 def credential_groups(url: str, options: Mapping[str, Any]) -> tuple[CredentialGroup, ...]:
-    """Which files the file system at an fsspec URL is reached by; none if the options have a secret, or say `anon`.
+    """The files of credentials by which the file system at an fsspec URL is reached; none if the options have a secret
+    or `anon`.
 
     >>> credential_groups("s3://b/x", {})
     ('s3',)

@@ -373,7 +373,7 @@ def references_in(params: Any) -> Iterator[SecretFile | SecretEnv]:
 
 
 def names_secrets(params: Any) -> bool:
-    """Whether params hold what looks like a reference, of whatever kind they are.
+    """Whether params hold something that looks like a reference, whatever their kind.
 
     >>> names_secrets({"source": [{"password": {"secret": "pg"}}]}), names_secrets({"env": {"A": "b"}, "secret": 1})
     (True, False)

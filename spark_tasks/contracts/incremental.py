@@ -1,4 +1,4 @@
-"""How what is new in a source is found: a field of the params of `etl`, which sources obey."""
+"""How new rows of a source are found: a field of the params of `etl`, which sources obey."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -75,7 +75,7 @@ class Incremental(BaseModel):
 
     @property
     def way(self) -> str:
-        """How what is new is found: the name of the one field that says it."""
+        """How new rows are found: the name of the one field that is given."""
         return next(name for name, given in self._ways().items() if given)
 
 

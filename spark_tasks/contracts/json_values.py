@@ -1,4 +1,4 @@
-"""Values of Arrow as JSON: numbers as numbers, and what JSON has no type for as text in one stated form.
+"""Values of Arrow as JSON: numbers as numbers, and types that JSON lacks as text in one stated form.
 
 A time is RFC 3339 with six decimals: with `Z` if it is a moment, without if it is a time on a wall. A decimal is text
 with all its digits, binary is base64, and `NaN`, `Infinity` and `-Infinity` are text.

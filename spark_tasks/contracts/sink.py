@@ -1,4 +1,4 @@
-"""What every sink offers to a kind, and the params of those whose rows have keys."""
+"""The protocol of sinks, and the params of sinks whose rows have keys."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -29,7 +29,7 @@ class SinkAway(Away):
 
 @dataclass(frozen=True)
 class Visible:
-    """The last batch in a sink: its mark, the run that committed it, and what was kept of its cursor (JSON)."""
+    """The last batch in a sink: its mark, the run that committed it, and the cursor that was kept with it (JSON)."""
 
     mark: Mark
     run_id: str
@@ -38,7 +38,7 @@ class Visible:
 
 @dataclass(frozen=True)
 class About:
-    """What a batch's commit says beside its mark."""
+    """The values that a batch's commit has beside its mark."""
 
     run_id: str
     cursor: dict[str, Any] | None

@@ -1,4 +1,4 @@
-"""What every source offers to a kind; of several rows with the same keys, the last."""
+"""The protocol of sources; and a choice of the last of several rows with the same keys."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -52,7 +52,7 @@ class RowSource(Protocol):
         """The rows of the plan. Nothing that is changed after the plan was made shows in them."""
 
     def release(self) -> None:
-        """Give up what the plan holds, such as snapshots. The rows cannot be read any more."""
+        """Give up the resources of the plan, such as snapshots. Its rows cannot be read any more."""
 
 
 @runtime_checkable

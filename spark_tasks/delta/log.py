@@ -1,4 +1,4 @@
-"""What a version of a Delta table brings, from its entry in the table's log (pure).
+"""The changes that a version of a Delta table brings, from its entry in the table's log (pure).
 
 An entry has one action in each line. Files that are added or removed with `dataChange: false` hold the same rows as
 before, as after a compaction. Where the change data feed is on, a version that updated or deleted rows names files of

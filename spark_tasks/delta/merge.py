@@ -37,12 +37,12 @@ _BOUNDED: Final = ("byte", "short", "integer", "long", "string", "date")
 
 
 class RowsDiffer(Exception):
-    """A merge did not write as many rows as it should have. Nothing was committed."""
+    """A merge wrote more or fewer rows than it should have. Nothing was committed."""
 
 
 @dataclass(frozen=True)
 class Merged:
-    """What a merge wrote, which files it takes the place of, and how many rows it puts in and deletes."""
+    """The outcome of a merge: the files written, those that they replace, and the rows put in and deleted."""
 
     parts: tuple[Part, ...]
     gone: tuple[LiveFile, ...]

@@ -33,7 +33,7 @@ class DeltaRows(StoredTable):
 
     @property
     def origin(self) -> str | None:
-        """Of which data a cursor is: None, since a cursor of a table has the table's id in it."""
+        """The data that a cursor is of: None, since a cursor of a table has the table's id in it."""
         return None
 
     @model_validator(mode="after")

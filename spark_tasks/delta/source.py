@@ -1,9 +1,9 @@
-"""Rows of a Delta table: of one version, or of what later versions bring.
+"""Rows of a Delta table: those of one version, or the changes of later versions.
 
-A plan names a version, or two: the last one that was read, and the last one of the batch. What a version holds never
-changes, so the rows of a plan are the same whenever they are read, as long as no vacuum removes their files. The cursor
-has the table's id, the version, and a digest of its entry in the log: a table that was replaced, or restored from a
-copy to other versions of the same numbers, is noticed.
+A plan names a version, or two: the last one that was read, and the last one of the batch. A version never changes, so
+the rows of a plan are the same whenever they are read, as long as no vacuum removes their files. The cursor has the
+table's id, the version, and a digest of its entry in the log: a table that was replaced, or restored from a copy to
+other versions of the same numbers, is noticed.
 """
 
 import os
@@ -56,7 +56,7 @@ _ANEW: Final = "`rota etl reset` says where to begin"
 class DeltaReader:
     """The rows of the table in `place`. `guard` checks local files; None for an object store.
 
-    Methods are as `port.RowSource` says, and raise `AccessRefused`, `NoBucket`, `NoPermission`, `SourceReplaced`,
+    Methods are as `RowSource` says, and raise `AccessRefused`, `NoBucket`, `NoPermission`, `SourceReplaced`,
     `SourceUnfit` and `StoreAway`.
     """
 
@@ -75,7 +75,7 @@ class DeltaReader:
         return self.params.at
 
     def plan(self, after: Cursor | None) -> Plan | None:
-        """The next batch (`port.RowSource`)."""
+        """The next batch (`RowSource`)."""
         self._store = open_store(self.place)
         table = self._opened()
         now, newest = str(table.metadata().id), table.version()
@@ -163,7 +163,7 @@ class DeltaReader:
         return table
 
     def load(self, spark: "SparkSession", plan: Plan) -> "DataFrame":
-        """The rows of the plan (`port.RowSource`)."""
+        """The rows of the plan (`RowSource`)."""
         table = self._opened(plan.about["version"])
         columns = _nullable(loads_columns(str(table.schema().to_json())))
         if plan.reaches is None or self.params.tombstone is None:
@@ -215,7 +215,7 @@ class DeltaReader:
             raise SourceUnfit(f"{self._shown} has no column {', '.join(missing)}; it has {', '.join(names)}")
 
     def release(self) -> None:
-        """Forget what the log says (`port.RowSource`): a plan holds nothing else."""
+        """Forget the log's entries (`RowSource`): a plan holds nothing else."""
         self._entries.clear()
 
 

@@ -39,7 +39,7 @@ WHOLE_FILES_MAX: Final = 10_000
 class FilesReader:
     """The rows of files, for the view `view`. `pins` opens local files; None if Spark's executors open them themselves.
 
-    `now_s` is the time, since 1970. Methods are as `port.RowSource` says, and raise `AccessRefused`, `NoSourceFiles`,
+    `now_s` is the time, since 1970. Methods are as `RowSource` says, and raise `AccessRefused`, `NoSourceFiles`,
     `SourceReplaced` and `SourceUnfit`; `load` also what `files.faults` names.
     """
 
@@ -66,7 +66,7 @@ class FilesReader:
         self._read: tuple[SparkSession, StructType, Mapping[Path, Source]] | None = None
 
     def plan(self, after: Cursor | None) -> Plan | None:
-        """The next batch (`port.RowSource`)."""
+        """The next batch (`RowSource`)."""
         check_globs([self.params.files], self.access)
         found, now_s = listing([self.params.files], self.access), self.now_s()
         if self.incremental is None:
@@ -101,7 +101,7 @@ class FilesReader:
         return {"files": len(self._batch), "bytes": sum(one.size_bytes for one in self._batch)}
 
     def load(self, spark: "SparkSession", plan: Plan) -> "DataFrame":
-        """The rows of the plan (`port.RowSource`)."""
+        """The rows of the plan (`RowSource`)."""
         form = self.params
         check_allowed(self._batch, self.access)
         try:
@@ -140,7 +140,7 @@ class FilesReader:
         return None if found is None else found.why
 
     def release(self) -> None:
-        """Close the files (`port.RowSource`)."""
+        """Close the files (`RowSource`)."""
         self._read = None
         self._staged.close()
 

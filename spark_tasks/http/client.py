@@ -48,7 +48,7 @@ class ApiReadStopped(Failed):
 
 @dataclass(frozen=True)
 class ApiReply:
-    """What the server answered: the body, unpacked, the headers in small letters, and the URL that it is of."""
+    """The server's answer: the body, unpacked, the headers in lower case, and the URL that was asked."""
 
     url: str
     body: bytes

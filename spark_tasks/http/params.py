@@ -173,7 +173,7 @@ class HttpRows(BaseModel):
 
     @property
     def origin(self) -> str | None:
-        """Of which data a cursor is, as people say it: another server may answer by now."""
+        """The data that a cursor is of, in words: another server may answer by now."""
         return f"the API at {urlsplit(self.url).path or '/'}"
 
     @property
@@ -186,7 +186,7 @@ class HttpRows(BaseModel):
         return addresses(self.url, {})
 
     def reach(self, field: str) -> Reach:
-        """What `field` of the params names."""
+        """The server that `field` of the params names."""
         return Reach(field, "source", self.url, addresses=self.addresses())
 
 

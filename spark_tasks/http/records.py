@@ -1,4 +1,4 @@
-"""Values of JSON as columns of declared types (pure). Nothing is guessed: what is of another type is an error."""
+"""Values of JSON as columns of declared types (pure). Nothing is guessed: a value of another type is an error."""
 
 import json
 import math
@@ -179,7 +179,8 @@ _CONVERT: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def converter(kind: str) -> Callable[[Any], Any]:
-    """What makes a value of a column of that type from a value of JSON, and raises `NotOfType`. Null stays null.
+    """A function that makes a value of a column of that type from a value of JSON, and raises `NotOfType`. Null stays
+    null.
 
     >>> converter("decimal(5,2)")(Decimal("1.50")), converter("timestamp")("2026-01-01T02:00:00+02:00").isoformat()
     (Decimal('1.50'), '2026-01-01T00:00:00+00:00')

@@ -1,8 +1,8 @@
 """Rows of an HTTP API: the driver asks for the pages in order, and writes their records to Parquet in its scratch.
 
-An API has no snapshot: what changes between two pages may come twice, or not at all. With a cursor, a batch has the
-records whose cursor is above that of the last batch and older than `lag_s`, whatever else the API sends, so a record
-that changes while the pages are read is left for the next batch.
+An API has no snapshot: a record that changes between two pages may come twice, or not at all. With a cursor, a batch
+has the records whose cursor is above that of the last batch and older than `lag_s`, whatever else the API sends, so a
+record that changes while the pages are read is left for the next batch.
 """
 
 import os
@@ -86,7 +86,7 @@ class HttpReader:
         self._loaded = False
 
     def plan(self, after: Cursor | None) -> Plan | None:
-        """The next batch (`port.RowSource`). It is fetched now unless a fetched batch has not been read yet.
+        """The next batch (`RowSource`). It is fetched now unless a fetched batch has not been read yet.
 
         Raises `ApiAway`, `ApiReadStopped`, `SourceReplaced` and `SourceUnfit`.
         """
@@ -163,7 +163,7 @@ class HttpReader:
             ) from None
 
     def load(self, spark: "SparkSession", plan: Plan) -> "DataFrame":
-        """The rows of the plan (`port.RowSource`)."""
+        """The rows of the plan (`RowSource`)."""
         from pyspark.sql import functions as f
 
         self._loaded = True
@@ -176,7 +176,7 @@ class HttpReader:
         return last_rows(rows, self.params.keys, order, ties=False).drop(ORDER)
 
     def release(self) -> None:
-        """Remove the batch if it was read (`port.RowSource`): the API would have to be asked for it again."""
+        """Remove the batch if it was read (`RowSource`): the API would have to be asked for it again."""
         if self._loaded:
             self.path.unlink(missing_ok=True)
             self._fetched, self._loaded = None, False

@@ -1,4 +1,4 @@
-"""What a column of PostgreSQL brings along on its way into a PostgreSQL table, if nothing touches it in between.
+"""The PostgreSQL type that a column keeps on its way into a PostgreSQL table, if nothing touches it in between.
 
 Spark has no type for most of PostgreSQL's. Such a column travels as text, which PostgreSQL writes and reads back, and
 has its type in the metadata of its field. Dates and times travel as Spark's own, which is quicker; those that Spark

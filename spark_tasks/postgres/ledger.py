@@ -62,7 +62,7 @@ class BatchLedger:
         return bool(session.rows(f"SELECT {' AND '.join(found)}")[0][0])
 
     def last(self, session: Session) -> Visible | None:
-        """The last batch."""
+        """The last batch that is in."""
         found = session.rows(
             f"SELECT batch, token, run_id, cursor::text FROM {self.batches} WHERE {self.mine} "
             "ORDER BY batch DESC LIMIT 1"
@@ -105,7 +105,7 @@ class BatchLedger:
         return is_in(mark, self.last(session), holder, self.target)
 
     def add(self, session: Session, mark: Mark, about: About, rows: int, deleted: int) -> None:
-        """Say that the batch is in. Becomes true when the transaction is committed."""
+        """Note that the batch is in. Takes effect when the transaction is committed."""
         cursor = "NULL" if about.cursor is None else f"{literal(json.dumps(about.cursor))}::jsonb"
         session.run(
             f"INSERT INTO {self.batches} (task, target, batch, token, run_id, cursor, rows, deleted) VALUES "

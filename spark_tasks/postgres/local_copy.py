@@ -2,7 +2,7 @@
 
 Spark reads such files by itself. To read from Python, it starts five Python processes or more before it has the first
 row, and each of them takes as long as some hundred thousand rows do. Executors on other machines do not see the files:
-they read from the database themselves (`postgres_partition`).
+they read from the database themselves (`partition`).
 """
 
 import shutil
@@ -67,7 +67,7 @@ def copy_out(
     """Write the rows of each query, which reads those columns, into a file of `folder`, by at most `readers` sessions.
 
     Each of them holds one batch of ADBC's in memory, about 16 MiB. Raises `CopyStopped`, and what
-    `postgres_partition.read_partition` raises; then no statement is left running.
+    `partition.read_partition` raises; then no statement is left running.
     """
     from pyarrow import parquet
     from pyspark.sql.pandas.types import to_arrow_schema

@@ -1,4 +1,4 @@
-"""The statements that put staged rows into a PostgreSQL table, and what is wrong with rows that it refuses."""
+"""The statements that put staged rows into a PostgreSQL table, and the errors of rows that it refuses."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ def target_columns(session: Session, table: str) -> dict[str, TargetColumn]:
 
 
 def known_types(session: Session, types: Collection[str]) -> set[str]:
-    """Those of the types that a column can have in this database."""
+    """The types, of those given, that a column can have in this database."""
     if not types:
         return set()
     asked = ", ".join(f"({literal(one)})" for one in sorted(types))

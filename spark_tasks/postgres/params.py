@@ -72,7 +72,7 @@ class PostgresRows(PostgresConnection):
 
     @property
     def origin(self) -> str | None:
-        """Of which data a cursor is, as people say it: another server may have it by now."""
+        """The data that a cursor is of, in words: another server may have it by now."""
         what = "a query" if self.table is None else f"table {self.table.removeprefix('public.')}"
         return f"{what} in the database {parse(self.url).database}"
 
@@ -82,7 +82,7 @@ class PostgresRows(PostgresConnection):
         return False
 
     def reach(self, field: str) -> Reach:
-        """What `field` of the params names."""
+        """The servers and files that `field` of the params names."""
         return Reach(field, "source", self.url, addresses=self.addresses())
 
 
@@ -101,5 +101,5 @@ class PostgresTable(KeyedRows, PostgresConnection):
         return False
 
     def reach(self, field: str) -> Reach:
-        """What `field` of the params names."""
+        """The servers and files that `field` of the params names."""
         return Reach(field, "destination", self.url, addresses=self.addresses())

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def adopt_snapshot(opened: Session, snapshot: str) -> None:
-    """Have the transaction of a new session see what the snapshot shows. Raises what a `Session` raises."""
+    """Have the transaction of a new session read from the snapshot. Raises what a `Session` raises."""
     opened.run(
         "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
         f"SET TRANSACTION SNAPSHOT '{snapshot}'",

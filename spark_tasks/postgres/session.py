@@ -114,14 +114,14 @@ class Session:
             self.connection.adbc_cancel()
 
     def close(self) -> None:
-        """End the session; what is not committed is rolled back."""
+        """End the session; a transaction that is not committed is rolled back."""
         with translated_errors():
             self.connection.close()
 
 
 @contextmanager
 def session(uri: str) -> Iterator[Session]:
-    """A session that lasts as long as the block. What is not committed is rolled back."""
+    """A session that lasts as long as the block. A transaction that is not committed is rolled back."""
     opened = Session(uri)
     try:
         yield opened
@@ -183,7 +183,7 @@ def _refused_for_good(message: str) -> bool:
 
 
 class Snapshot:
-    """A read-only transaction that is held open; `name` is what others import with `SET TRANSACTION SNAPSHOT`."""
+    """A read-only transaction that is held open; others import it by its `name` with `SET TRANSACTION SNAPSHOT`."""
 
     def __init__(self, uri: str) -> None:
         self.session = Session(uri)
@@ -214,7 +214,7 @@ class BatchSnapshots:
         return self._held[uri]
 
     def release(self) -> None:
-        """End them: the next call of `of` takes new ones."""
+        """End the snapshots: the next call of `of` takes new ones."""
         held, self._held = self._held, {}
         for snapshot in held.values():
             snapshot.session.close()
@@ -230,6 +230,6 @@ PATIENCE: Final[Mapping[str, str]] = {
 
 
 def uri(connection: PostgresConnection, secret: Callable[[Any], str]) -> str:
-    """The URI. `secret` gives the value of a reference. Raises what it raises."""
+    """The URI. `secret` gives the value of a reference; its errors are raised."""
     password = None if connection.password is None else secret(connection.password)
     return with_password(connection.url, password, **PATIENCE)

@@ -1,4 +1,4 @@
-"""A table in a PostgreSQL database: a batch's rows and the sentence that the batch is in are one transaction."""
+"""A table in a PostgreSQL database: a batch's rows and the note that the batch is in are one transaction."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor

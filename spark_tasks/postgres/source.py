@@ -1,6 +1,6 @@
 """Rows of a PostgreSQL database, in parallel by key ranges, all under one snapshot that the driver holds.
 
-What is new is found in one of two ways.
+New rows are found in one of two ways.
 
 - By a cursor, a column that grows. A batch ends at the greatest cursor that is older than `lag_s`, so a row that was
   committed late is read as long as it was committed within `lag_s` of its cursor's time.
@@ -82,7 +82,7 @@ class PostgresReader:
         return f"({self.params.query}) AS source"
 
     def plan(self, after: Cursor | None) -> Plan | None:
-        """The next batch (`port.RowSource`). Raises `SourceUnfit`, `SourceReplaced`, and what a `Session` raises."""
+        """The next batch (`RowSource`). Raises `SourceUnfit`, `SourceReplaced`, and what a `Session` raises."""
         snapshot = self.snapshots.of(self.uri)
         self._known(snapshot)
         if self.incremental is None:
@@ -179,7 +179,7 @@ class PostgresReader:
         return _within(low, high, snapshot.session.rows(_HORIZON)[0][1])
 
     def load(self, spark: "SparkSession", plan: Plan) -> "DataFrame":
-        """The rows of the plan (`port.RowSource`)."""
+        """The rows of the plan (`RowSource`)."""
         snapshot = self.snapshots.of(self.uri)
         queries, columns = self._queries(snapshot, self._where(snapshot, plan)), self._known(snapshot)
         if self.copies is not None:
@@ -220,7 +220,7 @@ class PostgresReader:
         return (column if whole else None), KEYS_LEAST
 
     def release(self) -> None:
-        """End the snapshots, and remove copies of rows (`port.RowSource`)."""
+        """End the snapshots, and remove copies of rows (`RowSource`)."""
         if self.copies is not None:
             self.copies.remove()
         self.snapshots.release()

@@ -1,8 +1,8 @@
-"""An attempt on a Spark cluster: how much of it is taken, and what goes wrong there in a sentence.
+"""An attempt on a Spark cluster: how much of the cluster it takes, and its faults in a sentence each.
 
 The driver is on this node, in the attempt's own processes, and the executors are on the cluster's machines. While the
-node's lease has lapsed, the driver is frozen and the executors are not: they finish what they have been given, which
-nobody sees, since only the driver commits. They give up a driver that says nothing for an hour.
+node's lease has lapsed, the driver is frozen and the executors are not: they finish the work that they were given, and
+nobody sees it, since only the driver commits. They give up a driver that is silent for an hour.
 """
 
 import logging
@@ -89,7 +89,7 @@ def on_cluster(
 
 
 def executors_fault(error: Exception) -> ExecutorsUnfit | None:
-    """What the executors lack, if that is what an error of Spark's is about.
+    """The files or modules that the executors lack, if an error of Spark's is about those.
 
     >>> executors_fault(Exception("Job aborted: ModuleNotFoundError: No module named 'deltalake'"))
     ... # doctest: +ELLIPSIS

@@ -1,7 +1,8 @@
-"""The environment of a driver's JVM and of its Python processes: built of what is known to be needed, not inherited.
+"""The environment of a driver's JVM and of its Python processes: built of the variables that are known to be needed,
+not inherited.
 
 SQL can read the environment of the JVM. Python processes, which run the code of kinds and of installed transforms only,
-get more: what it takes to reach an object store with the credentials of the node.
+get more: the variables for reaching an object store with the node's credentials.
 """
 
 import os
@@ -63,7 +64,7 @@ def driver_environment(
 
 
 def python_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What the Python processes of a driver on this machine get of its worker's environment besides the JVM's.
+    """The variables that the Python processes of a driver on this machine get besides the JVM's.
 
     >>> python_environment({"HOME": "/root", "AWS_PROFILE": "p", "https_proxy": "http://p", "PGPASSWORD": "s"})
     {'HOME': '/root', 'AWS_PROFILE': 'p', 'https_proxy': 'http://p'}

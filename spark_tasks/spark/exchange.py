@@ -17,7 +17,7 @@ def exchange_folder(environ: Mapping[str, str], scratch: Path, task: str, token:
 
 
 def sweep_exchange(environ: Mapping[str, str], task: str, token: int) -> None:
-    """Remove what attempts at the task with tokens before that one left in the shared folder."""
+    """Remove the files that attempts at the task with earlier tokens left in the shared folder."""
     shared = _shared(environ, task)
     if shared is None or not shared.is_dir():
         return

@@ -1,7 +1,8 @@
-"""Which of Hadoop's file systems a session may open: files of this machine, and of a cluster what its operator set up.
+"""Which of Hadoop's file systems a session may open: the files of this machine, and on a cluster those that its
+operator has set up.
 
-Spark opens any URL for which Hadoop has a file system, and pip's Spark has some that fetch from any host. What a task
-may fetch, its params and the node's settings say, and Python fetches it (`spark_tasks.files`).
+Spark opens any URL for which Hadoop has a file system, and pip's Spark has some that fetch from any host. The params
+and the node's settings say which files a task may fetch, and Python fetches them (`spark_tasks.files`).
 """
 
 from typing import Final

@@ -131,7 +131,7 @@ def _ask(home: Path, question: str) -> str:
 
 
 def jvm_option(text: str) -> str:
-    """One option of a JVM, for Spark's launcher, which splits what it is given at white space outside quotes.
+    """One option of a JVM, for Spark's launcher, which splits options at white space outside quotes.
 
     >>> jvm_option("-Da=/b"), jvm_option("-Da=/b c")
     ('-Da=/b', '"-Da=/b c"')

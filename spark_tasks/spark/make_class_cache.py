@@ -1,7 +1,7 @@
 """`python -m spark_tasks.spark.make_class_cache`: makes the cache of Spark's classes (`class_cache`), once per machine.
 
-A session does a little of what tasks do, and its JVM writes the classes that it has loaded. The cache is kept only if
-another session starts with it, and is removed when a cache for another Java or pyspark takes its place.
+A session does a few jobs like those of tasks, and its JVM writes the classes that it has loaded. The cache is kept only
+if another session starts with it, and is removed when a cache for another Java or pyspark takes its place.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""How far Spark's present job is, as its own status says, and what a batch took in figures."""
+"""How far Spark's present job is, by its own status, and how long a batch took, in figures."""
 
 import logging
 import threading

@@ -49,7 +49,7 @@ def sample(rows: "DataFrame", most: int) -> dict[str, Any]:
 
 
 def nothing() -> dict[str, Any]:
-    """The sample of a source that has nothing."""
+    """The sample of a source without rows."""
     return {"columns": [], "rows": [], "more": False, "plan": ""}
 
 
@@ -91,7 +91,7 @@ def _plan(rows: "DataFrame") -> str:
 
 
 def short_plan(said: str) -> str:
-    r"""What `explain` prints, without its heading and the ids of columns, and with its long lines cut.
+    r"""The plan that `explain` prints, without its heading and the ids of columns, and with its long lines cut.
 
     >>> short_plan("== Physical Plan ==\n*(1) Project [id#0L AS n#2L]\n+- *(1) Range (0, 9, step=1, splits=2)\n\n")
     '*(1) Project [id AS n]\n+- *(1) Range (0, 9, step=1, splits=2)'

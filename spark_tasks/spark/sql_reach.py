@@ -1,4 +1,4 @@
-"""What SQL in a task's params may reach: its views, and neither files nor methods of the JVM."""
+"""Keeps SQL in a task's params to its views: it reaches neither files nor methods of the JVM."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final

@@ -1,4 +1,4 @@
-"""What a Spark session uses of the machine, as a domain allows it (`tasks.needs`)."""
+"""The programs and folders that a Spark session uses, as a domain allows them (`tasks.needs`)."""
 
 import os
 import sys

@@ -1,7 +1,7 @@
 """The columns of a table as a task names them, read without Spark: their names and their types. Pure.
 
-Every member refuses the same at a `PUT`, where no JVM is at hand. What is accepted here, Spark's own parser reads in
-the same way, which a test makes sure of.
+Every member refuses the same at a `PUT`, where no JVM is at hand. Spark's own parser reads each accepted text in the
+same way; a test makes sure of that.
 """
 
 import re

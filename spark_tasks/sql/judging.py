@@ -1,4 +1,4 @@
-"""Whether a parsed text is made of nothing but what is known. Pure: the parts of its tree in, an error out."""
+"""Whether a parsed text has only known classes and functions. Pure: the parts of its tree in, an error out."""
 
 from collections.abc import Collection, Mapping
 from typing import Final

@@ -1,6 +1,6 @@
-"""What is wrong with a text in SQL as far as that is seen without Spark's parser: quotes, comments and brackets. Pure.
+"""Faults of a text in SQL that are seen without Spark's parser: in quotes, comments and brackets. Pure.
 
-Every member refuses the same at a `PUT`. Whatever passes here may still be wrong: Spark says so when the task runs, and
+Every member refuses the same at a `PUT`. A text that passes may still be wrong: Spark says so when the task runs, and
 at a preview.
 """
 
@@ -16,7 +16,8 @@ _ENDS: Final = {")": "(", "]": "["}
 
 
 def unbalanced(sql: str) -> str | None:
-    """What is wrong with a text in SQL: what is open at its end, or closed and was not open. None if nothing is.
+    """The fault of a text in SQL: a bracket or quote that is open at its end, or closed and was not open. None: no
+    fault.
 
     >>> unbalanced("n > 0 AND (t = ')' OR t LIKE '%(' /* ( */)"), unbalanced("(n > 0"), unbalanced("t = 'a")
     (None, "'(' at character 1 is not closed", "the quote ' at character 5 is not closed")

@@ -49,7 +49,7 @@ class SqliteReader:
         self.database: sqlite3.Connection | None = None
 
     def plan(self, after: Cursor | None) -> Plan | None:
-        """The next batch (`port.RowSource`). Raises `AccessRefused`, `SourceBusy`, `SourceReplaced`, `SourceUnfit`."""
+        """The next batch (`RowSource`). Raises `AccessRefused`, `SourceBusy`, `SourceReplaced`, `SourceUnfit`."""
         database = self._opened()
         columns = self._columns(database)
         if self.incremental is None:
@@ -93,7 +93,7 @@ class SqliteReader:
             raise SourceUnfit(f"the cursor {low!r} is text, and the column {column} of {self.params.table} has numbers")
 
     def load(self, spark: "SparkSession", plan: Plan) -> "DataFrame":
-        """The rows of the plan (`port.RowSource`), which are copied now."""
+        """The rows of the plan (`RowSource`), which are copied now."""
         if not is_local_master(os.environ):
             raise SourceUnfit("an SQLite file is read on this machine, and Spark's executors are on others")
         from pyarrow import parquet
@@ -161,7 +161,7 @@ class SqliteReader:
         return {row[1]: affinity(row[2]) for row in found}
 
     def release(self) -> None:
-        """End the transaction (`port.RowSource`)."""
+        """End the transaction (`RowSource`)."""
         if self.database is not None:
             self.database.close()
             self.database = None

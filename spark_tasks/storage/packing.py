@@ -1,4 +1,4 @@
-"""Cuts files, or what is made of files, into portions by their bytes and their number. Pure."""
+"""Cuts files, or values made of files, into portions by their bytes and their number. Pure."""
 
 from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeVar
@@ -9,7 +9,7 @@ class Sized(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """Its size, in bytes."""
+        """The size, in bytes."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What a store offers: its bucket and region, as deltalake needs them; whether it heeds a condition of a write."""
+"""The properties of a store: bucket and region, as deltalake needs them; whether it heeds a write's condition."""
 
 import errno
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ def open_store(place: Place) -> dict[str, str] | None:
 
 
 def heeds_conditions(place: Place, probe: str) -> bool:
-    """Whether the store refuses to write what is there already; a local folder always does.
+    """Whether the store refuses to write a name that is there already; a local folder always does.
 
     `probe` is an empty file in the place, which is written for this. Raises what `store_errors` names.
     """

@@ -1,4 +1,4 @@
-"""What is kept in a folder or a bucket, a Delta table or plain files: its params, and its place for one attempt."""
+"""A Delta table or plain files in a folder or a bucket: their params, and their place for one attempt."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,7 +23,7 @@ StoreOptions = dict[str, Reference | str | int | bool | None]
 
 
 class Stored(BaseModel):
-    """What is in a folder, or below a prefix in a bucket. A subclass has its URL in a field of its own."""
+    """Data in a folder, or below a prefix in a bucket. A subclass has its URL in a field of its own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -68,14 +68,14 @@ class Stored(BaseModel):
         return self.is_local and not self.shared
 
     def reach(self, field: str) -> Reach:
-        """What `field` of the params names."""
+        """The folder or bucket that `field` of the params names."""
         if self.is_local:
             return Reach(field, self.use, self.url, self.at, inner=self.inner)
         return remote(field, self.use, self.url, self.options)
 
     @property
     def own_credentials(self) -> tuple[CredentialGroup, ...]:
-        """By which of the node user's own files the storage is reached."""
+        """The node user's own files by which the storage is reached."""
         return credential_groups(self.url, self.options)
 
 

@@ -365,7 +365,7 @@ class Table:
 
 
 def add_action(part: Part) -> AddAction:
-    """What the log says of a file. deltalake itself encodes the path as the log wants it."""
+    """The entry of the log that adds a file. deltalake itself encodes the path as the log wants it."""
     return AddAction(
         part.path,
         part.size_bytes,

@@ -1,4 +1,4 @@
-"""The files that hold a table's rows at one version of its log: what a commit needs to take some of them away."""
+"""The files that hold a table's rows at one version of its log, as a commit needs them to take some away."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -35,7 +35,7 @@ class LiveFile:
     highest: Mapping[str, Any]
 
     def remove(self) -> RemoveAction:
-        """What the log says when the file goes."""
+        """The entry of the log that takes the file away."""
         values = {name: partition_text(value) for name, value in self.partition.items()}
         return RemoveAction(self.path, True, time.time_ns() // 1_000_000, self.size_bytes, values)
 

@@ -1,7 +1,7 @@
 """How deltalake spells the path of a file in a table's log.
 
-deltalake encodes the paths that a commit names by itself. If another program has spelled the path of a file in another
-way, what deltalake writes does not name that file: taken out of the table that way, it stays in.
+deltalake encodes the paths that a commit names by itself. If another program has spelled a file's path in another way,
+deltalake's entry does not name that file: a commit that should take it out of the table leaves it in.
 """
 
 from typing import Final

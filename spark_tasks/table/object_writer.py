@@ -2,8 +2,8 @@
 
 It stands on Spark's Python Data Source API. Each task of Spark writes a file whose name bears the task's own attempt,
 and returns the file's path, size, rows and statistics. Spark hands those of the tasks that count to `commit`, in a
-process of its own on the driver's machine, which leaves them in the attempt's scratch folder for the driver. So what a
-task left that was lost or done twice is not among them, and is swept later.
+process of its own on the driver's machine, which leaves them in the attempt's scratch folder for the driver. So files
+of a task that was lost or done twice are not among them, and are swept later.
 """
 
 import json
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task of Spark wrote: no file if it had no rows; several if it wrote for several partitions."""
+    """The files that one task of Spark wrote: none if it had no rows; several if it wrote for several partitions."""
 
     parts: tuple[Part, ...]
 
@@ -80,7 +80,7 @@ class ObjectWriter(DataSourceArrowWriter):
         aside.rename(self.messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Do nothing: what was written is swept with what lost tasks left, of which Spark knows nothing here."""
+        """Do nothing: the files are swept with those of lost tasks, of which Spark knows nothing here."""
 
 
 def partitions(

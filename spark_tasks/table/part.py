@@ -40,7 +40,7 @@ PLAIN_PARTITIONS: Final = ("tinyint", "smallint", "int", "bigint", "string", "da
 
 
 def odd_partitions(columns: "StructType", by: Sequence[str]) -> list[str]:
-    """Those of the columns `by` that are of a type that `partition_text` does not take, each with its type."""
+    """The columns of `by` whose type `partition_text` does not take, each with its type."""
     kinds = {name: columns[name].dataType for name in by}
     return [
         f"{name}, which is {kind.simpleString()}"

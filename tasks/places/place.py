@@ -53,7 +53,7 @@ def check_url(url: str) -> None:
 
 
 def resolved(options: Mapping[str, Any], secret: Callable[[Any], str]) -> dict[str, Any]:
-    """fsspec's options, each reference replaced by what `secret` gives for it. Raises what `secret` raises."""
+    """fsspec's options, each reference replaced by its value, as `secret` gives it. Raises what `secret` raises."""
     return {
         name: secret(value) if isinstance(value, SecretFile | SecretEnv) else value for name, value in options.items()
     }

@@ -57,7 +57,7 @@ class PostgresConnection(BaseModel):
 
     @property
     def own_credentials(self) -> tuple[CredentialGroup, ...]:
-        """By which of the node user's own files the server is reached."""
+        """The node user's own files by which the server is reached."""
         return ("postgres_certificate",) if self.password is not None else ("postgres_certificate", "postgres_password")
 
     def addresses(self) -> tuple[str, ...]:
