@@ -1,6 +1,7 @@
-"""The needs of an attempt: the paths that its params name, programs, and whether it uses the network. A kind works them
-out from checked params (`tasks.kind.Kind.needs`). Pure. The node has the kernel refuse the attempt everything else
-(`node.execution.domain`), so that a fault in a kind, in Spark or in a program opens nothing more.
+"""The needs of an attempt: the paths that its params name, programs, and whether it uses the network. Pure.
+
+A kind works them out from checked params (`tasks.kind.Kind.needs`). The node has the kernel refuse the attempt
+everything else (`node.execution.domain`), so that a fault in a kind, in Spark or in a program opens nothing more.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Commands that ask a task's kind for something beside the task's work: a preview, and the cursor of an ETL."""
+"""Commands for actions of a task's kind, beside the task's work: a preview, and the cursor of an ETL."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What commands that call the API share: the client, `--json`, and how answers are printed."""
+"""The parts that commands of the API share: the client, `--json`, and how answers are printed."""
 
 import functools
 import json

@@ -39,7 +39,7 @@ class Done:
 
     @property
     def answer(self) -> dict[str, Any]:
-        """What was done, for `--json`. `kept` are the tasks that were not deleted, since somebody has changed them."""
+        """The changes made, for `--json`. `kept`: the tasks that were not deleted, since somebody has changed them."""
         return {"items": self.puts, "deleted": self.deleted, "kept": self.kept, "next": None}
 
     def tried(self, puts: Sequence[Mapping[str, Any]], doomed: Sequence[str]) -> None:
@@ -94,7 +94,7 @@ def field_lines(put: Mapping[str, Any]) -> Iterator[str]:
 
 
 def left_over(done: Done, puts: Sequence[str], doomed: Sequence[str], error: BaseException) -> str:
-    """What is left of the tasks to put and to delete after `error`, and what to do.
+    """The tasks that are still to be put or deleted after `error`, and what to do about them.
 
     >>> left_over(Done(None), ["a"], ["b"], ApiProblem(403, "", "Forbidden", ""))
     'nothing was changed'

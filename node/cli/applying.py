@@ -23,7 +23,7 @@ TOO_LARGE: Final = 413
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What applying would do: the tasks to put, what a dry run answered for each, and the tasks to delete.
+    """The effect that applying would have: the tasks to put, the answer of a dry run for each, and the tasks to delete.
 
     `sets` are those that the files are the whole of.
     """

@@ -41,7 +41,7 @@ DIGEST_BYTES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A crontab's tasks, by name, and what was left out or means something else now: (line number, a sentence)."""
+    """A crontab's tasks, by name; and the lines left out or of another meaning now: (line number, a sentence)."""
 
     tasks: list[dict[str, Any]]
     notes: list[tuple[int, str]]

@@ -1,4 +1,4 @@
-"""`rota import`: tasks from what other schedulers are given."""
+"""`rota import`: tasks from the files of other schedulers."""
 
 import os
 import re

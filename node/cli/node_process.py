@@ -1,4 +1,4 @@
-"""What a node's process does before anything else, so that no other process of its user learns its secrets."""
+"""The first steps of a node's process, so that no other process of its user learns its secrets."""
 
 import sys
 

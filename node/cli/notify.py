@@ -1,4 +1,4 @@
-"""Commands for the channels on which the cluster tells what has come to pass."""
+"""Commands for the channels on which the cluster sends notices."""
 
 from typing import Any
 

@@ -35,7 +35,7 @@ def with_set(tasks: Sequence[TaskFromFile], name: str | None) -> list[TaskFromFi
 
 
 def sets_to_prune(tasks: Sequence[TaskFromFile], name: str | None, *, may_be_empty: bool) -> list[str]:
-    """The sets that the files are the whole of. Raises `WrongSet` where that is not said, or most likely a mistake."""
+    """The sets that the files are the whole of. Raises `WrongSet` if that is not said, or most likely a mistake."""
     if not tasks and not may_be_empty:
         raise WrongSet(
             "the files contain no task, so that all tasks of the set would be deleted: if that is meant, add "

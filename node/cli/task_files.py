@@ -1,4 +1,4 @@
-"""Reads task definitions from files and folders, and says of each where it comes from."""
+"""Reads task definitions from files and folders, each with its origin."""
 
 import json
 import os

@@ -48,7 +48,7 @@ def tasks_command(api: Api, kind: str | None, owner: str | None, set_name: str |
 
 
 def nothing_listed(kind: str | None, owner: str | None, set_name: str | None, *, late: bool) -> str:
-    """What is said where no task is listed: there is none, or none is what was asked for.
+    """The sentence for an empty list: there are no tasks, or none matches the filters.
 
     >>> nothing_listed(None, None, None, late=False)
     'no tasks are registered; register some with: rota apply -f FILE'

@@ -1,4 +1,4 @@
-"""The command `rota what-if`: what would move, and what nobody could run, without some nodes."""
+"""The command `rota what-if`: which tasks would move, and which nobody could run, without some nodes."""
 
 from typing import Any, Final
 

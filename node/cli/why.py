@@ -1,4 +1,4 @@
-"""The command `rota why`: what holds a task, or where it runs."""
+"""The command `rota why`: the reason why a task does not run, or where it runs."""
 
 from typing import Any
 

@@ -48,13 +48,13 @@ class MemberPort(Proposing, Protocol):
 
     @property
     def me(self) -> str:
-        """Its id."""
+        """The member's id."""
 
     def state(self) -> State:
         """The newest state."""
 
     def role(self) -> RaftRole:
-        """Its role in Raft."""
+        """The member's role in Raft."""
 
     def standing(self) -> int | None:
         """The incarnation in which this process is a member that is up or draining; None if it is none."""

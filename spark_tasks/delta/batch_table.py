@@ -1,6 +1,6 @@
 """A Delta table as the ledger of a task's batches: who holds it, which batch is its last, and one commit for each.
 
-It stands on `Table`, and adds what a sink needs beside an ingest: a holder from before the first batch on, commits that
+It stands on `Table`, and adds the needs of a sink: a holder from before the first batch on, commits that
 take files away, and refusal of every attempt but the holder.
 
 **Before there is a table** its log cannot say who holds it. Then `_rota/TASK/holder` does, which the last claim wins.
@@ -45,7 +45,7 @@ def as_sink() -> Iterator[None]:
 
 
 def visible(page: Page) -> Visible:
-    """What the page of a committed batch says."""
+    """The last visible batch, from the page of a committed batch."""
     return Visible(page.mark, page.run_id, page.cursor)
 
 

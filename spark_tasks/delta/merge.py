@@ -37,7 +37,7 @@ _BOUNDED: Final = ("byte", "short", "integer", "long", "string", "date")
 
 
 class RowsDiffer(Exception):
-    """A merge wrote more or fewer rows than it should have. Nothing was committed."""
+    """A merge did not write as many rows as it should have. Nothing was committed."""
 
 
 @dataclass(frozen=True)

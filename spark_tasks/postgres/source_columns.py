@@ -1,4 +1,4 @@
-"""PostgreSQL's types as Spark's: the type of each column, the expression that reads it, and what is refused.
+"""PostgreSQL's types as Spark's: the type of each column, the expression that reads it, and the types that are refused.
 
 A value that Spark's type cannot hold makes the query itself fail, in the statement that reads it: by a cast of a text
 that names the column and the value, and is nothing else.
@@ -82,7 +82,7 @@ class Column:
 
 @dataclass(frozen=True)
 class SourceColumns:
-    """All columns of the source that people know as `shown`, in their order."""
+    """All columns of the source, in their order. Errors name the source as `shown`."""
 
     shown: str
     columns: tuple[Column, ...]

@@ -1,4 +1,4 @@
-"""What Spark's exceptions say."""
+"""The causes of failed Spark jobs, from the texts of Spark's exceptions."""
 
 import re
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ _HINTS: Final = {
 
 
 def is_sparks(error: BaseException) -> bool:
-    """Whether pyspark raised it, or the bridge to its JVM."""
+    """Whether pyspark, or the bridge to its JVM, raised an error."""
     return type(error).__module__.startswith(("pyspark", "py4j"))
 
 

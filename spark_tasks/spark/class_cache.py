@@ -1,8 +1,8 @@
 """The JVM's options for a cache of Spark's classes, with which a session starts in about half the time.
 
 Most of a start goes into loading and checking some 20,000 classes. A JVM can keep them as it has them in memory: from
-Java 17 on in an archive of shared class data (JEP 350), from Java 25 on in an ahead-of-time cache, which also has what
-was seen of them while they ran (JEP 514 and 515). It takes a cache only if the Java, the jars and the options that
+Java 17 on in an archive of shared class data (JEP 350), from Java 25 on in an ahead-of-time cache, which also has
+profiles of how they ran (JEP 514 and 515). It takes a cache only if the Java, the jars and the options that
 matter are those with which it was made, and otherwise goes without.
 
 `python -m spark_tasks.spark.make_class_cache` makes one. It is in the Python environment, where only those who may

@@ -1,4 +1,4 @@
-"""Opens an SQLite file for writing, checked against the node's policy, and says what is wrong in a sentence.
+"""Opens an SQLite file for writing, checked against the node's policy; faults are told in a sentence each.
 
 SQLite opens files by their paths. So the file and those beside it are looked at and held before, by descriptors that
 only name them (O_PATH: to close any other one would end SQLite's own locks), and compared with what SQLite has open

@@ -1,6 +1,6 @@
 """Which batches an SQLite sink has taken: `rota_sinks` and `rota_batches` in the file itself.
 
-SQLite has one writer at a time, so of two attempts one waits for the other, and reads what that one has written.
+SQLite has one writer at a time, so of two attempts one waits for the other, and then reads the other's entry.
 """
 
 import json
@@ -40,7 +40,7 @@ class SqliteLedger:
         return bool(found.fetchone()[0] == 2)
 
     def last(self, database: sqlite3.Connection) -> Visible | None:
-        """The last batch."""
+        """The last batch that is in."""
         found = database.execute(
             f"SELECT batch, token, run_id, cursor FROM main.{BATCHES} WHERE (task, target) = (?, ?) "
             "ORDER BY batch DESC LIMIT 1",
@@ -74,7 +74,7 @@ class SqliteLedger:
         return is_in(mark, self.last(database), self.holder(database), self.mine[1])
 
     def add(self, database: sqlite3.Connection, mark: Mark, about: About, rows: int, deleted: int) -> None:
-        """Say that the batch is in. Becomes true when the transaction is committed."""
+        """Note that the batch is in. Takes effect when the transaction is committed."""
         cursor = None if about.cursor is None else json.dumps(about.cursor)
         database.execute(
             f"INSERT INTO main.{BATCHES} (task, target, batch, token, run_id, cursor, rows, deleted) "

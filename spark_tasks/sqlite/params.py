@@ -31,7 +31,7 @@ class SqliteRows(BaseModel):
 
     @property
     def origin(self) -> str | None:
-        """Of which data a cursor is, as people say it."""
+        """The data that a cursor is of, in words."""
         return f"table {self.table} in {self.path}"
 
     @property
@@ -40,7 +40,7 @@ class SqliteRows(BaseModel):
         return not self.shared
 
     def reach(self, field: str) -> Reach:
-        """What `field` of the params names."""
+        """The file that `field` of the params names."""
         return Reach(field, "source", self.path, self.path, beside=True)
 
 
@@ -69,5 +69,5 @@ class SqliteTable(KeyedRows):
         return not self.shared
 
     def reach(self, field: str) -> Reach:
-        """What `field` of the params names."""
+        """The file that `field` of the params names."""
         return Reach(field, "destination", self.path, self.path, beside=True)

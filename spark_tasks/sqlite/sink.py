@@ -1,4 +1,4 @@
-"""A table in an SQLite file: a batch's rows and the sentence that the batch is in are one transaction.
+"""A table in an SQLite file: a batch's rows and the note that the batch is in are one transaction.
 
 The driver writes. It first puts the rows into a database of its own in the attempt's scratch folder, so that the
 target is locked only while SQLite copies from one file into the other.
@@ -108,7 +108,7 @@ class SqliteSink:
         return last is not None and last.mark == mark
 
     def sweep(self) -> list[str]:
-        """Nothing: what an attempt stages is in its scratch folder, which ends with it."""
+        """Do nothing: an attempt's staged rows are in its scratch folder, which is removed with the attempt."""
         return []
 
 

@@ -27,7 +27,7 @@ def declared(kind: "pa.DataType") -> str:
 
 
 def encoder(kind: "pa.DataType", name: str) -> Callable[[Any], Any]:
-    """What makes an SQLite value of Python's, null included. It raises `SinkUnfit` for NaN in the column `name`."""
+    """A function from Python's values to SQLite's, null too. It raises `SinkUnfit` for NaN in the column `name`."""
     import pyarrow.types as t
 
     if t.is_integer(kind) or t.is_string(kind) or t.is_binary(kind):
@@ -60,7 +60,7 @@ def encoder(kind: "pa.DataType", name: str) -> Callable[[Any], Any]:
 
 
 def kept_as(declaration: str) -> str:
-    """The type affinity of a column that is declared so: what SQLite converts values to, where it can.
+    """The type affinity of a column that is declared so: the type to which SQLite converts values, where it can.
 
     >>> kept_as("BIGINT"), kept_as("varchar(3)"), kept_as("DOUBLE"), kept_as(""), kept_as("DECIMAL(10,2)")
     ('INTEGER', 'TEXT', 'REAL', 'BLOB', 'NUMERIC')

@@ -40,7 +40,7 @@ _ARROW: Final = pa.schema([(name, pa.int64() if kind == "long" else pa.string())
 
 
 class Quarantine(Table):
-    """The quarantine at `place` of the table `of`, and what the task of that table has put there."""
+    """The quarantine at `place` of the table `of`, and the rows that the task of that table has put there."""
 
     def __init__(self, place: Place, of: Table) -> None:
         super().__init__(place, of.task)

@@ -1,4 +1,4 @@
-"""A Parquet file's statistics, in Delta's form: readers skip a file that cannot contain what they look for.
+"""A Parquet file's statistics, in Delta's form: readers skip a file that cannot contain the values they look for.
 
 They come from the file's own footer, so that no row is read again. A bound that cannot be given exactly is widened, or
 left out: then readers skip less, and never too much.

@@ -82,7 +82,7 @@ class Delivery:
             yield self
 
     async def post(self, message: Message) -> bool:
-        """Post until it is acknowledged; False if asked to stop before. Raises `SinkAway` and `SinkUnfit`."""
+        """Post a message until it is acknowledged; False if asked to stop before. Raises `SinkAway` and `SinkUnfit`."""
         import aiohttp
 
         failed_first_s: float | None = None

@@ -1,4 +1,5 @@
-"""The ledger of a webhook's task: who holds it, which batch is the last, and what of that was acknowledged.
+"""The ledger of a webhook's task: who holds it, which batch is the last, and how many of its requests were
+acknowledged.
 
 The folder `versions` has the ledger's state, whole, in files that are numbered and never changed: 000000000007.json.
 The one with the greatest number counts. The next is written on condition that it is not there, so of two attempts
@@ -66,7 +67,7 @@ class LedgerState:
         return self.last if self.last is not None and self.delivered < self.last.requests else None
 
     def sealing(self, sealed: Sealed, target: str) -> "LedgerState | None":
-        """The state once the batch is sealed; None if this very attempt has sealed it. Raises as `port.is_in` does."""
+        """The state once the batch is sealed; None if this very attempt has sealed it. Raises as `is_in` does."""
         if is_in(sealed.mark, self.visible, self.holder, target):
             return None
         if self.waiting is not None:
@@ -74,7 +75,7 @@ class LedgerState:
         return LedgerState(self.holder, sealed, 0, (*self.runs, sealed.run_id)[-RUNS_KEPT:])
 
     def having_delivered(self, token: int, mark: Mark, requests: int, target: str) -> "LedgerState | None":
-        """The state once `requests` were acknowledged; None if it says that already. Raises `SinkOvertaken`."""
+        """The state once `requests` were acknowledged; None if the state has them already. Raises `SinkOvertaken`."""
         if self.holder != token or self.last is None or self.last.mark != mark:
             raise SinkOvertaken(f"the attempt with token {self.holder}, not {token}, holds {target}")
         return replace(self, delivered=requests) if requests > self.delivered else None

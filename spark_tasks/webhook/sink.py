@@ -74,7 +74,7 @@ class WebhookSink:
         return f"{OUTBOX}/{mark.name}.jsonl.zst"
 
     def write(self, rows: "DataFrame", mark: Mark) -> Staged:
-        """Write the requests beside the ledger. Nobody has been sent anything yet."""
+        """Write the requests beside the ledger. None of them is sent yet."""
         check_case_distinct(rows.columns)
         fetched = fetch(rows, self.scratch / mark.name, self.local)
         with store_errors(self.place), self.place.writing(self._outbox(mark)) as out:
