@@ -15,7 +15,10 @@ from node.cli.main import rota
 ROOT = Path(__file__).parents[2]
 GENERATED = ROOT / "docs/reference"
 ROOMS = sorted(path.parent for package in ("node", "spark_tasks") for path in (ROOT / package).glob("*/__init__.py"))
-DESIGNS = [room / "DESIGN.md" for room in ROOMS]
+DESIGNS = [
+    *(room / "DESIGN.md" for room in ROOMS),
+    *(ROOT / room / "DESIGN.md" for room in ("hashing", "tasks", "tasks/backup", "tasks/definition")),
+]
 PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
