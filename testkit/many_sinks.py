@@ -60,7 +60,7 @@ class ManySinks:
 
     def run(self, ctx: Context[Params]) -> dict[str, Any]:
         """Do the works; the error of one is raised once all have ended."""
-        from spark_tasks.spark.stopping import session_of
+        from spark_tasks.spark.session import session_of
 
         checkpoint = Checkpoint(ctx)
         checkpoint.note("begun")

@@ -1,18 +1,16 @@
 """The protocol of sinks, and the params of sinks whose rows have keys."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
 
+from pydantic import BaseModel, Field, model_validator
+
+from spark_tasks.contracts.names import ColumnName
 from spark_tasks.table.ledger import Mark
 from tasks.kind import Away, Unretryable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-from typing import Literal, Self
-
-from pydantic import BaseModel, Field, model_validator
-
-from spark_tasks.contracts.names import ColumnName
 
 
 class SinkOvertaken(Exception):

@@ -1,19 +1,14 @@
 """The protocol of sources; and a choice of the last of several rows with the same keys."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from spark_tasks.sql.names import quoted
 from tasks.kind import Unretryable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from spark_tasks.sql.names import quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 Cursor = dict[str, Any]

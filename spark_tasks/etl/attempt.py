@@ -10,8 +10,7 @@ from spark_tasks.contracts.sink import About, CursorSink, DeliveringSink, Sink, 
 from spark_tasks.contracts.source import ExplainsErrors, Plan, RowSource
 from spark_tasks.etl.continuing import kept, resume_cursor
 from spark_tasks.etl.cursors import lag_text, now
-from spark_tasks.etl.errors import BatchFailed, CursorUnfit, EtlStopped, SinkReplaced
-from spark_tasks.etl.failures import failure
+from spark_tasks.etl.errors import BatchFailed, CursorUnfit, EtlStopped, SinkReplaced, failure
 from spark_tasks.etl.params import EtlParams
 from spark_tasks.etl.transform import transformed
 from spark_tasks.spark.causes import is_sparks

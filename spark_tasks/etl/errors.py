@@ -1,5 +1,10 @@
-"""The errors of an ETL task, beside those that its source, its sink and its transform raise."""
+"""The errors of an ETL task, beside those that its source, its sink and its transform raise; those of Spark's jobs."""
 
+import importlib
+import re
+from typing import Final
+
+from spark_tasks.spark.causes import cause
 from tasks.kind import Away, Failed, Unretryable
 
 
@@ -25,3 +30,39 @@ class BatchAway(Away, BatchFailed):
 
 class BatchUnfit(Unretryable, BatchFailed):
     """As `BatchFailed`, and another attempt would meet the same row or value again."""
+
+
+_OURS: Final = re.compile(r"\b((?:spark_tasks|tasks)(?:\.\w+)+)\.([A-Z]\w*): ([^\n]+)")
+"""What this project raises on executors."""
+
+_DATA: Final = frozenset(
+    "ARITHMETIC_OVERFLOW CAST_INVALID_INPUT CAST_OVERFLOW CANNOT_PARSE_TIMESTAMP DIVIDE_BY_ZERO INVALID_ARRAY_INDEX "
+    "NUMERIC_VALUE_OUT_OF_RANGE SCALAR_SUBQUERY_TOO_MANY_ROWS USER_RAISED_EXCEPTION".split()
+)
+"""Conditions that come from the data, so that another attempt would meet them again."""
+
+
+def failure(error: Exception) -> BatchFailed:
+    r"""The error of a batch whose Spark job raised `error`.
+
+    >>> failure(Exception("Traceback ...\nspark_tasks.postgres.session.QueryUnfit: column n: no int\n\tat org..."))
+    BatchUnfit('QueryUnfit: column n: no int')
+    >>> failure(Exception("Traceback ...\nspark_tasks.postgres.session.ServerAway: timeout expired\n\tat org..."))
+    BatchAway('ServerAway: timeout expired')
+    >>> failure(Exception("[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` SQLSTATE: 22012\n== SQL =="))
+    BatchUnfit('DIVIDE_BY_ZERO: Division by zero. Use `try_divide`')
+    """
+    said = str(error)
+    if ours := _OURS.search(said):
+        return _like(ours[1], ours[2])(f"{ours[2]}: {ours[3]}"[:2000])
+    found = cause(said)
+    return (BatchUnfit if found.condition in _DATA else BatchFailed)(found.said)
+
+
+def _like(module: str, name: str) -> type[BatchFailed]:
+    """The error of a batch in which an exception of this project was raised."""
+    try:
+        raised = getattr(importlib.import_module(module), name, Exception)
+    except ImportError:
+        return BatchFailed
+    return BatchAway if issubclass(raised, Away) else BatchUnfit if issubclass(raised, Unretryable) else BatchFailed

@@ -22,8 +22,7 @@ from spark_tasks.etl.params import EtlParams
 from spark_tasks.etl.transform import SOURCE
 from spark_tasks.spark.exchange import sweep_exchange
 from spark_tasks.spark.sample import PreviewArgs
-from spark_tasks.spark.session import AT_ONCE, ENVIRONMENT, prepare
-from spark_tasks.spark.stopping import session_of
+from spark_tasks.spark.session import AT_ONCE, ENVIRONMENT, prepare, session_of
 from spark_tasks.spark.tools import SPARK_TOOLS
 from tasks.kind import Context
 from tasks.needs import Needs

@@ -10,7 +10,7 @@ from spark_tasks.contracts.incremental import Incremental
 from spark_tasks.contracts.sink import Sink, SinkUnfit
 from spark_tasks.contracts.source import RowSource
 from spark_tasks.delta.params import DeltaRows, DeltaTarget, ParquetTarget
-from spark_tasks.etl.endpoints import SinkParams, SourceParams
+from spark_tasks.etl.params import SinkParams, SourceParams
 from spark_tasks.files.params import FileRows
 from spark_tasks.http.params import HttpRows, header_text
 from spark_tasks.postgres.local_copy import LocalCopy

@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from spark_tasks.etl.endpoints import SourceParams
-from spark_tasks.etl.params import EtlParams
+from spark_tasks.etl.params import EtlParams, SourceParams
 from spark_tasks.etl.transform import SOURCE
 from spark_tasks.files.params import FileRows
 from spark_tasks.postgres.params import PostgresTable

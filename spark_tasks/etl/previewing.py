@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from spark_tasks.etl import parts
-from spark_tasks.etl.failures import failure
+from spark_tasks.etl.errors import failure
 from spark_tasks.etl.params import EtlParams
 from spark_tasks.etl.transform import SOURCE, transformed
 from spark_tasks.postgres import carried

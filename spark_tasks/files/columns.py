@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from spark_tasks.files.evolving import check_name, evolved
 from spark_tasks.files.faults import SchemaDrift, first_line
 from spark_tasks.files.form import Form
-from spark_tasks.files.header import header_of
 from spark_tasks.files.layouts import RESCUED, Layout, as_columns, check_fits
 from spark_tasks.files.listing import Source
+from spark_tasks.files.opening import header_of
 from spark_tasks.files.reading import infer
 
 if TYPE_CHECKING:

@@ -4,17 +4,22 @@ A file is identified by its path, in one spelling (`canonical`). Files are sorte
 cuts the same files into the same batches. Names that begin with `.` or `_` are skipped, as Spark skips them, and so are
 folders with such names that a wildcard matches: write a file under such a name, or in such a folder, and rename it when
 it is complete.
+
+The new files are cut into batches, by their number and their bytes. The cut depends only on the order and the sizes of
+the files: an attempt that goes on after batch 3 cuts the files that are left as the attempt before it would have, since
+each batch is closed without a look at the files behind it.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
 from spark_tasks.storage.errors import away_errors_at
+from spark_tasks.storage.packing import packed
 from spark_tasks.storage.url import is_local, without_protocol
 from tasks.access import EVERYTHING, Access, addresses, check_address, check_protocol
 from tasks.errors import Unretryable
@@ -187,3 +192,25 @@ def new_and_changed(found: Sequence[Source], taken: Mapping[str, int]) -> NewAnd
     new = tuple(source for source in found if source.path not in taken)
     changed = tuple(source for source in found if taken.get(source.path, source.size_bytes) != source.size_bytes)
     return NewAndChanged(new, changed)
+
+
+BATCH_FILES: Final = 500
+"""The most files in a batch by default: while a batch is read, all its local files are open."""
+
+BATCH_BYTES: Final = 2**30
+"""The most bytes in a batch by default: what a failover repeats is about a minute's work of two cores."""
+
+
+def batches(
+    sources: Sequence[Source], files_max: int = BATCH_FILES, bytes_max: int = BATCH_BYTES
+) -> list[tuple[Source, ...]]:
+    """`sources` in their order, as few batches as go within both limits.
+
+    A file of more than `bytes_max` is a batch of its own. Sizes are those of the files as they are, compressed or not.
+
+    >>> [len(batch) for batch in batches([Source(str(n), 3 * 2**20) for n in range(72)])]
+    [72]
+    >>> [len(batch) for batch in batches([Source("a", 5), Source("b", 6), Source("c", 40), Source("d", 1)], 9, 10)]
+    [1, 1, 1, 1]
+    """
+    return list(packed(sources, bytes_max, files_max))

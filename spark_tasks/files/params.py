@@ -5,9 +5,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from spark_tasks.files.batching import BATCH_BYTES, BATCH_FILES
 from spark_tasks.files.form import ColumnsText, Form
-from spark_tasks.files.listing import GlobUrl, fixed_folder
+from spark_tasks.files.listing import BATCH_BYTES, BATCH_FILES, GlobUrl, fixed_folder
 from spark_tasks.files.ready import Ready
 from spark_tasks.storage.url import is_local, without_protocol
 from tasks.reach import Reach, remote

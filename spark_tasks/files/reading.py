@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from spark_tasks.files import exact, layouts
 from spark_tasks.files.faults import BadFile, SchemaDrift
 from spark_tasks.files.form import Form, options
-from spark_tasks.files.header import header_of
 from spark_tasks.files.layouts import Layout, fitted
 from spark_tasks.files.listing import Source
+from spark_tasks.files.opening import header_of
 from spark_tasks.files.staging import for_spark
 from spark_tasks.sql.names import quoted
 

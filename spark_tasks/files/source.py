@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from spark_tasks.contracts.incremental import Incremental
 from spark_tasks.contracts.source import Cursor, Plan, SourceReplaced, SourceUnfit
 from spark_tasks.files import exact
-from spark_tasks.files.batching import batches
 from spark_tasks.files.columns import evolve, table_columns
 from spark_tasks.files.faults import BadFile
-from spark_tasks.files.listing import NoSourceFiles, Source, SourceChanged, check_allowed, check_globs, listing
+from spark_tasks.files.listing import NoSourceFiles, Source, SourceChanged, batches, check_allowed, check_globs, listing
 from spark_tasks.files.malformed import explained_row
 from spark_tasks.files.params import FileRows
 from spark_tasks.files.reading import CORRUPT, check_fields, layouts_of, load_files, marks

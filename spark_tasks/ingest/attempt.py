@@ -1,15 +1,16 @@
 """One attempt at an ingest: plans the batches, and ingests them one after another (`kind` has the order of steps)."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
-from spark_tasks.files.batching import batches
-from spark_tasks.files.disks import check_same, disks_of
 from spark_tasks.files.faults import BadFile
 from spark_tasks.files.listing import (
     Source,
     SourceChanged,
+    batches,
     canonical,
     check_allowed,
     check_globs,
@@ -17,15 +18,13 @@ from spark_tasks.files.listing import (
     new_and_changed,
 )
 from spark_tasks.files.ready import complete
-from spark_tasks.ingest.batch_plan import again, planned
-from spark_tasks.ingest.checkpoint_check import check_hint
+from spark_tasks.ingest.checkpoint import again, check_hint, check_same, disks_of, planned
 from spark_tasks.ingest.converting import BatchConverter, Converted
 from spark_tasks.ingest.errors import FilesRefused, FilesUnfit, IngestStopped
-from spark_tasks.ingest.figures import Figures
 from spark_tasks.ingest.params import IngestParams
 from spark_tasks.ingest.writing import check_counts
 from spark_tasks.spark.progress import speed_text
-from spark_tasks.spark.stopping import session_of
+from spark_tasks.spark.session import session_of
 from spark_tasks.storage.errors import store_errors
 from spark_tasks.table.ledger import Mark, Page, quarantine_of
 from tasks.kind import Context, Fenced, Unretryable
@@ -36,6 +35,53 @@ if TYPE_CHECKING:
 
     from spark_tasks.table.delta import Table
     from spark_tasks.table.quarantine import Quarantine
+
+LATEST_MAX: Final = 50
+"""How many batches are listed one by one."""
+
+
+@dataclass
+class Figures:
+    """The sums over all attempts at this run of what they committed to the table."""
+
+    #: The number of rows.
+    rows: int = 0
+    #: The number of source files.
+    files: int = 0
+    #: The number of batches.
+    batches: int = 0
+    #: The number of rows that went to the quarantine.
+    quarantined: int = 0
+    #: The number of rows that were dropped.
+    dropped: int = 0
+    #: The size of the source files, in bytes.
+    bytes: int = 0
+
+    failed: Counter[str] = field(default_factory=Counter)
+    """The rows of which an expectation is not true, by its name."""
+
+    #: The figures of the latest `LATEST_MAX` batches, by number.
+    _listed: dict[int, dict[str, int]] = field(default_factory=dict)
+
+    def latest(self) -> list[dict[str, int]]:
+        """The latest batches, oldest first: the number of each, its files, their bytes, and its rows."""
+        return [self._listed[batch] for batch in sorted(self._listed)]
+
+    def add(self, page: Page) -> None:
+        """Add a batch."""
+        size_bytes = sum(size_bytes for _, size_bytes in page.files)
+        batch = {"batch": page.mark.batch, "files": len(page.files), "bytes": size_bytes, "rows": page.rows}
+        self._listed[page.mark.batch] = batch
+        if len(self._listed) > LATEST_MAX:
+            del self._listed[min(self._listed)]
+        self.rows += page.rows
+        self.files += len(page.files)
+        self.batches += 1
+        self.quarantined += page.quarantined
+        self.dropped += page.dropped
+        self.bytes += size_bytes
+        self.failed.update(page.failed)
+
 
 REFUSED_LISTED = 5
 """The most refused files that a run's error describes. Its log describes all of them."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from spark_tasks.files.columns import evolve, loads_columns, table_columns
 from spark_tasks.files.evolving import widened
-from spark_tasks.files.faults import BadFile
+from spark_tasks.files.faults import BadFile, SchemaDrift
 from spark_tasks.files.layouts import Layout
 from spark_tasks.files.listing import Source
 from spark_tasks.files.malformed import BadRow, explained_row
@@ -17,13 +17,13 @@ from spark_tasks.files.staging import check_places_seen, check_unchanged, staged
 from spark_tasks.files.text_checks import clean_text
 from spark_tasks.ingest.errors import IngestFailed, IngestStopped
 from spark_tasks.ingest.params import IngestParams
-from spark_tasks.ingest.partitions import check_partitions
 from spark_tasks.ingest.widening import rewritten
 from spark_tasks.ingest.writing import BatchWriter, Counts
 from spark_tasks.spark.causes import cause, is_sparks
 from spark_tasks.spark.exchange import exchange_folder, sweep_exchange
 from spark_tasks.spark.progress import followed
 from spark_tasks.spark.session import is_local_master
+from spark_tasks.table.part import odd_partitions
 from tasks.file_guard import FileGuard
 from tasks.kind import Context
 
@@ -35,6 +35,21 @@ if TYPE_CHECKING:
     from spark_tasks.table.ledger import Mark
     from spark_tasks.table.part import Part
     from spark_tasks.table.writing import Write
+
+
+def check_partitions(columns: "StructType", by: Sequence[str], shown: str, *, in_folder: bool) -> None:
+    """Raise `SchemaDrift` if the table `shown` cannot have these columns and be partitioned by those that `by` names.
+
+    In an object store the values of other types than text, integers, dates and booleans would have another text where
+    executors write than where Spark itself does.
+    """
+    if by and not set(columns.fieldNames()) - set(by):
+        raise SchemaDrift(f"{shown} needs a column that is not in `partition_by`")
+    if not in_folder and (odd := odd_partitions(columns, by)):
+        raise SchemaDrift(
+            f"{shown} is partitioned by {odd[0]}: only a table in a folder may be partitioned by another type "
+            "than text, integer, date or boolean"
+        )
 
 
 @dataclass(frozen=True)

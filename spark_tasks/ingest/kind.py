@@ -21,8 +21,7 @@ from spark_tasks.files.listing import fixed_folder
 from spark_tasks.ingest.attempt import IngestAttempt
 from spark_tasks.ingest.params import IngestParams
 from spark_tasks.spark.sample import PreviewArgs
-from spark_tasks.spark.session import AT_ONCE, ENVIRONMENT, prepare
-from spark_tasks.spark.stopping import session_of
+from spark_tasks.spark.session import AT_ONCE, ENVIRONMENT, prepare, session_of
 from spark_tasks.spark.tools import SPARK_TOOLS
 from spark_tasks.storage.stored import INNER
 from spark_tasks.storage.url import is_local, without_protocol

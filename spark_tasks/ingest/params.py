@@ -5,10 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from spark_tasks.files.batching import BATCH_BYTES, BATCH_FILES
 from spark_tasks.files.evolving import check_name
 from spark_tasks.files.form import Form
-from spark_tasks.files.listing import GlobUrl
+from spark_tasks.files.listing import BATCH_BYTES, BATCH_FILES, GlobUrl
 from spark_tasks.files.ready import Ready
 from spark_tasks.ingest.expectations import Expectations
 from spark_tasks.storage.stored import StoredUrl, StoreOptions

@@ -14,9 +14,9 @@ from spark_tasks.files.reading import check_fields, layouts_of, load_files
 from spark_tasks.files.ready import complete
 from spark_tasks.files.staging import staged
 from spark_tasks.files.text_checks import clean_text
+from spark_tasks.ingest.converting import check_partitions
 from spark_tasks.ingest.errors import IngestFailed
 from spark_tasks.ingest.params import IngestParams
-from spark_tasks.ingest.partitions import check_partitions
 from spark_tasks.ingest.writing import kept_rows
 from spark_tasks.spark.causes import cause, is_sparks
 from spark_tasks.spark.sample import nothing, sample

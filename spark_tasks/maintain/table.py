@@ -27,8 +27,7 @@ from spark_tasks.maintain.errors import NoTable, TableInUse
 from spark_tasks.maintain.layout import DataFile
 from spark_tasks.storage.errors import StoreAway, store_errors
 from spark_tasks.table.delta import LOG, Table, TableUnfit
-from spark_tasks.table.live_files import row_changing_features
-from spark_tasks.table.log_path import spelled_path
+from spark_tasks.table.live_files import row_changing_features, spelled_path
 from spark_tasks.table.part import Part, partition_text
 
 HOLDER: Final = "rota//maintain"

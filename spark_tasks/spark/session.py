@@ -15,23 +15,30 @@ import logging
 import os
 import shlex
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_tasks.spark import class_cache, jvm
 from spark_tasks.spark.cluster import CORES, EXECUTOR_MEMORY, cluster_settings, on_cluster
 from spark_tasks.spark.driver_environment import driver_environment, link_programs, python_environment
-from spark_tasks.spark.file_systems import file_system_settings
 from spark_tasks.spark.java import find_java
+from spark_tasks.spark.lockdown import (
+    SQL_SETTINGS,
+    file_system_settings,
+    forget_reflection,
+    ui_environment,
+    ui_settings,
+)
 from spark_tasks.spark.master import REGISTRATION_S, SparkAway, own_address
-from spark_tasks.spark.sql_reach import SQL_SETTINGS, forget_reflection
-from spark_tasks.spark.ui import ui_environment, ui_settings
+from tasks.kind import Context
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 _log = logging.getLogger("rota.spark")
 
@@ -289,3 +296,33 @@ def _write_log4j(scratch: Path) -> Path:
     path = scratch / "log4j2.properties"
     path.write_text("".join(lines), encoding="utf-8")
     return path
+
+
+CHECK_S = 0.2
+"""How often a running Spark job checks whether the attempt should stop."""
+
+
+@contextmanager
+def session_of(ctx: Context[Any]) -> "Iterator[SparkSession]":
+    """The session of an attempt. Its jobs are cancelled once the attempt should stop."""
+    with spark_session(f"{ctx.task} {ctx.run_id}", ctx.scratch) as spark, stopping(ctx, spark):
+        yield spark
+
+
+@contextmanager
+def stopping(ctx: Context[Any], spark: "SparkSession") -> Iterator[None]:
+    """While the block lasts, cancel Spark's running jobs once the attempt should stop."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(CHECK_S):
+            if ctx.cancelled:
+                spark.sparkContext.cancelAllJobs()
+
+    watcher = threading.Thread(target=watch, name="stop-watch", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()

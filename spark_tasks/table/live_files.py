@@ -1,19 +1,39 @@
-"""The files that hold a table's rows at one version of its log, as a commit needs them to take some away."""
+"""The files that hold a table's rows at one version of its log, as a commit needs them to take some away.
+
+deltalake encodes the paths that a commit names by itself. If another program has spelled a file's path in another way,
+deltalake's entry does not name that file: a commit that should take it out of the table leaves it in.
+"""
 
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote
 
 from deltalake import DeltaTable
 from deltalake.transaction import RemoveAction
 
 from spark_tasks.table.delta import TableUnfit
-from spark_tasks.table.log_path import spelled_path
 from spark_tasks.table.part import partition_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_PLAIN: Final = "/!$&'()+,:;=@~"
+"""The characters that deltalake does not encode, beside letters, digits, `-`, `.` and `_`."""
+
+
+def spelled_path(spelled: str) -> str | None:
+    """The path of a file that the log spells so; None if deltalake would spell it in another way.
+
+    >>> spelled_path("at=05%253A00/part%200.parquet")
+    'at=05%3A00/part 0.parquet'
+    >>> spelled_path("at=ü/part-0.parquet"), spelled_path("at=%3D/part-0.parquet")
+    (None, None)
+    """
+    path = unquote(spelled)
+    return path if quote(path, safe=_PLAIN) == spelled else None
+
 
 _READABLE: Final = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
 """The features of a table's protocol that change nothing about which rows its Parquet files hold."""

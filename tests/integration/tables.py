@@ -14,10 +14,10 @@ from spark_tasks.ingest.params import IngestParams
 from spark_tasks.storage.store import delta_options
 from spark_tasks.table.delta import Table
 from spark_tasks.table.ledger import Mark, Page
-from spark_tasks.table.local_parts import local_parts
 from spark_tasks.table.object_writer import ObjectWriter
 from spark_tasks.table.part import Part
 from spark_tasks.table.statistics import statistics
+from spark_tasks.table.writing import local_parts
 from tasks.places.place import Place
 from testkit.fake_context import FakeContext
 from testkit.object_store import ObjectStore

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
-from spark_tasks.files import disks
-from spark_tasks.files.disks import disks_of
+from spark_tasks.ingest import checkpoint
+from spark_tasks.ingest.checkpoint import disks_of
 from spark_tasks.ingest.errors import TableReplaced
 from spark_tasks.ingest.kind import Ingest
 from spark_tasks.table.ledger import Mark
@@ -108,7 +108,7 @@ def test_another_machine_s_folder_is_not_read(tmp_path: Path, monkeypatch: pytes
     standing = {"batch": 1, "version": table.version(), "intent": None}
     with pytest.raises(OtherSource, match=r"what this run has committed to the table was made from.*another") as told:
         Ingest().run(ingest_context(tmp_path, token=2, node="node-2", checkpoint=standing | {"disks": elsewhere}))
-    monkeypatch.setattr(disks, "facts_of", lambda *_, **__: elsewhere[folder])
+    monkeypatch.setattr(checkpoint, "facts_of", lambda *_, **__: elsewhere[folder])
     with pytest.raises(OtherSource, match="batch 1 of the table was made from"):
         Ingest().run(ingest_context(tmp_path, token=3, node="node-2"))
     assert "group: {node: ID}" in str(told.value)

@@ -19,7 +19,7 @@ from deltalake.transaction import AddAction
 from pyarrow import parquet
 
 from spark_tasks.table.delta import TableUnfit
-from spark_tasks.table.log_path import spelled_path
+from spark_tasks.table.live_files import spelled_path
 from tests.integration.maintained import Lakehouse
 
 pytestmark = pytest.mark.integration

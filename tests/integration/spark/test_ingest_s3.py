@@ -189,7 +189,7 @@ def each_writer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
             assert spark is not None
             return object_writer.distributed_writer(spark, table, scratch)
 
-        monkeypatch.setattr("spark_tasks.table.uploads.upload_writer", by_executors)
+        monkeypatch.setattr("spark_tasks.table.writing.upload_writer", by_executors)
 
 
 @pytest.mark.more

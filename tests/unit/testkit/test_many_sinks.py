@@ -4,7 +4,7 @@ from typing import Any
 
 import spark_tasks.etl.kind
 import spark_tasks.ingest.attempt
-from spark_tasks.spark.stopping import session_of
+from spark_tasks.spark.session import session_of
 from testkit.many_sinks import sharing
 
 

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tasks.files.batching import BATCH_BYTES, batches
 from spark_tasks.files.faults import BadFile
 from spark_tasks.files.listing import (
+    BATCH_BYTES,
     NoSourceFiles,
     Source,
+    batches,
     canonical,
     fixed_folder,
     listing,

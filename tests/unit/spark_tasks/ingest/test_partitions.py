@@ -7,7 +7,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 from pyspark.sql.types import DateType, DoubleType, IntegerType, StringType, StructType, TimestampType
 
 from spark_tasks.files.faults import SchemaDrift
-from spark_tasks.ingest.partitions import check_partitions
+from spark_tasks.ingest.converting import check_partitions
 
 COLUMNS = (
     StructType()

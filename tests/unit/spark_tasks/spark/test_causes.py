@@ -2,8 +2,7 @@
 
 import pytest
 
-from spark_tasks.etl.errors import BatchAway, BatchFailed, BatchUnfit
-from spark_tasks.etl.failures import failure
+from spark_tasks.etl.errors import BatchAway, BatchFailed, BatchUnfit, failure
 from spark_tasks.spark.causes import cause
 from tasks.errors import Away, Unretryable
 

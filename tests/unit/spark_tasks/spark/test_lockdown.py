@@ -10,7 +10,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 import pyspark
 
-from spark_tasks.spark.file_systems import OFF, OFF_LOCALLY, OFF_ON_CLUSTERS, file_system_settings
+from spark_tasks.spark.lockdown import OFF, OFF_LOCALLY, OFF_ON_CLUSTERS, file_system_settings
 
 JARS = Path(pyspark.__file__).parent / "jars"
 SERVICES = "META-INF/services/org.apache.hadoop.fs.FileSystem"

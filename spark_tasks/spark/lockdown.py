@@ -1,0 +1,122 @@
+"""What a Spark session keeps shut: file systems, SQL's ways to files and to the JVM, and Spark's own web pages.
+
+**File systems**: Spark opens any URL for which Hadoop has a file system, and pip's Spark has some that fetch from any
+host. A session may open the files of this machine, and on a cluster those that its operator has set up. The params and
+the node's settings say which files a task may fetch, and Python fetches them (`spark_tasks.files`).
+
+**SQL** in a task's params is kept to its views: it reaches neither files nor methods of the JVM.
+
+**Web pages** about a session have no password, so they are off unless a node's setting asks for them. `1`: on this
+machine's loopback; for a Spark on other machines they stay off then, since Spark would serve them on every address.
+`host`: on every address.
+"""
+
+import logging
+import socket
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OFF: Final = "rota.file.system.is.off"
+"""The class that Hadoop is told to use. There is none of that name, so the error names it."""
+
+_FETCHING: Final = ("http", "https", "ftp", "sftp")
+"""Those that fetch from a host that the URL names. No cluster needs them."""
+
+_WRAPPING: Final = ("har", "viewfs", "nullscan", "pfile")
+"""Those that are other file systems under another name."""
+
+_OF_CLUSTERS: Final = (
+    *("hdfs", "webhdfs", "swebhdfs", "ofs", "o3fs"),
+    *("s3a", "abfs", "abfss", "wasb", "wasbs", "adl", "gs", "oss", "obs", "cosn"),
+)
+"""Those that a cluster's operator may have configured. Most of their classes are not in pip's Spark."""
+
+OFF_ON_CLUSTERS: Final = (*_FETCHING, *_WRAPPING)
+OFF_LOCALLY: Final = (*OFF_ON_CLUSTERS, *_OF_CLUSTERS)
+"""All that pip's Spark has or names, but `file`. A test compares them with the installed jars."""
+
+
+def file_system_settings(*, local: bool) -> dict[str, str]:
+    """Spark's configuration that turns file systems off. `local`: Spark runs on this machine alone.
+
+    >>> file_system_settings(local=True)["spark.hadoop.fs.http.impl"]
+    'rota.file.system.is.off'
+    >>> "spark.hadoop.fs.s3a.impl" in file_system_settings(local=False)
+    False
+    """
+    schemes = OFF_LOCALLY if local else OFF_ON_CLUSTERS
+    return {f"spark.hadoop.fs.{kind}{scheme}.impl": OFF for kind in ("", "AbstractFileSystem.") for scheme in schemes}
+
+
+SQL_SETTINGS: Final[Mapping[str, str]] = {
+    # A file is no table: what a task may read, its params say.
+    "spark.sql.runSQLOnFiles": "false",
+    # `${env:X}` and `${system:X}` are text, and not what the JVM has by that name.
+    "spark.sql.variable.substitute": "false",
+    # The parser evaluates nothing: what it has parsed is checked first (`spark_tasks.sql`).
+    "spark.sql.parser.eagerEvalOfUnresolvedInlineTable": "false",
+}
+"""The settings of a session that is given SQL of a task's params."""
+
+_REFLECTION: Final = ("reflect", "java_method", "try_reflect")
+"""Functions that call any static method of the JVM."""
+
+
+class ReflectionRemains(Exception):
+    """This version of Spark keeps a function by which SQL may call any method of the JVM."""
+
+
+def forget_reflection(spark: "SparkSession") -> None:
+    """Take the functions out of the session that call methods of the JVM. Raises `ReflectionRemains`.
+
+    The second layer: `spark_tasks.sql` refuses them before that, with all else that is not known.
+    """
+    jvm: Any = spark._jvm
+    registry = spark._jsparkSession.sessionState().functionRegistry()
+    some, identifier = jvm.scala.Option.apply, jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
+    for name in _REFLECTION:
+        if spark.catalog.functionExists(name):
+            qualified = identifier(name, some("builtin"), some("system"))
+            if not registry.dropFunction(qualified):
+                registry.dropFunction(identifier(name))  # as older versions of Spark know it
+            if spark.catalog.functionExists(name):
+                raise ReflectionRemains(
+                    f"Spark {spark.version} keeps the function {name}: install the version in the lock file"
+                )
+
+
+_log = logging.getLogger("rota.spark")
+
+LOOPBACK: Final = "1"
+EVERYWHERE: Final = "host"
+
+
+def ui_settings(asked: str, *, local: bool) -> dict[str, str]:
+    """Spark's configuration for the UI that is asked for. `local`: Spark runs on this machine alone.
+
+    >>> ui_settings("", local=True)
+    {'spark.ui.enabled': 'false'}
+    >>> ui_settings("1", local=True)
+    {'spark.ui.enabled': 'true', 'spark.ui.port': '0', 'spark.ui.killEnabled': 'false'}
+    """
+    on = asked == EVERYWHERE or (asked == LOOPBACK and local)
+    if not on and asked not in ("", "0"):
+        why = "would be on every address: ask for it with `host`" if asked == LOOPBACK else "is not 0, 1 or host"
+        _log.warning("Spark's UI stays off: ROTA_SPARK_UI=%s %s", asked, why)
+    if not on:
+        return {"spark.ui.enabled": "false"}
+    return {"spark.ui.enabled": "true", "spark.ui.port": "0", "spark.ui.killEnabled": "false"}
+
+
+def ui_environment(asked: str) -> dict[str, str]:
+    """The variables by which Spark's launcher takes the UI's address: it has no setting for it.
+
+    >>> ui_environment("1"), sorted(ui_environment("host"))
+    ({}, ['SPARK_LOCAL_IP', 'SPARK_PUBLIC_DNS'])
+    """
+    if asked != EVERYWHERE:
+        return {}
+    return {"SPARK_LOCAL_IP": "0.0.0.0", "SPARK_PUBLIC_DNS": socket.gethostname()}  # noqa: S104 - it was asked for
