@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_tasks.contracts.batch_loop import become_holder, commit_batches
 from spark_tasks.contracts.sink import About, CursorSink, DeliveringSink, Sink, SinkOvertaken, Visible
 from spark_tasks.contracts.source import ExplainsErrors, Plan, RowSource
 from spark_tasks.etl.continuing import kept, resume_cursor
@@ -56,6 +57,8 @@ class EtlAttempt:
         self.poll_s = ctx.params.poll_s
         self.figures = EtlFigures()
         self.last: Visible | None = None
+        #: Whether there was more in the source than its last batch could have.
+        self._more = False
 
     def run(self, start_spark: "Callable[[], AbstractContextManager[SparkSession]]") -> None:
         """Commit the new rows. Spark is started only if there are any. Raises the errors that `kind` names."""
@@ -75,22 +78,27 @@ class EtlAttempt:
             self._release()
 
     def _run(self, spark: "SparkSession") -> None:
-        plan = self._next()
-        while plan is not None:
-            more = plan.more
+        def commit(plan: Plan) -> None:
+            self._more = plan.more
             try:
                 self._batch(spark, plan)
-            except SinkOvertaken as error:
-                self.ctx.log.warning("%s: reading the sink again", error)
-                self._claim()
-                more = True
             finally:
                 self._release()
-            if not more and self.poll_s is None:
-                return
-            if not more:
-                self._pause()
-            plan = self._next()
+
+        commit_batches(self._next(), commit, self._following, SinkOvertaken, self._read_again)
+
+    def _read_again(self, overtaken: Exception) -> None:
+        self.ctx.log.warning("%s: reading the sink again", overtaken)
+        self._claim()
+        self._more = True
+
+    def _following(self) -> Plan | None:
+        """The batch after the one that was committed: at once if there was more than that, else after `poll_s`."""
+        if not self._more:
+            if self.poll_s is None:
+                return None
+            self._pause()
+        return self._next()
 
     def _next(self) -> Plan | None:
         """The next batch. With `poll_s`, waits until there is one; else None if all is in the sink."""
@@ -137,10 +145,7 @@ class EtlAttempt:
         makes sure of: a new cluster counts from 1 again.
         """
         self._release()  # what was planned before another attempt could commit no more
-        while (holder := self.sink.holder()) != self.ctx.token:
-            self._save(None)
-            if self.sink.claim(self.ctx.token, instead_of=holder):
-                break
+        become_holder(self.ctx.token, self.sink.holder, lambda _: self._save(None), self.sink.claim)
         self._sweep()
         self._deliver()
         self._see()

@@ -2,10 +2,11 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_tasks.contracts.batch_loop import become_holder, commit_batches
 from spark_tasks.files.faults import BadFile
 from spark_tasks.files.listing import (
     Source,
@@ -103,6 +104,9 @@ class IngestAttempt:
         self.disks: dict[str, Facts] = {}
         before = ctx.checkpoint.get("intent") if isinstance(ctx.checkpoint, dict) else None
         self.written: int | None = before
+        #: The batches that are planned and not committed yet, and the table's columns, if they are known.
+        self.work: Iterator[tuple[Source, ...]] = iter(())
+        self.columns: StructType | None = None
 
     def plan(self) -> list[tuple[Source, ...]]:
         """Read the table's log and list the sources; the new files, in batches."""
@@ -158,16 +162,32 @@ class IngestAttempt:
         self._claim(first=True)
         with session_of(self.ctx) as spark:
             converter = BatchConverter(self.ctx, self.table, spark, self._progress)
-            while work:
-                try:
-                    self._ingest_all(converter, work)
-                    break
-                except Overtaken as error:
-                    self.ctx.log.warning("%s: reading the table again", error)
-                    work = self.plan()
-                    self._save()
-                    self._claim(first=False)
+            self._begin(work)
+            commit_batches(
+                self._following(),
+                lambda batch: self._ingest(converter, batch),
+                self._following,
+                Overtaken,
+                self._replan,
+            )
         self._raise_refused()
+
+    def _begin(self, work: list[tuple[Source, ...]]) -> None:
+        self.work = iter(work)
+        self.columns = None
+        if work:
+            self.total = self.figures.files + sum(map(len, work))
+            self._progress()
+
+    def _following(self) -> tuple[Source, ...] | None:
+        return next(self.work, None)
+
+    def _replan(self, overtaken: Exception) -> None:
+        self.ctx.log.warning("%s: reading the table again", overtaken)
+        work = self.plan()
+        self._save()
+        self._claim(first=False)
+        self._begin(work)
 
     def _raise_refused(self) -> None:
         if not self.refused:
@@ -186,49 +206,53 @@ class IngestAttempt:
         cluster: a new cluster counts from 1 again. One that it finds later is from another run of the task.
         """
         token = self.ctx.token
-        while self.version is not None and (holder := self.table.holder()) != token:
-            self._save()
-            if holder is not None and holder > token and not first:
-                raise Fenced(f"another run of {self.ctx.task}, with token {holder}, holds {self.table.shown}")
-            self.table.claim(token, instead_of=holder)
-            self.version = self.table.version()
 
-    def _ingest_all(self, converter: BatchConverter, work: list[tuple[Source, ...]]) -> None:
-        self.total = total = self.figures.files + sum(map(len, work))
+        def holder() -> int | None:
+            return token if self.version is None else self.table.holder()
+
+        def check_current(held: int | None) -> None:
+            self._save()
+            if held is not None and held > token and not first:
+                raise Fenced(f"another run of {self.ctx.task}, with token {held}, holds {self.table.shown}")
+
+        def claim(token: int, instead_of: int | None) -> bool:
+            claimed = self.table.claim(token, instead_of)
+            self.version = self.table.version()
+            return claimed
+
+        become_holder(token, holder, check_current, claim)
+
+    def _ingest(self, converter: BatchConverter, batch: tuple[Source, ...]) -> None:
+        """Commit a batch, without those of its files that are refused."""
+        rest = tuple(source for source in batch if source.path not in self.refused)
+        while rest:
+            if self.ctx.cancelled:
+                raise IngestStopped(f"asked to stop; {self.figures.files} of {self.total} files were ingested")
+            try:
+                self._convert(converter, rest)
+                break
+            except BadFile as bad:
+                if bad.path not in {source.path for source in rest}:
+                    raise bad.why from None  # leaving it out would change nothing
+                self.ctx.log.error("left out: %s", bad.why)  # noqa: TRY400 - the message names the file
+                self.refused[bad.path] = bad.why
+                rest = tuple(source for source in rest if source.path != bad.path)
         self._progress()
-        columns: StructType | None = None
-        for batch in work:
-            rest = tuple(source for source in batch if source.path not in self.refused)
-            while rest:
-                if self.ctx.cancelled:
-                    raise IngestStopped(f"asked to stop; {self.figures.files} of {total} files were ingested")
-                try:
-                    columns = self._ingest(converter, columns, rest)
-                    break
-                except BadFile as bad:
-                    if bad.path not in {source.path for source in rest}:
-                        raise bad.why from None  # leaving it out would change nothing
-                    self.ctx.log.error("left out: %s", bad.why)  # noqa: TRY400 - the message names the file
-                    self.refused[bad.path] = bad.why
-                    rest = tuple(source for source in rest if source.path != bad.path)
-            self._progress()
 
     def _progress(self, inside: str = "") -> None:
         """Say how many files are in the table, and how far the present batch is."""
         self.ctx.progress(self.figures.files, self.total, f"files; {inside}" if inside else "files")
 
-    def _ingest(
-        self, converter: BatchConverter, columns: "StructType | None", batch: tuple[Source, ...]
-    ) -> "StructType":
-        """Plan, convert and commit a batch; the table's columns with it. `columns` are those before, if known."""
+    def _convert(self, converter: BatchConverter, batch: tuple[Source, ...]) -> None:
+        """Plan, convert and commit a batch of files."""
         began_s = time.monotonic()
         mark, plan = self._plan_batch(batch)
-        done = converter.convert(batch, mark, columns)
+        done = converter.convert(batch, mark, self.columns)
         if self.ctx.cancelled:
             raise IngestStopped("asked to stop")
         page = self._commit(batch, mark, plan, done)
         self._log(page, done.counts.read, time.monotonic() - began_s)
-        return done.columns
+        self.columns = done.columns
 
     def _plan_batch(self, batch: tuple[Source, ...]) -> tuple[Mark, dict[str, Any]]:
         """Commit a checkpoint that says what the batch is to be, before it is read."""

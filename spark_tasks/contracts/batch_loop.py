@@ -1,0 +1,50 @@
+"""The loop of a kind that commits batches, `etl` and `ingest`: claim, plan, commit; if overtaken, read and claim again.
+
+Another attempt may work on the same task: one that was declared lost and lives, or one of another run. Only the holder
+may commit. Who holds, and which batch was the last, the sink or the table decides; an attempt that is overtaken loses
+nothing but its time.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+Batch = TypeVar("Batch")
+
+
+def commit_batches(
+    first: Batch | None,
+    commit: Callable[[Batch], None],
+    following: Callable[[], Batch | None],
+    overtaken: type[Exception],
+    read_again: Callable[[Exception], None],
+) -> None:
+    """Commit the batch `first`, and then each one that `following` plans, until it plans none.
+
+    `commit` raises `overtaken` if another attempt has committed the batch or holds the sink now. Then `read_again`
+    reads what is there and claims, and `following` plans anew. Raises whatever else these raise.
+    """
+    batch = first
+    while batch is not None:
+        try:
+            commit(batch)
+        except overtaken as error:
+            read_again(error)
+        batch = following()
+
+
+def become_holder(
+    token: int,
+    holder: Callable[[], int | None],
+    check_current: Callable[[int | None], None],
+    claim: Callable[[int, int | None], bool],
+) -> None:
+    """Make the attempt with `token` the holder, unless it is.
+
+    `check_current` is given the present holder's token; it makes sure that this attempt's own token is current, by a
+    checkpoint, and raises `Fenced` if it is not. Then a greater token of the holder is from an abandoned cluster: a new
+    cluster counts from 1 again. `claim` says False if the holder has changed meanwhile.
+    """
+    while (held := holder()) != token:
+        check_current(held)
+        if claim(token, held):
+            return
