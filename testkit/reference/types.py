@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import Final
 
 from testkit.reference.markdown import MADE_BY, code, table
-from tests.integration.spark.type_edges import SINKS, SOURCES, Becomes, Edge, Refused, TypeEdges
+from testkit.spark.type_edges import SINKS, SOURCES, Becomes, Edge, Refused, TypeEdges
 
 PATH: Final = "docs/reference/types.md"
 
@@ -37,7 +37,7 @@ def render() -> str:
 
 
 def _source(name: str) -> str:
-    module = import_module(f"tests.integration.spark.type_edges.{name}")
+    module = import_module(f"testkit.spark.type_edges.{name}")
     notes: list[str] = []
     sinks = [sink for sink in SINKS if sink != "postgres-sql" or name == "postgres"]
     names = [SINKS[sink] if name == "postgres" else SINKS[sink].partition(",")[0] for sink in sinks]

@@ -10,8 +10,8 @@ from testkit.object_store import object_store
 
 if TYPE_CHECKING:
     from testkit.object_store import ObjectStore
-    from tests.integration.maintained import Lakehouse
-    from tests.integration.tables import TablePlace
+    from testkit.spark.maintained import Lakehouse
+    from testkit.spark.tables import TablePlace
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +25,7 @@ def kinds_for_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(params=["folder", "store"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[TablePlace]":
     """Where a table is: each test is done in both."""
-    from tests.integration.tables import InFolder, InStore  # not at the top: the extra `spark` may not be installed
+    from testkit.spark.tables import InFolder, InStore  # not at the top: the extra `spark` may not be installed
 
     if request.param == "folder":
         yield InFolder(tmp_path / "table")
@@ -48,7 +48,7 @@ def far_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator["ObjectStore
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.more)])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> "Lakehouse":
     """A table in a folder, and in `make test-more` one in an object store."""
-    from tests.integration.maintained import Lakehouse
+    from testkit.spark.maintained import Lakehouse
 
     return Lakehouse(tmp_path, request.getfixturevalue("far_store") if request.param == "s3" else None)
 
@@ -56,7 +56,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> "Lakehouse":
 @pytest.fixture
 def in_store(far_store: "ObjectStore", tmp_path: Path) -> "Lakehouse":
     """A table in an object store."""
-    from tests.integration.maintained import Lakehouse
+    from testkit.spark.maintained import Lakehouse
 
     return Lakehouse(tmp_path, far_store)
 
@@ -64,6 +64,6 @@ def in_store(far_store: "ObjectStore", tmp_path: Path) -> "Lakehouse":
 @pytest.fixture
 def local(tmp_path: Path) -> "Lakehouse":
     """A table in a folder."""
-    from tests.integration.maintained import Lakehouse
+    from testkit.spark.maintained import Lakehouse
 
     return Lakehouse(tmp_path)

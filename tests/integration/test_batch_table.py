@@ -20,7 +20,7 @@ from spark_tasks.table.ledger import Mark, Page  # noqa: E402
 from spark_tasks.table.live_files import live_files, row_changing_features  # noqa: E402
 from spark_tasks.table.parquet_files import ParquetReader, ParquetRows  # noqa: E402
 from tasks.places.place import Place  # noqa: E402
-from tests.integration.tables import SCHEMA, write_parts  # noqa: E402
+from testkit.spark.tables import SCHEMA, write_parts  # noqa: E402
 
 pytestmark = pytest.mark.integration
 

@@ -11,8 +11,8 @@ import tasks
 from node.cli.local import wait_for
 from node.client import path
 from node.execution import landlock
+from testkit.execution.own_node import ALLOWED, SECRETS, OwnNode, own_node
 from testkit.users import NOBODY, can_be_nobody
-from tests.integration.own_node import ALLOWED, SECRETS, OwnNode, own_node
 
 pytestmark = [
     pytest.mark.integration,

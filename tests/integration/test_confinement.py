@@ -100,7 +100,7 @@ def attempt(folder: Path, version: int, what: str, user: str, run_as: str = "") 
         argv = [*reachable(), *argv]
         folder.chmod(0o711)
     done = subprocess.run(
-        [*argv, "-m", "tests.integration.confined", str(folder), str(version), what, run_as],
+        [*argv, "-m", "testkit.execution.confined", str(folder), str(version), what, run_as],
         capture_output=True,
         text=True,
         env=environ,

@@ -8,7 +8,7 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
 from spark_tasks.table.delta import LOG, Overtaken, TableUnfit, app_id
 from spark_tasks.table.ledger import LedgerDamaged, Mark
-from tests.integration.tables import SCHEMA, TablePlace, commit, write_batch
+from testkit.spark.tables import SCHEMA, TablePlace, commit, write_batch
 
 pytestmark = pytest.mark.integration
 

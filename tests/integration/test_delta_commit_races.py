@@ -16,7 +16,7 @@ from deltalake import DeltaTable, Transaction
 from spark_tasks.table.delta import FIRST, LOG, Overtaken, Table, app_id
 from spark_tasks.table.ledger import Mark
 from tasks.places.place import Place
-from tests.integration.tables import TablePlace, commit, write_batch
+from testkit.spark.tables import TablePlace, commit, write_batch
 
 pytestmark = pytest.mark.integration
 

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from spark_tasks.ingest.kind import Ingest
 from spark_tasks.table.ledger import Mark
-from tests.integration.tables import commit, ingest_context, local_table, write_batch
+from testkit.spark.tables import commit, ingest_context, local_table, write_batch
 
 pytestmark = pytest.mark.integration
 

@@ -27,7 +27,7 @@ from tasks.file_guard import FileGuard, path_of
 from tasks.needs import Needs
 from tasks.reach import Reach
 from testkit import mounts
-from tests.integration.own_node import ROOT
+from testkit.execution.own_node import ROOT
 
 pytestmark = [
     pytest.mark.integration,

@@ -16,9 +16,9 @@ from typing import Any, Literal
 import pytest
 
 from node.cli.local import wait_for
-from tests.integration.raft_cluster import Cluster
-from tests.integration.syscalls import Call, CannotTrace, Tracer
-from tests.integration.traced_member import NOTES
+from testkit.raft.raft_cluster import Cluster
+from testkit.raft.syscalls import Call, CannotTrace, Tracer
+from testkit.raft.traced_member import NOTES
 
 pytestmark = pytest.mark.integration
 
@@ -89,7 +89,7 @@ class Disk:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path, module="tests.integration.traced_member")
+    made = Cluster(tmp_path, module="testkit.raft.traced_member")
     yield made
     made.close()
 
@@ -180,7 +180,7 @@ def test_a_kill_in_the_middle_of_a_compaction_loses_nothing(tmp_path: Path) -> N
     rng = random.Random(7)
     kept, compactions = 0, 0
     for _ in range(12):
-        command = [sys.executable, "-m", "tests.integration.compacting", str(tmp_path / "n1"), str(kept)]
+        command = [sys.executable, "-m", "testkit.raft.compacting", str(tmp_path / "n1"), str(kept)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             for _ in range(rng.randrange(5, 60)):

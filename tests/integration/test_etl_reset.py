@@ -19,7 +19,7 @@ from spark_tasks.etl.params import EtlParams
 from spark_tasks.etl.parts import sink_of
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
-from tests.integration.tables import SCHEMA
+from testkit.spark.tables import SCHEMA
 
 pytestmark = pytest.mark.integration
 

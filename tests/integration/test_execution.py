@@ -13,8 +13,8 @@ from node.execution.attempt_events import AttemptEnded, AttemptStarted, Progress
 from node.execution.limits import Amounts
 from node.execution.order import AttemptLimits
 from tasks.command.ctx import VARIABLES
-from tests.integration.attempts import Attempts, play, until
-from tests.integration.kinds_for_tests import shifted
+from testkit.execution.attempts import Attempts, play, until
+from testkit.execution.kinds_for_tests import shifted
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("kinds_for_tests")]
 

@@ -8,7 +8,7 @@ import pytest
 
 from tasks.access import Access
 from tasks.secret import NodesOwn, mark
-from tests.integration.attempts import attempts
+from testkit.execution.attempts import attempts
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("kinds_for_tests")]
 

@@ -23,7 +23,7 @@ from node.execution.order import AttemptLimits, Order
 from node.storage.room import MIB
 from testkit import greedy
 from testkit.cgroups import delegated, own_cgroup
-from tests.integration.attempts import ACT, Attempts, play, states, until
+from testkit.execution.attempts import ACT, Attempts, play, states, until
 
 pytestmark = pytest.mark.integration
 
@@ -124,7 +124,7 @@ def test_what_a_killed_node_has_left_is_found_by_its_group(tmp_path: Path, folde
         "import asyncio, sys\n"
         "from pathlib import Path\n"
         "from node.execution.cgroup import delegation_of\n"
-        "from tests.integration.attempts import attempts\n"
+        "from testkit.execution.attempts import attempts\n"
         "async def main():\n"
         "    async with attempts(Path(sys.argv[1]), delegation=delegation_of(sys.argv[2:])) as made:\n"
         f"        made.command(sys.executable, '-c', {HIDES!r})\n"

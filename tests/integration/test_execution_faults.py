@@ -24,7 +24,7 @@ from node.execution.leftovers import LeftoversRemain, kill_attempt, kill_leftove
 from node.execution.nursery_link import Handout, NurseryLink
 from node.execution.order import scratch_path
 from node.runtime.boottime import boottime_s
-from tests.integration.attempts import Attempts, attempts, pids, pids_path, play, states, until, written
+from testkit.execution.attempts import Attempts, attempts, pids, pids_path, play, states, until, written
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("kinds_for_tests")]
 
@@ -116,7 +116,7 @@ def _is_below(one: process_tree.Process, made: Attempts) -> bool:
 def a_node(folder: Path, lease_s: float) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A node process with one attempt that has child processes, and its nursery's pid."""
     node = subprocess.Popen(
-        [sys.executable, str(ROOT / "tests/integration/node_for_tests.py"), str(folder), str(lease_s)],
+        [sys.executable, str(ROOT / "testkit/execution/node_for_tests.py"), str(folder), str(lease_s)],
         stdout=subprocess.PIPE,
     )
     try:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from node.execution.attempt_events import AttemptStarted, CheckpointAsked, Progressed
-from tests.integration.attempts import Attempts, play
+from testkit.execution.attempts import Attempts, play
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("kinds_for_tests")]
 
-FORGER = "tests.integration.kinds_for_tests:Forger"
+FORGER = "testkit.execution.kinds_for_tests:Forger"
 
 RESULTS = {
     "no JSON": "{",

@@ -16,7 +16,7 @@ from node.runtime.descriptors import SOFT_MAX, attempts_limit, hard_limit
 from node.storage.room import MIB
 from tasks.processes import MARK, RUN_MARK
 from testkit import greedy
-from tests.integration.attempts import Attempts, play, until
+from testkit.execution.attempts import Attempts, play, until
 
 pytestmark = pytest.mark.integration
 
@@ -201,7 +201,7 @@ def test_an_attempt_that_reports_before_it_is_looked_at_has_succeeded(tmp_path: 
 
 
 def test_a_prepared_process_is_bounded_when_its_attempt_comes(tmp_path: Path, kinds_for_tests: None) -> None:
-    name = "tests.integration.kinds_for_tests:prepare"
+    name = "testkit.execution.kinds_for_tests:prepare"
 
     async def scene(made: Attempts) -> None:
         made.runner.renew(boottime_s() + 60)

@@ -13,14 +13,14 @@ from node.execution.order import AttemptLimits, Order
 from node.execution.preparation import Preparation
 from node.runtime.boottime import boottime_s
 from tasks.processes import MARK
-from tests.integration import attempts
-from tests.integration.attempts import Attempts, states, until
-from tests.integration.kinds_for_tests import SLEEP
+from testkit.execution import attempts
+from testkit.execution.attempts import Attempts, states, until
+from testkit.execution.kinds_for_tests import SLEEP
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("kinds_for_tests")]
 
-NAME = "tests.integration.kinds_for_tests:prepare"
-READY = "tests.integration.kinds_for_tests:Ready"
+NAME = "testkit.execution.kinds_for_tests:prepare"
+READY = "testkit.execution.kinds_for_tests:Ready"
 
 
 def play(folder: Path, scene: Callable[[Attempts], Awaitable[None]], **env: str) -> None:
@@ -117,7 +117,7 @@ def test_no_attempt_goes_into_a_process_that_could_not_be_confined(tmp_path: Pat
         assert not log.exists() or "preparing" not in log.read_text()  # its worker may have ended before it had a log
         assert engines(tmp_path) == []
 
-    tools = ("tests.integration.kinds_for_tests:no_tools",)
+    tools = ("testkit.execution.kinds_for_tests:no_tools",)
     attempts.play(tmp_path, scene, AttemptLimits(), {NAME: Preparation({}, tools)})
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from node.execution import process_tree
 from node.execution.leftovers import kill_leftovers
-from tests.integration.attempts import until
+from testkit.execution.attempts import until
 
 pytestmark = [
     pytest.mark.integration,
@@ -115,7 +115,7 @@ def _name(pid: int) -> str:
 def a_node(folder: Path, *argv: str, rights: tuple[str, ...] = WITHOUT_CAP_KILL, lease_s: float = 60) -> Iterator[Node]:
     """All that it has started is ended with it: as root, whoever's it is."""
     data = folder / "data"
-    script = str(ROOT / "tests/integration/node_for_tests.py")
+    script = str(ROOT / "testkit/execution/node_for_tests.py")
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         process = subprocess.Popen(
             [*rights, sys.executable, script, str(data), str(lease_s), *argv],

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from node.execution import process_tree, spares
-from tests.integration.attempts import Attempts, play, states, until
+from testkit.execution.attempts import Attempts, play, states, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("kinds_for_tests")]
 

@@ -20,7 +20,7 @@ from node.liveness.server import PortInUseError
 from node.liveness.view import View
 from node.runtime.boottime import boottime_s
 from node.state.value import Settings
-from tests.integration.heartbeat_process import Owner
+from testkit.raft.heartbeat_process import Owner
 
 pytestmark = pytest.mark.integration
 
@@ -34,7 +34,7 @@ class Process:
     def __init__(self, name: str, secret: str, cluster: str) -> None:
         self.name = name
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.heartbeat_process", name, secret, cluster],
+            [sys.executable, "-m", "testkit.raft.heartbeat_process", name, secret, cluster],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -8,7 +8,7 @@ from node.peer.client import PeerClient
 from node.peer.portions import Gap, Portion
 from node.peer.protocol import PeerAway
 from testkit.fake_node import SECRET
-from tests.integration.http_cluster import on_loop, servers
+from testkit.http.http_cluster import on_loop, servers
 
 pytestmark = pytest.mark.integration
 

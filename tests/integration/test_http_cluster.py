@@ -17,7 +17,7 @@ from node.state.codec import BadEntry
 from node.state.members import Join
 from tasks.version import version
 from testkit.fake_node import SECRET
-from tests.integration.http_cluster import on_loop, servers
+from testkit.http.http_cluster import on_loop, servers
 
 pytestmark = pytest.mark.integration
 

@@ -19,8 +19,8 @@ from node.http.door.connection import HEAD_BYTES, ConnectionTimeouts
 from node.http.door.connection_limits import ConnectionLimits
 from node.http.door.listener import Listener
 from node.http.door.server_context import RequestLimits
-from tests.integration.attempts import until
-from tests.integration.http_cluster import Servers, on_loop, servers
+from testkit.execution.attempts import until
+from testkit.http.http_cluster import Servers, on_loop, servers
 
 pytestmark = pytest.mark.integration
 

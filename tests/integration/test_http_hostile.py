@@ -27,8 +27,8 @@ from node.state.telling import PutChannel
 from node.state.value import RULES
 from tasks.definition.spec import Spec
 from testkit.fake_node import NOW_US, SECRET
-from tests.integration.hostile import BODIES, EVERYWHERE, HEADERS, IDS, PATHS, QUERIES, Heard, say, spoilt
-from tests.integration.http_cluster import Servers, on_loop, servers
+from testkit.http.hostile import BODIES, EVERYWHERE, HEADERS, IDS, PATHS, QUERIES, Heard, say, spoilt
+from testkit.http.http_cluster import Servers, on_loop, servers
 
 pytestmark = pytest.mark.integration
 

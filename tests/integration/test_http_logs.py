@@ -12,7 +12,7 @@ from node.peer.signing import response_mac, signing_key
 from node.state.attempts import Finish
 from node.state.members import MarkDown
 from testkit.fake_node import SECRET
-from tests.integration.http_cluster import QUICK, Servers, on_loop, servers
+from testkit.http.http_cluster import QUICK, Servers, on_loop, servers
 
 pytestmark = pytest.mark.integration
 

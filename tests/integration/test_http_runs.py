@@ -11,7 +11,7 @@ from node.peer.protocol import PeerAway, RunProgress
 from node.state.attempts import Finish
 from node.state.times import rfc3339
 from testkit.fake_node import SECRET
-from tests.integration.http_cluster import on_loop, servers
+from testkit.http.http_cluster import on_loop, servers
 
 pytestmark = pytest.mark.integration
 

@@ -18,7 +18,7 @@ from node.state.value import RULES
 from tasks.access import Access
 from tasks.installed_kinds import installed
 from testkit.fake_node import NOW_US, SECRET
-from tests.integration.http_cluster import on_loop, servers
+from testkit.http.http_cluster import on_loop, servers
 
 pytestmark = pytest.mark.integration
 

@@ -16,7 +16,7 @@ from spark_tasks.ingest.kind import Ingest
 from spark_tasks.table.ledger import Mark
 from tasks.kind import Fenced
 from tasks.source_identity import OtherSource, identity_id
-from tests.integration.tables import InFolder, commit, ingest_context, local_table, write_batch
+from testkit.spark.tables import InFolder, commit, ingest_context, local_table, write_batch
 
 pytestmark = pytest.mark.integration
 

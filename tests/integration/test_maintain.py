@@ -25,8 +25,8 @@ from spark_tasks.table.ledger import Mark
 from tasks.access import Access, AccessRefused
 from tasks.places.place import NoBucket
 from testkit.fake_context import FakeContext
-from tests.integration.maintained import Lakehouse
-from tests.integration.tables import commit, write_batch
+from testkit.spark.maintained import Lakehouse
+from testkit.spark.tables import commit, write_batch
 
 pytestmark = pytest.mark.integration
 

@@ -28,7 +28,7 @@ from tasks.kind import Fenced
 from tasks.places.place import Place
 from testkit.fake_context import FakeContext
 from testkit.processes import process_state
-from tests.integration.maintained import Lakehouse
+from testkit.spark.maintained import Lakehouse
 
 pytestmark = pytest.mark.integration
 

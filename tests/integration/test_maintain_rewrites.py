@@ -20,7 +20,7 @@ from pyarrow import parquet
 
 from spark_tasks.table.delta import TableUnfit
 from spark_tasks.table.live_files import spelled_path
-from tests.integration.maintained import Lakehouse
+from testkit.spark.maintained import Lakehouse
 
 pytestmark = pytest.mark.integration
 

@@ -18,9 +18,9 @@ from node.app.own_environment import HANDED
 from node.cli.local import LocalCluster, wait_for
 from node.execution import process_tree
 from node.execution.leftovers import kill_leftovers, record_path
+from testkit.execution.attempts import pids, pids_path, states, written
+from testkit.execution.own_node import ALLOWED, OWN, SECRETS, OwnNode, own_node
 from testkit.users import NOBODY, as_nobody, can_be_nobody, folder_of
-from tests.integration.attempts import pids, pids_path, states, written
-from tests.integration.own_node import ALLOWED, OWN, SECRETS, OwnNode, own_node
 
 pytestmark = pytest.mark.integration
 
@@ -185,7 +185,7 @@ def test_an_ordinary_user_finds_what_an_earlier_node_left_though_it_cannot_be_re
     """Node and nursery were killed, and a supervisor hangs: its record tells who it is."""
     with folder_of(NOBODY) as folder:
         rights = as_nobody(hidepid=bool(more))
-        script = str(ROOT / "tests/integration/node_for_tests.py")
+        script = str(ROOT / "testkit/execution/node_for_tests.py")
         env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
         with (folder / "log").open("wb") as log:
             node = subprocess.Popen([*rights, sys.executable, script, str(folder), "60"], env=env, stdout=log)

@@ -16,8 +16,8 @@ from node.peer.signing import CHALLENGE, SIGNED, PeerRequest, new_request, respo
 from node.state.entries import Seed
 from node.state.members import AddMember
 from testkit.fake_node import NOW_US, SECRET
+from testkit.http.http_cluster import Servers, on_loop, servers
 from testkit.reply import Reply
-from tests.integration.http_cluster import Servers, on_loop, servers
 
 pytestmark = pytest.mark.integration
 

@@ -17,7 +17,7 @@ from node.runtime.boottime import boottime_s
 from node.storage.room import MIB
 from tasks.access import EVERYTHING
 from tasks.installed_kinds import load_kind, preparation_of
-from tests.integration.attempts import Attempts, play, states, until
+from testkit.execution.attempts import Attempts, play, states, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.more]
 

@@ -14,9 +14,9 @@ from node.cli.ports import free_ports
 from node.raft.adapter import Raft
 from node.raft.errors import DamagedData, LogStoreInUse, PortInUse
 from node.raft.ports import RaftSettings
+from testkit.raft.raft_cluster import Cluster
+from testkit.raft.raft_member import Ledger, pack
 from testkit.raft_owner import Owner
-from tests.integration.raft_cluster import Cluster
-from tests.integration.raft_member import Ledger, pack
 
 pytestmark = pytest.mark.integration
 

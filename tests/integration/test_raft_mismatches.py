@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from node.cli.local import wait_for
-from tests.integration.raft_cluster import Cluster, Process
+from testkit.raft.raft_cluster import Cluster, Process
 
 pytestmark = pytest.mark.integration
 

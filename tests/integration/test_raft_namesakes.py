@@ -10,7 +10,7 @@ import pytest
 
 from node.cli.local import wait_for
 from node.cli.ports import HOST, free_ports, hold
-from tests.integration.raft_cluster import Cluster, Process
+from testkit.raft.raft_cluster import Cluster, Process
 
 pytestmark = pytest.mark.integration
 

@@ -24,7 +24,7 @@ from node.raft.log.snapshots import Snapshots
 from node.raft.wire import messages
 from node.raft.wire.connections import PeerConnection
 from node.raft.wire.encryption import NONCE_BYTES, EncryptedChannel, Seal
-from tests.integration.raft_cluster import Cluster, Process
+from testkit.raft.raft_cluster import Cluster, Process
 
 pytestmark = pytest.mark.integration
 
@@ -86,7 +86,7 @@ class Caller:
 @pytest.fixture(scope="module")
 def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Process]]:
     """One of three members; the two others do not run, so that a caller can use their names."""
-    cluster = Cluster(tmp_path_factory.mktemp("raft"), 3, module="tests.integration.unpickled_member")
+    cluster = Cluster(tmp_path_factory.mktemp("raft"), 3, module="testkit.raft.unpickled_member")
     try:
         cluster.start("n1")
         yield cluster, cluster.running["n1"]

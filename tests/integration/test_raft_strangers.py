@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from node.cli.local import wait_for
-from tests.integration.raft_cluster import Cluster, Process
+from testkit.raft.raft_cluster import Cluster, Process
 
 pytestmark = pytest.mark.integration
 

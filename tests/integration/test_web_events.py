@@ -11,8 +11,8 @@ import pytest
 from node.http.api.event_hub import RECONNECT_S, ClusterEvent, EventHub
 from node.state.members import Drain
 from node.web.views.events import event_lines
-from tests.integration.http_cluster import Servers, on_loop, servers
-from tests.integration.web_visitor import Visitor, fail, text_of
+from testkit.http.http_cluster import Servers, on_loop, servers
+from testkit.http.web_visitor import Visitor, fail, text_of
 
 pytestmark = pytest.mark.integration
 

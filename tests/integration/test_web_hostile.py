@@ -11,8 +11,8 @@ from node.http.door.endpoint import Endpoint
 from node.http.door.session import BrowserSession, SessionSigner, cookie_name
 from node.web.views import PAGES
 from testkit.fake_node import SECRET
-from tests.integration.hostile import EVERYWHERE, PATHS, QUERIES, say
-from tests.integration.http_cluster import on_loop, servers
+from testkit.http.hostile import EVERYWHERE, PATHS, QUERIES, say
+from testkit.http.http_cluster import on_loop, servers
 
 pytestmark = [pytest.mark.integration, pytest.mark.more]
 

@@ -8,8 +8,8 @@ import pytest
 from node.peer.vitals import MemberVitals
 from node.state.members import Drain, MarkDown
 from testkit.fake_node import FakeNode
-from tests.integration.http_cluster import Servers, on_loop, servers
-from tests.integration.web_visitor import Visitor, text_of
+from testkit.http.http_cluster import Servers, on_loop, servers
+from testkit.http.web_visitor import Visitor, text_of
 
 pytestmark = pytest.mark.integration
 

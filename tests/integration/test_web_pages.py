@@ -19,8 +19,8 @@ from node.state.members import Drain, TakeLead
 from node.state.registry import Pause
 from node.state.value import RULES
 from testkit.fake_node import SECRET
-from tests.integration.http_cluster import QUICK, on_loop, servers
-from tests.integration.web_visitor import FORM, Visitor, fail, text_of
+from testkit.http.http_cluster import QUICK, on_loop, servers
+from testkit.http.web_visitor import FORM, Visitor, fail, text_of
 
 pytestmark = pytest.mark.integration
 

@@ -10,8 +10,8 @@ from node.peer.protocol import RunProgress
 from node.state.attempts import Checkpoint, Finish
 from node.state.members import MarkDown
 from tasks.definition.run import AttemptEnd
-from tests.integration.http_cluster import Servers, on_loop, servers
-from tests.integration.web_visitor import Visitor, text_of
+from testkit.http.http_cluster import Servers, on_loop, servers
+from testkit.http.web_visitor import Visitor, text_of
 
 pytestmark = pytest.mark.integration
 

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from node.cli.main import rota
 from node.client import Client
 from node.state.members import Drain, MarkDown
-from tests.integration.http_cluster import Servers, on_loop, servers
-from tests.integration.web_visitor import Visitor, text_of
+from testkit.http.http_cluster import Servers, on_loop, servers
+from testkit.http.web_visitor import Visitor, text_of
 
 pytestmark = pytest.mark.integration
 

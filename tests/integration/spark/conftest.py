@@ -8,11 +8,11 @@ import pytest
 
 from examples.demo.postgres import Server, postgres_server
 from testkit.object_store import object_store
-from tests.integration.spark.databases import PASSWORD, EtlDatabase
-from tests.integration.spark.shelf import Shelf
+from testkit.spark.databases import PASSWORD, EtlDatabase
+from testkit.spark.shelf import Shelf
 
 if TYPE_CHECKING:
-    from tests.integration.spark.ingests import House, Lake
+    from testkit.spark.ingests import House, Lake
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -33,7 +33,7 @@ def one_jvm() -> Iterator[None]:
 @pytest.fixture
 def house(tmp_path: Path) -> "House":
     """A folder of source files and a table."""
-    from tests.integration.spark.ingests import House  # not at the top: the extra `spark` may not be installed
+    from testkit.spark.ingests import House  # not at the top: the extra `spark` may not be installed
 
     return House(tmp_path)
 
@@ -43,7 +43,7 @@ def lake(tmp_path: Path) -> "Iterator[Lake]":
     """A folder of source files and a table in an object store."""
     pytest.importorskip("moto.server", reason="moto[server] is not installed")
     pytest.importorskip("s3fs", reason="the extra `s3` is not installed")
-    from tests.integration.spark.ingests import Lake
+    from testkit.spark.ingests import Lake
 
     with object_store() as store:
         yield Lake(tmp_path, store)

@@ -17,11 +17,11 @@ from spark_tasks.table.delta import Table
 from spark_tasks.table.ledger import quarantine_of
 from tasks.places.place import Place
 from testkit.object_store import ObjectStore
+from testkit.spark import delta_sinks as of_delta
+from testkit.spark.databases import EtlDatabase
+from testkit.spark.etl_sinks import TASK, RowTuple, SinkHouse
 from testkit.webhook_receiver import WebhookReceiver
-from tests.integration.spark import delta_sinks as of_delta
 from tests.integration.spark import test_etl_parquet as of_parquet
-from tests.integration.spark.databases import EtlDatabase
-from tests.integration.spark.etl_sinks import TASK, RowTuple, SinkHouse
 
 BATCH_ROWS: Final = 500
 COLUMNS: Final = ("n", "id", "part", "v")

@@ -18,8 +18,8 @@ from examples.demo.postgres import Server, postgres_server
 from node.cli.local import wait_for
 from node.execution import process_tree
 from testkit.object_store import ObjectStore, object_store
+from testkit.spark.cluster_work import ENDS_S, PASSWORD, Attempt, EtlWork, IngestWork, Work
 from testkit.spark_cluster import SparkCluster, spark_cluster
-from tests.integration.spark.cluster_work import ENDS_S, PASSWORD, Attempt, EtlWork, IngestWork, Work
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

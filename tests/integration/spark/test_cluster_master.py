@@ -15,8 +15,8 @@ from spark_tasks.ingest.kind import Ingest
 from spark_tasks.spark.cluster import on_cluster
 from spark_tasks.spark.master import REGISTRATION_S, MasterUnfit, SparkAway, own_address
 from spark_tasks.spark.session import MASTER, spark_session
-from tests.integration.spark.cluster_work import started
-from tests.integration.spark.ingests import House
+from testkit.spark.cluster_work import started
+from testkit.spark.ingests import House
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

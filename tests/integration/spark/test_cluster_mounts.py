@@ -19,9 +19,9 @@ from pyarrow import table
 from examples.demo.postgres import Server
 from testkit import mounts
 from testkit.object_store import ObjectStore, object_store
+from testkit.spark.cluster_work import started
+from testkit.spark.databases import PASSWORD
 from testkit.spark_cluster import SparkCluster, spark_cluster
-from tests.integration.spark.cluster_work import started
-from tests.integration.spark.databases import PASSWORD
 
 pytestmark = [
     pytest.mark.integration,

@@ -16,7 +16,7 @@ from spark_tasks.spark.tools import SPARK_TOOLS
 from tasks.access import Access
 from tasks.needs import Needs
 from tasks.reach import Reach
-from tests.integration.attempts import Attempts, attempts, until
+from testkit.execution.attempts import Attempts, attempts, until
 
 pytestmark = [
     pytest.mark.integration,
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(landlock.abi() < 6, reason="this kernel's Landlock has no scopes for signals"),
 ]
 
-KIND = "tests.integration.spark.sql_attacker:SqlAttacker"
+KIND = "testkit.spark.sql_attacker:SqlAttacker"
 PREPARE = f"{prepare.__module__}:{prepare.__qualname__}"
 WAIT_S = 180.0
 

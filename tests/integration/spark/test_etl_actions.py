@@ -20,8 +20,8 @@ from spark_tasks.etl.transform import TransformUnfit
 from spark_tasks.postgres.session import QueryUnfit
 from spark_tasks.spark.sample import PreviewArgs
 from tasks.kind import Fenced
-from tests.integration.spark.databases import PASSWORD, EtlDatabase
-from tests.integration.spark.shelf import Shelf
+from testkit.spark.databases import PASSWORD, EtlDatabase
+from testkit.spark.shelf import Shelf
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -32,11 +32,11 @@ from tasks.places.place import NoBucket
 from testkit import small_disk
 from testkit.api_server import Request, Response, api_server, as_json
 from testkit.object_store import ObjectStore, object_store
-from tests.integration.spark.cluster_work import started
-from tests.integration.spark.databases import EtlDatabase
-from tests.integration.spark.etl_sinks import at_step
-from tests.integration.spark.ingests import House
-from tests.integration.tables import InFolder
+from testkit.spark.cluster_work import started
+from testkit.spark.databases import EtlDatabase
+from testkit.spark.etl_sinks import at_step
+from testkit.spark.ingests import House
+from testkit.spark.tables import InFolder
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
 

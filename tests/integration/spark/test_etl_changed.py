@@ -10,8 +10,8 @@ pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not i
 from spark_tasks.contracts.source import SourceReplaced, SourceUnfit
 from spark_tasks.etl.cursors import ResetArgs, ShowArgs
 from spark_tasks.etl.kind import Etl
-from tests.integration.spark.databases import EtlDatabase
-from tests.integration.spark.shelf import Shelf
+from testkit.spark.databases import EtlDatabase
+from testkit.spark.shelf import Shelf
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
 

@@ -13,7 +13,7 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
 from spark_tasks.contracts.sink import SinkUnfit
 from tasks.access import Access, AccessRefused
-from tests.integration.spark.delta_sinks import (
+from testkit.spark.delta_sinks import (
     DDL,
     ROWS_A_BATCH,
     batch,
@@ -24,7 +24,7 @@ from tests.integration.spark.delta_sinks import (
     merge_into,
     rows_of,
 )
-from tests.integration.spark.etl_sinks import (
+from testkit.spark.etl_sinks import (
     GivenBatches,
     RowTuple,
     SinkHouse,

@@ -19,8 +19,8 @@ from spark_tasks.table.delta import Table
 from spark_tasks.table.ledger import Ledger, Mark
 from tasks.kind import Fenced
 from tasks.places.place import Place
-from tests.integration.spark.delta_sinks import DDL, batch, delta, leftovers, marks, merge_into, rows_of
-from tests.integration.spark.etl_sinks import (
+from testkit.spark.delta_sinks import DDL, batch, delta, leftovers, marks, merge_into, rows_of
+from testkit.spark.etl_sinks import (
     TASK,
     GivenBatches,
     RowTuple,

@@ -29,7 +29,7 @@ from testkit.changing_rows import wrong_versions
 from testkit.changing_table import ChangingTable
 from testkit.fake_context import FakeContext
 from testkit.object_store import object_store
-from tests.integration.spark.databases import EtlDatabase
+from testkit.spark.databases import EtlDatabase
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -22,8 +22,8 @@ from spark_tasks.files.source import FilesReader
 from spark_tasks.spark.session import spark_session
 from testkit.changing_files import ChangingFiles
 from testkit.changing_rows import wrong_versions
-from tests.integration.spark.databases import EtlDatabase
-from tests.integration.spark.etl_sinks import at_step
+from testkit.spark.databases import EtlDatabase
+from testkit.spark.etl_sinks import at_step
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -17,7 +17,7 @@ from tasks.access import Access, AccessRefused
 from testkit.api_server import Request, Response, api_server, as_json
 from testkit.changing_api import ChangingApi
 from testkit.changing_rows import wrong_versions
-from tests.integration.spark.databases import EtlDatabase
+from testkit.spark.databases import EtlDatabase
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -21,7 +21,7 @@ from spark_tasks.table.ledger import Ledger, Mark
 from tasks.kind import Fenced
 from tasks.places.place import Place
 from testkit.object_store import BUCKET
-from tests.integration.spark.etl_sinks import (
+from testkit.spark.etl_sinks import (
     TASK,
     GivenBatches,
     RowTuple,

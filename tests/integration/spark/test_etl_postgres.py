@@ -28,8 +28,8 @@ from spark_tasks.postgres.sink import PostgresSink
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
 from testkit.one_attempt import kill_at_any_moment
-from tests.integration.spark.databases import EtlDatabase
-from tests.integration.spark.etl_sinks import at_step
+from testkit.spark.databases import EtlDatabase
+from testkit.spark.etl_sinks import at_step
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -12,7 +12,7 @@ from spark_tasks.contracts.fetched import fetch
 from spark_tasks.contracts.sink import SinkUnfit
 from spark_tasks.etl.kind import Etl
 from spark_tasks.spark.session import spark_session
-from tests.integration.spark.shelf import Shelf
+from testkit.spark.shelf import Shelf
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -24,7 +24,7 @@ from tasks.access import Access, AccessRefused
 from tasks.kind import Fenced
 from testkit import mounts, small_disk
 from testkit.one_attempt import kill_at_any_moment
-from tests.integration.spark.shelf import Shelf
+from testkit.spark.shelf import Shelf
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -13,7 +13,7 @@ pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not i
 from spark_tasks.spark.session import spark_session
 from testkit.changing_rows import wrong_versions
 from testkit.changing_sqlite import ChangingSqlite
-from tests.integration.spark.databases import EtlDatabase
+from testkit.spark.databases import EtlDatabase
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -19,8 +19,8 @@ from spark_tasks.etl.params import EtlParams
 from testkit.api_server import api_server, as_json
 from testkit.cluster import Cluster
 from testkit.fake_context import FakeContext
+from testkit.spark.databases import PASSWORD, EtlDatabase
 from testkit.webhook_receiver import SECRET, webhook_receiver
-from tests.integration.spark.databases import PASSWORD, EtlDatabase
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.soak]
 

@@ -15,7 +15,7 @@ from examples.demo import flights
 from spark_tasks.ingest.kind import Ingest
 from spark_tasks.spark.session import spark_session
 from testkit.fake_context import FakeContext
-from tests.integration.spark.databases import EtlDatabase
+from testkit.spark.databases import EtlDatabase
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
 

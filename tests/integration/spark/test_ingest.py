@@ -26,8 +26,8 @@ from spark_tasks.table.delta import Overtaken, TableUnfit
 from spark_tasks.table.ledger import Ledger, Mark
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
-from tests.integration.spark.ingests import Crash, House
-from tests.integration.tables import commit, local_table
+from testkit.spark.ingests import Crash, House
+from testkit.spark.tables import commit, local_table
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

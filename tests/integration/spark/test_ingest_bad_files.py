@@ -13,7 +13,7 @@ from spark_tasks.ingest.attempt import IngestAttempt
 from spark_tasks.ingest.errors import FilesRefused, FilesUnfit
 from spark_tasks.ingest.kind import Ingest
 from spark_tasks.ingest.writing import BatchWriter
-from tests.integration.spark.ingests import House
+from testkit.spark.ingests import House
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
 

@@ -18,7 +18,7 @@ from spark_tasks.ingest.errors import FilesUnfit
 from spark_tasks.ingest.kind import Ingest
 from spark_tasks.ingest.widening import rewritten
 from spark_tasks.table.delta import TableUnfit
-from tests.integration.spark.ingests import Crash, House
+from testkit.spark.ingests import Crash, House
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -9,7 +9,7 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
 from spark_tasks.ingest.expectations import ExpectationFailed
 from spark_tasks.ingest.kind import RESULT, Ingest
-from tests.integration.spark.ingests import House
+from testkit.spark.ingests import House
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
 

@@ -19,7 +19,7 @@ from pyarrow import parquet
 
 from spark_tasks.ingest.errors import FilesUnfit
 from spark_tasks.ingest.kind import Ingest
-from tests.integration.spark.ingests import House
+from testkit.spark.ingests import House
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
 

@@ -18,7 +18,7 @@ from spark_tasks.ingest.writing import BatchWriter, Counts
 from spark_tasks.table.part import Part
 from spark_tasks.table.quarantine import Quarantine
 from testkit.fake_context import FakeContext
-from tests.integration.spark.ingests import Crash, House
+from testkit.spark.ingests import Crash, House
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

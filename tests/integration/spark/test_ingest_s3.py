@@ -34,8 +34,8 @@ from tasks.access import Access, AccessRefused
 from tasks.kind import Fenced
 from tasks.places.place import NoBucket
 from testkit.object_store import BUCKET, SECRET
-from tests.integration.spark.ingests import ROWS_A_FILE, Crash, Lake
-from tests.integration.tables import object_table
+from testkit.spark.ingests import ROWS_A_FILE, Crash, Lake
+from testkit.spark.tables import object_table
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -120,7 +120,7 @@ def test_after_kill_9_the_next_attempt_goes_on_where_the_log_stands(lake: Lake, 
         "secrets": lake.store.secrets,
         "kill_at": kill_at,
     }
-    command = [sys.executable, "-m", "tests.integration.spark.ingest_process", str(lake.folder), json.dumps(told)]
+    command = [sys.executable, "-m", "testkit.spark.ingest_process", str(lake.folder), json.dumps(told)]
     lost = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
     assert lost.returncode == -9, lost.stderr
     assert lake.numbers() == list(range(40 if kill_at == "done 2" else 20))

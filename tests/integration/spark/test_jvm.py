@@ -31,7 +31,7 @@ HOME = Path(pyspark.__file__).parent
 ENDS_S = 300.0
 """How long a session may take; on an idle machine it takes 8 s."""
 
-MODULE = "tests.integration.spark.jvm_scenes"
+MODULE = "testkit.spark.jvm_scenes"
 
 
 def _java(which: str) -> Java:

@@ -33,9 +33,9 @@ from testkit.cluster import Cluster
 from testkit.many_sinks import notes
 from testkit.object_store import ObjectStore, object_store
 from testkit.one_attempt import step_after
+from testkit.spark.databases import PASSWORD, EtlDatabase
+from testkit.spark.etl_sinks import TASK
 from testkit.webhook_receiver import SECRET, webhook_receiver
-from tests.integration.spark.databases import PASSWORD, EtlDatabase
-from tests.integration.spark.etl_sinks import TASK
 from tests.integration.spark.fault_targets import GROUPS, FaultTarget, Source, targets
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.soak]

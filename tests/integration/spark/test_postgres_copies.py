@@ -12,9 +12,9 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not installed")
 
 from examples.demo.postgres import Server
-from tests.integration.spark.databases import EtlDatabase
-from tests.integration.spark.etl_sinks import sink_session
-from tests.integration.spark.type_edges import postgres as edges
+from testkit.spark.databases import EtlDatabase
+from testkit.spark.etl_sinks import sink_session
+from testkit.spark.type_edges import postgres as edges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

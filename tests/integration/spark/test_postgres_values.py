@@ -16,8 +16,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from spark_tasks.etl.previewing import preview_transformed
 from spark_tasks.postgres.session import QueryUnfit
-from tests.integration.spark.databases import EtlDatabase
-from tests.integration.spark.etl_sinks import sink_session
+from testkit.spark.databases import EtlDatabase
+from testkit.spark.etl_sinks import sink_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from spark_tasks.ingest.kind import Ingest
 from spark_tasks.spark.progress import followed
 from spark_tasks.spark.sample import PreviewArgs
 from spark_tasks.spark.session import spark_session
-from tests.integration.spark.ingests import House
+from testkit.spark.ingests import House
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

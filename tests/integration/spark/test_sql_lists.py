@@ -9,7 +9,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from spark_tasks.spark.session import spark_session
 from spark_tasks.sql import functions, nodes
-from tests.integration.spark import parser_classes
+from testkit.spark import parser_classes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

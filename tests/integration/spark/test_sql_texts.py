@@ -7,13 +7,13 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from spark_tasks.spark.session import spark_session
-from tests.integration.spark.sql_texts.soak import Soak
+from testkit.spark.sql_texts.soak import Soak
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
 
 
 def test_a_second_look_at_accepted_texts_finds_nothing_that_is_in_no_list(tmp_path: Path) -> None:
-    """`python -m tests.integration.spark.sql_texts` checks a million."""
+    """`python -m testkit.spark.sql_texts` checks a million."""
     with spark_session("texts", tmp_path / "scratch") as spark:
         figures = Soak(spark).run(0, 2_000)
     assert figures.parsed > 700, "the texts are of the grammar"

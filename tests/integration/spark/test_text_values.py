@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from spark_tasks.ingest.errors import FilesUnfit
 from spark_tasks.ingest.kind import Ingest
-from tests.integration.spark.ingests import House
+from testkit.spark.ingests import House
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
 

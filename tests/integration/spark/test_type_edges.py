@@ -14,11 +14,11 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not installed")
 
 from tasks.kind import Unretryable
-from tests.integration.spark.databases import EtlDatabase
-from tests.integration.spark.etl_sinks import sink_session
-from tests.integration.spark.type_edges import SINKS, SOURCES, Becomes, Refused
-from tests.integration.spark.type_edges.drawn import differing
-from tests.integration.spark.type_edges.pushing import Pushing, Sinks
+from testkit.spark.databases import EtlDatabase
+from testkit.spark.etl_sinks import sink_session
+from testkit.spark.type_edges import SINKS, SOURCES, Becomes, Refused
+from testkit.spark.type_edges.drawn import differing
+from testkit.spark.type_edges.pushing import Pushing, Sinks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +43,7 @@ NAMED = [
 
 
 def module(source: str) -> ModuleType:
-    return importlib.import_module(f"tests.integration.spark.type_edges.{source}")
+    return importlib.import_module(f"testkit.spark.type_edges.{source}")
 
 
 @pytest.fixture
@@ -101,5 +101,5 @@ def test_what_is_refused_is_refused_by_name(sink_session: "SparkSession", sinks:
 @pytest.mark.more
 @pytest.mark.parametrize("sink", SINKS)
 def test_drawn_values_of_postgresql_arrive_equal(sink_session: "SparkSession", sinks: Sinks, sink: str) -> None:
-    """`python -m tests.integration.spark.type_edges` draws a hundred thousand."""
+    """`python -m testkit.spark.type_edges` draws a hundred thousand."""
     assert differing(Pushing(sink_session, sinks, "postgres"), sink, 100, number=os.getpid()) == []

@@ -11,7 +11,7 @@ from node.app.kinds import InstalledKinds
 from tasks.installed_kinds import KindEntry, installed
 from tasks.kind import Context
 from tasks.secret import Reference, SecretEnv, SecretFile
-from tests.integration.hostile import spoilt
+from testkit.http.hostile import spoilt
 
 FOLDER = {"type": "folder", "path": "/srv"}
 BACKUP = {"source": FOLDER, "destination": "s3://a/b", "options": {"key": {"env": "KEY"}}, "level": 3, "keep": 7}

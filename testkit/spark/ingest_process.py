@@ -1,6 +1,6 @@
 """One attempt at an ingest in a process of its own, which kills itself with SIGKILL at a given step.
 
-    python -m tests.integration.spark.ingest_process FOLDER '{"params": {...}, "token": 1, "kill_at": "intent 2", ...}'
+    python -m testkit.spark.ingest_process FOLDER '{"params": {...}, "token": 1, "kill_at": "intent 2", ...}'
 
 `kill_at` is a step and the number of its batch: `planned` (nothing of it was read), `written` (Parquet files are there,
 no page), `intent` (the page too), `done` (committed, not yet reported).

@@ -22,7 +22,7 @@ async def main(folder: Path, lease_s: float, argv: list[str]) -> None:
     setattr(runner, "kill_attempt", functools.partial(leftovers.kill_attempt, wait_s=0.2))  # noqa: B010  no export of its
     attempts = runner.Runner(folder, lambda event: print(event, flush=True))
     await attempts.start()
-    target = "tests.integration.kinds_for_tests:Act"
+    target = "testkit.execution.kinds_for_tests:Act"
     params: dict[str, Any] = {"what": "family"}
     if argv:
         target, params = "tasks.command.kind:Command", {"argv": argv}

@@ -1,4 +1,4 @@
-"""Check many random texts: python -m tests.integration.spark.sql_texts --texts 1000000 [--first N]."""
+"""Check many random texts: python -m testkit.spark.sql_texts --texts 1000000 [--first N]."""
 
 import argparse
 import logging
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spark_tasks.spark.session import MEMORY, spark_session
 from spark_tasks.sql import nodes
-from tests.integration.spark.sql_texts.soak import Soak
+from testkit.spark.sql_texts.soak import Soak
 
 PORTION = 1_000
 """How many texts are checked between two lines of output."""

@@ -12,7 +12,7 @@ from spark_tasks.postgres.session import session
 from tasks.postgres.url import with_password
 from testkit.fake_context import FakeContext
 from testkit.one_attempt import start_attempt
-from tests.integration.spark.etl_sinks import run_attempt
+from testkit.spark.etl_sinks import run_attempt
 
 if TYPE_CHECKING:
     import pyarrow as pa

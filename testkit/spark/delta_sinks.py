@@ -11,7 +11,7 @@ from spark_tasks.delta.batch_table import BatchTable
 from spark_tasks.storage.store import delta_options
 from spark_tasks.table.delta import PROBE
 from tasks.places.place import Place
-from tests.integration.spark.etl_sinks import TASK, RowTuple, SinkHouse
+from testkit.spark.etl_sinks import TASK, RowTuple, SinkHouse
 
 DDL = "id BIGINT, part INT, v STRING, gone BOOLEAN"
 ROWS_A_BATCH = 40

@@ -1,4 +1,4 @@
-"""Draw many values and take them to each sink: python -m tests.integration.spark.type_edges [--values 100000]."""
+"""Draw many values and take them to each sink: python -m testkit.spark.type_edges [--values 100000]."""
 
 import argparse
 import tempfile
@@ -8,10 +8,10 @@ from pathlib import Path
 
 from examples.demo.postgres import postgres_server
 from spark_tasks.spark.session import spark_session
-from tests.integration.spark.databases import PASSWORD, EtlDatabase
-from tests.integration.spark.type_edges import SINKS
-from tests.integration.spark.type_edges.drawn import DRAWS, differing
-from tests.integration.spark.type_edges.pushing import Pushing, Sinks
+from testkit.spark.databases import PASSWORD, EtlDatabase
+from testkit.spark.type_edges import SINKS
+from testkit.spark.type_edges.drawn import DRAWS, differing
+from testkit.spark.type_edges.pushing import Pushing, Sinks
 
 PORTION = 400
 """How many rows are drawn for one run."""

@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 import aiohttp
 
 from node.state.attempts import Finish
+from testkit.http.http_cluster import Servers
 from testkit.reply import Reply
-from tests.integration.http_cluster import Servers
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 

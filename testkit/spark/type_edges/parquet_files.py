@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tests.integration.spark.type_edges import Edge, TypeEdges, everywhere
+from testkit.spark.type_edges import Edge, TypeEdges, everywhere
 
 SOURCE: Final = "Parquet files"
 

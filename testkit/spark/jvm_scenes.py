@@ -1,4 +1,4 @@
-"""What tests have a process do with a session of its own: `python -m tests.integration.spark.jvm_scenes SCENE ...`.
+"""What tests have a process do with a session of its own: `python -m testkit.spark.jvm_scenes SCENE ...`.
 
 Each prints what it has seen, as JSON.
 """

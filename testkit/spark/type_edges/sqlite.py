@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tests.integration.spark.type_edges import Edge, Refused, TypeEdges, everywhere
+from testkit.spark.type_edges import Edge, Refused, TypeEdges, everywhere
 
 SOURCE: Final = "SQLite"
 

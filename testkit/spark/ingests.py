@@ -13,7 +13,7 @@ from spark_tasks.storage.store import delta_options
 from spark_tasks.table.delta import PROBE
 from testkit.fake_context import FakeContext
 from testkit.object_store import ObjectStore
-from tests.integration.tables import InFolder, InStore, TablePlace
+from testkit.spark.tables import InFolder, InStore, TablePlace
 
 ROWS_A_FILE = 10
 

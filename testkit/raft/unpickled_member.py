@@ -13,7 +13,7 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
 
 if __name__ == "__main__":
     sys.addaudithook(_note)
-    from tests.integration import raft_member
+    from testkit.raft import raft_member
 
     raft_member.Member.unpickled = lambda _self: {"found": FOUND}  # type: ignore[attr-defined]
     raft_member.main()

@@ -22,7 +22,7 @@ from tasks.secret import NOBODYS, Reference
 
 E = TypeVar("E", bound=Event)
 WAIT_S = 10.0
-ACT = "tests.integration.kinds_for_tests:Act"
+ACT = "testkit.execution.kinds_for_tests:Act"
 
 
 class Attempts:

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from tests.integration.spark.type_edges import Edge, TypeEdges, everywhere
-from tests.integration.spark.type_edges.csv_files import NUMBERS
+from testkit.spark.type_edges import Edge, TypeEdges, everywhere
+from testkit.spark.type_edges.csv_files import NUMBERS
 
 SOURCE: Final = "JSON files"
 

@@ -6,8 +6,8 @@ from typing import Final, Literal, NamedTuple
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.integration.spark.type_edges import Edge, TypeEdges
-from tests.integration.spark.type_edges.pushing import Pushing
+from testkit.spark.type_edges import Edge, TypeEdges
+from testkit.spark.type_edges.pushing import Pushing
 
 _DAY_US: Final = 86_400_000_000
 _YEAR_1_US: Final = -62_135_596_800_000_000

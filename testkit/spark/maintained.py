@@ -27,7 +27,7 @@ from spark_tasks.table.statistics import statistics
 from tasks.places.place import Place
 from testkit.fake_context import FakeContext
 from testkit.object_store import ObjectStore
-from tests.integration.tables import SCHEMA, commit, write_batch
+from testkit.spark.tables import SCHEMA, commit, write_batch
 
 ROOT = Path(__file__).parents[2]
 ROWS = 3

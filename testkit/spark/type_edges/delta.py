@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tests.integration.spark.type_edges import Becomes, Edge, Refused, TypeEdges, written_as_text
+from testkit.spark.type_edges import Becomes, Edge, Refused, TypeEdges, written_as_text
 
 SOURCE: Final = "Delta"
 

@@ -18,7 +18,7 @@ from node.raft.core.inbound import Inbound
 from node.raft.log import membership
 from node.raft.log.journal import SqliteJournal
 from node.raft.transport.transport import Transport
-from tests.integration import raft_member
+from testkit.raft import raft_member
 
 NOTES = "notes"
 

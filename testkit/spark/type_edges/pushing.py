@@ -14,11 +14,11 @@ import numpy as np
 from spark_tasks.etl.params import EtlParams
 from testkit.api_server import Response, api_server
 from testkit.fake_context import FakeContext
+from testkit.spark.databases import EtlDatabase
+from testkit.spark.etl_sinks import run_attempt
+from testkit.spark.type_edges import Edge, TypeEdges
+from testkit.spark.type_edges import postgres as of_postgres
 from testkit.webhook_receiver import SECRET, webhook_receiver
-from tests.integration.spark.databases import EtlDatabase
-from tests.integration.spark.etl_sinks import run_attempt
-from tests.integration.spark.type_edges import Edge, TypeEdges
-from tests.integration.spark.type_edges import postgres as of_postgres
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,7 @@ def day_text(days: int) -> str:
     """A day from 1970, in the calendar of Gregory, also beyond the years that Python knows.
 
     >>> day_text(0), day_text(-719529), day_text(2932897)
-    ('1970-01-01', '0001-12-31 BC', '10000-01-01')
+    ('1970-01-01', '0002-12-31 BC', '10000-01-01')
     """
     cycles, ordinal = divmod(days + _EPOCH - 1, _CYCLE[1])
     at = date.fromordinal(ordinal + 1)

@@ -1,6 +1,6 @@
 """A process with only a Heartbeat in it: views come in on standard input, findings go out, as JSON lines.
 
-Started as `python -m tests.integration.heartbeat_process NAME SECRET CLUSTER`. Its first line says which port it has. A
+Started as `python -m testkit.raft.heartbeat_process NAME SECRET CLUSTER`. Its first line says which port it has. A
 line `{"t": ..., "is": "lease" | "verdict" | "failure", ...}` bears the time of CLOCK_BOOTTIME.
 """
 

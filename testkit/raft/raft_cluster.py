@@ -102,7 +102,7 @@ class Cluster:
         folder: Path,
         members: int = 3,
         timing: dict[str, Any] | None = None,
-        module: str = "tests.integration.raft_member",
+        module: str = "testkit.raft.raft_member",
     ) -> None:
         self.folder = folder
         self.more: dict[str, Any] = {}

@@ -17,9 +17,9 @@ from node.runtime.boottime import boottime_s
 from tasks.access import Access
 from tasks.needs import Needs
 from tasks.reach import Reach
-from tests.integration.attacker import Target
+from testkit.execution.attacker import Target
 
-ATTACKER = "tests.integration.attacker"
+ATTACKER = "testkit.execution.attacker"
 
 
 def laid_out(folder: Path) -> dict[str, str]:

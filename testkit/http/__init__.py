@@ -1,0 +1,1 @@
+"""Real HTTP servers on loopback, and their visitors, polite and hostile."""

@@ -1,0 +1,1 @@
+"""Real members of a Raft cluster, and of heartbeats, as processes that a test drives and traces."""
