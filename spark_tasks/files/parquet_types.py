@@ -89,16 +89,17 @@ def cut_int96(place: Path, schema: "Schema") -> str | None:
 def _first_cut(place: Path, name: str) -> str | None:
     from pyarrow import compute, int64, parquet
 
-    # Nanoseconds from 1970 go from 1677 to 2262 and wrap around; the remainder of what wraps on both sides is right.
+    # Nanoseconds since 1970 fit into 64 bits from 1677 to 2262 only. Outside both sides wrap around modulo 2**64, and
+    # their difference is still right.
     fine = parquet.ParquetFile(place, coerce_int96_timestamp_unit="ns")
     whole = parquet.ParquetFile(place, coerce_int96_timestamp_unit="us")
     for one, other in zip(fine.iter_batches(columns=[name]), whole.iter_batches(columns=[name]), strict=True):
         nanos = _leaf(one.column(0)).cast(int64())
         micros = _leaf(other.column(0)).cast(int64())
-        cut = compute.not_equal(nanos, compute.multiply(micros, 1000))
+        rest = compute.subtract(nanos, compute.multiply(micros, 1000))
+        cut = compute.not_equal(rest, 0)
         if compute.any(cut).as_py():
-            first = compute.filter(nanos, cut)[0].as_py()
-            return f"a timestamp that ends in {first % 1000} ns"
+            return f"a timestamp that ends in {compute.filter(rest, cut)[0].as_py()} ns"
     return None
 
 

@@ -1,12 +1,17 @@
 """Which types and names of a Parquet file no table can have. Without Spark."""
 
+import struct
+from datetime import date
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 import pyarrow as pa
+from pyarrow import parquet
 
-from spark_tasks.files.parquet_types import wrong_columns
+from spark_tasks.files.parquet_types import cut_int96, wrong_columns
 
 
 @pytest.mark.parametrize(
@@ -48,3 +53,26 @@ def test_types_that_a_table_has_are_not_wrong() -> None:
 def test_names_that_differ_by_case_only_are_one() -> None:
     assert "columns n and N, which are one name" in str(wrong_columns(pa.schema([("n", pa.int8()), ("N", pa.int8())])))
     assert wrong_columns(pa.schema([("n", pa.int8()), ("n", pa.int8())])) is not None
+
+
+@pytest.mark.parametrize("year", [1, 1969, 2000, 2500, 9999])
+def test_the_digits_of_an_int96_that_spark_would_cut_are_told_in_every_century(year: int, tmp_path: Path) -> None:
+    path = tmp_path / "one.parquet"
+    column = pa.array([123], pa.timestamp("ns"))  # 123 ns after the beginning of 1970, which is Julian day 2440588
+    parquet.write_table(
+        pa.table({"at": column}),
+        path,
+        use_deprecated_int96_timestamps=True,
+        compression="none",
+        use_dictionary=False,
+        write_statistics=False,
+        store_schema=False,
+    )
+    written = path.read_bytes()
+    day = 2440588 + (date(year, 1, 1) - date(1970, 1, 1)).days
+    assert written.count(struct.pack("<qi", 123, 2440588)) == 1
+    path.write_bytes(written.replace(struct.pack("<qi", 123, 2440588), struct.pack("<qi", 123, day)))
+    told = cut_int96(path, parquet.read_schema(path))
+    assert (
+        told == "its column at has a timestamp that ends in 123 ns, and a table has 6 digits of a second: write it so"
+    )
