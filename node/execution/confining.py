@@ -36,23 +36,32 @@ def capabilities(reaches: Iterable[Reach]) -> frozenset[str]:
     return frozenset((*reading, *(_WRITING if "destination" in uses else ())))
 
 
-def learn(needs: Needs, access: Access) -> None:
-    """Look at what this process will not be able to see later: what is a link to the node's own is known by that."""
-    if needs.confined and any(reach.path is not None for reach in needs.reaches):
+def confine_early(needs: Needs, access: Access, *, becomes: bool) -> None:
+    """Give up what does not depend on where this process finds its files. Raises `OSError`.
+
+    `becomes`: it is still to become another user, and calls `give_up_capabilities` after that.
+    """
+    if not needs.confined:
+        return
+    if any(reach.path is not None for reach in needs.reaches):
+        # What is a link to the node's own is known by a look at that, which this process cannot see later.
         learn_own(access.own)
+    gain_no_rights()
+    enter_filter(network=needs.network)
+    if not becomes:
+        give_up_capabilities(needs)
 
 
-def ahead_of_domain(needs: Needs) -> None:
-    """Give up what is given up for good, and is the same wherever this process finds its files. Raises `OSError`."""
+def give_up_capabilities(needs: Needs) -> None:
+    """Keep only those of root's capabilities that the paths in `needs` may take. Raises `OSError`."""
     if needs.confined:
-        gain_no_rights()
-        enter_filter(network=needs.network)
+        keep_capabilities(capabilities(needs.reaches))
 
 
 def confine(needs: Needs, access: Access, scratch: Path, ruleset: Ruleset | None, target: str) -> None:
     """Confine this process to `needs`. It has no other thread: a domain is that of one thread and its children.
 
-    Call `learn` and `ahead_of_domain` before. `ruleset` is the supervisor's; None: this kernel has no Landlock.
+    Call `confine_early` before. `ruleset` is the supervisor's; None: this kernel has no Landlock.
     `target` is the kind or the preparation, as `module:name`, whose package may be read. Raises
     `landlock.CannotConfine`, and what the functions raise that find tools.
     """
@@ -64,7 +73,6 @@ def confine(needs: Needs, access: Access, scratch: Path, ruleset: Ruleset | None
         temporary = scratch / "tmp"
         temporary.mkdir(exist_ok=True)
         os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
-    keep_capabilities(capabilities(needs.reaches))
     if ruleset is not None:
         allow_tools(ruleset, tools)
         for place in places_of(target.partition(":")[0].partition(".")[0]):

@@ -163,7 +163,13 @@ class Supervisor:
         """Have the worker begin. From here on it is waited for, whatever happens."""
         self._work = worker.channel
         self._work.setblocking(False)
-        log.start(worker.output, self._wake)
+        try:
+            return self._let_begin(worker, log, watched)
+        finally:
+            # Not before: the pipe holds what is printed meanwhile, and a thread takes its time to start.
+            log.start(worker.output, self._wake)
+
+    def _let_begin(self, worker: ForkedWorker, log: LogPump, watched: Watched) -> bool:
         self._secrets = SecretAnswers(self._brief.order.secrets, log.learn, self._wake)
         try:
             leftovers.write_record(self._folder, worker.pid, self._run_mark, self._cgroup)

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from node.execution import frames, rehearsal
 from node.execution.account import Account, become
 from node.execution.attempt_context import AttemptContext
-from node.execution.confining import ANY_PATH, ahead_of_domain, confine, learn
+from node.execution.confining import ANY_PATH, confine, confine_early, give_up_capabilities
 from node.execution.domain import allow_missing, installation
 from node.execution.landlock import Ruleset
 from node.execution.linux import (
@@ -78,15 +78,14 @@ def enter(supervisor: int, end: socket.socket, output: int, *, rehearses: bool) 
             link.send(frames.PreparedFrame(_prepare(brief, _ruleset(brief.limits, ruleset))))
             brief = link.wait_for_brief()
         assert isinstance(brief, Brief)
-        if prepared is None:
-            ahead_of_domain(brief.order.needs)
+        order = brief.order
+        unconfined = None if prepared is not None else _confine_early(order)
         ruleset = link.wait_for_go()
         link.send(frames.TakenFrame())
-        order = brief.order
         scratch = scratch_path(Path(brief.folder), order, prepared)
         os.environ.update({**order.env, RUN_MARK: f"{order.run_id}:{order.token}"})
         os.chdir(scratch)
-        start = _Start(_ruleset(brief.limits, ruleset), priority, prepared is not None, link.account)
+        start = _Start(_ruleset(brief.limits, ruleset), priority, prepared is not None, link.account, unconfined)
         _work(brief, link, scratch, start)
     except BaseException:  # noqa: BLE001  a fork must not return into its parent's code, whatever happens
         traceback.print_exc()
@@ -99,16 +98,27 @@ class _Start(NamedTuple):
 
     `ruleset` is what it is to be confined to, `priority` a descriptor of its session's priority. `confined`: it is
     confined already, since it was prepared. `account` is the user that it is to become; None: it stays the node's.
+    `unconfined` is why it could not be confined; None: nothing failed.
     """
 
     ruleset: Ruleset | None
     priority: int | None
     confined: bool
     account: Account | None
+    unconfined: OSError | None
 
 
 def _ruleset(limits: AttemptLimits, descriptor: int | None) -> Ruleset | None:
     return None if descriptor is None else Ruleset(limits.landlock, descriptor)
+
+
+def _confine_early(order: Order) -> OSError | None:
+    """Give up what can be given up while the supervisor prepares the attempt. What failed, which fails the attempt."""
+    try:
+        confine_early(order.needs, order.access, becomes=bool(order.run_as) or order.uid is not None)
+    except OSError as error:
+        return error
+    return None
 
 
 def _prepare(brief: PreparationBrief, ruleset: Ruleset | None) -> str:
@@ -121,8 +131,7 @@ def _prepare(brief: PreparationBrief, ruleset: Ruleset | None) -> str:
     os.chdir(brief.scratch)
     _log_to_stderr()
     needs = Needs(reaches=ANY_PATH, tools=brief.tools)
-    learn(needs, brief.access)
-    ahead_of_domain(needs)
+    confine_early(needs, brief.access, becomes=False)
     confine(needs, brief.access, brief.scratch, ruleset, brief.target)
     try:
         preparation_at(brief.target)(dict(os.environ), brief.scratch)
@@ -191,7 +200,8 @@ def _work(brief: Brief, link: SupervisorLink, scratch: Path, start: _Start) -> N
     try:
         if not start.confined:
             # Before a thread begins, which would stay outside: that of the link, or one of the kind's own module.
-            learn(order.needs, order.access)
+            if start.unconfined is not None:
+                raise start.unconfined
             if start.account is not None:
                 _become(start.account, brief, scratch, start.ruleset, link)
             confine(order.needs, order.access, scratch, start.ruleset, order.target)
@@ -231,6 +241,7 @@ def _become(account: Account, brief: Brief, scratch: Path, ruleset: Ruleset | No
     """Become the attempt's user, and make what it needs as that user. Raises `RefusedUser`, `CannotConfine`."""
     order = brief.order
     become(account, 1, (scratch, Path(os.__file__), Path(__file__)))
+    give_up_capabilities(order.needs)
     if ruleset is not None and order.needs.confined:
         made = allow_missing(ruleset, order.needs, order.access, order.task, brief.limits.umask)
         link.remarks = "\n".join(filter(None, (link.remarks, *made)))
