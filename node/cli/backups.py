@@ -131,8 +131,8 @@ def _resolved_if_named(task: str, url: str, options: Mapping[str, Any], named: _
     if missing:
         at = f"{url}, on {', '.join(where)}" if where else url
         raise click.UsageError(
-            f"the definition of {task} comes from the cluster, and says that its backups are at {at}. Nothing of this "
-            f"machine was sent there. If it may be, say so: {' '.join(dict.fromkeys(missing))}"
+            f"the definition of {task} comes from the cluster, and says that its backups are at {at}. Nothing was sent "
+            f"there from this machine. To allow this, add: {' '.join(dict.fromkeys(missing))}"
         )
     return known
 

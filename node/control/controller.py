@@ -34,21 +34,21 @@ PROPOSE_S: Final = 5.0
 """How long one proposal may take before its outcome counts as unknown."""
 
 STEP_MIN_S: Final = 0.001
-"""Between two steps at least: other callbacks have their turn on the loop, however much there is to decide."""
+"""The shortest time between two steps: other callbacks have their turn on the loop, however much there is to decide."""
 
 STEP_MAX_S: Final = 10.0
-"""Between two steps at most, however far off the next due time is: the wall clock may be set meanwhile, and while a
-machine is suspended its event loop's clock stands still.
+"""The longest time between two steps, however far off the next due time is: the wall clock may be set meanwhile, and
+while a machine is suspended its event loop's clock stands still.
 """
 
 EXPECT_S: Final = 1.0
-"""The runner is told of what is due this much before."""
+"""How long before something is due the runner is told of it."""
 
 DUE_AT_ONCE: Final = 1000
-"""Tasks that have come due and are counted before other callbacks have their turn: a few milliseconds' work."""
+"""How many due tasks are counted before other callbacks have their turn: a few milliseconds' work."""
 
 AFTER_FAULT_S: Final = 1.0
-"""Until the next step after one that failed, which is a bug in Rota."""
+"""The pause after a step that failed, which is a bug in Rota."""
 
 
 class Controller:
@@ -203,7 +203,7 @@ class Controller:
             self._runner.fail(run_id, attempt.token, error)
 
     async def close(self) -> None:
-        """Do nothing more."""
+        """Stop: take no further step, and propose nothing more."""
         self._resting = self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -366,11 +366,11 @@ class Controller:
                 self.wake()
 
     async def _try(self, entry: Entry, timeout_s: float) -> Result | None:
-        """The result of an entry, or None where it is unknown, or nothing was proposed."""
+        """Propose an entry. Returns its result; None if it was not proposed, or its result is unknown."""
         try:
             return await self._member.propose(entry, timeout_s)
         except (EntryTooLarge, BadEntry) as error:
             return Result("invalid", detail=str(error))
         except RaftError as error:
-            _log.debug("%s: %s", type(entry).__name__, error)
+            _log.debug("no result for the entry %s: %s", type(entry).__name__, error)
             return None

@@ -22,7 +22,7 @@ _LETTERS: Final = frozenset("GyMLdDQqEFahHKkmsSVzOXxZ")
 def _timestamp_format(text: str) -> str:
     pattern = _QUOTED.sub("", text)
     if "%" in pattern:
-        raise ValueError("it is a pattern of Spark, such as yyyy-MM-dd HH:mm:ss, and not one of strftime")
+        raise ValueError("must be a pattern of Spark, such as yyyy-MM-dd HH:mm:ss, and not one of strftime")
     # Letters of other alphabets stand for themselves, as in yyyy年MM月dd日.
     if wrong := [char for char in pattern if char.isascii() and char.isalpha() and char not in _LETTERS]:
         raise ValueError(f"{wrong[0]!r} is no letter of Spark's patterns, such as yyyy-MM-dd HH:mm:ss")
@@ -34,7 +34,7 @@ def _timestamp_format(text: str) -> str:
 
 
 def _defaulted(pattern: str) -> str | None:
-    """What times by that pattern do not say, for which Spark takes a value of its own; None if they say all."""
+    """Which part of a time the pattern lacks, so that Spark would make it up, in words; None if it lacks none."""
     always = set(_OPTIONAL.sub("", pattern))
     if not always & set("HhKkmsS"):  # of parts that are all optional, one has to be there
         always = set(pattern)
@@ -53,7 +53,7 @@ _OPTIONAL: Final = re.compile(r"\[[^\[\]]*\]")
 
 
 def columns_text(text: str) -> str:
-    """The text, of a list of columns. Raises `ValueError`."""
+    """`text`, if it is a list of columns. Raises `ValueError`."""
     read_columns(text)
     return text
 
@@ -135,7 +135,7 @@ class Form(BaseModel):
         return self
 
     def wrong_together(self) -> Iterator[str]:
-        """What is wrong with fields that are right by themselves."""
+        """The errors of fields that are valid each by itself, but not together."""
         if self.format == "tbl" and self.columns is None:
             yield "`columns` is required for format tbl, whose files do not name their columns"
         if self.format != "csv" and self.encoding != "utf-8":
@@ -184,7 +184,7 @@ class Form(BaseModel):
 
 
 _NO_QUOTE: Final = "\0"
-"""The NUL as quote is Spark's way to have none."""
+"""NUL as quote tells Spark that there are no quotes."""
 
 
 def options(form: Form) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Rewrites those files of a table that are not in shape, and commits a group of bins at a time.
 
-The rows of a group are written and compared first. Then its commit is tried (`MaintainedTable.exchange`). If others
-have changed one of its files meanwhile, the new files are removed, and the work is planned again.
+The rows of a group are written and compared first. Then its commit is tried (`MaintainedTable.exchange`). If other
+writers have changed one of its files meanwhile, the new files are removed, and the work is planned again.
 """
 
 import uuid
@@ -22,7 +22,7 @@ from spark_tasks.maintain.table import FOLDER, MaintainedTable, TableForm, schem
 from tasks.kind import Context
 
 ROUNDS: Final = 5
-"""How often files are planned, if others change some of them while they are rewritten."""
+"""How often files are planned at most, if other writers change some of them while they are rewritten."""
 
 
 @dataclass
@@ -66,8 +66,8 @@ class Rewriting:
             if self._rewrite(handle, wanted):
                 return self.work
         raise TableInUse(
-            f"others have changed files of {self.table.shown} while they were being rewritten, {ROUNDS} times: run "
-            "this task when fewer write, or more often, so that it has less to do"
+            f"other writers changed files of {self.table.shown} during each of {ROUNDS} rewrites: run this task when "
+            "fewer writers are active, or run it more often, so that each run has less to do"
         )
 
     def _planned(self, handle: DeltaTable) -> list[Bin]:
@@ -83,7 +83,7 @@ class Rewriting:
         return bins(files, mark, params.target_bytes, params.min_files)
 
     def _rewrite(self, handle: DeltaTable, wanted: list[Bin]) -> bool:
-        """Rewrite bins of the table at the version of `handle`; False if others have changed files of some."""
+        """Rewrite bins of the table at the version of `handle`; False if other writers have changed files of some."""
         params, form = self.params, self.table.form(handle)
         writer = BinWriter(
             place=self.table.place,
@@ -112,7 +112,7 @@ class Rewriting:
         return whole
 
     def _checkpoint(self, done_bytes: int, size_bytes: int) -> None:
-        """Go on, unless the run has been taken over."""
+        """Report the progress, and commit a checkpoint. Raises `MaintainStopped`, and `Fenced` if it was taken over."""
         self._check_cancelled()
         self.ctx.progress(done_bytes, size_bytes, "bytes")
         self.ctx.save_checkpoint({"step": "rewrite", "bytes": done_bytes, "of": size_bytes})

@@ -1,9 +1,9 @@
-"""A table that is maintained: its data files at a version, and commits that put files in the place of others.
+"""A table that is maintained: its data files at a version, and commits that replace files by others.
 
-**A rewrite is committed to exactly one version**, in which all files that it takes out are still part of the table: a
-commit in between, by whichever program, refuses it. Then it is compared with the newer version, and commits to that
-one if its files are still there; if not, its rows may have changed, and it is given up. So at each version of the table
-each row is there as often as before, however late a commit comes.
+**A rewrite is committed to exactly one version**, in which all files that it takes out are still part of the table. If
+another program commits in between, the commit of the rewrite is refused. It is then tried on the newer version if all
+its files are still part of that; if not, their rows may have changed, and the rewrite is given up. So at each version
+of the table each row is there as often as before, however late a commit comes.
 
 **One attempt at a time** may commit rewrites: each claims the table by an app transaction in its log, with its token,
 before it writes anything. An attempt that finds another one's token there stops. No task's name is empty, so the app
@@ -34,13 +34,13 @@ HOLDER: Final = "rota//maintain"
 """The app transaction with the token of the attempt that maintains the table."""
 
 REWRITE: Final = "rota.rewrite"
-"""What the commit of a rewrite says: an id of its own."""
+"""The field of a rewrite's commit that has the rewrite's own id."""
 
 FOLDER: Final = "maintain-"
-"""What the name of the folder begins with that an attempt's new files are in, in the folder of its task."""
+"""The beginning of the name of the folder for an attempt's new files, which is in the folder of its task."""
 
 TRIES: Final = 20
-"""How often a commit is tried if others commit in between. Each try takes little more than reading the log."""
+"""How often a commit is tried if other writers commit in between. Each try takes little more than reading the log."""
 
 FORGETS: Final = "delta.setTransactionRetentionDuration"
 """The table property with which Delta forgets which batches are in a table."""
@@ -49,12 +49,12 @@ _WRITABLE: Final = frozenset(
     "appendOnly invariants checkConstraints changeDataFeed generatedColumns timestampNtz v2Checkpoint "
     "vacuumProtocolCheck".split()
 )
-"""The features of a table's protocol that a writer heeds by leaving rows as they are."""
+"""The features of a table's protocol that a rewrite respects by itself, since it does not change any row."""
 
 
 @dataclass(frozen=True)
 class TableForm:
-    """What the rows of a table are: as long as it stays the same, a file's rows mean the same."""
+    """What determines the meaning of a file's rows: as long as it stays the same, they mean the same."""
 
     table_id: str
     schema_json: str
@@ -109,14 +109,14 @@ class MaintainedTable(Table):
         self._check_conditions()
 
     def form(self, handle: DeltaTable) -> TableForm:
-        """What its rows are at that version."""
+        """The form of the table's rows at that version."""
         about = handle.metadata()
         return TableForm(str(about.id), str(handle.schema().to_json()), tuple(about.partition_columns))
 
     def data_files(self, handle: DeltaTable) -> list[DataFile]:
         """The files that hold the table's rows at that version.
 
-        Raises `TableUnfit` for a file outside of the table, and for a partition whose value has no agreed text.
+        Raises `TableUnfit` for a file outside of the table, and for a partition value that programs write differently.
         """
         found = pa.table(handle.get_add_actions(flatten=True))
         by = [f"partition.{name}" for name in handle.metadata().partition_columns]
@@ -165,7 +165,7 @@ class MaintainedTable(Table):
                 # Refused, or its outcome is unknown: the log has the answer.
                 if self.handle().version() == handle.version():
                     raise
-        raise TableInUse(f"others commit to {self.shown} all the time: run this task when fewer write")
+        raise TableInUse(f"other writers commit to {self.shown} all the time: run this task when fewer are active")
 
     def check_held(self, handle: DeltaTable, token: int) -> None:
         """Raise `TableInUse` if another attempt has begun to maintain the table."""
@@ -195,7 +195,7 @@ class MaintainedTable(Table):
             if self._replace(handle, [*map(_added, new), *(_removed(file, by) for file in old)], token, rewrite_id):
                 self.sync_log()
                 return True
-        raise TableInUse(f"others commit to {self.shown} all the time: run this task when fewer write")
+        raise TableInUse(f"other writers commit to {self.shown} all the time: run this task when fewer are active")
 
     def _replace(self, handle: DeltaTable, files: list[AddAction | RemoveAction], token: int, rewrite_id: str) -> bool:
         """Commit to the version of `handle`, or not at all; False if another commit came before."""

@@ -22,7 +22,7 @@ _SIZE: Final = re.compile(_SIZE_PATTERN)
 SIZE_MIN: Final = 1024**2
 SIZE_MAX: Final = 2**50
 MEMORY_MIN: Final = 32 * 1024**2
-"""An attempt takes 10 to 20 MiB before its kind begins: with less than this, none could do anything."""
+"""The smallest limit of memory, in bytes: an attempt needs 10 to 20 MiB before its work begins."""
 
 
 def parse_size(value: Any) -> Any:
@@ -106,7 +106,7 @@ class Limits(BaseModel):
     @classmethod
     def _suffices(cls, value: int | None) -> int | None:
         if value is not None and value < MEMORY_MIN:
-            raise ValueError(f"must be at least 32 MiB ({MEMORY_MIN}): an attempt takes 20 MiB before its kind begins")
+            raise ValueError(f"must be at least 32 MiB ({MEMORY_MIN}): an attempt needs 20 MiB before its work begins")
         return value
 
     @property

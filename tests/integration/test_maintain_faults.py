@@ -157,7 +157,7 @@ def test_a_table_whose_files_others_change_all_the_time_is_left_as_it_is(
         local.numbers_put.remove(min(local.numbers_put))
 
     calls = _before_commit(monkeypatch, delete, times=rewriting.ROUNDS)
-    with pytest.raises(TableInUse, match="run this task when fewer write"):
+    with pytest.raises(TableInUse, match="run this task when fewer writers are active"):
         local.maintain()
     assert len(calls) == rewriting.ROUNDS
     assert local.is_whole()

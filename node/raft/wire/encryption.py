@@ -124,7 +124,7 @@ class EncryptedChannel:
             raise NotSealed("its greeting is not that of a member", "no-member")
         self.theirs = _claim(greeting[size:])
         if not greeting.startswith(MAGIC):
-            raise NotSealed("it is of another build", "build", self.theirs, refused_here=True)
+            raise NotSealed("its wire format is that of another build", "build", self.theirs, refused_here=True)
         theirs = greeting[len(MAGIC) : size]
         nonces = self._nonce + theirs if self._dialled else theirs + self._nonce
         keys = HKDF(SHA256(), 2 * KEY_BYTES + 2 * PROOF_BYTES, nonces, MAGIC).derive(self._key)

@@ -73,7 +73,7 @@ def test_what_a_definition_refers_to_is_read_and_sent_only_where_the_caller_says
     ):
         with pytest.raises(click.UsageError) as refused:
             _of_author(named)
-        assert refused.value.message.endswith(f"say so: {wanted}")
+        assert refused.value.message.endswith(f"To allow this, add: {wanted}")
         assert "s3://b/nightly, on author.example:80" in refused.value.message
         assert "operator" not in refused.value.message
     url, options = _of_author(_Named(secrets, env, at, {}))
