@@ -1,4 +1,4 @@
-"""The user as which an attempt runs, where that is not the node's own: by name, or by a number that only it has.
+"""The user that an attempt runs as, if it is not the node's own user: a named one, or a user id that only it has.
 
 A task names a user (`run_as`), and the member's settings say which it may name (`ROTA_RUN_AS`). Work without paths on
 the machine may have a number of its own instead (`ROTA_WORK_UIDS`): no two attempts can signal or trace one another.
@@ -30,7 +30,7 @@ class RefusedUser(Unretryable):
 
 
 class NoFreeUid(Exception):
-    """Every number of `ROTA_WORK_UIDS` is an attempt's."""
+    """Every user id of `ROTA_WORK_UIDS` is in use by an attempt."""
 
 
 class Account(NamedTuple):
@@ -58,7 +58,7 @@ class Account(NamedTuple):
 
 
 def unpack_account(packed: bytes) -> Account | None:
-    """The account from which `Account.pack` made `packed`; None if that is empty."""
+    """The inverse of `Account.pack`; None if `packed` is empty."""
     if not packed:
         return None
     name, uid, gid, groups, home = msgpack.unpackb(packed)
@@ -104,12 +104,12 @@ def account_of(user: str, allowed: Collection[str], member: str) -> Account:
 
 
 def of_number(uid: int, scratch: Path) -> Account:
-    """The user with that number, which has no name, no other group, and its home in the scratch folder."""
+    """The user with that user id: it has no name and no other groups, and its home folder is the scratch folder."""
     return Account("", uid, uid, (), str(scratch))
 
 
 def lowest_free(numbers: range, used: Collection[int]) -> int:
-    """The number for the next attempt, of those that `used` does not have. Pure. Raises `NoFreeUid`.
+    """The lowest user id of `numbers` that is not in `used`, for the next attempt. Pure. Raises `NoFreeUid`.
 
     >>> lowest_free(range(200000, 200003), {200000, 200002})
     200001
@@ -134,7 +134,7 @@ def environment(account: Account) -> dict[str, str]:
 
 
 def give(account: Account, scratch: Path) -> None:
-    """Give the user the attempt's empty scratch folder, and have it pass the folder above. Raises `OSError`."""
+    """Give the user the attempt's empty scratch folder, and let it pass through the folder above. Raises `OSError`."""
     scratch.parent.chmod(0o711)
     scratch.chmod(0o700)
     os.chown(scratch, account.uid, account.gid, follow_symlinks=False)
@@ -151,7 +151,7 @@ def become(account: Account, output: int, needed: Iterable[Path]) -> None:
     os.setresgid(account.gid, account.gid, account.gid)
     os.setresuid(account.uid, account.uid, account.uid)
     if account.uid != 0:
-        # The kernel takes them from who was root, not from a node that has them as an ordinary user.
+        # The kernel does this only if the process was root; the node may be an ordinary user that has capabilities.
         keep_capabilities(())
     # The kernel forgets this when a process becomes another user.
     die_with_parent(signal.SIGKILL)

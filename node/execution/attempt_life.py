@@ -142,7 +142,7 @@ def conclude(
         case "cancelled":
             return EndedFrame("cancelled", None, error or _late(life, "cancelled; ") or None, True, None)
         case "handed_over":
-            # How the work ended when it was asked to stop is no failure. The attempt's log has it.
+            # Work that was asked to stop has not failed, however it ended. The attempt's log says how.
             return EndedFrame("handed_over", None, _late(life, "handed over; ") or None, True, None)
         case "failed":
             return EndedFrame("failed", None, life.error, True, None)

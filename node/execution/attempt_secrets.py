@@ -26,7 +26,7 @@ class AttemptSecrets:
     """The secrets from which a supervisor answers `ctx.secret`."""
 
     references: tuple[Reference, ...] = ()
-    """What the params name. Nothing else is answered."""
+    """The references that the params name. No other reference is answered."""
     folder: str = "/run/secrets"
     """The member's folder of secret files."""
     env_allow: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class AttemptSecrets:
         return resolve(reference, Path(self.folder), self.env_allow, self.variables, self.own)
 
     def pack(self) -> bytes:
-        """As msgpack; empty if the params name none."""
+        """As msgpack; empty if the params name no secret."""
         if not self.references:
             return b""
         return bytes(
@@ -63,7 +63,7 @@ class AttemptSecrets:
 
     @classmethod
     def unpacked(cls, packed: bytes) -> "AttemptSecrets":
-        """The secrets from which `pack` made `packed`."""
+        """The inverse of `pack`."""
         if not packed:
             return NO_SECRETS
         values = msgpack.unpackb(packed)
@@ -78,7 +78,7 @@ class AttemptSecrets:
 
 
 NO_SECRETS: Final = AttemptSecrets()
-"""For an attempt whose params name none, and for the worker."""
+"""The secrets of an attempt whose params name no secret, and what the worker gets in any case."""
 
 
 class SecretAnswers:
@@ -97,7 +97,7 @@ class SecretAnswers:
         self._answer: frames.SecretFrame | None = None
 
     def ask(self, request: frames.SecretAskFrame) -> None:
-        """Look a reference up. Raises `BadFrame` for anything else, or if the last answer was not taken yet."""
+        """Look a reference up. Raises `BadFrame` if it is no reference, or the last answer was not taken yet."""
         if self._under_way:
             raise frames.BadFrame("a second request for a secret before the first was answered")
         try:
@@ -122,7 +122,7 @@ class SecretAnswers:
         except MissingSecret as error:
             answer = frames.SecretFrame(None, str(error))
         except Exception as error:  # noqa: BLE001  without an answer the worker would wait for ever
-            # Without its message, which may quote a value.
+            # The message of the error is left out: it may quote a secret's value.
             what, where = type(error).__name__, extract_tb(error.__traceback__)[-1]
             log.error(  # noqa: TRY400  as above
                 "%s cannot be looked up: %s at %s:%s", shown(reference), what, where.filename, where.lineno

@@ -52,7 +52,7 @@ NOTHING_DELEGATED: Final = Delegation(why_not="no cgroup was asked for")
 
 
 def delegation_of(words: list[str]) -> Delegation:
-    """The delegation from the arguments that `Delegation.words` made, without the reason."""
+    """The inverse of `Delegation.words`, which leaves out `why_not`."""
     folder, controllers = words
     return Delegation(folder, tuple(filter(None, controllers.split(","))))
 
@@ -64,15 +64,15 @@ class NotDelegated(Exception):
 def take_over(proc: Path = Path("/proc")) -> Delegation:
     """Move this process out of the way and enable the controllers, if its cgroup is delegated to it.
 
-    Call this before any other process or attempt of the node is there: what an earlier start has left in groups beside
-    this is killed. Never raises: where something is missing, the value says what.
+    Call this before the node starts any other process: processes that an earlier start left in the groups of attempts
+    are killed. Never raises: the value's `why_not` says what is missing.
     """
     try:
         base = next(machine.cgroup_folders(proc, ""), None)
         if base is None:
             raise NotDelegated("the kernel has none, or it is not mounted here")
         if base.name == NODE and os.access(base.parent / "cgroup.procs", os.W_OK):
-            base = base.parent  # this process has been here before, and has started itself anew
+            base = base.parent  # this process has moved itself here before it executed itself anew
         _check_writable(base)
         _move(base)
         controllers, why_not = _enable(base)
@@ -110,7 +110,7 @@ def _move(base: Path) -> None:
 
 
 def _enable(base: Path) -> tuple[tuple[str, ...], str]:
-    """Enable the controllers for attempts' groups. Those that are enabled, and why the others are not."""
+    """Enable the controllers for attempts' groups. Returns those that are enabled, and why the others are not."""
     there = (base / "cgroup.controllers").read_text().split()
     why = [f"the controller {name} is not delegated to {base}" for name in CONTROLLERS.values() if name not in there]
     for name in CONTROLLERS.values():
@@ -178,8 +178,7 @@ class AttemptGroup:
     def kill(self) -> None:
         """Kill every process of the group at once, those of other users too.
 
-        A kernel from before 5.14 cannot. The caller kills the processes one by one in any case: those of a kernel that
-        can are gone then.
+        Kernels before 5.14 cannot do this, so the caller kills the processes one by one afterwards, in any case.
         """
         with contextlib.suppress(OSError):
             self._write("cgroup.kill", "1")

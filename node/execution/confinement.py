@@ -4,13 +4,13 @@ from collections.abc import Collection
 from typing import Final
 
 _SINCE: Final = {3: "6.2", 6: "6.12"}
-"""The first Linux with an ABI of Landlock."""
+"""The first version of Linux that has an ABI of Landlock, by the ABI."""
 
 _LACKS: Final = {
     3: "tasks can truncate files that they may only read",
     6: "tasks can signal other processes of the node's user, the node's own too, and connect to abstract sockets",
 }
-"""What the ABIs before one cannot refuse."""
+"""What tasks can do as long as Landlock's ABI is older than the key, as a sentence."""
 
 _NAMED: Final = 3
 """The most files that a sentence names."""

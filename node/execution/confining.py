@@ -16,35 +16,35 @@ from tasks.needs import Needs
 from tasks.reach import Reach
 
 ANY_PATH: Final = (Reach("", "source", "", "/"), Reach("", "destination", "", "/"))
-"""What is not known yet: it may be read and written."""
+"""Stands for paths that are not known yet: any path may be read and written."""
 
 _READING: Final = ("DAC_READ_SEARCH",)
 _WRITING: Final = ("DAC_OVERRIDE", "FOWNER")
 
 
 def capabilities(reaches: Iterable[Reach]) -> frozenset[str]:
-    """Those of root that reading and writing these paths may take: they may be another user's. Pure.
+    """The capabilities of root that it may take to read and write these paths, which may be another user's. Pure.
 
     >>> sorted(capabilities([Reach("source", "source", "/srv", "/srv"), Reach("to", "destination", "s3://b")]))
     ['DAC_READ_SEARCH']
     """
     given = tuple(reaches)
     uses = {reach.use for reach in given if reach.path is not None}
-    # The folder of a PostgreSQL server's socket may be its user's alone.
+    # The folder of a PostgreSQL server's socket may be closed to all users but the server's.
     sockets = any("localhost" in reach.addresses for reach in given)
     reading = _READING if uses or sockets else ()
     return frozenset((*reading, *(_WRITING if "destination" in uses else ())))
 
 
 def confine_early(needs: Needs, access: Access, *, becomes: bool) -> None:
-    """Give up what does not depend on where this process finds its files. Raises `OSError`.
+    """Give up the rights that do not depend on where this process finds its files, for good. Raises `OSError`.
 
-    `becomes`: it is still to become another user, and calls `give_up_capabilities` after that.
+    `becomes`: the process is still to become another user, and calls `give_up_capabilities` after that.
     """
     if not needs.confined:
         return
     if any(reach.path is not None for reach in needs.reaches):
-        # What is a link to the node's own is known by a look at that, which this process cannot see later.
+        # To recognize links to the node's own files later, when this process cannot see these files any more.
         learn_own(access.own)
     gain_no_rights()
     enter_filter(network=needs.network)
@@ -53,7 +53,7 @@ def confine_early(needs: Needs, access: Access, *, becomes: bool) -> None:
 
 
 def give_up_capabilities(needs: Needs) -> None:
-    """Keep only those of root's capabilities that the paths in `needs` may take. Raises `OSError`."""
+    """Keep only the capabilities of root that it may take to use the paths in `needs`. Raises `OSError`."""
     if needs.confined:
         keep_capabilities(capabilities(needs.reaches))
 
@@ -69,7 +69,7 @@ def confine(needs: Needs, access: Access, scratch: Path, ruleset: Ruleset | None
         return
     tools = found_tools(needs.tools, os.environ, access)
     if not needs.everything:
-        # No other process finds its files there, and they go with the scratch folder.
+        # Only this attempt can open temporary files there, and they are removed with the scratch folder.
         temporary = scratch / "tmp"
         temporary.mkdir(exist_ok=True)
         os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)

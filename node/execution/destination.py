@@ -16,15 +16,15 @@ from tasks.places.fsync import sync_name, sync_open
 
 
 def opened_or_made(guard: FileGuard, folder: str, umask: int) -> tuple[int, Path]:
-    """An O_PATH descriptor of the destination `folder`, and its resolved path. Its name is on the disk then.
+    """An O_PATH descriptor of the destination `folder`, and its resolved path. The folder's name is synced to the disk.
 
-    The guard follows links on the way to it. Raises `AccessRefused` if it is not, or no more, what the guard allows,
-    and `OSError`: a folder on the way was replaced by a link (ENOTDIR), or cannot be made or synced.
+    The guard follows links on the way to the folder. Raises `AccessRefused` if the guard does not, or no longer, allow
+    it, and `OSError`: a folder on the way was replaced by a link (ENOTDIR), or cannot be made or synced.
     """
     resolved = guard.resolve(folder)
     real = str(resolved)
     root = max((each for each in guard.access.destination_roots if is_within(real, each)), key=len)
-    # What is missing above a root is made as well: the operator has named it.
+    # Missing folders above a root are made as well: the operator has named the root.
     at = root if Path(root).is_dir() else "/"
     here = os.open(at, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY)
     try:

@@ -48,16 +48,16 @@ _ETC: Final = tuple(
         "protocols resolv.conf services ssl/certs ssl/openssl.cnf timezone"
     ).split()
 )
-"""What libraries read there. No other file of /etc: some are secrets, and the tasks' own may lie there."""
+"""The files of /etc that libraries read. No other file there is allowed: some hold secrets, perhaps those of tasks."""
 
 _KERNEL: Final = ("/proc", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm")
-"""Of the kernel's file systems, to read: processors and memory. What another process has in /proc needs the right to
-trace it, which a domain takes away."""
+"""The kernel's files that may be read, about processors and memory. What /proc has of another process stays closed: to
+read it takes the right to trace that process, which a domain takes away."""
 
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _PTS: Final = "/dev/pts"
 _TERMINALS: Final = (_PTS, "/dev/ptmx", "/dev/tty")
-"""A program makes a terminal for itself in a folder that has those of every session of its user too."""
+"""What a program needs to make a terminal for itself. The folder also has the terminals of all its user's sessions."""
 _DISKS: Final = "/dev/disk"
 """Its links say which file system is on which device (`tasks.disk_identity`); the devices stay closed."""
 _MEMORY: Final = "/dev/shm"  # noqa: S108  an ordinary file system in memory, for all users
@@ -66,12 +66,12 @@ _PROGRAMS: Final = ("/bin", "/sbin", "/usr", "/lib", "/lib32", "/lib64", "/opt")
 """Folders of programs and what they need."""
 
 _SYSTEMS: Final = ("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/sbin", "/usr", "/var/spool/cron")
-"""Folders of what root runs, and of what says what it runs."""
+"""Folders of the programs that root runs, and of the files that say what root runs, such as crontabs."""
 
 _PACKAGES: Final = ("hashing", "node", "spark_tasks", "tasks")
 
 _LOADERS: Final = ("/lib64/ld-linux-*.so.*", "/lib/ld-linux-*.so.*", "/lib/ld-musl-*.so.*")
-"""What the kernel starts in front of a program with shared libraries; it counts as run by it."""
+"""The dynamic loaders: the kernel starts one before a program with shared libraries, and Landlock checks it too."""
 
 _BESIDE: Final = landlock.WRITE & ~landlock.REFER
 _RIGHTS: Final[Mapping[str, int]] = {"read": READ, "write": WRITE, "run": RUN}
@@ -85,7 +85,7 @@ class Domain:
     ruleset: Ruleset
     #: What is the node's own: never allowed by a path above it.
     own: Own
-    #: The mounts by which it was found (`tasks.places.mounts.mountinfo`).
+    #: The mounts by which `own` was found (`tasks.places.mounts.mountinfo`).
     mounted: str
     #: Sentences for the log of an attempt that fails in this domain.
     remarks: list[str] = field(default_factory=list)
@@ -117,7 +117,7 @@ class Domain:
 
 
 class Commands(NamedTuple):
-    """What is the same for the domains of all commands on a member: its own, `roots` of `Needs`, and Landlock's ABI."""
+    """What the domains of all commands on a member share: the node's own, `roots` of `Needs`, and Landlock's ABI."""
 
     own: tuple[str, ...]
     roots: tuple[str, ...]
@@ -129,7 +129,7 @@ class Commands(NamedTuple):
 
 
 def commands_of(word: str) -> Commands:
-    """The `Commands` from the text that `Commands.word` made.
+    """The inverse of `Commands.word`.
 
     >>> commands_of(Commands(("/a",), (), 7).word())
     Commands(own=('/a',), roots=(), version=7)
@@ -139,7 +139,7 @@ def commands_of(word: str) -> Commands:
 
 
 class MadeAhead:
-    """The domain of a command, made before there is one: the many folders that it looks into take milliseconds."""
+    """The domain of a command, made ahead: to look into the many folders takes milliseconds."""
 
     def __init__(self, commands: Commands) -> None:
         """Make it. Raises `landlock.CannotConfine`."""
@@ -148,7 +148,7 @@ class MadeAhead:
         self._domain = _of_command(commands)
 
     def take(self, commands: Commands) -> Domain | None:
-        """The domain, for a command now; None if it would be another one: something has come into a folder, or gone."""
+        """The domain, for a command now; None if it is out of date: entries of a folder were added or removed since."""
         if commands != self._commands or mountinfo() != self._domain.mounted:
             return None
         for folder, changed_ns in self._domain.looked_into.items():
@@ -202,9 +202,9 @@ def of_attempt(
 
 
 def allow_missing(ruleset: Ruleset, needs: Needs, access: Access, task: str, umask: int) -> list[str]:
-    """Make the destinations that are missing, and allow them: in an attempt's own process, which is another user's.
+    """Make the destinations that are missing, and allow them, in a process that has become the attempt's user.
 
-    What the supervisor makes as root would be that user's where the user may make nothing. The remarks. Raises
+    The supervisor, as root, could make folders for that user where the user may make none. Returns the remarks. Raises
     `landlock.CannotConfine`.
     """
     domain, guard = _domain(ruleset, access.own), FileGuard(access, "destination")
@@ -230,8 +230,8 @@ def of_preparation(access: Access, scratch: Path, version: int) -> Domain:
 def prepared_since(needs: Needs, access: Access, since_ns: int) -> bool:
     """Whether a process that was confined for a preparation at `since_ns` may open all paths that an attempt needs.
 
-    It may not open what came since into a folder that has something of the node's own below it: such a folder is not
-    allowed whole. False as well where that is not sure. `since_ns` is in nanoseconds since the epoch.
+    A folder above something of the node's own is not allowed as a whole: the process may not open what was added to it
+    since. Also False if this cannot be known. `since_ns` is in nanoseconds since the epoch.
     """
     mounted = mountinfo()
     kept = paths_of((*access.own, *kernels(mounted)), mounted)
@@ -256,7 +256,7 @@ def _was_there(path: str, root: str, kept: Iterable[str], since_ns: int) -> bool
     way = [*reversed([str(each) for each in Path(path).parents if is_within(str(each), top)]), path]
     for each in way:
         if not any(is_within(own, each) for own in kept):
-            # Allowed whole, if it was there: then nothing has come into the folder above it since, or gone.
+            # Allowed as a whole if it was there then, which is certain if the folder above has not changed since.
             return Path(each).exists() and _changed_ns(str(Path(each).parent)) < since_ns
     return False
 
@@ -300,7 +300,7 @@ def _domain(ruleset: Ruleset, own: Iterable[str]) -> Domain:
 
 
 def _allow_system(domain: Domain) -> None:
-    """What any program reads of the machine."""
+    """Allow what every program reads of the machine."""
     ruleset = domain.ruleset
     domain.allow_all((*_LIBRARIES, *_ETC, *_KERNEL), READ)
     domain.allow_all(installation(), READ)
@@ -318,18 +318,18 @@ def places_of(package: str) -> Iterable[str]:
 def installation() -> tuple[str, ...]:
     """The folders in which Python and Rota are installed, with links followed, none within another."""
     packages = (place for name in _PACKAGES for place in places_of(name))
-    # PYTHONPATH is in the third, among others.
+    # `sys.path` has the folders of PYTHONPATH, among others.
     found = {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, *packages, *filter(None, sys.path))}
     found -= {"/", "/usr"}
     return tuple(path for path in sorted(found) if not any(is_within(path, each) for each in found - {path}))
 
 
 def _allow_everything(domain: Domain, roots: Collection[str]) -> None:
-    """What the node's user may, without what is the node's own; the installation cannot be changed.
+    """Allow all that the node's user may do, except with the node's own; the installation can only be read and run.
 
-    With `roots`: only these, and what programs run and read.
+    With `roots`: only these folders, and what programs run and read.
     """
-    # Root without capabilities still owns the system's files, which the next program of root's would read or run.
+    # Root without capabilities still owns the system's files. To change one would change the next program of root's.
     systems = _SYSTEMS if os.geteuid() == 0 else ()
     kept = domain.and_kernels((*installation(), *systems))
     everything = landlock.WRITE | READ | RUN
@@ -355,7 +355,7 @@ def _allow_everything(domain: Domain, roots: Collection[str]) -> None:
 
 
 def _allow_roots(domain: Domain, access: Access, use: Use) -> None:
-    """Every folder that tasks may name for a use."""
+    """Allow every folder that tasks may name for a use."""
     kept = domain.and_kernels()
     for root in access.roots(use):
         domain.allow(root, READ if use == "source" else WRITE, kept)
@@ -366,7 +366,7 @@ def _folder(reach: Reach, path: str) -> str:
 
 
 def _allow_reach(domain: Domain, guard: FileGuard, reach: Reach, task: str, umask: int | None) -> None:
-    """One path of the params: nothing if the node refuses it, which the kind says in its own words."""
+    """Allow one path of the params; nothing if the node refuses the path, as the kind then says so in its own words."""
     assert reach.path is not None
     folder = _folder(reach, reach.path)
     rights = _BESIDE if reach.beside else READ if reach.use == "source" else WRITE

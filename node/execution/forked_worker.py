@@ -19,7 +19,7 @@ class ForkedWorker:
     """Why a brief could not be handed to it; None: nothing failed."""
 
     def hand_brief(self, descriptor: int) -> None:
-        """Give it the file of a brief. It begins nothing of it before `send_go`, which raises what fails here."""
+        """Give the worker the file of a brief. It waits for `send_go`, which also raises what fails here."""
         try:
             packet = frames.to_packet(frames.BriefFrame())
             socket.send_fds(self.channel, [packet], [descriptor], socket.MSG_NOSIGNAL)
@@ -27,14 +27,14 @@ class ForkedWorker:
             self.unhanded = error
 
     def send_go(self, go: frames.GoFrame, ruleset: Collection[int] = ()) -> None:
-        """Tell it to go on with the brief, and give it the ruleset to enter, if there is one. Raises `OSError`."""
+        """Tell the worker to begin, and give it the ruleset to enter, if there is one. Raises `OSError`."""
         if self.unhanded is not None:
             raise self.unhanded
         socket.send_fds(self.channel, [frames.to_packet(go)], list(ruleset), socket.MSG_NOSIGNAL)
 
 
 def fork_worker(*, rehearses: bool) -> ForkedWorker:
-    """Fork this process's worker. `rehearses`: it has time before its attempt comes. Raises `OSError`."""
+    """Fork this process's worker. `rehearses`: there is time before its attempt comes. Raises `OSError`."""
     output_read, output_write = os.pipe2(os.O_CLOEXEC)
     ours, theirs = frames.new_channel()
     own = os.getpid()

@@ -158,7 +158,7 @@ class DoneFrame:
 
 @dataclass(frozen=True, slots=True)
 class FailedFrame:
-    """Worker to supervisor: the kind raised. `error` is one line. `away`: what the task needs does not answer."""
+    """Worker to supervisor: the kind raised. `error` is one line. `away`: an outside service is unreachable."""
 
     error: str
     retry: bool

@@ -22,8 +22,8 @@ from node.execution.supervisor import Supervisor
 def host(delegation: Delegation, commands: Commands, nursery: socket.socket, spare: bool) -> NoReturn:
     """Host what comes on the channel `nursery`: an attempt, or a preparation and later its attempt. Then exit.
 
-    `spare`: it comes later, if it comes. The worker gets a cgroup of its own below what is delegated. `commands` is
-    what the domain of a command is made of.
+    `spare`: the attempt comes later, or never. The worker gets a cgroup of its own below what is delegated. `commands`
+    is what the domain of a command is made of.
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # A service manager may signal every process of a service. The node decides what happens to the work.

@@ -40,7 +40,7 @@ WRITE: Final = _ALL & ~(EXECUTE | MAKE_CHAR | MAKE_BLOCK | IOCTL)
 _OF_A_FILE: Final = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL
 
 _HANDLED: Final = {2: REFER | (REFER - 1), 3: TRUNCATE | (TRUNCATE - 1), 5: _ALL}
-"""The rights that an ABI knows, by the first ABI that does."""
+"""The rights that Landlock knows, by the first ABI that knows them."""
 
 _NETWORK_SINCE: Final = 4
 _TCP: Final = 3
@@ -49,12 +49,12 @@ _SCOPES: Final = 3
 
 OLDEST: Final = 2
 NEWEST: Final = 7
-"""Later ABIs are used as this one: what they add was not looked at."""
+"""Later ABIs are used like this one: what they add is not supported here."""
 
 _PATH_BENEATH: Final = 1
 
 UNSEEN: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG)
-"""What the kernel says of a path at which this user finds nothing."""
+"""The error codes for a path at which there is nothing that this user can see."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -97,9 +97,9 @@ def handled(version: int) -> int:
 
 
 def located(path: str, folder: int | None = None, *, follow: bool = False) -> int | None:
-    """An O_PATH descriptor of what is at `path` now, from the open `folder`; None: nothing, or nothing to be seen.
+    """An O_PATH descriptor of what is at `path`, relative to the open `folder`; None: nothing that this user can see.
 
-    A link is opened itself, unless it is to be followed. Raises `OSError`.
+    If it is a link, the link itself is opened, unless `follow`. Raises `OSError`.
     """
     try:
         return os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW), dir_fd=folder)
@@ -110,7 +110,7 @@ def located(path: str, folder: int | None = None, *, follow: bool = False) -> in
 
 
 class Ruleset:
-    """The rights that stay. `descriptor` may be sent to another process, which makes a `Ruleset` of it again."""
+    """The rights that a process keeps. `descriptor` may be sent to another process, which makes a `Ruleset` from it."""
 
     def __init__(self, version: int, descriptor: int) -> None:
         self.version = version
@@ -130,7 +130,7 @@ class Ruleset:
     def allow(self, path: str | int, rights: int) -> bool:
         """Allow `rights` to what is at `path` now (or open as this descriptor), and to everything below it.
 
-        Links are followed. False if there is nothing at `path`, or nothing that this user may see: it stays refused.
+        Links are followed. False if there is nothing at `path` that this user can see: access to it stays refused.
         Raises `CannotConfine`.
         """
         descriptor = located(path, follow=True) if isinstance(path, str) else path

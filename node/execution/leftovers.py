@@ -150,12 +150,13 @@ def _environment_has(pid: int, entries: frozenset[bytes]) -> bool:
 
 
 def _was_given_none(pid: int) -> bool:
-    """Whether a process runs its program, and has an environment in which there is nothing (`env -i`).
+    """Whether a process runs its program, and its environment is really empty (`env -i`).
 
-    If not, one that shows none is in the midst of execve: the kernel replaces the memory first, copies the environment
-    into it, and says where the program is after that (`create_elf_tables` and its caller in fs/binfmt_elf.c). The
-    descriptors that close at execve are closed before, so a process that starts another one and waits for that sees
-    nothing of it for a moment. Raises `OSError` if the process is gone, or is a thread of the kernel.
+    If this is False, a process that shows no environment is in the midst of execve: the kernel replaces the memory
+    first, then copies the environment into it, and says last where the program is (`create_elf_tables` and its caller
+    in fs/binfmt_elf.c). Close-on-exec descriptors are closed before all this. So whoever starts a process and waits for
+    these to close may see an empty environment for a moment. Raises `OSError` if the process is gone, or is a thread of
+    the kernel.
     """
     Path(f"/proc/{pid}/exe").readlink()
     values = stat_fields(pid)
@@ -186,7 +187,7 @@ def _find(records: Iterable[Record], entries: frozenset[bytes], uids: range = NO
 def _kill(records: list[Record], marks: dict[str, str], wait_s: float, uids: range) -> int:
     """Kill the processes of `records`, those with the variables `marks` in their environment, and those of these users.
 
-    How many there were. What these users have left in shared memory is removed.
+    Also removes what these users have left in shared memory. Returns how many processes there were.
 
     Blocks until they are gone. Raises `LeftoversRemain` after `wait_s`.
     """
@@ -230,7 +231,7 @@ def _remaining(pids: list[int], beyond: list[int]) -> str:
 def kill_leftovers(folder: Path, wait_s: float = WAIT_S, uids: range = NO_UIDS) -> int:
     """Kill the processes that an earlier node on `folder` left, and remove its scratch folders; how many were killed.
 
-    Every process of a user in `uids` counts as one: no other program has these (`ROTA_WORK_UIDS`).
+    Every process of a user in `uids` counts as a leftover: no other program has these user ids (`ROTA_WORK_UIDS`).
     Blocks until they are gone; raises `LeftoversRemain` after `wait_s`. The caller holds the folder's lock, has not
     joined yet, and has not started its nursery yet.
     """
@@ -250,7 +251,7 @@ def kill_attempt(
 ) -> int:
     """Kill what is left of one attempt whose supervisor was killed, and remove its scratch folder.
 
-    `uids` has the attempt's user id, if that is no other's.
+    `uids` has the attempt's user id, if no other attempt has it.
     Blocks until the processes are gone, and returns how many there were; raises `LeftoversRemain` after `wait_s`.
     """
     records = [record for record in _records(folder) if record.supervisor == supervisor]

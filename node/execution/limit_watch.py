@@ -38,13 +38,13 @@ class LimitWatch:
         """Which limit the attempt has exceeded, in words; None: none so far."""
 
     def start(self, on_exceeded: Callable[[], None]) -> None:
-        """Begin to look; `on_exceeded` is called in the watch's thread, once. Nothing begins if nothing is watched."""
+        """Begin to look, unless no limit is watched. `on_exceeded` is called once, in the watch's thread."""
         if self._memory or self._processes or self._group is not None:
             self._thread = threading.Thread(target=self._watch, args=(on_exceeded,), daemon=True, name="limits")
             self._thread.start()
 
     def close(self) -> None:
-        """Look no more. Does not wait: a look may take long while the machine is out of memory."""
+        """Stop looking. Does not wait: a look may take long while the machine is out of memory."""
         self._over.set()
 
     def _watch(self, on_exceeded: Callable[[], None]) -> None:
@@ -67,13 +67,13 @@ class LimitWatch:
             memory, count = _resident(pids)
             most = self._watched.may.memory
             if self._memory and most is not None and memory > most:
-                # What forked processes share was counted for each of them.
+                # Memory that forked processes share was counted once for each of them.
                 memory = _proportional(pids)
         return Usage(memory if self._memory else 0, count, 0 if self._group is None else self._group.forks_refused())
 
 
 def _resident(pids: list[int]) -> tuple[int, int]:
-    """The memory that the processes have, without that of files, shared memory counted for each; and their threads."""
+    """The memory of the processes without mapped files, shared memory counted once for each; and how many threads."""
     memory = threads = 0
     for pid in pids:
         for line in _lines(f"/proc/{pid}/status"):
@@ -87,7 +87,7 @@ def _resident(pids: list[int]) -> tuple[int, int]:
 def _proportional(pids: list[int]) -> int:
     """As `_resident`, but what is shared is divided by the number of processes that share it.
 
-    Of a process whose share cannot be read (it is another user's) all that it has counts.
+    If the share of a process cannot be read, as it is another user's, all of its memory counts.
     """
     total = 0
     for pid in pids:

@@ -12,14 +12,14 @@ from tasks.definition.limits import Limits
 
 LOOK_S_MAX: Final = 1.0
 LOOK_S_MIN: Final = 0.05
-"""Between two looks at what an attempt uses. A look is followed by a pause that is longer by `CALM_TIMES`, until it is
-`LOOK_S_MAX`, as long as the attempt does not grow."""
+"""The bounds of the pause between two looks at what an attempt uses. While the attempt does not grow, each pause is
+`CALM_TIMES` times as long as the one before."""
 
 CALM_TIMES: Final = 1.6
 
 FILLED_BYTES_PER_S: Final = 2 * GIB
-"""What an attempt may take of the memory in a second: the less is free on the machine, the sooner comes the next
-look."""
+"""How fast an attempt can be expected to fill memory: the less memory is free on the machine, the sooner the next look
+comes."""
 
 COST_TIMES: Final = 200
 """The pause after a look, at least, as a multiple of the processor time that the look took."""
@@ -28,10 +28,10 @@ GROWTH: Final = 16
 """An attempt grows if it uses a sixteenth of its limit more than at the last look."""
 
 Enforced = Literal["memory", "cpu", "processes"]
-"""A limit that is held by a controller of cgroup v2 where there is one."""
+"""A limit that a controller of cgroup v2 holds, if it is enabled."""
 
 CONTROLLERS: Final[Mapping[Enforced, str]] = {"memory": "memory", "processes": "pids", "cpu": "cpu"}
-"""The controller for each of them."""
+"""The controller that holds each of these limits."""
 
 SETTINGS: Final[Mapping[str, str]] = {
     "memory": "ROTA_LIMIT_MEMORY",
@@ -190,12 +190,12 @@ def _allows(name: str, watched: Watched) -> str:
 
 
 def _near(held: int, bound: int) -> str:
-    """`held` in words; in bytes where the words would be those of the bound."""
+    """`held` in words, such as "64 MiB"; in bytes if the bound would be the same words."""
     return size(held) if size(held) != size(bound) else f"{held:,} bytes"
 
 
 class Pace(NamedTuple):
-    """How an attempt is looked at: what it used at the last look, and the pause after that."""
+    """When an attempt is looked at: what it used at the last look, and the pause after that look."""
 
     used: Usage = Usage(0, 0)
     pause_s: float = LOOK_S_MIN
@@ -204,7 +204,7 @@ class Pace(NamedTuple):
 def next_look(pace: Pace, used: Usage, may: Amounts, free_bytes: int, cost_s: float) -> Pace:
     """The pause until the next look at an attempt that uses `used`.
 
-    It is short while the attempt grows, and while a quarter of the machine's free memory could be taken within it; an
+    The pause is short while the attempt grows, or could fill a quarter of the machine's free memory during it; an
     attempt that stands still is looked at once a second. `cost_s` is the processor time of this look.
 
     >>> used, may = Usage(2**20, 3), Amounts(memory=2**26)

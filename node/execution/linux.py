@@ -31,7 +31,7 @@ _CAPABILITIES: Final = {
     "SETUID": 7,
     "SYS_PTRACE": 19,
 }
-"""Those that are asked for here, by their numbers in capabilities(7)."""
+"""The capabilities that are asked for here, and their numbers as in capabilities(7)."""
 
 _CAPABILITY_VERSION_3 = 0x20080522
 _TFD_NONBLOCK = os.O_NONBLOCK

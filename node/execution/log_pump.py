@@ -22,7 +22,7 @@ class LogPump:
     """
 
     def __init__(self, path: Path, limit_bytes: int, whose: str = "this node's limit (ROTA_LOG_BYTES)") -> None:
-        """Open the file at `path` for appending at most `limit_bytes`, which is `whose`. Raises `OSError`."""
+        """Open the file at `path` to append at most `limit_bytes`. `whose` names the limit. Raises `OSError`."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
         self._left_bytes = limit_bytes

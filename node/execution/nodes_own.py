@@ -1,4 +1,4 @@
-"""What is the node's own, by every path, and what is in a folder beside it.
+"""Finds the node's own files at every path that leads to them, and lists what else is in the folders above them.
 
 Landlock only allows. "All but the node's own" is therefore a list: of each folder on the way to something of the node's
 own, everything else that is in it now. What is added to such a folder later is refused, and so is listing it.
@@ -21,11 +21,11 @@ _DEEP: Final = 2
 
 
 _KERNELS: Final = ("proc", "sysfs", "devtmpfs")
-"""Types of the kernel's file systems, in which root may change the machine: a chroot has mounts of its own of them."""
+"""Types of the kernel's file systems, by which root may change the machine. A chroot has mounts of its own of them."""
 
 
 class Own(NamedTuple):
-    """What is never allowed by a folder above it."""
+    """The files that stay refused although a folder above them is allowed."""
 
     #: Real paths. What is at one may not be there yet.
     paths: tuple[str, ...]
@@ -52,7 +52,7 @@ def _own(paths: tuple[str, ...], linked: frozenset[FileId]) -> Own:
 
 
 def paths_of(named: Iterable[str], mounted: str) -> tuple[str, ...]:
-    """The real paths of `named`, and those at which the mounts `mounted` show the same, or something in it, as well."""
+    """The real paths of `named`, and every other path at which the mounts `mounted` show the same, or a part of it."""
     known, paths = mounts(mounted), real_and_named(named)
     once = {device for device, count in Counter(each.device for each in known.values()).items() if count == 1}
     shown = [path for own in paths for path in (*_mounts_below(own, known), own)]
@@ -82,7 +82,7 @@ def _mounts_below(own: str, known: Mapping[int, Mount]) -> Iterator[str]:
 
 
 def _shown_elsewhere(path: str, known: Mapping[int, Mount], once: Collection[str]) -> Iterator[str]:
-    """The paths at which other mounts show what is at `path`, or in it. What is not there is as its folder.
+    """The paths at which other mounts show what is at `path`, or in it. If nothing is there yet, its folder decides.
 
     `once` has the devices that are mounted a single time.
     """
@@ -92,7 +92,7 @@ def _shown_elsewhere(path: str, known: Mapping[int, Mount], once: Collection[str
     try:
         device = os.fstat(descriptor).st_dev
         if f"{os.major(device)}:{os.minor(device)}" in once:
-            return  # a part of a file system may have a device of its own, which is none of these then
+            return  # a subvolume may have a device number of its own, which is not in `once`
         mount = mount_of(descriptor, known)
     except OSError:
         return  # of another mount namespace, by a descriptor: no path here leads to it
@@ -120,7 +120,7 @@ def other_paths(path: str, mount: Mount, known: Iterable[Mount]) -> Iterator[str
 
 
 def _moved(path: str, out_of: str, into: str) -> str:
-    """The path in the folder `into` of what has the path `path` in the folder `out_of`."""
+    """`path`, with its leading folder `out_of` replaced by `into`."""
     return f"{into.rstrip('/')}/{path[len(out_of) :].lstrip('/')}".rstrip("/") or "/"
 
 
@@ -154,11 +154,11 @@ def _files(path: str, deep: int) -> Iterator[str]:
 
 
 def without(folder: int, path: str, own: Own, looked_into: dict[str, int] | None = None) -> Iterator[int]:
-    """What is together the folder, or file, open as `folder` without `own`, as far as it is there now: descriptors.
+    """Descriptors that together cover the folder, or file, open as `folder`, without `own`, as it is now.
 
-    `path` is the real path. They are closed as the iteration goes on, but `folder`. A folder that has something of
-    `own` below it is not among them, only what else is in it. To `looked_into` such folders are added, and when each
-    had last changed.
+    `path` is its real path. All but `folder` are closed as the iteration goes on. A folder that has something of `own`
+    below it is not among them: only what else is in it. Such folders are added to `looked_into`, with the time at which
+    each had last changed.
     """
     inside = tuple(each for each in own.paths if is_within(each, path))
     if path in inside or any(is_within(path, each) for each in own.paths):
@@ -173,7 +173,7 @@ def without(folder: int, path: str, own: Own, looked_into: dict[str, int] | None
     begin = len(path.rstrip("/")) + 1
     leading = {each[begin:].partition("/")[0] for each in inside}
     for name in _names(folder):
-        # Opened in the folder that was looked into: a link that has come in its place is not followed.
+        # Opened relative to the folder that was listed: a link that has replaced it is not followed.
         entry = located(name, folder)
         if entry is None:
             continue

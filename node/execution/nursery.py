@@ -28,7 +28,7 @@ FORK: Final = b"fork"
 """A request of the node, with the descriptors of the attempt's channel and of the files of its brief."""
 
 COMMANDS: Final = "NURSERY_COMMANDS"
-"""The environment variable that has what the domain of a command is made of. Nothing inherits it."""
+"""The environment variable with the `Commands` of the member, as a word. No other process inherits it."""
 
 EXPECT: Final = b"expect"
 """A request of the node: an attempt is expected soon."""
@@ -72,8 +72,8 @@ class _Host:
 class Nursery:
     """The loop: takes requests, and reaps children.
 
-    `host` is what a fork runs, with the channel on which it is given its attempt, and whether it is to wait for it
-    long; it does not return.
+    A fork calls `host`, which does not return, with the channel on which it is given its attempt, and whether it is a
+    spare, which may have to wait for it long.
     """
 
     def __init__(self, node: socket.socket, host: Callable[[socket.socket, bool], NoReturn]) -> None:
@@ -142,7 +142,7 @@ class Nursery:
                 os.close(descriptor)
 
     def _tend(self) -> None:
-        """Fork what is missing, and end what is not needed any more."""
+        """Fork a spare process if one is missing, and end the spare processes that are not needed any more."""
         now_s = time.monotonic()
         for _ in range(self._count.surplus(len(self._spares), now_s)):
             self._spares.popleft().channel.close()
@@ -169,7 +169,7 @@ class Nursery:
     def _become_host(self, ours: socket.socket, theirs: socket.socket, spare: bool) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
-            # The ends of other forks, too: a process that waits ends when the nursery's end of its channel is closed.
+            # Other spares' channels, too: a spare exits when every copy of the nursery's end of its channel is closed.
             for end in (self._node, ours, *(other.channel for other in self._spares)):
                 end.close()
             os.close(self._wake_read)
@@ -198,7 +198,7 @@ class Nursery:
             self._kill_orphans()
 
     def _kill_orphans(self) -> None:
-        """Kill what a killed supervisor left behind: all children of this process that are not supervisors."""
+        """Kill the processes that a killed supervisor left behind: all children of this process but the supervisors."""
         own = os.getpid()
         table = process_tree.processes()
         orphans = [one.pid for one in table if one.parent == own and one.pid not in self._hosts]

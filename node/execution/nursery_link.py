@@ -27,7 +27,7 @@ RESTART_S_MAX: Final = 5.0
 HAND_OUT_AGAIN_S: Final = 1.0
 READY_S: Final = 30.0
 EXPECT_AGAIN_S: Final = 1.0
-"""The nursery is told of what is expected this often at most."""
+"""The shortest time between two messages to the nursery that an attempt is expected."""
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Handout:
         self.drop()
 
     def drop(self) -> None:
-        """Close the descriptors. If the nursery does not have them, this ends the attempt's channel, not started."""
+        """Close the descriptors. If they were not sent, this ends the attempt's channel, and it was not started."""
         self._channel.close()
         for descriptor in self._files:
             os.close(descriptor)
@@ -110,7 +110,7 @@ class NurseryLink:
         self._hand_out()
 
     def expect(self) -> None:
-        """Say that an attempt is expected soon. If the nursery does not hear it, that one begins a little later."""
+        """Tell the nursery that an attempt is expected soon. If the message is lost, the attempt begins a bit later."""
         now_s = asyncio.get_running_loop().time()
         if self._socket is None or self._ready is None or not self._ready.done():
             return
@@ -178,7 +178,7 @@ class NurseryLink:
                 return
             except OSError as error:
                 if error.errno == errno.ETOOMANYREFS:
-                    # Descriptors under way are counted for each user: a task of this one sends many, and takes none.
+                    # The kernel limits each user's descriptors in transit: a task sends many, and nobody takes them.
                     log.warning("attempts wait: processes of the node's user have too many descriptors under way")
                     loop.remove_writer(self._socket.fileno())
                     self._again = loop.call_later(HAND_OUT_AGAIN_S, self._hand_out_again)

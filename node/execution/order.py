@@ -55,7 +55,7 @@ class Order:
     node: str = ""
     #: What the attempt may reach.
     access: Access = NOTHING
-    #: What the worker may have done before the attempt, by name (`node.execution.preparation`); "": nothing.
+    #: The name of the preparation that the worker may have done before (`node.execution.preparation`); "": none.
     preparation: str = ""
     #: What the kind does instead of the task's work; "": the work.
     action: str = ""
@@ -69,7 +69,7 @@ class Order:
     run_as: str = ""
     #: The users that the member lets tasks run as.
     may_run_as: tuple[str, ...] = ()
-    #: A user id that only this attempt has; None: it has none of its own.
+    #: A user id that only this attempt has; None: it has no user id of its own.
     uid: int | None = None
 
 
@@ -83,7 +83,7 @@ class AttemptLimits:
     oom_score_adj: int = 500
     #: How long an attempt that was asked to stop may take before it is killed, in seconds.
     stop_s: float = 10.0
-    #: The same for an attempt that is handed over, in seconds.
+    #: How long an attempt that is handed over may take before it is killed, in seconds.
     hand_over_s: float = 60.0
     #: What one attempt may use on the member. The limits of its task may be lower.
     most: Amounts = _MOST
@@ -107,14 +107,14 @@ class Brief:
 
 
 def _values(value: Any) -> dict[str, Any]:
-    """The values of what msgpack does not know. `asdict` copies all that is in them first, which takes longer."""
+    """The fields of an object that msgpack cannot pack. `asdict` would take longer: it copies all values deeply."""
     if isinstance(value, BaseModel):
         return value.model_dump()
     return {each.name: getattr(value, each.name) for each in fields(value) if each.type is not AttemptSecrets}
 
 
 def unpack_brief(packed: bytes, secrets: bytes = b"") -> Brief:
-    """The brief from which `Brief.pack` made `packed`, and `AttemptSecrets.pack` made `secrets`."""
+    """The inverse of `Brief.pack`. `secrets` is the result of `AttemptSecrets.pack`; empty: without secrets."""
     brief = msgpack.unpackb(packed)
     order = brief["order"]
     order["secrets"] = AttemptSecrets.unpacked(secrets)
@@ -143,7 +143,7 @@ def log_path(folder: Path, run_id: str, attempt: int) -> Path:
 def scratch_path(folder: Path, order: Order, prepared: Path | None = None) -> Path:
     """The attempt's scratch folder, which is removed when the attempt ends. Each claim has its own.
 
-    That of a process which was prepared is inside its folder `prepared`, to which it is confined.
+    A process that was prepared is confined to its folder `prepared`, so the scratch folder is inside that.
     """
     return scratch_folder(folder, order.run_id, order.token) if prepared is None else prepared / "attempt"
 

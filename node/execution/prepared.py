@@ -27,7 +27,7 @@ from tasks.needs import Needs
 log = logging.getLogger(__name__)
 
 TOO_LONG_S: Final = 120.0
-"""A process that is not prepared by then is given up."""
+"""A process whose preparation takes longer is given up."""
 
 
 @dataclass(eq=False, slots=True)
@@ -83,7 +83,7 @@ class PreparedProcesses:
         self._gone.set()
 
     def lead_s(self, name: str) -> float:
-        """How long before something is due its process is started; as long as preparing takes here."""
+        """How long before its occurrence is due a process is started, in seconds: as long as preparing takes here."""
         return self._counts[name].lead_s
 
     def ready(self, name: str) -> int:
@@ -98,8 +98,8 @@ class PreparedProcesses:
     def give(self, name: str, brief: Brief, needs: Needs) -> Prepared | None:
         """Give the attempt of `brief` to a process of this preparation, to one that is prepared if there is one.
 
-        The process may open the paths in `needs`, and has the network: an attempt without network gets none. It and its
-        channel are the caller's from then on. None: there is none. Raises `OSError`.
+        The process may open the paths in `needs`, and has the network: an attempt without network gets no such process.
+        The caller owns the process and its channel from then on. None if there is no process. Raises `OSError`.
         """
         if needs.confined and not needs.network:
             return None
@@ -111,14 +111,14 @@ class PreparedProcesses:
             try:
                 send_attempt(process.channel, brief)
             except (BlockingIOError, ConnectionError):
-                self._lost(process)  # it has ended, which was not heard yet
+                self._lost(process)  # it has ended, and this was not noticed yet
                 continue
             self._forget(process)
             return process
         return None
 
     def hear(self, process: Prepared, frame: frames.PreparingFrame | frames.PreparedFrame) -> None:
-        """A process says how far its preparation is, perhaps after its attempt was given to it."""
+        """Take a process's report on its preparation, which may come after the process was given its attempt."""
         if isinstance(frame, frames.PreparingFrame):
             process.supervisor = frame.pid
             return
@@ -138,7 +138,7 @@ class PreparedProcesses:
         self._set_timer(name)
 
     def renew(self, deadline_s: float, packet: bytes) -> None:
-        """The lease lasts until `deadline_s`; `packet` says so. Any thread."""
+        """Tell every process that the lease lasts until `deadline_s`, by the frame `packet`. Any thread."""
         self._deadline_s = deadline_s
         with self._changing:
             for process in self._there:
@@ -148,14 +148,14 @@ class PreparedProcesses:
                     continue  # as for an attempt: without the renewal it is frozen
 
     def end_all(self) -> None:
-        """End all of them."""
+        """Tell all processes to end."""
         for count in self._counts.values():
             count.change(0, 0, 0, _now_s())
         for process in list(self._there):
             self._end(process)
 
     async def close(self, wait_s: float) -> None:
-        """End all of them, and begin none. Returns when no process of them is left, or after `wait_s`."""
+        """End all processes, and start no others. Returns when none of their processes is left, or after `wait_s`."""
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
@@ -225,7 +225,7 @@ class PreparedProcesses:
         self._nursery.launch(handout)
 
     def _end(self, process: Prepared) -> None:
-        """Have it ended. It counts as gone once its supervisor has ended."""
+        """Tell a process to end. It counts as gone once its supervisor has ended."""
         process.leaving = True
         try:
             process.channel.send(frames.to_packet(frames.KillFrame()))

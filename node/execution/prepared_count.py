@@ -16,14 +16,14 @@ LEAD_TIMES: Final = 1.5
 """The lead time as a multiple of how long preparing takes: the machine may be busier the next time."""
 
 FORGET: Final = 0.2
-"""How much of the difference one faster preparation takes from the lead time. A slower one counts at once."""
+"""The share of the difference by which a faster preparation shortens the lead time. A slower one counts in full."""
 
 GRACE_S: Final = 3.0
 """A process that is not needed any more is kept for this long: between a claim and its launch none is counted."""
 
 FAILED_S: Final = 5.0
 FAILED_S_MAX: Final = 300.0
-"""Until the next try after a failed preparation; it doubles with each failure in a row."""
+"""The bounds of the pause after a failed preparation, which doubles with each failure in a row."""
 
 
 class PreparedCount:
@@ -51,7 +51,7 @@ class PreparedCount:
 
     @property
     def lead_s(self) -> float:
-        """How long before something is due its process is started."""
+        """How long before its occurrence is due a process is started, in seconds."""
         if self._took_s is None:
             return LEAD_S_UNKNOWN
         return min(LEAD_S_MAX, max(LEAD_S_MIN, LEAD_TIMES * self._took_s))
@@ -63,7 +63,7 @@ class PreparedCount:
         self._failures = 0
 
     def failed(self, now_s: float) -> None:
-        """A preparation has failed, or its process has ended."""
+        """Note that a preparation has failed, or its process has ended."""
         self._not_before_s = now_s + min(FAILED_S_MAX, FAILED_S * 2**self._failures)
         self._failures = min(self._failures + 1, 10)
 
@@ -77,7 +77,7 @@ class PreparedCount:
         return self.due(there, now_s)
 
     def due(self, there: int, now_s: float) -> int:
-        """As `change`, for the numbers that it was told last."""
+        """The same as `change`, with the `start` and `keep` of its last call."""
         if there <= self._keep:
             self._surplus_since_s = None
         elif self._surplus_since_s is None:

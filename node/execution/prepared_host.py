@@ -24,7 +24,7 @@ from node.runtime.descriptors import below_own
 from node.storage.removal import remove_tree
 
 WITHOUT_LEASE_S: Final = 60.0
-"""A prepared process ends once the lease has lapsed for this long: what it was prepared for is another member's."""
+"""A prepared process ends once the lease has lapsed for this long: another member has taken over its task by then."""
 
 
 class PreparedHost:

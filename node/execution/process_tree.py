@@ -157,7 +157,7 @@ def send_group(group: int, number: int) -> bool:
 
 
 def out_of_reach(pids: Iterable[int]) -> list[int]:
-    """Those of `pids` that run and that this process may not signal."""
+    """The processes of `pids` that run, but that this process may not signal."""
     return sorted(pid for pid in pids if not _may_signal(pid))
 
 
@@ -172,7 +172,7 @@ def _may_signal(pid: int) -> bool:
 
 
 def freeze(root: int, group: int | None, table: Callable[[], list[Process]] = processes) -> set[int]:
-    """Stop every process below `root`: first the whole process group `group` at once. The pids that were stopped.
+    """Stop every process below `root`, first the whole process group `group` at once. Returns the stopped pids.
 
     Processes that may not be signalled are among them, so that they are retried at the next call and not in each pass.
     """
@@ -205,7 +205,7 @@ def thaw(root: int, group: int | None, stopped: set[int]) -> None:
 
 
 def kill(root: int, group: int | None) -> set[int]:
-    """Kill every process below `root`; their pids.
+    """Kill every process below `root`. Returns their pids.
 
     The processes are stopped first, so that they cannot start others in the meantime.
     """

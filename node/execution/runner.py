@@ -61,9 +61,9 @@ class Runner:
     """Launches attempts, sends them requests, and reports their events.
 
     `on_event` is called on the event loop. Every launch is followed by exactly one `AttemptEnded`. A request to an
-    attempt that has ended, or was never launched here, is dropped. `preparations` are by
-    their names; processes that are prepared are confined to `access`, which is what any attempt may reach.
-    `command_roots` narrows commands; `delegation` is where attempts get cgroups.
+    attempt that has ended, or was never launched here, is dropped. `preparations` has the preparations by name.
+    Prepared processes are confined to `access`, which is what any attempt may reach. `command_roots` limits the folders
+    that commands may use; `delegation` is where attempts get cgroups.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Runner:
         asyncio.get_running_loop().add_reader(attempt.channel.fileno(), self._hear, attempt)
 
     def expect(self) -> None:
-        """Say that an attempt is to begin soon: it begins sooner then."""
+        """Announce that an attempt will begin soon, so that a process is ready for it."""
         self._nursery.expect()
 
     def prepare(self, name: str, start: int, keep: int) -> None:
@@ -169,11 +169,11 @@ class Runner:
         self._prepared.want(name, start, keep)
 
     def lead_s(self, name: str) -> float:
-        """How long before something is due a process is prepared for it."""
+        """How long before an occurrence is due a process is prepared for it, in seconds."""
         return self._prepared.lead_s(name)
 
     def prepared_ready(self, name: str) -> int:
-        """How many processes are prepared, and have no attempt."""
+        """How many processes are prepared and wait for an attempt."""
         return self._prepared.ready(name)
 
     def prepared_folders(self, run_id: str, token: int) -> tuple[Path, ...]:
@@ -363,7 +363,7 @@ class Runner:
 
 
 def _values(result: str) -> dict[str, Any]:
-    """A result out of its JSON. A worker may send anything. Raises `ValueError`, `OverflowError`,
+    """Decode a result from its JSON. A worker may send anything. Raises `ValueError`, `OverflowError` and
     `RecursionError`.
     """
     if len(result.encode("utf-8", "surrogatepass")) > RESULT_BYTES_MAX:

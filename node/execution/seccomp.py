@@ -3,7 +3,8 @@
 A process may change the limits, priority, processors and scheduling of every other one of its user, the node among
 them, and end or slow it so. And where an attempt needs no network, Landlock keeps it from TCP only.
 
-The filter sees registers and no memory: a process is allowed to change itself, named as 0, and nobody by number.
+The filter sees registers and no memory. So a process may change itself, given as process number 0, and no process that
+is given by another number.
 """
 
 import ctypes
@@ -18,23 +19,23 @@ from typing import Final
 
 _SECCOMP_SET_MODE_FILTER: Final = 1
 _ALLOW_SPECULATION: Final = 1 << 2
-"""Without it, kernels before 5.16 slow the process down."""
+"""Without this flag, kernels before 5.16 slow the process down."""
 
 _LOAD, _EQUAL, _AND, _RETURN = 0x20, 0x15, 0x54, 0x06
 """The codes of classic BPF: load a word, jump by whether it is equal to a constant, mask it, and end."""
 
 _ALLOWED: Final = 0x7FFF0000
 _REFUSED: Final = 0x00050000 | 1
-"""SECCOMP_RET_ERRNO, with EPERM: as the kernel answers where it keeps a rule of its own."""
+"""SECCOMP_RET_ERRNO with EPERM: the error that the kernel itself gives for an operation that is not permitted."""
 
 _NUMBER, _ARCHITECTURE = 0, 4
-"""Where struct seccomp_data has the call's number, and the architecture."""
+"""The offsets of the call's number and of the architecture in struct seccomp_data."""
 
 _FIRST, _SECOND, _THIRD, _THIRD_HIGH = 16, 24, 32, 36
-"""Where it has the lower words of arguments, and the upper word of the third."""
+"""The offsets of the lower words of the first three arguments, and of the upper word of the third."""
 
 Words = Mapping[int, int]
-"""The values that words of struct seccomp_data must have, by where they are."""
+"""The values that words of struct seccomp_data must have, by the offsets of the words."""
 
 _ITSELF: Final[tuple[Words, ...]] = ({_FIRST: 0},)
 _OF_UNIX: Final[tuple[Words, ...]] = ({_FIRST: AF_UNIX},)
@@ -51,14 +52,14 @@ RULES: Final[Mapping[str, tuple[Words, ...]]] = {
     # Its operations, sockets among them, pass no filter. Nothing of ours needs it; Docker's profile refuses it too.
     "io_uring_setup": (),
 }
-"""What a call's arguments must be, in one of these ways; it is refused otherwise. All other calls are allowed."""
+"""Each of these calls is refused unless its arguments match one of the alternatives. All other calls are allowed."""
 
 NO_NETWORK: Final[Mapping[str, tuple[Words, ...]]] = {
     "socket": _OF_UNIX,
     "socketpair": _OF_UNIX,
     "socketcall": (),  # of 32-bit programs: the family is in memory
 }
-"""The same, beside `RULES`, for what needs no network."""
+"""Further rules, in addition to `RULES`, for an attempt that needs no network."""
 
 _I386: Final = {
     "setpriority": 97,
@@ -118,11 +119,12 @@ MACHINES: Final[Mapping[str, Numbers]] = {
     "x86_64": {0xC000003E: _X86_64, 0x40000003: _I386},
     "aarch64": {0xC00000B7: _AARCH64, 0x40000028: _ARM},
 }
-"""Those of a machine: its programs may be of an older architecture."""
+"""The numbers of calls, by machine: programs of an older architecture run on it, too."""
 
 _SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
 _X32: Final = 0x40000000
-"""In a number on x86_64: a program with short pointers. The calls of `RULES` have the same numbers but for this bit."""
+"""The bit in a call's number that marks a program with short pointers on x86_64. Otherwise the numbers of the calls in
+`RULES` are the same."""
 
 _FILTERS: Final = Path("/proc/sys/kernel/seccomp/actions_avail")
 
@@ -148,7 +150,10 @@ def program(machine: Numbers, *, network: bool) -> bytes:
 
 
 def _call(number: int, ways: tuple[Words, ...]) -> bytes:
-    """Judge the call of that number, which is loaded. Of another call: nothing, and its number stays loaded."""
+    """Instructions that judge the call with that number, and do nothing for other calls.
+
+    The number of the call is loaded before them, and after them.
+    """
     judged = b""
     for words in ways:
         way = _end(_ALLOWED)
@@ -160,7 +165,7 @@ def _call(number: int, ways: tuple[Words, ...]) -> bytes:
 
 
 def _unless(value: int, block: bytes) -> bytes:
-    """Pass over `block` unless the loaded word is `value`."""
+    """Instructions that skip `block` unless the loaded word is `value`."""
     return _instruction(_EQUAL, 0, len(block) // 8, value)
 
 
@@ -188,8 +193,8 @@ def is_supported() -> bool:
 
 
 def enter_filter(*, network: bool) -> None:
-    """Have this thread, and all that it starts, refused what `RULES` says; without `network` other sockets than those
-    of AF_UNIX too. Raises `OSError`.
+    """Have the kernel refuse the calls of `RULES` to this thread and all that it starts; without `network`, sockets of
+    other families than AF_UNIX too. Raises `OSError`.
 
     It must not gain rights by exec (PR_SET_NO_NEW_PRIVS). Does nothing where seccomp is not supported (`is_supported`).
     """

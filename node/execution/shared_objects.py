@@ -1,7 +1,7 @@
-"""Shared memory, semaphores and queues that attempts leave behind which have a user id of their own (ROTA_WORK_UIDS).
+"""Removes shared memory, semaphores and queues that attempts with a user id of their own leave behind (ROTA_WORK_UIDS).
 
-Only the user says whose they are: of System V's objects the kernel names a creating process for shared memory alone, by
-a number that may be another process's by now. What is left by an attempt that shares its user with others stays.
+Only its user says to which attempt an object belongs: the kernel names the creating process only for System V's shared
+memory, by a number that may be another process's by now. What an attempt without a user id of its own leaves stays.
 """
 
 import ctypes
@@ -21,11 +21,11 @@ _SYSTEM_V: Final[Mapping[str, Callable[[int], int]]] = {
     "msg": lambda number: int(_libc.msgctl(number, _REMOVE, None)),
 }
 _POSIX: Final = (Path("/dev/shm"), Path("/dev/mqueue"))  # noqa: S108  an ordinary file system in memory, for all users
-"""Folders of what POSIX has by names. Queues are found only where their file system is mounted."""
+"""Folders of POSIX shared memory and message queues. Queues are found only if their file system is mounted."""
 
 
 def remove_shared(uids: range) -> None:
-    """Remove the shared objects of the users `uids`. They have no process now, and are nobody else's.
+    """Remove the shared objects of the users `uids`. These have no process now, and nobody else uses these user ids.
 
     This process can become these users. What cannot be removed stays. Raises `OSError` if no process can be forked.
     """

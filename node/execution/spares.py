@@ -7,16 +7,16 @@ there is an attempt: when the node says that something is due soon, and again af
 from typing import Final
 
 SPARES: Final = 2
-"""As many are kept. Of more attempts that begin at once, the others begin in new forks. Each takes 6 MiB."""
+"""How many spare processes are kept, 6 MiB each. If more attempts begin at once, the others begin in new forks."""
 
 KEPT_S: Final = 60.0
-"""They are ended once nothing was due or begun for this long: an idle node keeps none."""
+"""The spare processes are ended once no attempt was due or begun for this long: an idle node keeps none."""
 
 REFILL_S: Final = 0.1
-"""A used one is replaced this much later: until then the attempt that has begun has the processor."""
+"""A used spare process is replaced this much later: until then the attempt that has begun has the processor."""
 
 PAUSE_S: Final = 5.0
-"""Until the next try after a fork has failed."""
+"""The pause before the next try after a fork has failed."""
 
 
 class SpareCount:
@@ -40,15 +40,15 @@ class SpareCount:
         self._refill_s = 0.0
 
     def expect(self, now_s: float) -> None:
-        """An attempt is expected soon."""
+        """Note that an attempt is expected soon."""
         self._until_s = now_s + KEPT_S
 
     def used(self, now_s: float) -> None:
-        """An attempt has begun."""
+        """Note that an attempt has begun."""
         self._until_s, self._refill_s = now_s + KEPT_S, now_s + REFILL_S
 
     def failed(self, now_s: float) -> None:
-        """A fork has failed."""
+        """Note that a fork has failed."""
         self._refill_s = now_s + PAUSE_S
 
     def missing(self, there: int, now_s: float) -> int:

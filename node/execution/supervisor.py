@@ -37,7 +37,7 @@ OUTBOX_MAX: Final = 64
 """Frames kept for a node that does not read. When there are more, the worker's frames are not read either."""
 
 REST_MAX: Final = 256
-"""The most frames that are read of a worker that has ended."""
+"""The most frames that are read from a worker that has ended."""
 
 EXIT_S: Final = 1.0
 """How long a worker that has reported may take to exit."""
@@ -221,7 +221,7 @@ class Supervisor:
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, files)
 
     def _ruleset(self) -> list[int]:
-        """The descriptor of what the worker is confined to, if it is not confined already. Raises `OSError`."""
+        """The descriptor of the worker's ruleset; empty if the worker is confined already. Raises `OSError`."""
         order, limits_of_all = self._brief.order, self._brief.limits
         abi = limits_of_all.landlock
         if self._prepared is not None or not order.needs.confined or not abi:
@@ -392,7 +392,7 @@ class Supervisor:
     # -- frames from and to the worker
 
     def _hear_worker(self) -> bool:
-        """Read one frame. False once the worker's end is closed, or after what is not a frame that a worker sends."""
+        """Read one frame. False once the worker's end is closed, or after a frame that no worker sends."""
         try:
             frame = frames.receive(self._work)
             if frame is not None:
@@ -409,7 +409,7 @@ class Supervisor:
         return frame is not None
 
     def _take(self, frame: frames.Frame) -> None:
-        """Take what the worker sends, which may be what anybody sends. Raises `BadFrame`."""
+        """Take a frame from the worker. The task's code may have sent it, so it can be anything. Raises `BadFrame`."""
         if self._reported:
             return  # its report was its last word
         match frame:
@@ -442,7 +442,7 @@ class Supervisor:
         return len(self._outbox) < OUTBOX_MAX and not self._committing
 
     def _hear_the_rest(self) -> None:
-        """Read what the worker sent before it ended. What it started may hold the channel, and send without end."""
+        """Read what the worker sent before it ended; not all, as processes that it started may send without end."""
         for _ in range(REST_MAX):
             if self._work.fileno() < 0 or not select.select([self._work], [], [], 0)[0] or not self._hear_worker():
                 return
@@ -490,14 +490,14 @@ class Supervisor:
         leftovers.record_path(self._folder, os.getpid()).unlink(missing_ok=True)
 
     def _never_taken(self) -> frames.EndedFrame:
-        """The worker has ended without its attempt: while it was prepared, perhaps. The claim is given back."""
+        """The end of an attempt whose worker ended before it had the attempt, which gives the claim back."""
         why = f"its worker ended before it had the attempt: {attempt_life.death(self._worker_status)}"
         if self._prepared is not None:
             self._say(frames.PreparedFrame(why))
         return frames.EndedFrame("not_started", None, why, True, None, starved=self._worker_status == -signal.SIGKILL)
 
     def _remove_shared(self) -> None:
-        """Remove what the attempt has left in shared memory, if it had a user of its own. All its processes ended."""
+        """Remove what the attempt left in shared memory, if it had a user id of its own. Its processes have ended."""
         uid = self._brief.order.uid
         if uid is not None and self._account is not None:
             with contextlib.suppress(OSError):  # the next attempt with this number removes it

@@ -39,7 +39,7 @@ class SupervisorLink:
         self.account: Account | None = None
 
     def wait_for_brief(self) -> Brief | PreparationBrief:
-        """Wait for the brief. Nothing of it may begin before `wait_for_go`. Exits if the supervisor is gone."""
+        """Wait for the brief. Its work may begin only after `wait_for_go`. Exits if the supervisor is gone."""
         _, descriptor = self._wait_for(frames.BriefFrame)
         assert descriptor is not None
         brief = read_brief(descriptor)

@@ -113,7 +113,7 @@ def _ruleset(limits: AttemptLimits, descriptor: int | None) -> Ruleset | None:
 
 
 def _confine_early(order: Order) -> OSError | None:
-    """Give up what can be given up while the supervisor prepares the attempt. What failed, which fails the attempt."""
+    """Give up rights while the supervisor prepares the attempt. Returns the error, which fails the attempt; or None."""
     try:
         confine_early(order.needs, order.access, becomes=bool(order.run_as) or order.uid is not None)
     except OSError as error:
@@ -122,10 +122,10 @@ def _confine_early(order: Order) -> OSError | None:
 
 
 def _prepare(brief: PreparationBrief, ruleset: Ruleset | None) -> str:
-    """Do what is done before there is an attempt. Why it failed, in a line; "" if it did not.
+    """Run the preparation. Returns why it failed, in one line; "" if it did not fail.
 
-    An attempt that comes all the same goes on without it: what is wrong will show there. But a process that cannot be
-    confined raises: nothing may go on in it.
+    After a failure an attempt may still come, and runs without the preparation: what is wrong will show there. But this
+    raises if the process cannot be confined: nothing may run in it then.
     """
     os.environ.update({**brief.env, RUN_MARK: brief.mark})
     os.chdir(brief.scratch)
@@ -199,7 +199,7 @@ def _work(brief: Brief, link: SupervisorLink, scratch: Path, start: _Start) -> N
     report: frames.DoneFrame | frames.FailedFrame
     try:
         if not start.confined:
-            # Before a thread begins, which would stay outside: that of the link, or one of the kind's own module.
+            # Before any thread begins, as it would stay outside the domain: the link's, or one of the kind's module.
             if start.unconfined is not None:
                 raise start.unconfined
             if start.account is not None:
