@@ -45,7 +45,7 @@ class ChangesConsensus(Protocol):
         """The leader that was heard last in this term."""
 
     def is_committed(self, there: bool, member: str) -> bool:
-        """Whether `member` is one by the log (or is not, if not `there`), and all changes in the log are committed."""
+        """Whether the log has `member` (or, if not `there`, lacks it), and all changes in the log are committed."""
 
     def change(self, packed: bytes, answer: Callable[[Any, int], None]) -> None:
         """Propose a change of membership (`membership.change_command`)."""
@@ -61,7 +61,7 @@ class Changes:
         return len(self._queue)
 
     def add(self, change: MembershipChange) -> None:
-        """Take a change."""
+        """Queue a change, which `step` will propose."""
         self._queue.append(change)
 
     def step(self, consensus: ChangesConsensus, now_s: float) -> None:

@@ -1,8 +1,8 @@
 """When this member stands for election: once a majority would vote for it (`prevote`), or when its leader hands over.
 
-The library stands when it finds that a deadline has passed. It looks right after a write that may have taken long,
-without asking the others, and also where the member has lost its log and may not stand. So its deadline is kept here,
-and the library sees of it only whether to stand now.
+The library stands for election when it finds that a deadline has passed. It looks right after a write that may have
+taken long, without asking the others, and also on a member that has lost its log and may not stand. So the deadline is
+kept here, and the library is only told whether to stand now.
 """
 
 from node.raft.core.parts import RaftCore
@@ -45,7 +45,7 @@ class Elections:
             self._due_s = deadline_s
 
     def hasten(self) -> None:
-        """Ask soon: the leader may be dead."""
+        """Ask the others soon: the leader may be dead."""
         here = self._consensus
         self._due_s = min(self._due_s, here.clock() + here.rng.uniform(0.2, 1.0) * here.timing.hasty_s)
 
@@ -67,7 +67,7 @@ class Elections:
             self._won = True
 
     def gives_way(self, asking: str, standing: Standing) -> bool:
-        """Whether another candidate goes first. Two that ask at the same time would split the votes.
+        """Whether the candidate `asking` goes first. Two that ask at the same time would split the votes.
 
         The one with the longer log goes first, since the other does not get its vote; with equal logs, the one with the
         lesser id.

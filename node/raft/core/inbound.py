@@ -95,7 +95,7 @@ class Inbound:
         here.recovery.log_matches(message["term"], index)
 
     def _heartbeat(self, node: Node, message: Message, matched: int) -> None:
-        """Pass on only which member leads, and that all up to `matched` may be committed."""
+        """Tell the library only which member leads, and that the entries up to `matched` may be committed."""
         commit_index = min(message["commit_index"], matched)
         self._pass_on(node, {"type": "append_entries", "term": message["term"], "commit_index": commit_index})
 
@@ -143,7 +143,7 @@ class Inbound:
             self._pass_on(node, message)
 
     def _may_vote(self, message: Message) -> bool:
-        """Whether the candidate may have this member's vote. One without a log must stand in the same founding."""
+        """Whether the candidate may have this member's vote. If it has no log, it must stand in the same founding."""
         here, candidate = self._consensus, _standing(message)
         if not here.is_settled() or (candidate.empty and not here.inquiry.same_founding(message)):
             return False

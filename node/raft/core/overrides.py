@@ -64,8 +64,8 @@ class MendedSyncObj(SyncObj):  # type: ignore[misc]  # the library ships no type
 
     @_SyncObj__raftElectionDeadline.setter
     def _SyncObj__raftElectionDeadline(self, deadline_s: float) -> None:
-        """Whatever postpones the deadline ends a handing over, too: else the library would ignore heartbeats, and stand
-        later.
+        """A new deadline also ends a transfer of leadership: else the library would ignore heartbeats meanwhile, and
+        stand for election later.
         """
         self.elections.deadline_s = deadline_s
         self._SyncObj__transferInProgress = False
@@ -80,8 +80,8 @@ class MendedSyncObj(SyncObj):  # type: ignore[misc]  # the library ships no type
     def _SyncObj__applyLogEntries(self) -> bool:
         """As leader, announce what is committed before applying it here: a client may wait for a follower.
 
-        The library applies all of it at once; here `behind` says that some is left to the next tick. Returns whether
-        it has yet to be announced.
+        The library applies all entries at once; here `behind` says that some are left to the next tick. Returns whether
+        the commit has yet to be announced.
         """
         committed: int = self.raftCommitIndex
         announced = bool(self._isLeader()) and committed > self.raftLastApplied
@@ -110,7 +110,7 @@ class MendedSyncObj(SyncObj):  # type: ignore[misc]  # the library ships no type
     def _SyncObj__parseChangeClusterRequest(self, command: bytes) -> list[str] | None:
         """The change of membership in a command; None if it is of another kind. The library unpickles it.
 
-        Raises UnreadableChange: only for what is in the log already. `messages` accepts no such thing.
+        Raises UnreadableChange, but only for an entry that is in the log already: `messages` refuses such entries.
         """
         return list(membership.parse_change(command)) if command[0] == membership.MEMBERSHIP else None
 
@@ -134,7 +134,7 @@ class MendedSyncObj(SyncObj):  # type: ignore[misc]  # the library ships no type
         return membership.any_change(self.journal.after(self.raftCommitIndex))
 
     def _may_follow(self, request: list[str]) -> bool:
-        """Whether enough of the members have all earlier changes, by what they have acknowledged, for this one."""
+        """Whether enough members have acknowledged all earlier changes, so that this one may follow."""
         before, other = self.members(), {self.book.node(request[1]).id}
         after = before | other if request[0] == "add" else before - other
         known = membership.latest(self.journal[:], self.journal.first_index)

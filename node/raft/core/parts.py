@@ -1,8 +1,8 @@
 """The ports by which the parts of a member's Raft know one another; `consensus` and the parts implement them.
 
-`elections`, `amnesia_recovery`, `inbound`, `founding_inquiry`, `duplicate_starts`, `callers` and `transport` each need
-something of the others. Each of them imports these ports, and only `consensus` imports them all and puts them together:
-no module imports in a circle.
+`elections`, `amnesia_recovery`, `inbound`, `inquiry`, `duplicate_starts`, `callers` and `transport` each need something
+of the others. Each of them imports these ports, and only `consensus` imports them all and puts them together: no module
+imports in a circle.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -36,7 +36,7 @@ class ElectionsPort(Protocol):
 
 
 class RecoveryPort(Protocol):
-    """What this member may do, by what it remembers."""
+    """Whether this member may vote, follow and stand: it may not while it may have lost its log."""
 
     @property
     def votes(self) -> bool:
@@ -90,7 +90,7 @@ class InquiryPort(Protocol):
         """Whether a candidate stands in the founding to which this member is bound."""
 
     def asked(self, node: Node, message: Message) -> None:
-        """Answer a connected member."""
+        """Answer a connected member's question about founding."""
 
     def answer(self, message: Message) -> Message:
         """This member's statement, for any node that asks."""
@@ -118,7 +118,7 @@ class SingleCallsPort(Protocol):
         """Call a node, unless a call is under way, or the last one began less than `again_s` ago."""
 
     def soon(self, node: Node) -> None:
-        """Let the next call of that node begin without a pause."""
+        """Let the next call to that node begin without a pause."""
 
     def under_way(self, node: Node) -> Any:
         """The connection of the call to that node, if there is one."""
@@ -127,10 +127,10 @@ class SingleCallsPort(Protocol):
         """The nodes to which a call is under way."""
 
     def begun_s(self, node: Node) -> float:
-        """When the last call of that node began; -inf if there was none."""
+        """When the last call to that node began; -inf if there was none."""
 
     def refused_s(self, node: Node) -> float:
-        """When the last call began that was answered with "connection refused"; -inf if none was."""
+        """When the last call to that node began that was answered with "connection refused"; -inf if none was."""
 
     def hang_up(self, node: Node) -> None:
         """End the call to that node, if there is one."""
@@ -151,7 +151,7 @@ class TransportPort(Protocol):
         """Give a message to the library."""
 
     def reached(self, node: Node) -> bool:
-        """Whether a member is connected, and known to be the one start of it."""
+        """Whether a member is connected, by a process that is known to be the only one of that member."""
 
     def cluster_of(self, node: Node) -> str:
         """The cluster to which a connected member says that it belongs; empty while it belongs to none."""
@@ -160,7 +160,7 @@ class TransportPort(Protocol):
         """All other members, by the log."""
 
     def dials(self, node: Node) -> bool:
-        """Whether this member dials that one."""
+        """Whether this member dials that member, instead of being dialled by it."""
 
     def is_ours(self, node: Node, cluster_id: str) -> bool:
         """Whether a member that names this cluster may belong to this member's."""
@@ -169,7 +169,7 @@ class TransportPort(Protocol):
         """The first message of a dialler."""
 
     def refused_s(self, node: Node) -> float:
-        """When the last dial of that member began that was refused; -inf if none was."""
+        """When the last dial of that member began whose connection was refused; -inf if none was."""
 
     def dial_soon(self, node: Node) -> None:
         """Let the next dial of that member begin without a pause."""
@@ -199,7 +199,7 @@ class RaftCore(Protocol):
 
     @property
     def clock(self) -> Clock:
-        """The clock of all times here."""
+        """The monotonic clock, in seconds, of all times in this package."""
 
     @property
     def rng(self) -> Random:
@@ -211,11 +211,11 @@ class RaftCore(Protocol):
 
     @property
     def recovery(self) -> RecoveryPort:
-        """What this member may do, by what it remembers."""
+        """Whether this member may vote, follow and stand."""
 
     @property
     def inquiry(self) -> InquiryPort:
-        """Founding."""
+        """The questions to other members about founding the cluster."""
 
     @property
     def inbound(self) -> InboundPort:
@@ -223,7 +223,7 @@ class RaftCore(Protocol):
 
     @property
     def transport(self) -> TransportPort:
-        """The connections."""
+        """The connections to the other members."""
 
     @property
     def is_leader(self) -> bool:
@@ -272,7 +272,7 @@ class RaftCore(Protocol):
         """The index of the entry that a member is sent next."""
 
     def keep_next_index(self, node: Node, index: int) -> None:
-        """Do not send again what is under way."""
+        """Keep the index of the entry that a member is sent next from moving back to entries that are under way."""
 
     def adopt_term(self, term: int) -> None:
         """Follow in a later term, without a vote in it yet."""

@@ -50,7 +50,7 @@ class Poll:
             self.granted.add(member)
 
     def won(self, members: Iterable[str]) -> bool:
-        """Whether a majority of `members` would. A round is won once."""
+        """Whether a majority of `members` would vote for this one. True once in a round at most."""
         voters = set(members)
         if self.open and 2 * len(self.granted & voters) > len(voters):
             self.open = False
@@ -61,8 +61,8 @@ class Poll:
 def may_vote(voter: bool, first: bool, mine: Standing, candidate: Standing) -> bool:
     """Whether this member may help that candidate to leadership.
 
-    voter: whether this member remembers all that it took part in. Without that its folder was empty when it started: if
-    it once held entries, what it acknowledged is lost, and its vote could elect a leader that lacks committed entries.
+    voter: whether this member remembers all that it took part in. If not, its folder was empty when it started: if it
+    once held entries, what it acknowledged is lost, and its vote could elect a leader that lacks committed entries.
     It votes after it has caught up with a leader, or in the `first` election of a cluster to whose founding all members
     are bound (`founding`).
     """

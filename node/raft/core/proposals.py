@@ -22,7 +22,7 @@ COUNT_LIMIT = 2_000
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """A batch under way. open: how many of its proposals have no result yet."""
+    """A batch under way. `open` is how many of its proposals have no result yet."""
 
     sent_s: float
     waiting: "list[WaitingProposal]"
@@ -39,13 +39,13 @@ class WaitingProposal:
     packed: bytes
     #: When the caller stops waiting, in seconds on Raft's clock.
     deadline_s: float
-    #: Done with the result, or with why there is none.
+    #: Gets the result, or the error that says why there is no result.
     future: "Future[Result]" = field(default_factory=Future)
     #: Whether it has been sent, so that it may be committed.
     sent: bool = False
     #: Whether its caller has been answered.
     over: bool = False
-    #: The batch under way that it is in; None: it waits.
+    #: The batch under way that holds it; None: it is queued.
     flight: _Flight | None = None
 
 
@@ -68,7 +68,7 @@ class Proposals:
         return sum(len(waiting) for waiting in self._by_id.values())
 
     def add(self, waiting: WaitingProposal) -> None:
-        """Take a proposal. Raises Overloaded."""
+        """Queue a proposal. Raises Overloaded."""
         if self._bytes + len(waiting.packed) > self._waiting_bytes:
             raise Overloaded(f"{len(self)} proposals wait on this member already; try again later")
         self._bytes += len(waiting.packed)
@@ -113,7 +113,7 @@ class Proposals:
         return answered
 
     def send_again(self, now_s: float, all_of_them: bool) -> None:
-        """Queue again the batches sent more than `resend_s` ago; all of them where the leader has changed."""
+        """Queue again the batches sent more than `resend_s` ago, or, with `all_of_them`, whenever they were sent."""
         late = [flight for flight in self._flights if all_of_them or now_s - flight.sent_s > self._resend_s]
         for flight in reversed(late):
             self._flights.remove(flight)
@@ -163,7 +163,7 @@ class Proposals:
 
 
 def timeout_error(sent: bool) -> Exception:
-    """The error for a proposal that was not seen applied in time."""
+    """The error for a proposal whose result was not seen before its deadline."""
     if sent:
         return OutcomeUnknown(
             "proposed, and not seen committed in time: it may still be committed; ask, or try again under the same id"
@@ -212,7 +212,7 @@ class Barriers:
         return self._mark
 
     def applied(self, mark: bytes) -> "list[Future[None]]":
-        """A no-op of any member was applied here. Returns the futures that it fulfils."""
+        """Take a no-op of any member that was applied here. Returns the futures that it fulfils."""
         if mark != self._mark:
             return []
         reached, self._under_way = self._under_way, []

@@ -34,14 +34,14 @@ class RequestsConsensus(ChangesConsensus, Protocol):
 
     @property
     def inquiry(self) -> RequestsInquiry:
-        """Founding."""
+        """The part of founding that `Requests` needs."""
 
     def put(self, data: bytes) -> None:
         """Propose an entry. Whether it is committed shows when it is applied."""
 
 
 class Requests:
-    """All requests of this member that are open. Refused, with RaftStopped, before `open` and after `refuse`."""
+    """All open requests of this member. New ones are refused with RaftStopped before `open` and after `refuse`."""
 
     def __init__(self, timing: RaftTiming, pack: Pack) -> None:
         self._timing, self._pack = timing, pack
@@ -130,21 +130,21 @@ class Requests:
             consensus.put(PROPOSALS + packed)
 
     def found_without(self, consensus: RequestsConsensus) -> None:
-        """Do what `leave_out` asks."""
+        """Found the cluster without the members that callers of `leave_out` have named."""
         with self._lock:
             left_out, self._left_out = self._left_out, []
         for members, future in left_out:
             future.set_result(consensus.inquiry.leave_out(members))
 
     def barrier_applied(self, mark: bytes) -> None:
-        """A barrier of any member was applied."""
+        """Fulfil the barriers of this member for which the applied no-op `mark` was sent."""
         with self._lock:
             reached = self._barriers.applied(mark)
         for future in reached:
             future.set_result(None)
 
     def applied(self, results: Sequence[tuple[ProposalId, Result]]) -> None:
-        """Proposals of any member were applied, with these results."""
+        """Give the results of applied proposals, of any member, to the callers that wait for them here."""
         with self._lock:
             answered = self._proposals.applied(results)
         for waiting, result in answered:
@@ -209,5 +209,5 @@ class Applier:
         self._machine.restore(pieces)
 
     def term_began(self, term: int) -> None:
-        """This member is in a later term. Nothing has been sent in it yet."""
+        """Note that this member is in a later term, before it sends anything in that term."""
         self._on_term(term)
