@@ -41,7 +41,7 @@ class Applied:
     ended: tuple[EndedRun, ...] = ()
     #: The tasks whose row, or a run of them, has changed. The owner of each decides on it anew.
     touched: frozenset[str] = _NOTHING
-    #: The deadlines that it breached, or that are breached no more.
+    #: The deadlines that it breached, or that are no longer breached.
     deadlines: tuple[DeadlineEvent, ...] = ()
 
 
@@ -57,7 +57,7 @@ class Batch:
     ended: list[tuple[int, EndedRun]]
     #: The tasks whose row, or a run of them, has changed.
     touched: frozenset[str]
-    #: Each deadline that was breached, or is no more, with the index of its proposal.
+    #: Each deadline that was breached, or is no longer breached, with the index of its proposal.
     deadlines: list[tuple[int, DeadlineEvent]]
 
 

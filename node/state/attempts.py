@@ -32,7 +32,7 @@ class Began(Entry):
 
 @applies(Began, code=16)
 def began(draft: Draft, entry: Began) -> Result:
-    """The work has started. Idempotent."""
+    """Note that the attempt's work has started. Idempotent."""
     run = _held(draft, entry.run_id, entry.token)
     if run is None:
         return _fenced(entry.run_id)
@@ -120,7 +120,7 @@ def cancel(draft: Draft, entry: Cancel) -> Result:
 
 
 def stop_run(draft: Draft, run: Run, why: str, at_us: int) -> RunState:
-    """End a run if no member holds it; else ask its holder to. The first reason is kept, except before a deletion."""
+    """End a run if no member holds it, else ask its holder to. The first reason is kept, unless a deletion follows."""
     if run.state not in HELD:
         draft.end(replace(run, cancelling=why), "cancelled", at_us, error=why)
         return "cancelled"
@@ -167,7 +167,7 @@ def _failed(draft: Draft, run: Run, entry: Finish) -> Result:
 
 
 def _found_away(draft: Draft, run: Run, entry: Finish) -> Result:
-    """The run waits for what does not answer, without using up its retries; but not for ever."""
+    """Retry later, as an outside service is unreachable. No retry is used up; the run fails after the last pause."""
     if run.cancelling is not None:
         return _ended(draft, run, "cancelled", entry)
     began_us = run.attempts[-1].started_at_us
@@ -213,8 +213,8 @@ def _released(run: Run, state: RunState, due_us: int) -> Run:
 
 
 def _later_us(at_us: int, wait_s: float) -> int:
-    """The end of a wait; 0 for no wait, not `at_us`: the clock that stamped the entry may be an hour ahead, and a
-    failover must not wait until the other members' clocks get there.
+    """When a wait ends; 0, and not `at_us`, if there is no wait: the clock that stamped the entry may be an hour ahead,
+    and a failover must not wait until the other members' clocks get there.
     """
     return at_us + round(wait_s * 1_000_000) if wait_s else 0
 

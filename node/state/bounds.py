@@ -28,13 +28,13 @@ TASK_RUNS_BYTES_MAX: Final = 16 * MIB
 """The active runs of one task: their definitions, params and checkpoints."""
 
 RUNS_BYTES_MAX: Final = 256 * MIB
-"""All active runs. Beyond it, a task gets one run at a time, with its registered params."""
+"""All active runs. Beyond this size, a task gets one run at a time, with its registered params."""
 
 REQUESTS_KEPT: Final = 200
 """The latest starts by hand of one task that are kept."""
 
 REQUESTS_BYTES_MAX: Final = 32 * MIB
-"""The kept starts by hand of all tasks. Beyond it, only a task's latest one is kept."""
+"""The kept starts by hand of all tasks. Beyond this size, only the latest start of each task is kept."""
 
 _RUN_BYTES: Final = 256
 

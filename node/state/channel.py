@@ -16,7 +16,7 @@ from tasks.definition.cron import ACCEPTED, Timezone
 from tasks.secret import Reference
 
 Severity = Literal["info", "warning", "error", "critical"]
-"""How bad it is, from the least on."""
+"""How bad an event is, from the least bad to the worst."""
 
 TaskEvent = Literal["run_failed", "run_recovered", "deadline_breached", "deadline_met", "deadline_dropped"]
 ClusterEvent = Literal["member_down", "member_up", "member_impaired", "member_fit", "majority_at_risk", "majority_safe"]
@@ -136,7 +136,7 @@ class Channel(_Model):
 
     @model_validator(mode="after")
     def _tells_something(self, info: ValidationInfo) -> "Channel":
-        # Not of what is packed: an earlier version accepted it.
+        # Checked of input only: earlier versions accepted such channels, and have packed them.
         if info.context is not ACCEPTED and not any(
             self._may_tell(event, SEVERITY_MAX[event], about_task=event in TASK_EVENTS) for event in EVENTS
         ):
@@ -159,7 +159,7 @@ class Channel(_Model):
         return not self.labels or (labels is not None and self.labels.items() <= labels.items())
 
     def _may_tell(self, event: str, severity: str, *, about_task: bool) -> bool:
-        """Whether it may be told of such an event, of some task or member."""
+        """Whether the channel is told of such an event, at least of some tasks or members."""
         if SEVERITIES.index(severity) < SEVERITIES.index(self.min_severity) or (self.labels and not about_task):
             return False
         return not self.events or event in self.events

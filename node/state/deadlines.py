@@ -1,10 +1,10 @@
-"""The deadlines of tasks: when they are breached, and when they are no more (docs/explanation/execution.md).
+"""The deadlines of tasks: when they are breached, and when they no longer are (docs/explanation/execution.md).
 
 The leader proposes `Breached` when a deadline has passed (`node.duty.deadlines`). That a breach is over follows from
 the entry that ends it: nobody proposes it.
 
-An occurrence is undecided while no run stands for it. The state cannot work out due times that need time zones, so
-there it takes the proposer's word for what is due; whether an occurrence is undecided it knows itself.
+An occurrence is undecided as long as it has no run. `apply` cannot compute due times that depend on time zones, so it
+trusts the proposer on what is due; whether an occurrence is undecided it can see in the state.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,13 +21,13 @@ from tasks.definition.run import RunState
 from tasks.definition.schedule import may_be_due
 
 RULES_JUDGED: Final = 2
-"""Deadlines are judged since these rules (`Lead.rules`)."""
+"""From these rules on (`Lead.rules`), deadlines are judged."""
 
 RULES_NAMESAKE: Final = 3
-"""Since these rules, a run of a deleted task says nothing about one that was registered under its name."""
+"""From these rules on, runs of a deleted task do not count for a task that was registered later under the same name."""
 
 RULES_ANEW: Final = 4
-"""Since these rules, an occurrence of a schedule that was changed or resumed since is late no more."""
+"""From these rules on, an occurrence is no longer late once its schedule has been changed or resumed."""
 
 _FAILED: Final[frozenset[RunState]] = frozenset({"failed", "timed_out", "abandoned"})
 
@@ -91,7 +91,7 @@ def follow(draft: Draft, before: State, at_us: int) -> None:
 
 
 def _follow(draft: Draft, row: TaskRow, limits: Deadlines | None, was: TaskRow | None, at_us: int) -> None:
-    """The same for one task. `limits` None: it is not judged; `was`: its row before."""
+    """The same as `follow` for one task. `limits` None: it is not judged; `was`: its row before the entry."""
     name = row.placing.name
     after = _judged(row, at_us) if limits is not None else replace(row, judged_us=0, unmet_us=None)
     if after.judged_us:
@@ -101,7 +101,7 @@ def _follow(draft: Draft, row: TaskRow, limits: Deadlines | None, was: TaskRow |
     if not row.breaches:
         return
     earlier = deadlines_of(was.spec_packed) if was is not None else None
-    # An entry that was long under way, or of a clock that is behind, may be earlier than what was due before it.
+    # Rows are compared, not times: an entry that was long under way, or of a clock that is behind, is stamped early.
     anew = draft.lead.rules >= RULES_ANEW and was is not None and was.since_us != row.since_us
     for breach in row.breaches:
         limit_us = limits and limits.limit_us(breach.deadline)
@@ -119,7 +119,7 @@ def _follow(draft: Draft, row: TaskRow, limits: Deadlines | None, was: TaskRow |
 
 
 def _met(draft: Draft, task: str, breach: Breach) -> bool:
-    """Whether the entry has had something begin, or succeed, that was late; else it was passed over or cancelled."""
+    """Whether the breach ends because a late run has begun, or succeeded; else the run was passed over or cancelled."""
     if breach.deadline == "start_within":
         return any(due_of(run) == breach.due_us and _begun(run) for run in draft.overlapping(task))
     return any(one.run.task == task and one.state == "succeeded" for one in draft.ended)
@@ -130,7 +130,7 @@ def _begun(run: Run) -> bool:
 
 
 def _goes_on(draft: Draft, task: str, breach: Breach, due_us: int) -> None:
-    """The deadline stays breached: another occurrence is late as well."""
+    """Keep the deadline breached, now by another occurrence that is late as well, which was due at `due_us`."""
     row = draft.tasks[task]
     breaches = tuple(replace(one, due_us=due_us, undecided=False) if one is breach else one for one in row.breaches)
     draft.put_task(replace(row, breaches=breaches))
@@ -188,7 +188,7 @@ def open_us(row: TaskRow, runs: Iterable[Run], deadline: DeadlineName) -> Iterat
 
 
 def _undecided(draft: Draft, row: TaskRow, breach: Breach) -> bool:
-    """Whether a breach is one of an occurrence that nobody has decided on yet."""
+    """Whether a breach is about an occurrence that nobody has decided on yet."""
     schedule = row.timing.schedule
     if not breach.undecided or breach.deadline == "success_every" or schedule is None:
         return False

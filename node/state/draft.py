@@ -49,7 +49,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Draft:
-    """A mutable state: it has every field of `State`, and says the types of those that handlers use. For one entry."""
+    """A mutable copy of the state for one entry: it has all fields of `State`, and declares those that handlers use."""
 
     cluster_id: str
     index: int
@@ -81,13 +81,13 @@ class Draft:
         self._facts = 0
 
     def state(self, windows: Map[str, Window]) -> State:
-        """The state that the draft becomes, with these windows. The epoch grows by one if placement changed. Once."""
+        """The state that the draft becomes, with these windows; its epoch grows if placement changed. Call it once."""
         self.windows = windows
         self.epoch += self.placing_changed
         return State(*_VALUES(self))
 
     def note(self, fact: Fact) -> None:
-        """Have something told on the channels that want it."""
+        """Have a fact told on the channels that want it."""
         self.channels = with_fact(self.channels, fact, f"{self.index}.{self._facts}")
         self._facts += 1
 
@@ -114,7 +114,7 @@ class Draft:
         return [self.runs[run_id] for run_id in self.runs_of.get(task, ())]
 
     def overlapping(self, task: str) -> list[Run]:
-        """The active runs that `overlap` is about, oldest first: all but actions."""
+        """The active runs that count for `overlap`, oldest first: all but actions."""
         return [run for run in self.active(task) if not run.action]
 
     def end(
@@ -131,7 +131,7 @@ class Draft:
         self.ended.append(EndedRun(replace(run, state=state), state, at_us, result, error))
         row = self.tasks.get(run.task)
         if run.action:
-            return  # it says nothing about how the task fares
+            return  # an action says nothing about whether the task works
         if row is not None and run.cancelling != "deleted":
             last = Outcome(run.run_id, state, run.fire_at_us, at_us, error)
             row = replace(row, last=last, since_us=_since_us(row, run, at_us))
@@ -141,12 +141,12 @@ class Draft:
             self.endings = _one_more(self.endings, state)
 
     def breach(self, row: TaskRow, breach: Breach, at_us: int) -> None:
-        """A deadline of a task is breached from now on."""
+        """Note that a deadline of a task is breached from now on."""
         self.put_task(replace(row, breaches=(*row.breaches, breach)))
         self.deadlines.append(DeadlineEvent(row.placing.name, breach, "breached", at_us))
 
     def recover(self, task: str, breach: Breach, change: DeadlineChange, at_us: int) -> None:
-        """A deadline of a task is breached no more; the task may have been deleted."""
+        """Note that a deadline of a task is no longer breached; the task may have been deleted."""
         if (row := self.tasks.get(task)) is not None:
             self.put_task(replace(row, breaches=tuple(one for one in row.breaches if one is not breach)))
         self.deadlines.append(DeadlineEvent(task, breach, change, at_us))
@@ -171,7 +171,10 @@ def _one_more(counts: tuple[int, ...], state: RunState) -> tuple[int, ...]:
 
 
 def _since_us(row: TaskRow, run: Run, at_us: int) -> int:
-    """A continuous task's next run is due when the last one has ended. Its time, and so its id, must be a new one."""
+    """When a continuous task's next run is due, after `run` has ended: now, but at a time that no earlier run has.
+
+    The time is a part of a run's id, which must be a new one. For any other task: the row's `since_us`.
+    """
     if run.trigger == "schedule" and row.through_us >= row.since_us and row.spec.continuous:
         return max(at_us, row.through_us + 1)
     return row.since_us

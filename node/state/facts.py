@@ -21,7 +21,7 @@ SINCE_RULES: Final = 2
 """The rules (`Lead.rules`) by which facts are noted: members of earlier versions do not note them."""
 
 SINCE_RULES_OF: Final[dict[str, int]] = {"deadline_dropped": 3}
-"""The rules by which an event is noted that came later."""
+"""The rules since which an event is noted, for the events that were added later."""
 
 _FAILED: Final[dict[RunState, str]] = {"failed": "failed", "timed_out": "timed out", "abandoned": "was abandoned"}
 _BREACHED: Final[dict[DeadlineName, str]] = {
@@ -71,7 +71,7 @@ def _note_ended(draft: Draft, ended: EndedRun) -> None:
 
 
 def _note_deadline(draft: Draft, event: DeadlineEvent, was: TaskRow | None) -> None:
-    """`was`: the task before the entry."""
+    """Note that a deadline was breached, or no longer is. `was`: the task before the entry."""
     row, deadline = draft.tasks.get(event.task), event.breach.deadline
     known = row if row is not None else was
     if known is None or (event.change == "dropped" and draft.lead.rules < SINCE_RULES_OF["deadline_dropped"]):

@@ -222,7 +222,7 @@ def vacate_slot(draft: Draft, entry: RemoveMember) -> Result:
 class Drain(Entry):
     """`on`: the member keeps its running attempts and gets nothing new. Not `on`: it is up again.
 
-    `lasting` False: only until it joins again; a stopping member drains itself so.
+    `lasting` False: only until it joins again; a member that stops drains itself in this way.
     """
 
     member: str
@@ -232,7 +232,7 @@ class Drain(Entry):
 
 @applies(Drain, code=6)
 def set_draining(draft: Draft, entry: Drain) -> Result:
-    """A member gets nothing new from now on, or does again. Of a member that is down it is remembered."""
+    """Have a member get nothing new from now on, or get new work again. If the member is down, this is remembered."""
     member = draft.members.get(entry.member)
     if member is None:
         return _no_such_member(entry.member)
@@ -321,7 +321,7 @@ def _vacate(draft: Draft, member: Member) -> None:
 
 def _replace(draft: Draft, before: Member, after: Member, at_us: int) -> None:
     """Put a changed member; bump the epoch if placement depends on the change."""
-    # The incarnation counts too: a member that restarted before it was marked down has been up since then.
+    # A new incarnation counts as well: the member restarted before it was marked down, and has been up since then.
     if (after.status, after.incarnation) != (before.status, before.incarnation):
         after = replace(after, since_us=at_us)
     draft.put_member(after)

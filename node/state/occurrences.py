@@ -23,7 +23,7 @@ from tasks.definition.run import RunState
 from tasks.definition.spec import Spec
 
 PASSED_MAX: Final = 10_000
-"""Occurrences that one entry may pass over one by one."""
+"""The most occurrences that one entry may pass over one by one."""
 
 LAST_FIRE_US: Final = cron.LAST_FIRE_US
 """No occurrence is due later. Tasks are checked for that when they are registered, entries here."""
@@ -183,7 +183,7 @@ def skip_occurrences(draft: Draft, entry: SkipOccurrences) -> Result:
 
 
 def _each_passed(draft: Draft, row: TaskRow, state: PassedOver, times: list[int], at_us: int) -> Result:
-    """Pass over each of these by itself, as versions without series did."""
+    """Pass over each of these occurrences by itself, as versions without series did."""
     for fire_at_us in times:
         draft.pass_over(_run(row, fire_at_us, at_us, state), at_us)
     if times:

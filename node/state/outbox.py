@@ -1,7 +1,7 @@
 """Notices, kept by channel until they are sent, as values in the replicated state. Pure.
 
-`apply` makes a notice for each channel that wants it, in the entry by which the thing came to pass: so a crash loses
-none, and none is made twice.
+`apply` makes a notice for each channel that wants it, as a part of the entry by which the event happened: so a crash
+loses no notice, and no notice is made twice.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,10 +13,10 @@ from immutables import Map
 from node.state.channel import Severity, channel_of
 
 NOTICES_MAX: Final = 500
-"""Notices of one channel that are kept. Beyond it the oldest are dropped, and the next message says how many."""
+"""The most notices of one channel that are kept. The oldest are dropped then, and the next message says how many."""
 
 NOTICES_BYTES_MAX: Final = 256 * 1024
-"""The same, by their size."""
+"""The most bytes of notices of one channel that are kept."""
 
 TEXT_CHARS_MAX: Final = 400
 """The length to which a notice's text is cut."""
@@ -25,25 +25,25 @@ GIVE_UP_US: Final = 24 * 3600 * 1_000_000
 """A notice that could not be sent is given up this long after it was made."""
 
 GIVE_UP_TRIES: Final = 6
-"""It is not given up before so many tries in a row have failed, a minute's worth: the cluster itself may have been down
-for the day."""
+"""A notice is not given up before so many tries in a row have failed, which takes a minute: the cluster itself may have
+been down for the day."""
 
 BACKOFF_US: Final = 2_000_000
 BACKOFF_US_MAX: Final = 300_000_000
-"""The pause after a message could not be sent; it doubles with each failure in a row, up to the greatest."""
+"""The bounds of the pause after a message could not be sent. It doubles with each failure in a row."""
 
 _NOTICE_BYTES: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something that came to pass, of a task, of a member or of the cluster."""
+    """An event of a task, of a member or of the cluster that may be worth telling."""
 
     #: What it is, as a code.
     event: str
     #: How bad it is.
     severity: Severity
-    #: When it came to pass, in microseconds since the epoch.
+    #: When it happened, in microseconds since the epoch.
     at_us: int
     #: What it is, as a sentence.
     text: str
@@ -67,7 +67,7 @@ class Notice:
     event: str
     #: How bad it is.
     severity: Severity
-    #: When it came to pass, in microseconds since the epoch.
+    #: When it happened, in microseconds since the epoch.
     at_us: int
     #: What it is, as a sentence of at most `TEXT_CHARS_MAX` characters.
     text: str

@@ -20,11 +20,11 @@ COUNT_MAX: Final = 2**62
 class RestoreTasks(Entry):
     """Restore a part of the saved tasks of another cluster, all or none."""
 
-    #: How many tasks were restored from the same file before. Refused if there are others.
+    #: How many tasks were restored from the same file before. Refused if the cluster has more tasks than these.
     beside: int
-    #: The saved last token: those given from now on are greater.
+    #: The last token of the saved cluster: tokens that are given from now on are greater.
     token: int
-    #: The saved last registration number: those given from now on are greater.
+    #: The last registration number of the saved cluster: numbers that are given from now on are greater.
     orders: int
     #: The saved settings, by their names in `Settings`; may be empty.
     settings: dict[str, Any]

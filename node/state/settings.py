@@ -15,7 +15,7 @@ SECONDS: Final[dict[str, tuple[float, float]]] = {
     "window_s": (0.3, 600.0),
     "margin_s": (0.05, 600.0),
 }
-"""Least and greatest value. Heartbeats are 0.25 s apart: a lease or window shorter than two would expire in between."""
+"""The bounds of each setting, in seconds. Heartbeats are 0.25 s apart: a lease or window must outlast two of them."""
 
 SLACK_MILLI_MAX: Final = 1_000_000
 HISTORY_DAYS_MAX: Final = 36_500

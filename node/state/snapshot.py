@@ -32,7 +32,7 @@ _EMPTY: Final = State()
 _COUNTS: Final = Shape(State, ("cluster_id", "index", "epoch", "token", "orders", "forgotten"), required=5)
 _ADDED: Final = field_names(State)[field_names(State).index("channels") + 1 :]
 _LATER: Final = Shape(State, ("endings", *_ADDED))
-"""The head ends with these fields. A field that `State` gets after its last one is among them, if it is not a `Map`."""
+"""The last fields of the head. A field that is added at the end of `State` is among them, unless it is a `Map`."""
 
 _COUNT_MAX: Final = 2**64
 """The same limit as in entries: every accepted value can be read again."""
@@ -58,7 +58,7 @@ def records(state: State) -> Iterator[list[Any]]:
     for proposer in sorted(state.windows):
         window = state.windows[proposer]
         yield [_WINDOW, proposer, window.session, window.floor]
-        # Each by itself: packing a full window at once blocked every other thread for 30 ms.
+        # A record for each result: packing a full window at once blocked every other thread for 30 ms.
         for sequence in sorted(window.results):
             yield [_RESULT, proposer, sequence, *shape(Result).wire(window.results[sequence])]
     for name in sorted(state.channels):

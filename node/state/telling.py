@@ -30,9 +30,9 @@ from tasks.definition.spec import NAME_PATTERN
 CHANNELS_MAX: Final = 100
 PACKED_BYTES_MAX: Final = 16 * 1024
 GIVE_UP_TRIES_RULES: Final = 3
-"""By earlier rules a notice that was old enough was given up at the first failed try."""
+"""From these rules on, an old notice is given up after `GIVE_UP_TRIES` failed tries; before, after the first one."""
 KEYS_MAX: Final = 100
-"""Notices in one message."""
+"""The most notices in one message."""
 
 TellingEnd = Literal["accepted", "failed", "given_back"]
 """How the sending of a message ended. `given_back`: it was not sent."""

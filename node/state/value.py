@@ -46,7 +46,8 @@ class Settings:
     balance_slack_milli: int | None = 0
     #: How long a lease is, in seconds.
     lease_s: float = 2.0
-    #: How old an echo may be that counts for a leader's majority, in seconds: without one it grants no leases.
+    #: How old a member's echo may be to count for the leader's majority, in seconds. Without a majority of echoes the
+    #: leader grants no leases.
     window_s: float = 1.0
     #: A member that was silent for `lease_s + margin_s`, in seconds, is marked down.
     margin_s: float = 0.5
@@ -139,7 +140,7 @@ class Breach:
     """A deadline of a task that is breached, since `since_us`.
 
     `due_us` is when the oldest occurrence was due that has not begun, or succeeded, in time; for `success_every` the
-    time that is counted from (`node.state.deadlines`). `undecided`: no run stood for that occurrence then.
+    time that is counted from (`node.state.deadlines`). `undecided`: that occurrence had no run then.
     """
 
     deadline: DeadlineName
@@ -149,13 +150,13 @@ class Breach:
 
 
 DeadlineChange = Literal["breached", "met", "dropped"]
-"""What became of a deadline. `dropped`: what was late was skipped, missed or cancelled; or it is not judged any more,
-or anew, since the task was paused, deleted or changed."""
+"""What became of a deadline. `dropped`: the late occurrence was skipped, missed or cancelled; or the deadline is no
+longer judged, or judged anew, since the task was paused, deleted or changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadlineEvent:
-    """A deadline was breached at `at_us`, or is not any more. Emitted by `apply` once for each; not in the state."""
+    """A deadline was breached at `at_us`, or is no longer breached. Emitted by `apply`; not part of the state."""
 
     task: str
     breach: Breach
@@ -200,12 +201,12 @@ class TaskRow:
     succeeded_at_us: int | None = None
     #: How many runs have ended in each of `COUNTED`; empty while none has been counted.
     endings: tuple[int, ...] = ()
-    #: Whether the last one failed, of its runs that succeeded or failed for good.
+    #: Whether the last of its runs that succeeded or failed for good has failed.
     failing: bool = False
     #: Since when its deadlines are judged, in microseconds since the epoch; 0 while they are not.
     judged_us: int = 0
-    #: When the oldest of the runs was due that have failed for good, in microseconds since the epoch; None once a run
-    #: succeeds that was due no earlier, which makes up for all of them.
+    #: When the oldest run was due that has failed for good, in microseconds since the epoch. None: no run has, or a run
+    #: has succeeded since that was due no earlier, which makes up for all failed ones.
     unmet_us: int | None = None
     #: One for each deadline that is breached.
     breaches: tuple[Breach, ...] = ()
@@ -288,7 +289,7 @@ class Run:
     cancelling: str | None = None
     #: The size of its `params`, packed.
     params_bytes: int = 0
-    #: How many of the latest attempts in a row failed because something that they need does not answer. They are no
+    #: How many of the latest attempts in a row failed because an outside service was unreachable. They do not count as
     #: `failures`.
     aways: int = 0
     #: What a client asks the kind to do instead of the task's work; "": the work. Actions block no run, and are blocked
@@ -317,8 +318,8 @@ class EndedRun:
     result: dict[str, Any] | None = None
     #: Why it failed; None: no error.
     error: str | None = None
-    #: The occurrences that were passed over for which this record stands. While the series grows, the record is emitted
-    #: again with a greater count, and replaces the one before. None: it stands for `run` alone.
+    #: The passed-over occurrences that this record summarizes. While the series grows, the record is emitted again with
+    #: a higher count, and replaces the previous record. None: the record is about `run` alone.
     series: Series | None = None
 
 
