@@ -52,7 +52,7 @@ class RunIndex:
 
 
 VANISHED_US: Final = 30_000_000
-"""An attempt that was launched and is gone without an end counts as failed after this time.
+"""An attempt that was launched, and is gone without a report of its end, counts as failed after this time.
 
 The runner reports every end; this is for the case that it does not, so that no run is held for ever.
 """
@@ -99,7 +99,7 @@ class Attempts:
         absent: dict[int, int] = {}
         for run_id in sorted(mine):
             run = state.runs[run_id]
-            # One that still runs here under an older token must be gone before the new one begins.
+            # An attempt of the run that still runs here, under an older token, must be gone before the new one begins.
             if run_id in held or run.incarnation != lease.incarnation:
                 continue
             if run.token in self._launched:

@@ -1,4 +1,4 @@
-"""The words for how a task is: codes, which say what holds it, and marks, which say what stands out of it. Pure.
+"""The words for the condition of a task: codes say what holds it, marks say what is remarkable about it. Pure.
 
 The API tells codes (`GET /v1/tasks/{name}/why`, `/owner`, and lists of tasks). The page sorts tasks by marks, and its
 verdict on the cluster names what it finds of tasks by them. All code that decides how a task is takes its word from
@@ -13,7 +13,7 @@ Place = Literal["quorum", "runs", "definition", "schedule", "owner", "time", "le
 
 
 class TaskCondition(NamedTuple):
-    """What is to be said of a task beside a code."""
+    """What a code means for a task: what to do about it, and whether it is expected."""
 
     remedy: str
     """What to do. {task}, {run}, {ahead} (the run that it waits for) and {member} are filled in."""
@@ -83,19 +83,19 @@ CONDITIONS: Final[Mapping[str, TaskCondition]] = {
 """All codes with which this build says why a task does not run, or that it does."""
 
 UNEXPECTED: Final = frozenset(code for code, condition in CONDITIONS.items() if condition.unexpected)
-"""What holds a task that nobody has asked to wait."""
+"""The codes of conditions that hold a task although nobody has asked it to wait."""
 
 Mark = Literal["unowned", "late", "overdue", "failing", "running", "waiting", "paused", "new"]
-"""What stands out of a task. `unowned`: no member may run it. `late`: a deadline of its is breached. `overdue`:
-something is due and has not begun. `waiting`: it has a run that no member holds. `paused`: paused or disabled. `new`:
-it has never run. A task may have several."""
+"""What is remarkable about a task. `unowned`: no member may run it. `late`: one of its deadlines is breached.
+`overdue`: something is due and has not begun. `waiting`: it has a run that no member holds. `paused`: paused or
+disabled. `new`: it has never run. A task may have several marks."""
 
 MARKS: Final[tuple[Mark, ...]] = get_args(Mark)
-"""The order in which they matter."""
+"""All marks, the most important first."""
 
 
 def held_at(code: str) -> Place | None:
-    """Where the walk ends at which the owner holds a task by `code`; None: the code is of a later version."""
+    """Where the walk ends if the owner holds a task by `code`; None: no owner does, or this version lacks the code."""
     return None if (condition := CONDITIONS.get(code)) is None else condition.held_at
 
 

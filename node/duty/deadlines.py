@@ -15,24 +15,24 @@ from tasks.definition.deadlines import DEADLINES, DeadlineName, deadlines_of
 from tasks.definition.schedule import next_due_us, unreadable
 
 SETTLED_US: Final = 1_000_000
-"""A deadline is judged so much later: what was in time may still be on its way into the log."""
+"""How long after it has passed a deadline is judged: the entry of a run that was in time may still be on its way."""
 
 AGAIN_US: Final = 3_000_000
-"""Until an entry whose effect is not seen is proposed again."""
+"""The pause before an entry whose effect is not seen is proposed again."""
 
 LOOKED_AT_A_STEP: Final = 1000
-"""Changed tasks that are looked at in one step; most have no deadlines."""
+"""How many changed tasks are looked at in one step; most have no deadlines."""
 
 JUDGED_A_STEP: Final = 32
-"""Tasks with deadlines that are judged in one step, so that it takes milliseconds."""
+"""How many tasks with deadlines are judged in one step, so that it takes milliseconds."""
 
 PUT_BACK_US: Final = 1_000_000
-"""A clock that is set back by less delays nothing for long."""
+"""If the clock is set back by more, all times are computed anew; less delays nothing for long."""
 
 
 class Passing(NamedTuple):
-    """When a deadline passes, and the due time that it is about. `undecided`: of an occurrence that no owner has
-    decided on.
+    """When a deadline passes, and the due time that it is about. `undecided`: no owner has decided on that occurrence
+    yet.
     """
 
     at_us: int
@@ -83,7 +83,7 @@ class DeadlineJudge:
             self._start_over()  # the times were set by a clock that was ahead
             self._latest_us = now_us
         self._latest_us = max(self._latest_us, now_us)
-        # Whoever passes an occurrence over begins a later one at once: that is late only if it does not.
+        # An owner that passes an occurrence over begins a later one at once: wait for that before judging it late.
         self._passed_over.update((key, now_us + SETTLED_US) for key in self._just_over)
         self._just_over.clear()
         self._look()
@@ -112,7 +112,7 @@ class DeadlineJudge:
         return self._proposed[key]
 
     def _look(self) -> None:
-        """Take some of the tasks that have changed."""
+        """Have some of the changed tasks judged in this step, or not any more if they have no deadlines."""
         left = LOOKED_AT_A_STEP
         while self._unseen and left > 0:
             some = list(islice(self._unseen[0], left))
@@ -134,7 +134,7 @@ class DeadlineJudge:
 
 
 def _over(before: State, after: State, task: str) -> Iterator[tuple[str, DeadlineName]]:
-    """The deadlines of `task` that were breached before, and are no more."""
+    """The deadlines of `task` that were breached before, and no longer are."""
     was, now = before.tasks.get(task), after.tasks.get(task)
     if was is not None and now is not None and was.breaches:
         breached = {breach.deadline for breach in now.breaches}

@@ -33,10 +33,10 @@ SCHEDULED_A_STEP: Final = 32
 with a cron line that no task before it has takes as long as twenty others."""
 
 PUT_BACK_US: Final = 1_000_000
-"""A clock that is set back by less delays nothing for long."""
+"""If the clock is set back by more, all times are computed anew; less delays nothing for long."""
 
 UNDECIDED_US: Final = 1_000_000
-"""Until the next try after a task could not be decided on."""
+"""The pause before the next try after a decision on a task has failed."""
 
 
 class Duty:

@@ -9,8 +9,8 @@ from node.state.entries import Entry
 from node.state.value import Result, Run
 
 PAUSE_US: Final = 250_000
-"""Until the next proposal for a task or a run after a refusal, an unknown outcome, or an acceptance whose effect has
-not been observed."""
+"""The pause before the next proposal for a task or a run after a refusal, an unknown outcome, or an acceptance whose
+effect has not been observed."""
 
 _CLAIMS_REMEMBERED: Final = 10_000
 
@@ -69,7 +69,7 @@ class Flight:
         return key not in self._under_way
 
     def proposed(self, entry: Entry, task: str, period: int) -> None:
-        """An entry about `task` is proposed, in this lease period."""
+        """Note that an entry about `task` is proposed, in this lease period."""
         self._under_way[subject_of(entry)] = _UnderWay(entry, task)
         if isinstance(entry, Claim):
             self._claims += 1
@@ -79,7 +79,7 @@ class Flight:
                 del self._periods[next(iter(self._periods))]
 
     def saw(self, tasks: Collection[str] | None) -> None:
-        """A state was observed in which these tasks (None: all) have changed, perhaps by a proposal under way."""
+        """Note that a state was observed in which these tasks (None: all) have changed, perhaps by our own entries."""
         for under_way in self._under_way.values():
             under_way.seen = under_way.seen or tasks is None or under_way.task in tasks
         if any(rest.settled for rest in self._resting.values()):

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from node.duty.timetable import TimeSpan, UpcomingTask
 
 STEPS: Final = 72
-"""Into how many steps a span is divided: twenty minutes of a day."""
+"""The number of steps into which a span is divided: of a day, each is twenty minutes."""
 
 NAMED_MAX: Final = 100
 """A member's occurrences are named one by one if there are no more than these."""
@@ -167,7 +167,7 @@ def starts_of(tasks: Iterable[UpcomingTask], span: TimeSpan, steps: int) -> list
 
 
 def _add_intervals(starts: list[int], every_us: int, phases: list[int], length_us: int) -> None:
-    """Count many times at equal intervals by their number before the end of each step.
+    """Add times at equal intervals to the counts of `starts`, without going through them one by one.
 
     `phases` say when each task is due first: later than 0, at `every_us` at the latest.
     """

@@ -8,10 +8,10 @@ from node.state.value import Run, State
 from tasks.definition.run import HELD
 
 OVERDUE_US: Final = 1_000_000
-"""Due for less than this is not overdue: a claim takes a few milliseconds, a failover about a second."""
+"""How long something must be due to be overdue: a claim takes a few milliseconds, a failover about a second."""
 
 EXACT_MAX: Final = 256
-"""Where the time of more tasks than these comes together, the time that was set for each is taken, without computing it
+"""If the time of more tasks than this comes at once, the time that was set for each is taken, without computing it
 again: nearly all of them are due, and the others are forgotten when they change.
 """
 
@@ -32,7 +32,7 @@ class Late:
         self._since_us: dict[str, int] = {}
 
     def come(self, state: State, tasks: list[tuple[int, str]]) -> None:
-        """The time of these tasks has come: each with the time that was set for it (0: at once)."""
+        """Take tasks whose time has come, each after the time that was set for it (0: at once)."""
         exact = len(tasks) <= EXACT_MAX
         for at_us, task in tasks:
             try:
@@ -43,7 +43,7 @@ class Late:
                 self._since_us.setdefault(task, since_us)
 
     def forget(self, task: str) -> None:
-        """The task, or a run of it, has changed."""
+        """Forget a task: it, or a run of it, has changed."""
         self._since_us.pop(task, None)
 
     def clear(self) -> None:

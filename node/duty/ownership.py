@@ -104,8 +104,8 @@ class Ownership:
     def guards(self, task: str, holder: str, /) -> list[str]:
         """The members that are to be ready to take a run of `task` over from `holder`: as many as it has standbys.
 
-        The first is the one that would own the task if `holder` were down. For want of room that may be another one
-        than the next by preference; the others are the standbys. None if the task is not known, or nobody may run it.
+        The first would own the task if `holder` were down; as members may be full, that need not be the next member by
+        preference. The others are the standbys. Empty if the task is not known, or no member may run it.
         """
         if self._owners.get(task) is None:
             return []
@@ -145,7 +145,7 @@ def _tasks(roll: _Roll) -> tuple[Task, ...]:
 
 
 def _updated(roll: _Roll, state: State, touched: Collection[str]) -> _Roll:
-    """The roll with the touched tasks as they are in `state`; the same object if they are in it as they are."""
+    """The roll with the touched tasks as they are in `state`; the same object if none of them differs."""
     now = {name: state.tasks.get(name) for name in touched}
     entries = {name: None if row is None else _Entry(row.order, row.placing) for name, row in now.items()}
     changed = {name: entry for name, entry in entries.items() if entry != roll.get(name)}

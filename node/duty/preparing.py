@@ -13,8 +13,8 @@ from tasks.definition.run import HELD
 from tasks.definition.spec import run_as_of
 
 KEEP_US: Final = 60_000_000
-"""A process that is there is kept for what is due within this time after the lead time, so that tasks that come due
-again and again do not wait for another one."""
+"""An idle prepared process is kept if something is due within the lead time and this time, so that tasks that come due
+again and again do not wait for a new process."""
 
 
 class Preparing:
@@ -47,7 +47,7 @@ class Preparing:
         self._guards.clear()
 
     def put(self, state: State, task: str, due_us: int | None) -> None:
-        """Something of `task` is due at that time (0: now, or soon), or nothing is."""
+        """Note that something of `task` is due at `due_us` (0: now, or soon), or, if None, that nothing is."""
         if self.idle:
             return
         row = state.tasks.get(task)
@@ -59,7 +59,7 @@ class Preparing:
             self._agenda.put(task, None)
 
     def feed(self, state: State, tasks: Iterable[str]) -> None:
-        """The runs of these tasks have changed."""
+        """Note that the runs of these tasks have changed."""
         if self.idle:
             return
         for task in tasks:
@@ -103,11 +103,11 @@ class Preparing:
         return self._within(start, keep, places), min(times, default=None)
 
     def none(self) -> dict[str, Wanted]:
-        """No process of any preparation."""
+        """The wish for no process of any preparation."""
         return dict.fromkeys(self._names, Wanted())
 
     def _within(self, start: Mapping[str, int], keep: Mapping[str, int], places: FreePlaces) -> dict[str, Wanted]:
-        """No more than there are places: those of a bound are shared in the order of the names."""
+        """Cut `start` and `keep` to the free places; the places of a bound are shared in the order of the names."""
         left: dict[str, int] = {}
         found: dict[str, Wanted] = {}
         for name in self._names:

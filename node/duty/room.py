@@ -97,18 +97,18 @@ class Starved:
         return iter(self._wishes)
 
     def clear(self) -> None:
-        """Nothing waits."""
+        """Remove all claims."""
         self._wishes.clear()
         self._shown = None
 
     def add(self, wish: Wish) -> None:
-        """A claim waits."""
+        """Add a claim that waits."""
         task = wish.claim.task
         self._wishes[task] = (*self._wishes.get(task, ()), wish)
         self._shown = None
 
     def remove(self, task: str) -> None:
-        """Nothing of a task waits."""
+        """Remove all waiting claims of a task."""
         if self._wishes.pop(task, None) is not None:
             self._shown = None
 

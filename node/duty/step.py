@@ -98,7 +98,7 @@ class Wanted:
 class Step:
     """The outcome of a step: entries to propose, orders to give, and when to step again."""
 
-    #: Entries to propose, each to be answered.
+    #: Entries to propose. The result of each is reported to `Duty.answered`.
     entries: tuple[Entry, ...] = ()
     #: Orders to the runner.
     orders: tuple[Order, ...] = ()

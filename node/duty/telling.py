@@ -79,7 +79,7 @@ def telling_step(state: State, me: str, incarnation: int, now_us: int, busy: Con
 def sender(state: State, channel: str, tries: int) -> str | None:
     """The member that sends for a channel, after `tries` that failed in a row. None: all members are down.
 
-    Members that are draining send where none is up: that all disks are full is told, too.
+    If no member is up, draining members send, so that even full disks on all members are told.
     """
     order = [state.slots[slot] for slot in succession(key64(f"channel:{channel}"), len(state.slots))]
     members = [state.members[member] for member in order if member is not None]

@@ -15,7 +15,7 @@ from node.state.value import State
 from tasks.definition.run import HELD
 
 REASONS_MAX: Final = 100
-"""Of how many tasks that nobody could run it is said why."""
+"""For how many of the tasks that nobody could run the reasons are given."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,10 +207,10 @@ class _Walk:
     # -- what is found
 
     def _told(self) -> TaskStanding:
-        """What the subject does or waits for, as time goes."""
+        """What the run, or the schedule, that the question is about does or waits for now."""
         if self._run is not None:
             return run_standing(self._run, self._active, self._row, self._now_us)
-        # Beside an active run (an action), what has no due times is not described.
+        # `schedule_standing` says nothing of a schedule without further due times while a run (an action) is active.
         return self._scheduled or TaskStanding(
             "over" if self._row.timing.schedule else "by_hand", "it has no further due times"
         )

@@ -65,6 +65,6 @@ class Why:
     steps: tuple[WhyStep, ...] = ()
 
     def sentence(self, task: str) -> str:
-        """What holds it, or where it runs, and what to do: one sentence."""
+        """What holds the task, or where it runs, and what to do, in one sentence."""
         verb = "runs" if self.code == "running" else "does not run"
         return f"{task} {verb}: {self.detail}; {self.remedy}"
