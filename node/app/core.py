@@ -84,7 +84,7 @@ class MemberServices:
 
     @property
     def standing(self) -> int | None:
-        """The incarnation in which this process is a member that is up or draining; None if it is none."""
+        """This process's incarnation while it is a member that is up or draining, else None."""
         return self.joining.incarnation if self.joining.standing else None
 
 
@@ -264,7 +264,7 @@ class Core:
         return self._ports.clock.now_us()
 
     def standing(self) -> int | None:
-        """The incarnation in which this process is a member that is up or draining; None if it is none."""
+        """This process's incarnation while it is a member that is up or draining, else None."""
         return self.membership.standing
 
     def standing_aside(self) -> str:

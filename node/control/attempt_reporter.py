@@ -44,7 +44,7 @@ class AttemptReporter:
         self._events.put_nowait(event)
 
     def never_began(self, why: str) -> None:
-        """The attempt could not be launched: its claim is given back after a while."""
+        """Report that the attempt could not be launched, and why: its claim is given back after a while."""
         self.report(AttemptEnded(self.run_id, self.token, "not_started", error=why))
 
     async def run(self, ended: Callable[["AttemptReporter"], None], leaving: Callable[[], bool]) -> None:
@@ -77,8 +77,8 @@ class AttemptReporter:
     async def _commit_end(self, ended: AttemptEnded, leaving: Callable[[], bool]) -> None:
         end, error = ended.end, ended.error
         if end in ("failed", "away") and ended.retry and leaving():
-            # A service manager signals all processes of the node: the work failed of that signal. Another member goes
-            # on from its checkpoint. It is no failure of the run; the attempt's log has how the work ended.
+            # A service manager signals all processes of the node, and the work failed because of that. This is no
+            # failure of the run: another member goes on from its checkpoint. The attempt's log says how the work ended.
             end, error = "handed_over", None
         if end == "not_started" and ended.error is not None and not leaving():
             await self._sleep(NOT_STARTED_S)
@@ -94,7 +94,7 @@ class AttemptReporter:
         await self._commit(Finish(now_us, self.run_id, self.token, "failed", error=error, retry=False))
 
     async def _commit(self, entry: Entry) -> Result | None:
-        """The result; None once the token is no longer the run's."""
+        """Propose an entry until its result is known. Returns it, or None once the token is no longer the run's."""
         try:
             return await self._member.insist(entry, self._holds)
         except EntryTooLarge as error:

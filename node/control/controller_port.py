@@ -25,17 +25,17 @@ class ControllerPort(Insisting, Protocol):
         """What the runner is told of a claimed run, under the lease that `live_lease` returned last."""
 
     def standing_aside(self) -> str:
-        """Why nothing new may be claimed; "" where it may."""
+        """Why nothing new may be claimed here; "" if it may."""
 
     def began_after(self, delay_s: float, /) -> None:
-        """An attempt has begun, `delay_s` after its run was due."""
+        """Note that an attempt has begun, `delay_s` after its run was due."""
 
 
 class RunnerPort(Protocol):
     """What is needed of `node.execution.runner.Runner`."""
 
     def expect(self) -> None:
-        """Hear that something is due soon."""
+        """Take note that an attempt is expected soon."""
 
     def prepare(self, name: str, start: int, keep: int, /) -> None:
         """Have `start` processes of this preparation ready, and end those beyond `keep`."""

@@ -20,7 +20,7 @@ PROPOSE_S: Final = 2.0
 
 STEP_MIN_S: Final = 0.001
 STEP_MAX_S: Final = 10.0
-"""Between two steps, as in `node.control.controller`."""
+"""The longest time between two steps, as in `node.control.controller`."""
 
 
 class DeadlineWatchPort(Proposing, Protocol):
@@ -55,7 +55,7 @@ class DeadlineWatch:
             self._changed.set()
 
     def wake(self) -> None:
-        """The role has changed."""
+        """Step at once: the role in Raft has changed."""
         self._changed.set()
 
     async def run(self) -> None:

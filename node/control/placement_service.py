@@ -84,7 +84,7 @@ class PlacementService:
         self._dirty.set()
 
     def caught_up(self) -> None:
-        """The state has all that had been committed when this member started. Called on the loop."""
+        """Note that the state has all that had been committed when this member started. Called on the loop."""
         if not self._caught_up:
             self._caught_up = True
             self._dirty.set()
@@ -183,7 +183,7 @@ def _only_tasks(before: State, after: State) -> bool:
 
 
 def _with(one: set[str] | None, other: Iterable[str] | None) -> set[str] | None:
-    """All of both, in `one`; None is everything."""
+    """Add `other` to `one`, and return it; None stands for everything."""
     if one is None or other is None:
         return None
     one.update(other)

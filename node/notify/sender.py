@@ -28,7 +28,10 @@ class ChannelSender:
         self._apprise = asyncio.Semaphore(APPRISE_MAX)
 
     async def send(self, cluster_id: str, message: Send) -> str:
-        """Send a message, in a bounded time from its turn on; the receiver's answer, in short. Raises `NotSent`."""
+        """Send a message. Returns the receiver's answer, shortened. Raises `NotSent`.
+
+        Its time limit does not include the wait for other messages that are being sent by Apprise.
+        """
         if message.definition.kind == "webhook":
             now_s = self._now_us() // 1_000_000
             return await webhook.post(self._settings, message.definition, document(cluster_id, message), now_s)
@@ -36,11 +39,11 @@ class ChannelSender:
             return await send_by_apprise(self._settings, cluster_id, message)
 
     async def ping(self, where: Reference | str) -> str:
-        """Ask the outside watcher's URL; its answer, in short. Raises `NotSent`."""
+        """Ask the outside watcher's URL. Returns its answer, shortened. Raises `NotSent`."""
         return await ping(self._settings, where)
 
     async def test(self, cluster_id: str, name: str, definition: Channel, now_us: int) -> str:
-        """Send a message that says that it is a test; the receiver's answer, in short. Raises `NotSent`."""
+        """Send a message that says that it is a test. Returns the receiver's answer, shortened. Raises `NotSent`."""
         text = f"a test of channel {name}, sent by {self._settings.node}: nothing is wrong"
         # Each test is a message of its own: receivers drop what has a known id.
         notice = Notice(f"{TEST_KEY}.{now_us}", TEST_KEY, "info", now_us, text)

@@ -22,9 +22,9 @@ class Portion(NamedTuple):
 
 
 def first_held(asked: Gap, written: int, missing: Sequence[Gap]) -> Gap | None:
-    """The first part of another member's gap, `asked`, that a member has complete; None if there is none.
+    """The first range of another member's gap, `asked`, of which this member has every run; None if there is no range.
 
-    The member has written up to `written`, and has the gaps `missing`, in order.
+    This member has written up to the index `written`, except for its own gaps `missing`, in order.
 
     >>> first_held(Gap(0, 9), 7, [Gap(0, 2), Gap(2, 3), Gap(6, 8)])
     Gap(after=3, through=6)

@@ -192,7 +192,7 @@ class ClientConnection(RequestHandler):
     # -- who it is, and what it holds
 
     def welcome(self) -> None:
-        """The request that is being answered shows who sends it: no stranger's bounds apply to the rest of it."""
+        """Lift the limits for strangers from the rest of the current request: its sender is authenticated now."""
         self._stranger = False
         self._held_bytes = 0
         self._read_at_once(READ_BYTES)

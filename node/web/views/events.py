@@ -121,7 +121,7 @@ class EventLine:
 
 
 def event_lines(events: Sequence[NumberedEvent]) -> list[EventLine]:
-    """The lines of events that follow one another."""
+    """One line for each event; many tasks that moved at once share a line."""
     lines: list[EventLine] = []
     first = 0
     while first < len(events):
