@@ -23,7 +23,7 @@ NAME: Final = "rota_avro"
 PORTION_ROWS: Final = 8192
 
 _DIGITS_MAX: Final = 38
-"""The digits that a decimal of a table has."""
+"""The most digits that a decimal of a table has."""
 
 _DAMAGES: Final = (
     ValueError,
@@ -36,7 +36,7 @@ _DAMAGES: Final = (
     struct.error,
     zlib.error,
 )
-"""What fastavro raises for a damaged file."""
+"""The errors that fastavro raises for a damaged file."""
 
 
 class AvroUnreadable(Exception):
@@ -184,7 +184,7 @@ class AvroReader(DataSourceReader):
                 while portion := list(islice(rows, PORTION_ROWS)):
                     yield RecordBatch.from_pylist(portion, schema=arrow)
         except (*_DAMAGES, ArrowException) as error:
-            # The words before the path are those of Spark's own errors, by which the file is found.
+            # The words before the path are the same as in Spark's own errors: `file_to_blame` finds the path by them.
             said = str(error) or type(error).__name__
             raise AvroUnreadable(f"Encountered error while reading file {place.as_uri()} {said}") from None
 

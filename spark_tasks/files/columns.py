@@ -26,7 +26,7 @@ def table_columns(
     partition_by: Sequence[str],
     found: Sequence[Layout] | None,
 ) -> "StructType":
-    """The columns of the table: those that it has, else those the task names, else those of the first batch.
+    """The columns of the table: its own if it exists, else those that the task names, else those of the first batch.
 
     `found` are the layouts of the batch's files, which `evolve` then adapts the columns to.
 
@@ -59,7 +59,7 @@ def _first(
     """The columns of the first of the files."""
     if form.format == "csv" and form.header:
         for place, source in places.items():
-            header_of(form, place, source)  # Spark would rename a column that is there twice
+            header_of(form, place, source)  # raises for a name that is there twice: Spark would rename the column
     if found is None:
         return infer(spark, form, places)
     if form.format == "csv":

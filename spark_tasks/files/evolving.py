@@ -1,4 +1,4 @@
-"""Whether, and how, the columns of a table change for files that have others, by the task's rule."""
+"""Whether, and how, the columns of a table change for files that have other columns, by the task's rule."""
 
 import re
 from typing import TYPE_CHECKING, Final
@@ -56,7 +56,7 @@ def evolved(standing: "StructType", found: "StructType", form: Form, source: Sou
 
 
 def _one(name: str, ours: "DataType", theirs: "DataType", form: Form) -> "tuple[DataType, str | None]":
-    """The type of a column that both have, and why it cannot be, if it cannot."""
+    """The type that a column gets which table and file both have, and what is wrong if the types cannot be united."""
     if fits(theirs, ours):
         return ours, None
     if form.schema_evolution == "widen" and fits(ours, theirs):

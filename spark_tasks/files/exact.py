@@ -1,10 +1,10 @@
 """Values of text as columns of declared types, in Spark: exactly a value of the type, or the row is malformed.
 
-Spark's own conversions default and round: `10:00` becomes today at ten, `2020-02` the first of that month, 1.005 in a
-DECIMAL(3, 2) 1.01, 1e999 infinity, `1d` one. So columns of dates, times, decimals and floats are read as text, and
-Spark converts what a check has found to be whole. Most values pass by a few comparisons; a pattern looks at the others,
-since one costs as much as all that is done to read a field. Integers and booleans need no check: Spark takes only whole
-ones.
+Spark's own conversions fill in defaults and round: `10:00` becomes today at ten, `2020-02` the first of that month,
+1.005 in a DECIMAL(3, 2) 1.01, 1e999 infinity, `1d` one. So columns of dates, times, decimals and floats are read as
+text, and Spark converts only texts that a check has found to be exactly a value. Most texts pass by a few comparisons.
+Only the others are matched with a pattern, since that costs as much as all else that is done to read a field. Integers
+and booleans need no check: Spark reads them exactly.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,15 +19,17 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 UNFIT: Final = "rota: a value is not of the type of its column"
-"""What an error begins with that is raised for such a value."""
+"""The beginning of the error that is raised for a value that is not of its column's type."""
 
 KEY: Final = "\0rota "
-"""What stands before the texts of a row's checked columns, in JSON, where Spark does not say the text of the row."""
+"""The beginning of a row's key: the texts of its checked columns, as JSON. It is used if Spark cannot give the text of
+the row."""
 
 _DATE: Final = r"[+-]?\d{4,6}-\d{1,2}-\d{1,2}"
 _TIME: Final = r"\d{1,2}(?::\d{1,2}(?::\d{1,2}(?:\.\d{0,6}0*)?)?)?"
 _ZONE: Final = r"\s*(?:Z|(?:UTC|GMT)?[+-]\d{1,2}(?::?\d{2}(?::?\d{2})?)?|UTC|GMT)"
-"""No name of a place: an hour of it may come twice. No three letters: they mean one zone here, and another there."""
+"""A zone is an offset or UTC. Names of places are refused, as an hour may come twice there; so are abbreviations, as
+many have several meanings."""
 
 _NUMBER: Final = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _ZERO: Final = r"[+-]?[0.]+(?:[eE].*)?"
@@ -70,7 +72,7 @@ def checked_names(columns: "StructType", form: Form) -> list[str]:
 
 
 def raising(rows: "DataFrame", columns: "StructType", form: Form) -> "DataFrame":
-    """The rows, which were read by `columns_as_text`, with their values. One that is not of its type is an error."""
+    """The rows, which were read by `columns_as_text`, with converted values. A value that is not of its type raises."""
     from pyspark.sql import functions as f
 
     names = checked_names(columns, form)
@@ -90,7 +92,7 @@ def raising(rows: "DataFrame", columns: "StructType", form: Form) -> "DataFrame"
 def marking(
     rows: "DataFrame", columns: "StructType", form: Form, mark: str, text: "Column | None" = None
 ) -> "DataFrame":
-    """As `raising`, but a row with such a value has `text` in its column `mark`: its text, or else a `KEY`."""
+    """As `raising`, but marks a row with such a value: its column `mark` has `text`, or without that a key (`KEY`)."""
     from pyspark.sql import functions as f
 
     names = checked_names(columns, form)
@@ -131,7 +133,8 @@ def _value_of(name: str) -> "Column":
 def _converted(
     rows: "DataFrame", columns: "StructType", names: Sequence[str], pattern: str | None
 ) -> "tuple[DataFrame, dict[str, Column]]":
-    """The rows with a further column for each checked one: Spark's value of its text; and whether that is exact.
+    """The rows with a further column for each checked column, the value that Spark makes of its text; and tests, by
+    name, of whether these values are exact.
 
     The conversion is a step of its own, so that Spark does not convert twice.
     """
@@ -183,7 +186,7 @@ def _fits(text: "Column", value: "Column", kind: "DataType", pattern: str | None
         case t.TimestampType() if pattern is not None:
             return value.isNotNull()
         case t.TimestampType():
-            # With these, Spark takes a whole date with hh:mm:ss only, or with an hour and a zone of hh:mm:ss.
+            # With these signs, Spark takes the text only as a whole date with hh:mm:ss, or an hour and a zone hh:mm:ss.
             usual = {5: "-", 14: ":", 17: ":"}
             quick = _has_at(text, 19, usual) | (_has_at(text, 20, usual) & f.endswith(text, f.lit("Z")))
             return value.isNotNull() & (quick | _is(text, rf"{_DATE}(?:[T ]{_TIME}(?:{_ZONE})?)?"))
@@ -205,7 +208,7 @@ def _is(text: "Column", pattern: str) -> "Column":
 
 
 def _has_at(text: "Column", length: int, signs: "Mapping[int, str]") -> "Column":
-    """Whether the text is so long, in bytes, and has these signs at these places, from 1: as most dates and times."""
+    """Whether the text has this length, in bytes, and these signs at these places, from 1, as most dates and times."""
     from pyspark.sql import functions as f
 
     there = [f.locate(sign, text, place) == place for place, sign in signs.items()]
@@ -213,7 +216,7 @@ def _has_at(text: "Column", length: int, signs: "Mapping[int, str]") -> "Column"
 
 
 def _decimal_fits(text: "Column", scale: int) -> "Column":
-    """Whether a text has no more digits behind the point than the scale, zeros at its end left out."""
+    """Whether a text has at most `scale` digits after the decimal point, without trailing zeros."""
     from pyspark.sql import functions as f
 
     behind, point = f.octet_length(text) - f.instr(text, "."), f.instr(text, ".")
@@ -237,7 +240,7 @@ def decimal_pattern(scale: int) -> str:
 
 
 def _float_fits(text: "Column", value: "Column", exact_below: int) -> "Column":
-    """Whether a number is the text's as nearly as its type has one; a whole number has to be that very number."""
+    """Whether a number is the nearest one of its type to the text; a whole number has to be exactly that number."""
     from pyspark.sql import functions as f
 
     usual = (f.abs(value) < float(exact_below)) & (value != 0.0)

@@ -11,7 +11,7 @@ from spark_tasks.spark import causes
 from tasks.errors import Unretryable
 
 CUT: Final = "rota: a timestamp is not a whole number of microseconds"
-"""What an error begins with that is raised for such a timestamp."""
+"""The beginning of the error that is raised for a timestamp that Spark would cut."""
 
 
 class MalformedRows(Unretryable):
@@ -27,11 +27,11 @@ class ReadFailed(Exception):
 
 
 class FileDamaged(Unretryable):
-    """A file is not what its format says. One that is written again has another size or name, and is new."""
+    """A file is damaged. A repaired file is ingested: as it has another size or name, it counts as new."""
 
 
 class ValueUnfit(Unretryable):
-    """A value of a file is not a value of its column's type in the table, and would be changed."""
+    """A value of a file does not fit its column's type in the table: it would be changed."""
 
 
 class BadFile(Exception):
@@ -89,7 +89,7 @@ _NOT_THE_FILES: Final = (
     "OutOfMemoryError",
     "Connection",
 )
-"""Signs of a failure that is not about what is in a file."""
+"""Parts of an error's text that show that the content of the file is not the cause."""
 
 
 def read_failure(name: str, what: str, error: Exception) -> Exception:

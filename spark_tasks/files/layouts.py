@@ -1,6 +1,6 @@
-"""Files that say their columns themselves, Parquet and Avro: read by their own columns, and fitted to the table's.
+"""Files that carry their own schema, Parquet and Avro: read by their own columns, and fitted to the table's.
 
-A column may be narrower in a file than in the table (int in bigint). What else differs is a `SchemaDrift` that names
+A column may be narrower in a file than in the table (int in bigint). Any other difference is a `SchemaDrift` that names
 the file and the column.
 """
 
@@ -34,16 +34,16 @@ KINDS: Final = ("parquet", "avro")
 
 @dataclass(frozen=True)
 class Layout:
-    """Files with the same columns, which are as Spark reads them."""
+    """Files with the same columns."""
 
     columns: "StructType"
     places: tuple[Path, ...]
     read: "StructType | None" = None
-    """The columns as Spark is told to read them, where they are others than `columns`."""
+    """The columns as Spark is told to read them; None: the same as `columns`."""
 
 
 def layouts(spark: "SparkSession", kind: str, places: Mapping[Path, Source]) -> list[Layout]:
-    """The files, by their columns, in the order of the first of each. Raises `BadFile`."""
+    """The files, grouped by their columns, in the order of each group's first file. Raises `BadFile`."""
     alike: dict[Any, list[Path]] = defaultdict(list)
     for place, source in places.items():
         alike[_key(kind, place, source)].append(place)
@@ -51,7 +51,7 @@ def layouts(spark: "SparkSession", kind: str, places: Mapping[Path, Source]) -> 
 
 
 def _key(kind: str, place: Path, source: Source) -> Any:
-    """What is equal for files with the same columns. Reads the file's footer or header only."""
+    """A key that is equal for files with the same columns. Reads the file's footer or header only."""
     if kind == "avro":
         return _avro_columns(place, source).json()
     from pyarrow import ArrowException, parquet
@@ -189,15 +189,16 @@ def united(parts: "Sequence[DataFrame]") -> "DataFrame":
 
 
 def fitted(rows: "DataFrame", columns: "StructType", schema: "StructType", *others: str) -> "DataFrame":
-    """The rows, which have `columns`, with the columns `schema`; also with their columns named `others`.
+    """The rows, which have `columns`, with the columns `schema`, and with their own columns `others` beside them.
 
-    A column that the rows lack is null. If there is a column `RESCUED`, it has those of `columns` that `schema` lacks.
+    A column that the rows lack is null. If `schema` has a column `RESCUED`, it gets, as JSON, the values of the columns
+    that `schema` lacks.
     """
     from pyspark.sql import functions as f
 
     theirs, ours = set(columns.fieldNames()), set(schema.fieldNames())
     rest = [f.col(f"`{name}`") for name in columns.fieldNames() if name not in ours]
-    # A field that is null is not there.
+    # `to_json` leaves out fields that are null.
     kept = f.nullif(f.to_json(f.struct(*rest)), f.lit("{}")) if rest else f.lit(None)
     chosen = []
     for each in schema.fields:

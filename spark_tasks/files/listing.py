@@ -6,8 +6,8 @@ folders with such names that a wildcard matches: write a file under such a name,
 it is complete.
 
 The new files are cut into batches, by their number and their bytes. The cut depends only on the order and the sizes of
-the files: an attempt that goes on after batch 3 cuts the files that are left as the attempt before it would have, since
-each batch is closed without a look at the files behind it.
+the files, and a batch is closed without a look at the files after it. So an attempt that goes on after batch 3 cuts the
+remaining files as the attempt before it would have.
 """
 
 import re
@@ -184,7 +184,7 @@ def _remote(url: str, access: Access) -> Iterator[Source]:
 
 
 def new_and_changed(found: Sequence[Source], taken: Mapping[str, int]) -> NewAndChanged:
-    """Those of `found` that are not in the table, or have another size there; `taken` has their sizes by path.
+    """The files of `found` that are not in the table, or have another size there. `taken` has the table's, by path.
 
     >>> new_and_changed([Source("a", 1), Source("b", 2), Source("c", 3)], {"a": 1, "b": 9})
     NewAndChanged(new=(Source(path='c', size_bytes=3),), changed=(Source(path='b', size_bytes=2),))
@@ -204,9 +204,9 @@ BATCH_BYTES: Final = 2**30
 def batches(
     sources: Sequence[Source], files_max: int = BATCH_FILES, bytes_max: int = BATCH_BYTES
 ) -> list[tuple[Source, ...]]:
-    """`sources` in their order, as few batches as go within both limits.
+    """`sources` in their order, cut into as few batches as both limits allow.
 
-    A file of more than `bytes_max` is a batch of its own. Sizes are those of the files as they are, compressed or not.
+    A file of more than `bytes_max` is a batch of its own. The size of a compressed file is its compressed size.
 
     >>> [len(batch) for batch in batches([Source(str(n), 3 * 2**20) for n in range(72)])]
     [72]

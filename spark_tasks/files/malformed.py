@@ -1,8 +1,8 @@
 """The rows of a batch that do not fit the columns: which they are, where they stand, and why they do not fit.
 
-Spark does not say at which line of a file a row is, so the file is read again to find it. The line of a record of
-several lines is its first; it is None if it is not found. Of a row with a value that is not of its type Spark does not
-say the text either: the row is found by its values in the columns that are checked.
+Spark does not say at which line of a file a row is, so the file is read again to find it. If a record has several
+lines, its first line counts; the line is None if the row is not found. If a value is not of its column's type, Spark
+does not say the text of the row either: the row is found by its values in the checked columns.
 """
 
 import csv
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 MALFORMED_MAX: Final = 100_000
-"""The most rows of a batch that are kept. More of them are no stray rows: the columns are other ones."""
+"""The most malformed rows of a batch that are kept. If there are more, the files have other columns than the table."""
 
 _FILE = "_rota_file"
 
@@ -47,7 +47,7 @@ class BadRow:
 
 
 def write_bad_rows(out: IO[bytes], rows: Iterable[BadRow]) -> int:
-    """Write the rows to `out`, one JSON object in each line; their number."""
+    """Write the rows to `out`, one JSON object in each line. Returns how many there were."""
     kept = 0
     for row in rows:
         out.write(json.dumps(asdict(row)).encode() + b"\n")
@@ -56,7 +56,7 @@ def write_bad_rows(out: IO[bytes], rows: Iterable[BadRow]) -> int:
 
 
 def check_few(rows: "DataFrame", bad: int, places: Mapping[Path, Source]) -> None:
-    """Raise `BadFile` if there are `bad` malformed rows, and these are too many: for the file with the most of them."""
+    """Raise `BadFile` for the file with the most malformed rows if `bad`, the number of all of them, is too great."""
     if bad <= MALFORMED_MAX:
         return
     from pyspark.sql import functions as f
@@ -118,7 +118,7 @@ class _FileRows:
         yield from (row for _, row in rows)
 
     def _row(self, line: int | None, text: str, values: Mapping[str, Any]) -> BadRow:
-        # A field without a column is text, of any kind.
+        # A column that was not read has "" as value, so that `reason` does not blame it.
         return BadRow(
             self.shown, line, text, reason(self.form, self.types, text, {n: values.get(n, "") for n in self.types})
         )
@@ -142,7 +142,7 @@ class _FileRows:
 
 
 def _plain(value: Any) -> Any:
-    """A value of JSON without nulls, all else as text: Spark has an object as text where a column is of one value."""
+    """A JSON value as text, without nulls, to be compared: in a column of one value Spark has an object as text."""
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items() if inner is not None}
     if isinstance(value, list):
@@ -222,7 +222,7 @@ _TEXT_SHOWN: Final = 300
 def explained_row(
     spark: "SparkSession", form: Form, schema: "StructType | None", error: Exception, places: Mapping[Path, Source]
 ) -> BadFile | None:
-    """The file that an error of Spark is about; for a row that does not fit, also its line and the reason.
+    """The file that an error of Spark is about, and the reason; if it is about a row that does not fit, also its line.
 
     `schema` is that of the table, if it is known. None if the error is not about a file.
     """

@@ -43,7 +43,7 @@ def opened_text(place: Path, encoding: str) -> Iterator[TextIOWrapper]:
 
 
 def damages() -> tuple[type[Exception], ...]:
-    """What reading a damaged file raises."""
+    """The exceptions that reading a damaged file raises."""
     import zlib
 
     from zstandard import ZstdError
@@ -52,7 +52,7 @@ def damages() -> tuple[type[Exception], ...]:
 
 
 def header_of(form: Form, place: Path, source: Source) -> tuple[str, ...]:
-    """The names in the first line of a CSV file; none for an empty or a damaged one, of which Spark says more.
+    """The names in the first line of a CSV file; empty for an empty file, and for a damaged one, which Spark explains.
 
     Raises `BadFile` for a name that is there twice.
     """

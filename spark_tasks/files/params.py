@@ -50,23 +50,23 @@ class FileRows(Form):
     )
 
     def wrong_together(self) -> Iterator[str]:
-        """What is wrong with fields that are right by themselves (`Form`)."""
+        """The errors of fields that are valid each by itself, but not together (`Form`)."""
         yield from super().wrong_together()
         if self.format in ("csv", "json") and self.columns is None:
             yield f"`columns` is required for format {self.format}: the types of text are not guessed"
 
     @property
     def origin(self) -> str | None:
-        """Of which data a cursor is, as people say it."""
+        """The data that a cursor is of, in words."""
         return f"the files {self.files}"
 
     @property
     def on_own_disk(self) -> bool:
-        """Whether the rows are on the member's own disk, and so are others on another member."""
+        """Whether the rows are on the member's own disk, so that another member would read other rows."""
         return is_local(self.files) and not self.shared
 
     def reach(self, field: str) -> Reach:
-        """What `field` of the params names."""
+        """The files that `field` of the params names."""
         if is_local(self.files):
             return Reach(field, "source", self.files, fixed_folder(without_protocol(self.files)), links=True)
         return remote(field, "source", self.files, {})

@@ -1,7 +1,8 @@
 """Which columns of a Parquet file Spark reads as they are, and what is done about the others.
 
-Spark 4 has no nanoseconds. Timestamps in them are read as numbers, and are times where they are whole microseconds. In
-the older form of INT96, which Spark would cut to microseconds, they are looked at here, before Spark reads them.
+Spark 4 has no nanoseconds. Timestamps in nanoseconds are read as numbers, and become times if they are whole
+microseconds. Timestamps in the older form INT96 would be cut to microseconds by Spark, so they are checked here, before
+Spark reads them.
 """
 
 from collections.abc import Iterator
@@ -69,9 +70,9 @@ def _wrong_type(name: str, kind: "ArrowType") -> Iterator[str]:
 
 
 def cut_int96(place: Path, schema: "Schema") -> str | None:
-    """What is wrong with timestamps in the form of INT96: one that Spark would cut. None if nothing is.
+    """The error of a timestamp in the form INT96 that Spark would cut to microseconds; None if there is none.
 
-    Spark's own have none, and are not looked at.
+    Files that Spark wrote have no such timestamps, and are not read.
     """
     from pyarrow import parquet
 
@@ -139,7 +140,7 @@ def _as_time(read: "DataType", written: "ArrowType") -> "DataType":
 
 
 def in_micros(rows: "DataFrame", read: "StructType", columns: "StructType") -> "DataFrame":
-    """The rows, which were read with the columns `read`, with `columns`. A timestamp that would be cut is an error."""
+    """The rows, read with the columns `read`, converted to `columns`. A timestamp that would be cut is an error."""
     from pyspark.sql import functions as f
 
     if read == columns:
@@ -161,7 +162,7 @@ def _in_micros(value: "Column", read: "DataType", kind: "DataType", name: str) -
         case t.LongType(), t.TimestampType():
             said = [f.lit(f"{CUT} reading file "), f.input_file_name(), f.lit(f" column {name} value "), value]
             cut = f.raise_error(f.concat(*(one.cast("string") for one in said))).cast("timestamp")
-            micros = f.call_function("div", value, f.lit(1000))  # of whole numbers: `/` would be of floats
+            micros = f.call_function("div", value, f.lit(1000))  # an integer division: `/` would divide floats
             return f.when(value % 1000 == 0, f.timestamp_micros(micros)).when(value.isNotNull(), cut)
         case t.ArrayType(), t.ArrayType():
             return f.transform(value, lambda one: _in_micros(one, read.elementType, kind.elementType, name))

@@ -1,4 +1,4 @@
-"""Quotes in CSV: whether each field is as RFC 4180 says, or as it says with an escape. Pure."""
+"""Quotes in CSV: whether each field is quoted as in RFC 4180, or the same with an escape character. Pure."""
 
 from typing import Final
 
@@ -13,8 +13,9 @@ WITHIN: Final = (
 def well_quoted(text: bytes, between: bytes, escape: bytes | None, *, breaks: bool) -> bool:
     """Whether all quotes in whole lines are as they should be; `breaks`: quoted fields may have line breaks in them.
 
-    The pieces between quotes are outside of fields and within them, in turn. Those outside are delimiters and line ends
-    and what is between these; an empty one is between the two halves of a doubled quote. Few of a file differ.
+    The text is split at its quotes: the pieces are outside of quoted fields and inside them, in turn. A piece outside
+    must begin and end with a delimiter or a line end; an empty piece is the gap between the halves of a doubled quote.
+    Few pieces of a file differ, so each is checked once.
 
     >>> [well_quoted(text, b",", None, breaks=False) for text in (b'1,"a ""b"" c",2', b'5" x,"a"', b'"a"b,1')]
     [True, False, False]

@@ -56,7 +56,7 @@ def infer(spark: "SparkSession", form: Form, places: Mapping[Path, Source]) -> "
 
 
 def layouts_of(spark: "SparkSession", form: Form, places: Mapping[Path, Source]) -> list[Layout] | None:
-    """The files by the columns that they have; None if they are all read with the table's columns.
+    """The files, grouped by the columns that they have; None if all are read with the table's columns.
 
     The types of CSV columns are inferred if the table may take them, and are text otherwise. Raises `BadFile`.
     """
@@ -95,7 +95,7 @@ def load_files(
 ) -> "DataFrame":
     """The rows of the files, which have the layouts `found`, with the columns `schema`.
 
-    If `marks(form)`, they are those of `load_marked`; else reading a row that does not fit is an error.
+    If `marks(form)`, these are the rows of `load_marked`; else reading a row that does not fit is an error.
     """
     if form.format in layouts.KINDS:
         assert found is not None
@@ -126,7 +126,7 @@ def text_columns(layout: Layout, schema: "StructType") -> "StructType":
 def marks(form: Form) -> bool:
     """Whether rows that do not fit are marked.
 
-    Spark reads TBL as lines, of which it says nothing. It is faster at CSV and JSON if it need not mark rows.
+    They never are in TBL, which Spark reads as plain lines. CSV and JSON are read faster without marks.
     """
     return form.format == "tbl" or (form.is_text and form.malformed == "quarantine")
 
@@ -170,7 +170,7 @@ def _paths(places: Iterable[Path]) -> list[str]:
 def _tbl(
     spark: "SparkSession", form: Form, columns: "StructType", wider: "StructType", places: Iterable[Path]
 ) -> "DataFrame":
-    """The rows of files in which the delimiter also ends each line: Spark's CSV reader has no word for that."""
+    """The rows of files in which the delimiter also ends each line: Spark's CSV reader has no option for that."""
     from pyspark.sql import functions as f
 
     # This rule would parse each line once for each column.

@@ -66,7 +66,7 @@ def aged(sources: Sequence[Source], modified_s: Mapping[str, float], age_s: floa
 
 
 def complete(sources: Sequence[Source], rule: Ready | None, now_s: float) -> tuple[Source, ...]:
-    """Those of `sources` that are complete by the rule. Asks the file systems that they are on."""
+    """The files of `sources` that are complete by the rule. Asks the file systems that they are on."""
     if rule is None:
         return tuple(sources)
     if rule.marker is not None:
@@ -84,7 +84,7 @@ def _exists(path: str) -> bool:
 
 
 def modified_s(sources: Sequence[Source], now_s: float) -> dict[str, float]:
-    """When each was last modified. One that is gone meanwhile is as new as can be, so that it waits."""
+    """When each file was last modified. A file that is gone meanwhile counts as modified just now, so that it waits."""
     import fsspec
 
     found = {}

@@ -18,7 +18,7 @@ OTHER: Final = "it does not fit the columns"
 
 
 def reason(form: Form, types: Mapping[str, str], text: str, values: Mapping[str, Any]) -> str:
-    """Why the row `text` does not fit the columns, which have these types by their names, in their order.
+    """Why the row `text` does not fit the columns. `types` has the columns' types by their names, in their order.
 
     `values` are what Spark made of the row: None where it has no value, or one that does not fit.
 
@@ -66,7 +66,7 @@ def _json_reason(types: Mapping[str, str], text: str, values: Mapping[str, Any])
 
 
 def misfit(types: Mapping[str, str], given: Mapping[str, Any], values: Mapping[str, Any]) -> str:
-    """Which of the values `given` is not of its column's type: the first of which Spark has made nothing."""
+    """Say which value of `given` is not of its column's type: the first one of which Spark made None in `values`."""
     for name, kind in types.items():
         if given.get(name) is not None and values.get(name) is None:
             return f"column {name}: {_shown(given[name])} is not {kind}{_hint(kind, given[name])}"
@@ -74,7 +74,7 @@ def misfit(types: Mapping[str, str], given: Mapping[str, Any], values: Mapping[s
 
 
 def _hint(kind: str, value: Any) -> str:
-    """What a type needs, where the value looks much like one of it."""
+    """A hint on what the type needs, for a value that looks much like one of this type."""
     if kind.startswith("decimal") and isinstance(value, str) and _NUMBER.fullmatch(value):
         return ": it has more digits than that"
     if kind.startswith("timestamp") and _EPOCH.fullmatch(str(value)):

@@ -1,9 +1,9 @@
 """Rows of files: all that the glob finds, or those that were changed after the last batch.
 
-What is new is found by the time at which a file was last changed. A batch ends at the latest such time that is older
+New files are found by the time at which a file was last changed. A batch ends at the latest such time that is older
 than `lag_s`, and has all files up to it. So a file is read once, as long as it is in its folder within `lag_s` of its
-last change. A file that is put there later with an earlier time, as by a move or by `cp -p`, is not noticed: `ingest`,
-which knows each file by its name, is for these.
+last change. A file that is put there later with an earlier time, as by a move or by `cp -p`, is not noticed: use
+`ingest` for such files, which knows each file by its name.
 """
 
 import time
@@ -145,7 +145,7 @@ class FilesReader:
 
 
 def _checked(rows: "DataFrame") -> "DataFrame":
-    """The rows, of which one that does not fit fails the job."""
+    """The rows; one that does not fit fails the Spark job."""
     from pyspark.sql import functions as f
 
     unfit = f.raise_error(f.lit(exact.UNFIT)).cast("boolean")

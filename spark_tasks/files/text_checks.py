@@ -24,11 +24,11 @@ _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _LONE_SURROGATE: Final = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u([dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
-"""Escapes in JSON; of a half of a pair of surrogates, which is no character, also its digits."""
+"""Matches every escape in JSON. Its group has the digits of an unpaired surrogate, which is no character."""
 
 
 class WrongText(NamedTuple):
-    """What is wrong at a line, from 1: with that line alone, or else with the file from there on."""
+    """What is wrong at a line, from 1. `alone`: only that line is wrong; else the file is unreliable from there on."""
 
     line: int
     why: str
@@ -36,7 +36,7 @@ class WrongText(NamedTuple):
 
 
 def check_text(form: Form, places: Mapping[Path, Source]) -> None:
-    """Raise `BadFile` for a text file with anything that `clean_text` says."""
+    """Raise `BadFile` for a text file with any of the faults that `clean_text` names."""
     for place, source in places.items():
         for found in _findings(form, place):
             raise _bad(source, found)
@@ -45,10 +45,10 @@ def check_text(form: Form, places: Mapping[Path, Source]) -> None:
 def clean_text(form: Form, places: Mapping[Path, Source], folder: Path) -> tuple[dict[Path, Source], list[BadRow]]:
     """The files that Spark is to read, and the rows that are malformed by their text alone.
 
-    Raises `BadFile` for a text file that Spark would not survive, or would read wrongly without a word: with a line
-    that is too long, with a quoted field that does not end, or with bytes that are not text in UTF-8. If malformed rows
-    are not kept, also for the first of them; else files that have some are copied into `folder` without them. A damaged
-    compressed file passes: Spark's error for it says more.
+    Raises `BadFile` for a text file that Spark would not survive, or would silently read wrongly: with a line that is
+    too long, with a quoted field that does not end, or with bytes that are not text in UTF-8. If malformed rows are not
+    kept, it is also raised for the first malformed row; else files that have some are copied into `folder` without
+    them. A damaged compressed file passes: Spark's error for it says more.
     """
     if form.malformed == "fail":
         check_text(form, places)
@@ -79,7 +79,7 @@ def _bad(source: Source, found: WrongText) -> BadFile:
 
 
 def _copied(form: Form, place: Path, copy: Path, wrong: Mapping[int, str], source: Source) -> Iterator[BadRow]:
-    """Copy the file with the lines `wrong` empty, so that others keep their numbers; the rows that these were."""
+    """Copy the file with the lines `wrong` left empty, so that the others keep their numbers. Returns these rows."""
     with opened(place) as file, copy.open("wb") as out:
         for line, text in enumerate(file, 1):
             if line in wrong:

@@ -86,7 +86,7 @@ def check_hint(hint: Any, table: "Table", last: Mark | None, version: int | None
 
 FOLDERS_MAX: Final = 50
 FOLDER_CHARS_MAX: Final = 512
-"""Limits on the number and the path length of the folders that are checked: their facts are part of each checkpoint."""
+"""The most folders that are checked, and the longest path of one: their facts are part of each checkpoint."""
 
 
 def disks_of(globs: Iterable[str], node: str) -> dict[str, Facts]:
