@@ -1,8 +1,9 @@
-"""The PostgreSQL type that a column keeps on its way into a PostgreSQL table, if nothing touches it in between.
+"""The PostgreSQL type that a column keeps on its way into a PostgreSQL table, if no transform touches it in between.
 
-Spark has no type for most of PostgreSQL's. Such a column travels as text, which PostgreSQL writes and reads back, and
-has its type in the metadata of its field. Dates and times travel as Spark's own, which is quicker; those that Spark
-cannot hold (`infinity`, years after 294247) are in one more column, as JSON by the names of their columns.
+Spark has no counterpart for most of PostgreSQL's types. A column of such a type travels as text, which PostgreSQL
+writes and reads back, and has its type in the metadata of its field. Dates and times travel as Spark's own types, which
+is quicker; values that Spark cannot hold (`infinity`, years after 294247) are in one more column, as JSON by column
+name.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -23,13 +24,13 @@ def metadata(type_: str, lc_monetary: str | None = None) -> dict[str, str]:
 
 
 def type_of(field: Any) -> str | None:
-    """The type that a field of Spark's brings along; None if it is Spark's own."""
+    """The PostgreSQL type in the metadata of a field of Spark; None if it has none."""
     found = field.metadata.get(_TYPE)
     return None if found is None else str(found)
 
 
 def lc_monetary_of(field: Any) -> str | None:
-    """The `lc_monetary` with which the amounts of a field are text."""
+    """The `lc_monetary` by which the amounts of a field are written as text; None if they are no amounts."""
     found = field.metadata.get(_LC_MONETARY)
     return None if found is None else str(found)
 

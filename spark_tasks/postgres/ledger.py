@@ -51,7 +51,7 @@ class BatchLedger:
                 session.commit()
                 return
             except QueryFailed:
-                # Two attempts that create it at once: one of them gets a unique violation of the catalogue.
+                # Two attempts create the tables at once: one of them gets a unique violation of the catalogue.
                 session.rollback()
                 if not again:
                     raise
@@ -62,7 +62,7 @@ class BatchLedger:
         return bool(session.rows(f"SELECT {' AND '.join(found)}")[0][0])
 
     def last(self, session: Session) -> Visible | None:
-        """The last batch that is in."""
+        """The last committed batch."""
         found = session.rows(
             f"SELECT batch, token, run_id, cursor::text FROM {self.batches} WHERE {self.mine} "
             "ORDER BY batch DESC LIMIT 1"
@@ -73,7 +73,7 @@ class BatchLedger:
         return Visible(Mark(batch, token), run_id, None if cursor is None else json.loads(cursor))
 
     def has_run(self, session: Session, run_id: str) -> bool:
-        """Whether a batch of that run is in, among the newest `KEPT`."""
+        """Whether a batch of that run is committed, among the newest `KEPT`."""
         run = f"run_id = {literal(run_id)}"
         return bool(session.rows(f"SELECT 1 FROM {self.batches} WHERE {self.mine} AND {run} LIMIT 1"))
 
@@ -83,7 +83,7 @@ class BatchLedger:
         return int(found[0][0]) if found else None
 
     def claim(self, session: Session, token: int, instead_of: int | None) -> bool:
-        """Make the attempt with `token` the holder, and commit; False if the present one is not `instead_of`."""
+        """Make the attempt with `token` the holder, and commit; False if the present holder is not `instead_of`."""
         _bound(session)
         session.run(f"INSERT INTO {self.sinks} VALUES ({self.row}, {token}) ON CONFLICT DO NOTHING")
         there = self.holder(session, lock=True)
@@ -96,7 +96,7 @@ class BatchLedger:
         return taken
 
     def check(self, session: Session, mark: Mark) -> bool:
-        """Lock the ledger for this transaction; True if the batch is in already, by this attempt.
+        """Lock the ledger for this transaction; True if this attempt has committed the batch already.
 
         Raises `SinkOvertaken`, and `SinkUnfit` if an earlier batch is missing.
         """
@@ -105,7 +105,7 @@ class BatchLedger:
         return is_in(mark, self.last(session), holder, self.target)
 
     def add(self, session: Session, mark: Mark, about: About, rows: int, deleted: int) -> None:
-        """Note that the batch is in. Takes effect when the transaction is committed."""
+        """Record the batch as committed. The record takes effect when the transaction is committed."""
         cursor = "NULL" if about.cursor is None else f"{literal(json.dumps(about.cursor))}::jsonb"
         session.run(
             f"INSERT INTO {self.batches} (task, target, batch, token, run_id, cursor, rows, deleted) VALUES "

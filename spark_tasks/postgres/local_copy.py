@@ -1,8 +1,8 @@
 """Copies the rows of a batch into Parquet files on this machine, for a Spark that runs on it.
 
-Spark reads such files by itself. To read from Python, it starts five Python processes or more before it has the first
-row, and each of them takes as long as some hundred thousand rows do. Executors on other machines do not see the files:
-they read from the database themselves (`partition`).
+Spark reads Parquet files without Python. To read from Python, it would start at least five Python processes before it
+had the first row, and each takes as long to start as it takes to read some hundred thousand rows. Executors on other
+machines do not see the files: they read from the database themselves (`partition`).
 """
 
 import shutil
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 STOP_CHECK_S: Final = 0.2
-"""How often it is asked whether to stop."""
+"""The time between two checks of whether the attempt should stop."""
 
 
 class CopyStopped(Exception):
@@ -39,7 +39,7 @@ class LocalCopy:
     def load(
         self, spark: "SparkSession", uri: str, snapshot: str, queries: Sequence[str], columns: SourceColumns
     ) -> "DataFrame":
-        """The rows of the queries, which are copied now, in place of those before. They are there until `remove`.
+        """Copy the rows of the queries, in place of earlier copies, and give them. The files stay until `remove`.
 
         Raises what `copy_out` raises.
         """

@@ -35,7 +35,7 @@ _LOSSLESS: Final = frozenset(
         ("text", "character varying"),
     }
 )
-"""Types of which each value is one of the other type, too."""
+"""Pairs of types: each value of the first type is also a value of the second."""
 
 
 class TargetColumn(NamedTuple):
@@ -91,7 +91,7 @@ class Merge:
 
     @property
     def carried(self) -> dict[str, str]:
-        """The types that columns have brought along, by the names of the columns."""
+        """The PostgreSQL types that columns have kept (`carried`), by the names of the columns."""
         found = {each: carried.type_of(self.schema[each]) for each in self.columns}
         return {each: type_ for each, type_ in found.items() if type_ is not None}
 
@@ -102,7 +102,7 @@ class Merge:
 
     @property
     def counted(self) -> str:
-        """A test for the rows that count."""
+        """An SQL condition: the row's writer is one that counts."""
         return f"{name(PART)} IN ({', '.join(map(str, self.parts))})" if self.parts else "false"
 
     def staged_type(self, column: str) -> str | None:
@@ -110,7 +110,7 @@ class Merge:
         return postgres_type(self.schema[column].dataType)
 
     def staged(self, column: str, of: str = "") -> str:
-        """The value of a column in the staging table, which is `of` in the statement."""
+        """The SQL expression for the value of a column in the staging table, whose alias in the statement is `of`."""
         value = of + name(column)
         if carried.ODD not in self.schema.fieldNames() or column not in self.carried:
             return value
@@ -119,11 +119,11 @@ class Merge:
         return f"coalesce(({of}{name(carried.ODD)}::json ->> {literal(column)})::{self.staged_type(column)}, {value})"
 
     def value(self, column: str, target: Target, of: str = "") -> str:
-        """The value of a column as the target takes it."""
+        """The SQL expression for the value of a column, cast to the type of the target's column."""
         return f"{self.staged(column, of)}::{target[column].type}"
 
     def dead(self) -> str:
-        """A test for the rows that are deleted."""
+        """An SQL condition: the row deletes a row of the target."""
         if self.params.tombstone is None:
             return "false"
         column = self.staged(self.params.tombstone)
@@ -132,11 +132,11 @@ class Merge:
 
     @property
     def alive(self) -> str:
-        """A test for the rows that are written."""
+        """An SQL condition: the row is written to the target."""
         return f"{self.counted} AND NOT {self.dead()}"
 
     def create(self, known: Collection[str]) -> str:
-        """Make the target table from the batch's columns, with the types that they bring along if those are known."""
+        """The statement that makes the target table of the batch's columns, with their kept types if `known`."""
         brought = {each: type_ for each, type_ in self.carried.items() if type_ in known}
         columns = [f"{name(each)} {brought.get(each) or self.staged_type(each)}" for each in self.columns]
         if self.params.keys:
@@ -149,7 +149,7 @@ class Merge:
             raise SinkUnfit(f"{self.table} has no column {', '.join(missing)}; it has {', '.join(target)}")
 
     def delete(self, target: Target) -> str:
-        """Delete all rows of the target, or those whose tombstones are in the batch."""
+        """The statement that deletes all rows of the target, or those whose tombstones are in the batch."""
         if self.params.mode == "replace":
             return f"DELETE FROM {self.table}"
         same = " AND ".join(f"target.{name(key)} = {self.value(key, target, 'stage.')}" for key in self.params.keys)
@@ -159,7 +159,7 @@ class Merge:
         )
 
     def put(self, target: Target) -> str:
-        """Insert the rows, or update those whose keys are there."""
+        """The statement that inserts the rows, or updates the rows of the target that have their keys."""
         columns = ", ".join(map(name, self.columns))
         values = ", ".join(self.value(column, target) for column in self.columns)
         into = f"INSERT INTO {self.table} ({columns}) SELECT {values} FROM {self.stage} WHERE {self.counted}"
@@ -185,7 +185,7 @@ class Merge:
         )
 
     def changed(self, column: str, target: Target) -> str | None:
-        """A query for a value that is another one in the target's column, and what it is there; None: none can be.
+        """A query for a value that the target's column has changed, and what it is there; None: no value can change.
 
         A column of text is compared as its type without a length, others as the type in which they are staged.
         """
@@ -209,7 +209,7 @@ class Merge:
 
 
 def check_kept(session: Session, merge: Merge, target: Target) -> None:
-    """Raise `SinkUnfit` for a value that the target's column has changed, such as one that it has rounded."""
+    """Raise `SinkUnfit` if the target's column has changed a value, for example by rounding it."""
     for column in merge.columns:
         query = merge.changed(column, target)
         if query is None:

@@ -27,7 +27,7 @@ class DecimalType(BaseModel):
 
 
 def _none_if_null(value: Any) -> Any:
-    """What is asked for by the word `null`, which YAML reads as nothing unless it is quoted."""
+    """None for the word `null`: YAML reads it as None only if it is not quoted."""
     return None if value == "null" else value
 
 
@@ -78,7 +78,7 @@ class PostgresRows(PostgresConnection):
 
     @property
     def on_own_disk(self) -> bool:
-        """Whether the rows are on the member's own disk, and so are others on another member."""
+        """Whether the rows are on the member's own disk, so that another member would read other rows."""
         return False
 
     def reach(self, field: str) -> Reach:

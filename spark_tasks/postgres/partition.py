@@ -23,14 +23,14 @@ def adopt_snapshot(opened: Session, snapshot: str) -> None:
 
 
 def stored(schema: "StructType") -> "StructType":
-    """The columns by their numbers: Spark finds them by their names without regard to case."""
+    """The columns, renamed `c0`, `c1` and so on: Spark ignores case in names, and would mistake `a` for `A`."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType([StructField(f"c{number}", each.dataType) for number, each in enumerate(schema)])
 
 
 def with_own_names(rows: "DataFrame", schema: "StructType") -> "DataFrame":
-    """The rows, whose columns are `stored`, by the columns' own names, with what they bring along."""
+    """The rows, whose columns have the names of `stored`, with the columns' own names and metadata again."""
     from pyspark.sql import functions as f
 
     return rows.select(*[f.col(f"c{n}").alias(each.name, metadata=each.metadata) for n, each in enumerate(schema)])

@@ -14,35 +14,35 @@ from tasks.postgres.url import with_password
 
 TEXT_FORMS: Final = """SELECT set_config('datestyle', 'ISO', true), set_config('intervalstyle', 'postgres', true),
 set_config('extra_float_digits', '1', true), set_config('xmloption', 'content', true)"""
-"""A statement with which values are text that says them whole, and is read so, until the transaction ends: as pg_dump
-has them, whatever a role or a database prefers.
+"""A statement after which, until the transaction ends, values are written as text without loss, and read back the same:
+with the settings of pg_dump, whatever a role or a database prefers.
 """
 
 _UNFIT: Final = ("0A", "22", "23", "42", "44", "21", "3F", "54")
-"""The classes of SQLSTATE that another attempt would meet again: of data and of statements, not of the server."""
+"""The classes of SQLSTATE of errors in data or statements, not of the server: another attempt would meet them again."""
 
 _AWAY: Final = ("08", "53300", "57P")
-"""Those of connections that are lost, and of servers that shut down or take no more connections."""
+"""The SQLSTATEs of lost connections, and of servers that shut down or take no more connections."""
 
 _IO: Final = 10
-"""ADBC's status of what goes wrong on a connection. libpq gives no SQLSTATE for it."""
+"""ADBC's status of an error on a connection. libpq gives no SQLSTATE for such an error."""
 
 _NO_ROW: Final = "Error occurred writing COPY data:"
-"""What ADBC says, with that status, of a value that it cannot write: without any words of libpq's."""
+"""The message of ADBC, with the status `_IO`, for a value that it cannot write. It has no text of libpq."""
 
 _NO_STREAM: Final = "nanoarrow call failed"
-"""What ADBC says, with that status, of rows that it was to write and could not get from whoever has them."""
+"""The message of ADBC, with the status `_IO`, if it could not get the rows to write from their producer."""
 
 _COPIED: Final = re.compile(r"^COPY .+, line \d+, column (.+)$", re.MULTILINE)
-"""Where PostgreSQL met a value that it refuses while rows were copied into a table."""
+"""The part of PostgreSQL's error that names the column of a value that it refused while rows were copied."""
 
 _REFUSED: Final = re.compile(r"\bFATAL: (.+)")
-"""How a server refuses a connection. libpq gives no SQLSTATE for it."""
+"""The error of a server that refuses a connection. libpq gives no SQLSTATE for it."""
 
 _FOR_NOW: Final = re.compile(
     r"starting up|shutting down|recovery|not (?:yet )?accepting connections|too many|connection slots|terminating"
 )
-"""Refusals of a server that takes connections again later."""
+"""The refusals that are temporary: the server takes connections again later."""
 
 _SAID: Final = re.compile(
     r"ERROR: (.+?)(?: DETAIL: (.+?))?(?: (?:HINT|CONTEXT|LINE \d+|QUERY): .*)?\s*\.? SQLSTATE: \w+$"
@@ -90,7 +90,7 @@ class Session:
             return list(cursor.fetchall())
 
     def run(self, *statements: str) -> int:
-        """Carry out statements without values; the number of rows that the last one wrote, -1 if it says none."""
+        """Carry out statements without values. Returns how many rows the last one wrote, -1 if that is not known."""
         count = -1
         for sql in statements:
             with translated_errors(), self.connection.cursor() as cursor:
@@ -192,7 +192,7 @@ class Snapshot:
                 "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
                 # It is idle while others read, and the server must not end it for that.
                 "SET LOCAL idle_in_transaction_session_timeout = 0",
-                # Cursors are kept as text, which must mean the same later.
+                # Cursors are stored as text, which must mean the same in a later session.
                 TEXT_FORMS,
             )
             self.name = str(self.session.rows("SELECT pg_export_snapshot()")[0][0])

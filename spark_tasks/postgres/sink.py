@@ -1,4 +1,4 @@
-"""A table in a PostgreSQL database: a batch's rows and the note that the batch is in are one transaction."""
+"""A table in a PostgreSQL database: a batch's rows, and the record that it is committed, are one transaction."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +29,7 @@ _WHOLE_TIMES: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""How Spark writes times in JSON: with microseconds, of which it leaves out the last three digits otherwise."""
+"""How Spark writes times in JSON: with microseconds. By default it leaves out their last three digits."""
 
 WRITERS: Final = 4
 """How many files of a batch are copied at once on this machine."""
@@ -98,7 +98,7 @@ class PostgresSink:
     def _copied(self, rows: "DataFrame", table: str, mark: Mark) -> list[tuple[int, int]]:
         """Copy the rows into the staging table: by threads of the driver, from files that Spark writes.
 
-        Spark would start two planners and a worker in Python before a row is written from there, which takes longer.
+        To write from Python, Spark would first start two planners and a worker in Python, which takes longer.
         """
         fetched = fetch(rows, self.scratch / mark.name, local=True)
         parts = list(enumerate(fetched.parts()))
@@ -127,7 +127,7 @@ class PostgresSink:
             raise SinkUnfit(f"the rows have two columns {twice[0]}: name them apart")
 
     def commit(self, mark: Mark, written: Staged, about: About) -> Committed:
-        """Put the staged rows into the table, and say so in `rota_batches`, in one transaction."""
+        """Put the staged rows into the table, and record the batch in `rota_batches`, in one transaction."""
         stage = f"{name(self.schema)}.{name(self._staging(mark))}"
         merge = Merge(self.params, self.schemas[mark], self.table, stage, written.parts)
         try:
@@ -166,14 +166,14 @@ class PostgresSink:
         return Committed(put, deleted if self.params.tombstone else 0)
 
     def move(self, mark: Mark, about: About) -> None:
-        """Say in `rota_batches` that a batch without rows is in, whose cursor is that of `about`."""
+        """Record a batch without rows in `rota_batches`, with the cursor of `about`."""
         with session(self.uri) as opened:
             if not self.ledger.check(opened, mark):
                 self.ledger.add(opened, mark, about, 0, 0)
                 opened.commit()
 
     def sweep(self) -> list[str]:
-        """Drop the staging tables of batches that are in already, or whose attempt was overtaken."""
+        """Drop the staging tables of batches that are committed already, or whose attempt was overtaken."""
         gone = []
         with session(self.uri) as opened:
             last, holder = self.ledger.last(opened), self.ledger.holder(opened)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KEYS_LEAST: Final = 10_000
-"""Fewer keys of a table are read by one reader: starting another one takes longer."""
+"""The least number of keys for which another reader is worth it: starting one takes longer than reading fewer."""
 
 _HORIZON: Final = """SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
 pg_snapshot_xmax(pg_current_snapshot())::text::bigint"""
@@ -46,7 +46,7 @@ _ENDLESS: Final = {
 """Values of a cursor, by its type, beyond which no row can come."""
 
 _ENDS: Final = frozenset({"infinity", "nan"})
-"""Those of them at which a cursor can stand."""
+"""The values of `_ENDLESS` at which a cursor can stand."""
 
 
 class PostgresReader:
@@ -92,7 +92,7 @@ class PostgresReader:
         return self._by_xmin(snapshot, after)
 
     def _known(self, snapshot: Snapshot) -> SourceColumns:
-        """The columns, which are asked for once."""
+        """The columns. The database is asked for them once."""
         if self._columns is None:
             with translated_errors(), snapshot.session.connection.cursor() as cursor:
                 cursor.execute(f"SELECT * FROM {self._from} LIMIT 0")
@@ -108,7 +108,7 @@ class PostgresReader:
         if self.params.table is not None:
             return dict(snapshot.session.rows(_TYPES, (qualified(self.params.table),)))
         asked = ", ".join(f"format_type(pg_typeof(source.{name(each)})::oid, -1)" for each in names)
-        # Joined so that the query is planned, and not run.
+        # The join makes PostgreSQL plan the query without running it.
         found = snapshot.session.rows(f"SELECT {asked} FROM (SELECT) AS one LEFT JOIN {self._from} ON false")
         return dict(zip(names, found[0], strict=True))
 
@@ -128,7 +128,7 @@ class PostgresReader:
         key = name(column)
         tests = [f"{key} IS NOT NULL"] if low is None else [f"{key} > {literal(low)}::{kind}"]
         if how.lag_s:
-            # A date is as old as its last moment.
+            # A date counts as old once its whole day is.
             older = "<" if kind == "date" else "<="
             tests.append(f"{key} {older} (transaction_timestamp() - interval '{how.lag_s:f} seconds')::{kind}")
         found = f"SELECT {key} FROM {self._from} WHERE {' AND '.join(tests)}"
@@ -189,7 +189,7 @@ class PostgresReader:
         return with_own_names(spark.read.format(source.name()).load(), columns.schema())
 
     def _queries(self, snapshot: Snapshot, where: str) -> list[str]:
-        """A query for each partition. Together they have each row once: those without a key are in the first."""
+        """A query for each partition. Together they have each row once; rows without a key are in the first one."""
         select = f"SELECT {self._known(snapshot).select} FROM {self._from} WHERE {where}"
         column, keys_least = self._partition_column(snapshot)
         if column is None or self.params.partitions == 1:

@@ -1,7 +1,7 @@
 """PostgreSQL's types as Spark's: the type of each column, the expression that reads it, and the types that are refused.
 
-A value that Spark's type cannot hold makes the query itself fail, in the statement that reads it: by a cast of a text
-that names the column and the value, and is nothing else.
+A value that Spark's type cannot hold makes the query itself fail: the statement that reads it casts a text that names
+the column and the value to a type that has no such value, and PostgreSQL's error quotes the text.
 """
 
 import re
@@ -33,10 +33,10 @@ _AS_THEY_ARE: Final = {
 """Types that ADBC and Spark both have, and Spark's names for them. All others are read as text."""
 
 _IN_JSON: Final = {"smallint": "short", "int": "integer", "bigint": "long"}
-"""What Spark's types are called in the JSON of a schema, where they have another name there."""
+"""The names of Spark's types in the JSON of a schema, if they differ from their names in DDL."""
 
 UNBOUNDED: Final = (38, 18)
-"""Precision and scale of a `numeric` that has none."""
+"""The precision and scale that Spark's decimal gets for a `numeric` that declares none."""
 
 DIGITS_MAX: Final = 38
 
@@ -49,7 +49,7 @@ _HELD: Final = {
     "timestamp": "{0} > '-infinity' AND {0} <= '294247-01-10 04:00:54.775807'",
     "timestamptz": "{0} > '-infinity' AND {0} <= '294247-01-10 04:00:54.775807Z'",
 }
-"""Whether Spark's type holds a date or a time: microseconds from 1970 in 64 bits."""
+"""SQL conditions: Spark's type can hold the date or time, as 64-bit microseconds since 1970."""
 
 _ENDS: Final = {
     "date": ("0001-01-01", "9999-12-31"),
@@ -59,7 +59,7 @@ _ENDS: Final = {
 """The least and the greatest value of Spark's type, as Spark documents them."""
 
 _REFUSED: Final = re.compile(r'"rota:(\d+):([^"]*)"')
-"""What a query says of a value that Spark's type cannot hold: the number of its column, and the value."""
+"""The text in PostgreSQL's error for a value that Spark's type cannot hold: the number of its column, and the value."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Column:
     spark: str
     #: The SQL expression that reads it.
     expression: str
-    #: What the column brings along (`carried`).
+    #: The metadata of Spark's field, which may have the PostgreSQL type (`carried`).
     metadata: Mapping[str, str] = field(default_factory=dict)
     #: An SQL expression for what Spark's type cannot hold, as text; None: there is none.
     odd: str | None = None
@@ -106,7 +106,7 @@ class SourceColumns:
         fields = [(one.name, _IN_JSON.get(one.spark, one.spark), dict(one.metadata)) for one in self.columns]
         if any(one.odd for one in self.columns):
             fields.append((carried.ODD, "string", {}))
-        # From JSON, since pyspark parses types by the JVM otherwise, which readers of copies do without.
+        # From JSON: pyspark would need a JVM to parse the types, and the processes that read copies have none.
         return StructType.fromJson(
             {"fields": [{"name": n, "type": t, "nullable": True, "metadata": about} for n, t, about in fields]}
         )
@@ -144,7 +144,8 @@ def columns_of(
 ) -> SourceColumns:
     """The columns of a query's result as ADBC describes it. Raises `SourceUnfit`.
 
-    `types` are theirs as `format_type` writes them if they go into a PostgreSQL table untouched; else there are none.
+    `types` has the columns' types as `format_type` writes them, if they go into a PostgreSQL table untouched; else it
+    is empty.
     """
     shown = params.table or "the query"
     described = [(each.name, each.metadata or {}) for each in schema]
@@ -220,7 +221,7 @@ def _time(number: int, value: str, kind: str, infinity: str | None) -> str:
 
 
 def _decimal(number: int, named: str, kind: str, wanted: DecimalType) -> Column:
-    """A `numeric` as a decimal that not all of its values may fit; those that do not are refused."""
+    """A `numeric` as a decimal that may be too small for some of its values: these are refused."""
     value, scale = name(named), wanted.scale
     small = f"abs({value}) < 1e{wanted.precision - scale}"  # not so for NaN, which is greater than all numbers
     read = (

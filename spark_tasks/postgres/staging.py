@@ -40,10 +40,10 @@ _TYPES: Final = {
 
 
 _DAYS: Final = (-2440588, 2145042905)
-"""The first and the last day that PostgreSQL knows, from 1970."""
+"""The first and the last day that PostgreSQL knows, in days since 1970."""
 
 _MICROSECONDS: Final = (-2440588 * 86_400_000_000, 2**63 - 1)
-"""The first time that PostgreSQL knows, and the last one that Arrow does, from 1970."""
+"""The first time that PostgreSQL knows, and the last one that Arrow knows, in microseconds since 1970."""
 
 
 def postgres_type(kind: "DataType") -> str | None:
@@ -100,7 +100,7 @@ def copy_in(
         opened.commit()
     except QueryFailed:
         if failed:
-            raise failed[0] from None  # the driver has no more than its text
+            raise failed[0] from None  # the ADBC driver passes on only the text of this error
         raise
     finally:
         opened.close()
@@ -108,7 +108,7 @@ def copy_in(
 
 
 def check_times(batch: "pa.RecordBatch", names: Sequence[str]) -> None:
-    """Raise `SinkUnfit` for a date or a time that PostgreSQL does not know: the driver would write another one."""
+    """Raise `SinkUnfit` for a date or time outside of PostgreSQL's range: the ADBC driver would write another one."""
     import pyarrow as pa
     from pyarrow import compute, types
 
