@@ -1,4 +1,4 @@
-"""One attempt at an ETL run: batch by batch, until what was new is in the sink (`kind` has the order of steps)."""
+"""One attempt at an ETL run: batch by batch, until all new rows are in the sink (`kind` has the order of steps)."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -132,19 +132,19 @@ class EtlAttempt:
         """The next batch; None if all is in the sink."""
         if self.ctx.cancelled:
             raise EtlStopped(f"asked to stop; {self.figures.batches} batches were committed")
-        # A run that reads its source whole is one batch, of this attempt or of one that did not live to say so.
+        # A run that reads its source whole is one batch: an earlier attempt may have committed it, and then died.
         if self.ctx.params.incremental is None and self.sink.has_run(self.ctx.run_id):
             return None
         last = None if self.last is None else self.last.cursor
         return self.source.plan(resume_cursor(self.ctx.params, self.ctx.task, last))
 
     def _claim(self) -> None:
-        """Become the sink's holder, and see which batch is its last. Raises `Fenced` if the run was taken over.
+        """Become the sink's holder, and read which batch is its last. Raises `Fenced` if the run was taken over.
 
-        A greater token in the sink is from an abandoned cluster if this attempt's own is current, which the checkpoint
-        makes sure of: a new cluster counts from 1 again.
+        The checkpoint makes sure that this attempt's own token is current. A greater token in the sink is then from an
+        abandoned cluster: a new cluster counts from 1 again.
         """
-        self._release()  # what was planned before another attempt could commit no more
+        self._release()  # a batch that was planned before is out of date: another attempt may have committed since
         become_holder(self.ctx.token, self.sink.holder, lambda _: self._save(None), self.sink.claim)
         self._sweep()
         self._deliver()
@@ -199,13 +199,13 @@ class EtlAttempt:
         self._progress()
 
     def _progress(self, inside: str = "") -> None:
-        """Say how many rows are committed, and how far the present batch is."""
+        """Report how many rows are committed, and how far the present batch is."""
         self.ctx.progress(self.figures.rows, None, f"rows; {inside}" if inside else "rows")
 
     def reset(self, cursor: dict[str, Any] | None) -> None:
-        """Commit a batch without rows whose cursor is that: the next run starts from there.
+        """Commit a batch without rows that has this cursor: the next run starts from there.
 
-        It is numbered and fenced as every batch is. Raises `CursorUnfit`, `SinkOvertaken`, and what `kind` says.
+        The batch is numbered and fenced as every batch is. Raises `CursorUnfit`, `SinkOvertaken`, and as `kind` says.
         """
         if not isinstance(self.sink, CursorSink):
             raise CursorUnfit("this sink cannot set its cursor")
@@ -221,7 +221,7 @@ class EtlAttempt:
             raise EtlStopped("asked to stop; what was not delivered of the last batch waits for the next attempt")
 
     def _explained(self, error: Exception) -> Exception | None:
-        """What a source knows of an error that Spark raised."""
+        """The error in the words of the source that is to blame for an error of Spark; None if no source is."""
         asked = (one for one in (self.source, *self.lookups.values()) if isinstance(one, ExplainsErrors))
         return next((why for one in asked if (why := one.explained(error)) is not None), None)
 

@@ -1,8 +1,8 @@
-"""What a sink keeps of how far a task has read its source, and whether the task as it is now may go on from there.
+"""How far a task has read its source, as its sink keeps it, and whether the task as it is now may go on from there.
 
-A cursor says nothing of what it is a cursor of. So the sink keeps beside it from which data it was read, and of a batch
-of a whole source that it was whole: rows that another source has before the cursor would be left out without a word,
-and rows that were appended once would be appended again.
+A cursor does not say which data it belongs to. So the sink keeps that beside it, or that a batch was a whole source.
+Otherwise, after a change of the task, rows that the new source has before the cursor would silently be left out, and
+rows that were appended once would be appended again.
 """
 
 import json
@@ -13,12 +13,12 @@ from spark_tasks.contracts.source import Cursor, SourceReplaced
 from spark_tasks.etl.params import EtlParams
 
 _OF: Final = "of"
-"""The field of a kept cursor with what it was read from."""
+"""The field of a kept cursor that names the data from which it was read."""
 
 _WHOLE: Final = "whole"
 
 Kept = dict[str, Any]
-"""What a sink keeps with a batch: a cursor, with what it is of, or `{"whole": true}`."""
+"""What a sink keeps with a batch: a cursor with the data that it is of, or `{"whole": true}`."""
 
 
 def kept(params: EtlParams, reaches: Cursor | None) -> Kept | None:

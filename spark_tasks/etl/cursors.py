@@ -1,4 +1,4 @@
-"""How far an ETL task has read its source, as people say it."""
+"""How far an ETL task has read its source, in the words of users."""
 
 import json
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ class ResetArgs(BaseModel):
 
 
 def cursor_at(params: EtlParams, to: str | None) -> Cursor | None:
-    """The cursor that `to` says. Raises `CursorUnfit`."""
+    """The cursor in the text `to`. Raises `CursorUnfit`."""
     how = params.incremental
     if to is None:
         return None
@@ -92,7 +92,7 @@ def _number(text: str) -> Any:
 
 
 def lag_s(cursor: Cursor | None, now: datetime) -> float | None:
-    """By how much a cursor is behind `now`, in seconds; None if it is no time with an offset.
+    """By how much a cursor is behind `now`, in seconds; None if the cursor is not a time with an offset.
 
     >>> lag_s({"cursor": "at", "value": "2026-11-21 10:00:00+00"}, datetime(2026, 11, 21, 10, 1, tzinfo=UTC))
     60.0

@@ -33,13 +33,13 @@ class BatchUnfit(Unretryable, BatchFailed):
 
 
 _OURS: Final = re.compile(r"\b((?:spark_tasks|tasks)(?:\.\w+)+)\.([A-Z]\w*): ([^\n]+)")
-"""What this project raises on executors."""
+"""Matches an exception of this project in the text of an error that was raised on an executor."""
 
 _DATA: Final = frozenset(
     "ARITHMETIC_OVERFLOW CAST_INVALID_INPUT CAST_OVERFLOW CANNOT_PARSE_TIMESTAMP DIVIDE_BY_ZERO INVALID_ARRAY_INDEX "
     "NUMERIC_VALUE_OUT_OF_RANGE SCALAR_SUBQUERY_TOO_MANY_ROWS USER_RAISED_EXCEPTION".split()
 )
-"""Conditions that come from the data, so that another attempt would meet them again."""
+"""The error conditions of Spark that the data causes, so that another attempt would meet them again."""
 
 
 def failure(error: Exception) -> BatchFailed:

@@ -1,6 +1,6 @@
 """Opens the sources and the sink that params name, for one attempt.
 
-What only one type of source or sink needs is imported for it alone.
+A module that only one type of source or sink needs is imported only for that type.
 """
 
 import os

@@ -28,11 +28,11 @@ _WAYS: Final[Mapping[type[SourceParams], tuple[str, ...]]] = {
     FileRows: ("files",),
     HttpRows: ("cursor",),
 }
-"""In which ways what is new in a source can be found."""
+"""The ways in which new rows can be found, by the type of the source."""
 
 
 def check_suits(source: SourceParams, how: Incremental | None) -> None:
-    """Raise `ValueError` unless the source can be read as `how` says; None: whole."""
+    """Raise `ValueError` unless new rows of the source can be found by `how`; None: the source is read whole."""
     ways = _WAYS[type(source)]
     if how is not None and how.way not in ways:
         raise ValueError(

@@ -38,7 +38,7 @@ def certificates(params: EtlParams) -> list[Reach]:
 
 
 def own_credentials(params: EtlParams) -> tuple[CredentialGroup, ...]:
-    """By which of the node user's own files servers and stores are reached."""
+    """The node user's own credential files by which servers and stores are reached."""
     found: set[CredentialGroup] = set()
     for one in (*(one for _, one in named_sources(params).values()), params.sink):
         match one:

@@ -22,7 +22,7 @@ def preview_transformed(
 ) -> dict[str, Any]:
     """The first `most` rows that come out of the transform, from the beginning of the source (`sample.RESULT`).
 
-    Raises what `kind.Etl.run` says of sources and transforms.
+    Raises the errors of sources and transforms that `kind.Etl.run` names.
     """
     sources = parts.sources_of(ctx, whole=False)
     try:
@@ -44,6 +44,6 @@ def preview_transformed(
 
 
 def _columns(rows: "DataFrame") -> list[dict[str, str]]:
-    """The columns with their types: Spark's, or PostgreSQL's own where rows go from there to there untouched."""
+    """The columns with their types: Spark's, or PostgreSQL's own if rows go from PostgreSQL to PostgreSQL untouched."""
     fields = rows.schema.fields
     return [{"name": each.name, "type": carried.type_of(each) or each.dataType.simpleString()} for each in fields]

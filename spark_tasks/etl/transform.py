@@ -20,11 +20,11 @@ _BEGINS: Final = re.compile(
     r"(?:[\s(]|--[^\n]*(?:\n|$)|/\*(?:(?!/\*|\*/).)*\*/)*+(?:(?:select|with|from|values|table)\b|/\*)",
     re.IGNORECASE | re.DOTALL,
 )
-"""The beginning of a query, after comments. After a comment inside a comment, what begins is left to Spark's parser."""
+"""Matches the beginning of a query, after comments. Spark's parser has to judge a text with nested comments."""
 
 
 def check_query_text(sql: str) -> str:
-    r"""The text, as far as that can be seen, of a query. Raises `ValueError`.
+    r"""`sql`, if it begins as a query does. Raises `ValueError`.
 
     >>> check_query_text("-- by day\nWITH a AS (SELECT 1) SELECT * FROM a")[:10]
     '-- by day\n'
@@ -87,7 +87,7 @@ GROUP: Final = "rota.transforms"
 
 
 _ADVICE: Final = re.compile(r" Verify the spelling .* IF EXISTS\.| SQLSTATE: \w{5}")
-"""What Spark says beside what is wrong: advice on its catalog, which no transform has, and a code."""
+"""The parts of Spark's message to leave out: advice on its catalog, which no transform has, and a code."""
 
 
 class TransformUnfit(Unretryable):
@@ -124,7 +124,7 @@ def _queried(sql: str, source: "DataFrame", lookups: Mapping[str, "DataFrame"]) 
 
 
 def check_distinct(columns: Sequence[str]) -> None:
-    """Raise `TransformUnfit` if two columns have one name. Whether case tells names apart, the sink knows."""
+    """Raise `TransformUnfit` if two columns have the same name. Names that differ in case only are left to the sink."""
     if twice := [column for column in columns if columns.count(column) > 1]:
         raise TransformUnfit(f"transform.sql gives two columns the name {twice[0]!r}: rename one by AS")
 

@@ -109,7 +109,7 @@ class IngestAttempt:
         self.columns: StructType | None = None
 
     def plan(self) -> list[tuple[Source, ...]]:
-        """Read the table's log and list the sources; the new files, in batches."""
+        """Read the table's log and list the sources. Returns the new files, in batches."""
         ctx = self.ctx
         globs = [ctx.params.source] if isinstance(ctx.params.source, str) else ctx.params.source
         taken = self._read_log(globs)
@@ -127,9 +127,9 @@ class IngestAttempt:
         return batches(ready, ctx.params.batch_files, ctx.params.batch_bytes)
 
     def _read_log(self, globs: list[str]) -> dict[str, int]:
-        """See what is in the table, and that the sources and the table are those of before.
+        """Read what is in the table, and check that the sources and the table are the same as before.
 
-        Gives the sizes, in bytes, of the files that are in the table, by their paths.
+        Returns the sizes, in bytes, of the files that are in the table, by their paths.
         """
         ctx, self.figures, taken = self.ctx, Figures(), dict[str, int]()
         self.table.sync_log()
@@ -203,7 +203,8 @@ class IngestAttempt:
         """Make this attempt the holder of the table, if there is a table. Raises `Fenced` if the run was taken over.
 
         If the attempt's own token is current, a greater token that it finds at its beginning is from an abandoned
-        cluster: a new cluster counts from 1 again. One that it finds later is from another run of the task.
+        cluster, as a new cluster counts from 1 again. A greater token that it finds later is from another run of the
+        task.
         """
         token = self.ctx.token
 
@@ -233,14 +234,14 @@ class IngestAttempt:
                 break
             except BadFile as bad:
                 if bad.path not in {source.path for source in rest}:
-                    raise bad.why from None  # leaving it out would change nothing
+                    raise bad.why from None  # without this file the batch would fail the same way
                 self.ctx.log.error("left out: %s", bad.why)  # noqa: TRY400 - the message names the file
                 self.refused[bad.path] = bad.why
                 rest = tuple(source for source in rest if source.path != bad.path)
         self._progress()
 
     def _progress(self, inside: str = "") -> None:
-        """Say how many files are in the table, and how far the present batch is."""
+        """Report how many files are in the table, and how far the present batch is."""
         self.ctx.progress(self.figures.files, self.total, f"files; {inside}" if inside else "files")
 
     def _convert(self, converter: BatchConverter, batch: tuple[Source, ...]) -> None:
@@ -255,7 +256,7 @@ class IngestAttempt:
         self.columns = done.columns
 
     def _plan_batch(self, batch: tuple[Source, ...]) -> tuple[Mark, dict[str, Any]]:
-        """Commit a checkpoint that says what the batch is to be, before it is read."""
+        """Commit a checkpoint with the plan of the batch, before the batch is read."""
         mark = Mark(1 if self.last is None else self.last.batch + 1, self.ctx.token)
         check_allowed(batch, self.ctx.access)
         plan = planned(mark.batch, batch)

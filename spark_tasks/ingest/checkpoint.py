@@ -42,7 +42,7 @@ def planned(batch: int, files: Sequence[Source]) -> dict[str, Any]:
 
 
 def again(before: Any, plan: dict[str, Any]) -> str:
-    """What the checkpoint `before` of an earlier attempt says of this batch, as a clause for the log; often nothing.
+    """What the checkpoint `before` of an earlier attempt says of this batch, as a clause for the log; often "".
 
     >>> again({"plan": {"batch": 7, "digest": "x"}}, {"batch": 7, "digest": "x"})
     ', as it was planned before'

@@ -1,4 +1,4 @@
-"""What a task expects of each row, and what becomes of rows that are otherwise."""
+"""What a task expects of each row, and what becomes of rows that do not meet it."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -71,7 +71,7 @@ def flagged(rows: "DataFrame", expected: Mapping[str, Expectation]) -> "DataFram
 
 @contextmanager
 def _refused(name: str) -> Iterator[None]:
-    """Raise `ExpectationFailed` for what the expectation `name` may not be, or what Spark makes nothing of."""
+    """Raise `ExpectationFailed` if the SQL of the expectation `name` is not allowed, or is invalid for Spark."""
     from pyspark.errors import PySparkException
 
     try:

@@ -42,8 +42,8 @@ def preview_files(
 ) -> dict[str, Any]:
     """The first `most` rows of the first new files, with the columns that the table would have (`sample.RESULT`).
 
-    `files` are those that were read. If nothing is new, they are the first ones of the table. Raises what `kind` says
-    of files and of the table.
+    The result's `files` are the files that were read. If no file is new, the first files of the table are read. Raises
+    the errors of files and of the table that `kind` names.
     """
     files = _first_files(ctx, table)
     if not files:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tasks.places.place import Place
 
 PORTION_BYTES: Final = 4 << 30
-"""About how much of a table in an object store is written at once: Spark on this machine writes it into the scratch
-folder first."""
+"""About how many bytes of a table in an object store are written at once: Spark on this machine writes them into the
+scratch folder first."""
 
 _FOOTERS: Final = 16
 """How many footers of files are read at once."""
@@ -39,7 +39,7 @@ def rewritten(
 ) -> tuple[frozenset[str], tuple[Part, ...]]:
     """Write the rows of the table's files beside those of the batch, with the columns `schema`.
 
-    Gives the files that they were in, and those that they are in now. `scratch` is a local folder of the attempt.
+    Returns the files that the rows were in, and those that they are in now. `scratch` is a local folder of the attempt.
 
     Raises `SchemaDrift` for a table that is partitioned, or has features by which its rows are not those of its files;
     `TableUnfit` for files that a commit could not take away; `CountsDiffer`; for an object store also `NoBucket`,

@@ -59,9 +59,9 @@ class BatchWriter:
         mark: Mark,
         taken: "Sequence[malformed.BadRow]" = (),
     ) -> "tuple[tuple[Part, ...], Counts]":
-        """Write the rows as Parquet, and malformed ones into a file beside the batch's page; the files, and the counts.
+        """Write the rows as Parquet, and malformed rows into a file beside the batch's page.
 
-        `taken` are malformed rows that were taken out of the files before.
+        `taken` are malformed rows that were taken out of the files before. Returns the Parquet files, and the counts.
 
         Raises `BadFile` for a file with a malformed row if these are not kept, or with too many of them;
         `ExpectationFailed`.
@@ -71,7 +71,7 @@ class BatchWriter:
         place, kept = self.table.place, self.table.ledger.malformed(mark)
         if self.form.malformed == "quarantine":
             with store_errors(place):
-                place.remove(kept)  # of a try with a file that was then left out
+                place.remove(kept)  # an earlier try, with a file that was then left out, may have written it
         rows, seen = load_files(self.spark, self.form, self.schema, places, layouts), Observation()
         marked = flagged(rows, self.expected)
         written = _kept(self.form, marked.observe(seen, *self._figures()), self.expected)
@@ -107,12 +107,12 @@ class BatchWriter:
 
 
 def kept_rows(params: IngestParams, rows: "DataFrame") -> "DataFrame":
-    """Those of the rows that would go into the table."""
+    """The rows of `rows` that would go into the table."""
     return _kept(params, flagged(rows, params.expect), params.expect)
 
 
 def _kept(form: Form, rows: "DataFrame", expected: Expectations) -> "DataFrame":
-    """Those of the flagged rows that go into the table, without flags."""
+    """The flagged rows that go into the table, without their flags."""
     if marks(form):
         rows = rows.filter(~_bad(form)).drop(CORRUPT)
     if any(each.on_fail == "drop" for each in expected.values()):

@@ -67,7 +67,7 @@ class MaintainAttempt:
         """Begin a step, if the attempt goes on. Raises `Fenced` if the run has been taken over, and `MaintainStopped`.
 
         An attempt with an old token would do no harm: its rewrites are refused once the next one holds the table, and
-        what is removed is older than any attempt.
+        the files that it removes are older than any attempt.
         """
         if self.ctx.cancelled:
             raise MaintainStopped("asked to stop; the next run does the other steps")

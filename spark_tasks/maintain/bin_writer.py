@@ -25,13 +25,13 @@ from spark_tasks.table.part import Part
 from tasks.places.place import Place
 
 SHARE: Final = 8
-"""A row group, or what a sort holds at once, may take the memory divided by this: there are several copies of it
-while it is sorted, encoded and uploaded."""
+"""The memory divided by this is what a row group, or the rows that a sort holds at once, may take: there are several
+copies of them while they are sorted, encoded and uploaded."""
 
 
 @dataclass(frozen=True)
 class WrittenBin:
-    """The new files of a bin, and the sum of their rows, which is that of the old ones."""
+    """The new files of a bin, and the sum of their rows, which equals the sum of the old files' rows."""
 
     parts: tuple[Part, ...]
     sum: RowSum

@@ -16,13 +16,13 @@ NEWEST: Final = 10
 """The number of newest pages that stay in files of their own."""
 
 WORTHWHILE: Final = 100
-"""The number of older files from which on they are merged."""
+"""The number of older files that makes merging them worthwhile."""
 
 
 def clean_log(table: MaintainedTable) -> int:
-    """Write a checkpoint, and remove the log's entries that Delta keeps no longer; the number of removed files.
+    """Write a checkpoint, and remove the log's entries that have expired. Returns the number of removed files.
 
-    What the checkpoint holds of the app transactions, it holds for ever.
+    The app transactions that the checkpoint holds stay in the log for ever.
     """
     with store_errors(table.place):
         before = set(table.place.names(LOG))
@@ -31,7 +31,7 @@ def clean_log(table: MaintainedTable) -> int:
     if last is None or json.loads(last)["version"] < handle.version():
         with store_errors(table.place):
             handle.create_checkpoint()
-        table.sync_log()  # before the entries go that it stands for
+        table.sync_log()  # before the entries that the checkpoint replaces are removed
     with store_errors(table.place):
         table.handle().cleanup_metadata()
         return len(before - set(table.place.names(LOG)))
@@ -39,17 +39,19 @@ def clean_log(table: MaintainedTable) -> int:
 
 @dataclass(frozen=True)
 class PageWork:
-    """What is done to a ledger: pages from that of `merge` backwards are merged, and the files of `remove` removed."""
+    """What is to be done to a ledger."""
 
+    #: The page of this mark is merged with all older pages; None: nothing is merged.
     merge: Mark | None
+    #: The marks of the pages whose files are removed: the pages were merged into another file before.
     remove: tuple[Mark, ...]
 
 
 def page_work(files: Sequence[PageFile], there: Collection[Mark], now_s: float, keep_s: float) -> PageWork:
     """What to do to a ledger with these files, newest first; `there` are all marks that have a file (pure).
 
-    An attempt that has begun before the merge may still be reading the files one by one, so they are removed `keep_s`
-    after it, and not merged again before.
+    An attempt that began before the merge may still be reading the files one by one. So they are removed `keep_s` after
+    the merge, and there is no other merge before that.
     """
     merged = files[-1] if files and files[-1].merged_s is not None else None
     if merged is not None and merged.merged_s is not None and now_s < merged.merged_s + keep_s:
@@ -60,7 +62,7 @@ def page_work(files: Sequence[PageFile], there: Collection[Mark], now_s: float, 
 
 
 def clean_ledgers(table: MaintainedTable, now_s: float, keep_s: float, *, dry_run: bool) -> int:
-    """Merge the pages of all tasks' ledgers in the table, and remove what was merged before; the number of removed.
+    """Merge the pages of all tasks' ledgers in the table. Returns how many pages' files, merged before, were removed.
 
     No page is lost: it stays in the file that it was merged into. Raises `LedgerDamaged`.
     """

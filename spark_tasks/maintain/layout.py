@@ -55,7 +55,7 @@ class Bin:
 
 
 def cluster_mark(columns: Sequence[str]) -> str:
-    """What the name of a file has in it whose rows were sorted by these columns.
+    """The mark in the name of a file whose rows were sorted by these columns.
 
     >>> cluster_mark(["origin", "at"]) != cluster_mark(["at", "origin"])
     True
@@ -64,7 +64,7 @@ def cluster_mark(columns: Sequence[str]) -> str:
 
 
 def bins(files: Iterable[DataFile], mark: str | None, target_bytes: int, min_files: int) -> list[Bin]:
-    """The bins of these files; none for those that are in shape. No file is in two.
+    """The bins of these files. A file that is in shape is in no bin, and no file is in two.
 
     `mark` is in the names of files that are clustered; None if the table is not to be clustered.
 
@@ -94,7 +94,7 @@ def _bins_of(files: Sequence[DataFile], mark: str | None, target_bytes: int, min
     small = [file for file in files if file.size_bytes < target_bytes / 2]
     if len(small) < min_files:
         return
-    # Files that came one after another often have rows that are near each other.
+    # Files that were written one after another often have rows that are near each other.
     small.sort(key=lambda file: (file.modified_ms, file.path))
     for some in packed(small, target_bytes):
         if len(some) > 1:

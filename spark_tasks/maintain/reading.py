@@ -13,10 +13,10 @@ from tasks.places.place import Place
 
 BATCH_ROWS: Final = 16_384
 BATCH_BYTES: Final = 8 << 20
-"""The rows, and about the bytes of rows, that are read at once."""
+"""The most rows, and about the most bytes of rows, that are read at once."""
 
 BUFFER_BYTES: Final = 1 << 20
-"""The bytes of a column of a local file that are read at once. Of an object store a row group's are."""
+"""The bytes of a column of a local file that are read at once. From an object store, a whole row group is read."""
 
 
 class FileGone(Exception):
@@ -24,7 +24,7 @@ class FileGone(Exception):
 
 
 def read_rows(place: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, with the columns `schema`. A column that it lacks is null; others are left out.
+    """The rows of a file, with the columns `schema`. A column that the file lacks is null; further ones are left out.
 
     Raises `FileGone`, `FileUnreadable`, `NoBucket`, `NoPermission` and `StoreAway`.
     """
@@ -51,7 +51,7 @@ def read_rows(place: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordB
 
 
 def _check_inside(place: Place, path: str) -> None:
-    """Raise `FileUnreadable` if a local file is, or is behind, a link that leads out of the table."""
+    """Raise `FileUnreadable` if a local file, or a folder above it, is a symlink that leads out of the table."""
     if place.is_local:
         root = Path(place.path).resolve()
         if not (root / path).resolve().is_relative_to(root):

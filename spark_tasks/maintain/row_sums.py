@@ -1,4 +1,4 @@
-"""A checksum of rows, whatever their order and however they are spread over files.
+"""A checksum of rows that does not depend on their order, nor on how they are spread over files.
 
 It is the sum, modulo 2**64, of a 64-bit hash of each row. The hash of a row is made from those of its values, in the
 order of the columns, by pyarrow's own functions on whole columns. A value counts by its bytes, so NaN, negative zero
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PIECE_ROWS: Final = 16_384
 PIECE_BYTES: Final = 1 << 20
-"""The rows, and the bytes of rows, that are hashed at once. A byte of text takes about 40 in memory meanwhile."""
+"""The most rows, and bytes of rows, that are hashed at once. To hash a byte of text takes about 40 bytes of memory."""
 
 _BITS: Final = (1 << 64) - 1
 _BASE: Final = 0x9E3779B97F4A7C15
@@ -46,7 +46,7 @@ class RowSum:
 
 
 class RowSummer:
-    """Sums rows while they pass. `progress` is called now and then, and may raise to stop."""
+    """Counts and hashes the rows of a stream. `progress` is called after each piece, and may raise to stop."""
 
     def __init__(self, progress: Callable[[], None] = lambda: None) -> None:
         self.sum = RowSum()
@@ -119,7 +119,7 @@ def _column(array: "pa.Array") -> "pa.Array":
 
 
 def _values(array: "pa.Array") -> "pa.Array":
-    """As `_column`; what it says of nulls does not count."""
+    """As `_column`, but the hashes of nulls are arbitrary."""
     import pyarrow as pa
     from pyarrow import types
 
@@ -160,7 +160,7 @@ _UNSIGNED: Final = {width: _uint(width) for width in (8, 16, 32, 64)}
 
 
 def _lists(array: "pa.Array", *inner: "pa.Array") -> "pa.Array":
-    """The hash of each list. The parts of the elements are in `inner`."""
+    """The hash of each list. `inner` are the arrays of its elements, or of the elements' parts (keys and values)."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -213,7 +213,7 @@ def _one(value: int) -> "pa.Array":
 
 
 def _sequences(elements: "pa.Array", offsets: "pa.Array") -> "pa.Array":
-    """The hash of each sequence of elements, whose hashes are given: a polynomial in `_BASE`, by sums of all so far."""
+    """The hash of each sequence, from the hashes of its elements: a polynomial in `_BASE`, computed by running sums."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -234,7 +234,7 @@ def _finished(polynomial: "pa.Array", lengths: "pa.Array") -> "pa.Array":
 
 
 def _rounded(size: int) -> int:
-    """The size of a table of powers with at least this many elements: one of few sizes, so that few tables are made."""
+    """The size of the table of powers for this many elements: one of a few sizes, so that few tables are made."""
     return max(PIECE_BYTES, 1 << max(0, size - 1).bit_length())
 
 

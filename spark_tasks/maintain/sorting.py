@@ -13,7 +13,7 @@ from spark_tasks.maintain.errors import NoRoom
 from spark_tasks.maintain.z_order import ZOrder, portions, quantiles
 
 SAMPLE_ROWS: Final = 100_000
-"""About the number of rows of which the order is made."""
+"""About how many rows are sampled to determine the order."""
 
 PORTIONS_MAX: Final = 256
 """The most portions, each of which is an open file for a while."""
@@ -25,7 +25,7 @@ Read = Callable[[pa.Schema], Iterator[pa.RecordBatch]]
 """Reads the rows that are sorted, with these of their columns."""
 
 Pass = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""Sees rows, and gives the same."""
+"""Passes rows through unchanged, and sees them."""
 
 
 class RowSorter:
@@ -67,7 +67,7 @@ class RowSorter:
                 file.unlink(missing_ok=True)
 
     def _sample(self, read: Read) -> tuple[pa.Table, int]:
-        """The columns of the order of each n-th row, and the number of all rows."""
+        """The order's columns of every n-th row, and the number of all rows."""
         narrow = pa.schema([self.schema.field(name) for name in self.columns])
         sample, step, rows = narrow.empty_table(), 1, 0
         for batch in read(narrow):
@@ -141,7 +141,7 @@ class RowSorter:
 
     def _in_order(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = pa.Table.from_batches(batches).combine_chunks()
-        # Rows of one place, as of one single column with many values, are in the order of the columns.
+        # Rows at the same place on the curve are sorted by the columns themselves.
         keys = [(name, "ascending") for name in (PLACE, *self.columns)]
         order = compute.sort_indices(table.select([PLACE, *self.columns]), sort_keys=keys)
         rows = max(1, self.batch_bytes * table.num_rows // max(1, table.nbytes))

@@ -1,8 +1,8 @@
-"""Removes files that are not part of a table, or not any more, for long enough.
+"""Removes files that have not been part of a table for long enough.
 
-Which ones, deltalake decides: a file that was removed from the table longer than `keep_h` ago; with `full` also one
-that the log does not name and that was written longer than `keep_h` ago. The files of an attempt at work are younger
-than that, and names that begin with `_` are left alone: Delta's log, and the ledger.
+deltalake decides which: a file that was removed from the table longer than `keep_h` ago; with `full` also a file that
+the log does not name and that was written longer than `keep_h` ago. The files of an attempt at work are younger than
+that, and names that begin with `_` are left alone: Delta's log, and the ledger.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,8 +35,8 @@ class RemovedFiles:
 def vacuum(table: MaintainedTable, token: int, keep_h: int, *, full: bool, dry_run: bool) -> RemovedFiles:
     """Remove the files; with `dry_run` only say which. Raises `KeepTooShort`, `TableInUse` and `TableUnfit`.
 
-    They may be of an attempt that was paused for as long, and would still commit them: so the attempt with this token
-    holds the table first, and every other one's rewrites are refused.
+    An attempt that was paused for as long might still commit such files. So the attempt with this token first becomes
+    the holder of the table, after which the rewrites of every other attempt are refused.
     """
     found = _removable(table, table.handle(), keep_h, full=full)
     if not found or dry_run:
@@ -72,7 +72,7 @@ def _vacuumed(table: MaintainedTable, handle: DeltaTable, keep_h: int, *, full: 
     stated = handle.metadata().configuration.get(STATED)
     try:
         with store_errors(table.place):
-            # deltalake takes a week for stated if the table states nothing.
+            # deltalake assumes a week if the table has no such property.
             return handle.vacuum(keep_h, dry_run=dry_run, full=full, enforce_retention_duration=stated is not None)
     except DeltaError as error:
         if "retention" in str(error).lower() and stated is not None:
@@ -84,7 +84,7 @@ def _vacuumed(table: MaintainedTable, handle: DeltaTable, keep_h: int, *, full: 
 
 
 def _check_inside(table: MaintainedTable, names: Sequence[str]) -> None:
-    """Raise `TableUnfit` if one of the files to be removed is not a data file, or behind a link to another folder."""
+    """Raise `TableUnfit` if a file to be removed is no data file, or is outside the table by way of a symlink."""
     hidden = [name for name in names if name.startswith((f"{LOG}/", "_rota/"))]
     if hidden:
         raise TableUnfit(f"deltalake would remove {hidden[0]} of {table.shown}, which is not a data file")
@@ -105,7 +105,7 @@ def _sizes(table: MaintainedTable) -> Mapping[str, int]:
 
 
 def _remove_empty(table: MaintainedTable, removed: Sequence[str]) -> None:
-    """Remove the folders of batches that have become empty: an ingest lists them, and writes into new ones only."""
+    """Remove the folders of batches that have become empty. An ingest lists them, but writes only into new ones."""
     if not table.place.is_local:
         return
     root = Path(table.place.path)

@@ -135,11 +135,11 @@ def _submitted(configuration: Mapping[str, str]) -> list[str]:
 
 
 def start_jvm(command: Sequence[str], environment: Mapping[str, str], folder: Path) -> "JavaGateway":
-    """Start the JVM and connect PySpark to it; the gateway, whose `proc` is the JVM's process.
+    """Start the JVM and connect PySpark to it. Returns the gateway; its `proc` is the JVM's process.
 
-    `folder` is for the file of the connection. The JVM writes to this process's output and errors. It ends when this
-    process does, since its standard input ends then; an interrupt from a terminal is for this process alone. Raises
-    `JvmNotStarted`.
+    `folder` is for a temporary file, in which the JVM says how to connect to it. The JVM inherits standard output and
+    errors. It exits when this process does, as its standard input is closed then; Ctrl-C in a terminal reaches this
+    process only. Raises `JvmNotStarted`.
     """
     with tempfile.TemporaryDirectory(dir=folder) as aside:
         file = Path(aside) / "connection"

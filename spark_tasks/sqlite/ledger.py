@@ -74,7 +74,7 @@ class SqliteLedger:
         return is_in(mark, self.last(database), self.holder(database), self.mine[1])
 
     def add(self, database: sqlite3.Connection, mark: Mark, about: About, rows: int, deleted: int) -> None:
-        """Note that the batch is in. Takes effect when the transaction is committed."""
+        """Record the batch as written. The record takes effect when the transaction is committed."""
         cursor = None if about.cursor is None else json.dumps(about.cursor)
         database.execute(
             f"INSERT INTO main.{BATCHES} (task, target, batch, token, run_id, cursor, rows, deleted) "
