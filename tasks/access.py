@@ -81,7 +81,7 @@ class Access:
 
     @classmethod
     def unpacked(cls, value: Mapping[str, Any]) -> "Access":
-        """The `Access` from which `dataclasses.asdict` made `value`, which has been through msgpack or JSON."""
+        """The inverse of `dataclasses.asdict`, for a `value` that has been through msgpack or JSON."""
         fields: dict[str, Any] = {name: tuple(of) if isinstance(of, list) else of for name, of in value.items()}
         return cls(**fields)
 
@@ -96,7 +96,7 @@ class Access:
 
 NOTHING: Final = Access()
 EVERYTHING: Final = Access("", ("/",), ("/",), ("*",), ("*",))
-"""What a process with its caller's rights may reach: the command line, and tests."""
+"""For a process that runs with its caller's own rights, and so may reach everything: the command line, and tests."""
 
 
 def is_within(path: str, folder: str) -> bool:

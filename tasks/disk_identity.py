@@ -1,7 +1,7 @@
 """Facts that identify the disk behind a path, and distinguish it from another machine's disk at the same path.
 
 The node and the machine say whose disk it is, the file system's UUID says which disk, and the inode of the mount's root
-says which folder of the disk is mounted: the volumes of two containers are mostly on one file system.
+says which folder of the disk is mounted: two containers mostly have their volumes on the same file system.
 """
 
 import fcntl
@@ -45,7 +45,7 @@ def facts_of(path: Path, node: str, *, shared: bool) -> dict[str, str]:
 
 
 def place_facts(node: str, machine_id: str, mount: Mount, *, shared: bool) -> dict[str, str]:
-    """Where data on `mount` is, as `facts_of` says it; "" for what does not count."""
+    """The facts of `facts_of` that say where data on `mount` is; "" for a fact that does not count."""
     return {
         "node": "" if shared else node,
         "machine": "" if shared and mount.between_machines else machine_id,

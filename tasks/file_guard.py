@@ -42,7 +42,7 @@ _learned: dict[tuple[str, ...], frozenset[FileId]] = {}
 
 
 def learn_own(own: tuple[str, ...]) -> None:
-    """Look at the node's own files now, for every `FileGuard` of this process: it will not be able to later."""
+    """Note the identities of the node's own files for all `FileGuard`s of this process: it cannot see them later."""
     _learned[own] = file_ids(own)
 
 

@@ -104,7 +104,7 @@ def action_of(kind: type[Any], action: str) -> type[BaseModel]:
 
 
 def preparation_of(kind: type[Any]) -> str:
-    """What a worker of a kind (as `load_kind` gave it) may do before an attempt, as `module:function`; "": nothing.
+    """The function that prepares a worker of a kind (as `load_kind` gave it), as `module:function`; "": none.
 
     Kinds that share the function have the same preparation.
     """
@@ -137,7 +137,7 @@ def settings_asked_for(entries: Iterable[KindEntry]) -> frozenset[str]:
 def needs_of(kind: type[Any], params: Mapping[str, Any], task: str) -> Needs:
     """What an attempt of a kind (as `load_kind` gave it) needs of the machine.
 
-    A kind that does not say it needs what a command does. Params that are not valid need nothing: the attempt says so.
+    A kind without `needs` gets what a command gets. Invalid params need nothing: the attempt reports them.
     """
     says = getattr(kind, "needs", None)
     if says is None:

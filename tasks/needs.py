@@ -15,8 +15,8 @@ from tasks.reach import Reach
 Use = Literal["read", "write", "run"]
 
 CredentialGroup = Literal["postgres_password", "postgres_certificate", "s3", "gs", "abfs", "sftp"]
-"""Files by which hosts are reached with the node user's own means, where a task's params name no secret: libraries find
-them by themselves, libpq its password file, the clients of object stores their profiles."""
+"""The credential files of the node's user that libraries find by themselves if a task's params name no secret: libpq
+its password file, the clients of object stores their profiles."""
 
 
 class Tool(NamedTuple):
@@ -41,18 +41,19 @@ class Needs:
     tools: tuple[str, ...] = ()
     #: Whether the attempt uses the network, loopback included. Without it the kernel refuses all sockets but AF_UNIX.
     network: bool = True
-    #: By which of the node user's own files hosts are reached, for want of a secret in the params.
+    #: The credential files of the node's user by which hosts are reached, if the params name no secret.
     own_credentials: tuple[CredentialGroup, ...] = ()
-    #: Whether the params are a program of the task's author: it gets what the node's user may, without the node's own.
+    #: Whether the attempt runs a program of the task's author: it may do all that the node's user may, except with the
+    #: node's own files.
     everything: bool = False
-    #: Folders to which `everything` is narrowed, beside programs and libraries; none: it is not.
+    #: The only folders, beside programs and libraries, that `everything` allows; empty: it allows all.
     roots: tuple[str, ...] = ()
     #: False: nothing is taken away. Only a setting of the member says so, never a task.
     confined: bool = True
 
     @classmethod
     def unpacked(cls, value: Mapping[str, Any]) -> "Needs":
-        """The `Needs` from which `dataclasses.asdict` made `value`, which has been through msgpack."""
+        """The inverse of `dataclasses.asdict`, for a `value` that has been through msgpack."""
         lists = {name: tuple(each) for name, each in value.items() if isinstance(each, list)}
         reaches = tuple(Reach._make(map(_tupled, reach)) for reach in lists["reaches"])
         return cls(**{**value, **lists, "reaches": reaches})
@@ -88,8 +89,8 @@ _FILES: Final[Mapping[CredentialGroup, _Files]] = {
 
 
 def credential_groups(url: str, options: Mapping[str, Any]) -> tuple[CredentialGroup, ...]:
-    """The files of credentials by which the file system at an fsspec URL is reached; none if the options have a secret
-    or `anon`.
+    """The credential files by which the file system at an fsspec URL is reached; empty if the options have a secret or
+    `anon`.
 
     >>> credential_groups("s3://b/x", {})
     ('s3',)

@@ -1,7 +1,7 @@
 """How the processes of a node and of an attempt are recognised: by two variables, and by /proc/PID/stat.
 
-A process that builds the environment of another one hands the variables on: `node.execution.leftovers` finds by them
-what has outlived its supervisor.
+A process that builds the environment of another one must pass the variables on: by them, `node.execution.leftovers`
+finds the processes that have outlived their supervisor.
 """
 
 import os

@@ -27,7 +27,7 @@ from tasks.file_guard import file_id, file_ids, path_of
 
 VALUE_BYTES_MAX: Final = 64 * 1024
 VALUE_CHARS_MIN: Final = 6
-"""A shorter value is none: it would be blotted out of every word that it occurs in, and can be guessed."""
+"""A shorter value is refused: it would be redacted out of every word that it occurs in, and can be guessed."""
 LINE_BYTES_MIN: Final = 16
 """Lines of a multi-line secret are redacted one by one from this size on. A shorter line may occur by chance."""
 
@@ -185,7 +185,8 @@ def lacking(
 ) -> str | None:
     """Why `reference` does not resolve here; None if nothing speaks against it. No file's content is read.
 
-    So a file that is not UTF-8, is long by blanks only, or holds the node's own secret, shows only in the attempt.
+    So only the attempt notices a file that is not UTF-8, that is too short but for its blanks, or that holds the node's
+    own secret.
     """
     try:
         match reference:
@@ -232,9 +233,9 @@ def spellings(value: str) -> frozenset[bytes]:
     """The forms in which `value` is likely to be printed: as it is, in a URL, in JSON, in a Python literal, on one
     line, and in lower or upper case, as the name of a host is.
 
-    Of a multi-line value also each line of `LINE_BYTES_MIN` bytes or more: a program that prints it line by line may
-    put a prefix before each. A shorter line (`}`, `-----`) may be ordinary text. Of a value shorter
-    than `VALUE_CHARS_MIN` none, whoever learnt it: `resolve` gives no such secret.
+    For a multi-line value, each line of `LINE_BYTES_MIN` bytes or more is among them, as a program that prints it line
+    by line may put a prefix before each; a shorter line (`}`, `-----`) may be ordinary text. Empty for a value shorter
+    than `VALUE_CHARS_MIN`: `resolve` gives no such secret.
     """
     if _too_short(value) is not None:
         return frozenset()
@@ -274,7 +275,7 @@ class Redactor:
         self._held = b""
 
     def learn(self, value: str) -> None:
-        """From now on redact `value`, in each of its `spellings`."""
+        """Redact `value` from now on, in each of its `spellings`."""
         new = spellings(value)
         if new <= self._spellings:
             return
@@ -333,7 +334,7 @@ class Redactor:
 
 
 def _any_of(spellings: list[bytes]) -> bytes:
-    """A pattern of all `spellings` (sorted), grouped by their first byte, so that most text is skipped quickly.
+    """A pattern that matches any of `spellings` (sorted), grouped by first byte, so that most text is skipped quickly.
 
     In a group, longer spellings come first, so that a value that begins with another one is matched whole.
     """

@@ -1,8 +1,8 @@
 """The identity of a data source: facts that distinguish it from another source of the same name, and their comparison.
 
 Facts are short texts by name: the machine, the file system's UUID, a database server's identifier. Two sources count as
-the same unless a fact that is known of both differs. A fact that is missing from one of them makes no difference: a
-container has no machine id, an old kernel has no UUID.
+the same unless a fact that is known of both differs. A fact that is missing from one of them is ignored: a container
+has no machine id, an old kernel does not tell the UUID.
 """
 
 from collections.abc import Iterable, Mapping
@@ -54,7 +54,7 @@ def identity_id(facts: Facts) -> str:
 
 
 def differing(was: Facts, now: Facts) -> list[str]:
-    """The names of the facts that are known of both and differ. If there are none, it is the same source.
+    """The names of the facts that are known of both sources and differ. Empty: it is the same source.
 
     The file system's id counts only if its UUID is not known of both: some file systems make a new id at each mount.
 

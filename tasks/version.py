@@ -1,8 +1,8 @@
 """The version of this build: the release, and the commit or the sources that it was made of.
 
 setuptools asks this module when a wheel or an image is built (pyproject.toml), so it imports nothing else of Rota. git
-is not needed: the commit is read from git's files. Where there are none, a digest of the sources takes its place. An
-installed wheel says what its metadata has.
+is not needed: the commit is read from git's files. Without these files, a digest of the sources takes its place. The
+version of an installed wheel is the one in its metadata.
 """
 
 import hashlib

@@ -58,7 +58,7 @@ class Writer:
         self._file.write(packed)
 
     def finish(self, name: str) -> FileEntry:
-        """End the archive; its entry for the manifest."""
+        """End the archive. Returns its entry for the manifest."""
         self._store(self._packer.flush())
         return FileEntry(
             name=name,
@@ -70,7 +70,7 @@ class Writer:
 
 
 def store(place: Place, name: str, dump: Callable[[Writer], None], level: int, progress: Progress) -> FileEntry:
-    """Compress what `dump` writes into the file `name` in `place`; its entry for the manifest."""
+    """Compress what `dump` writes into the file `name` in `place`. Returns the file's entry for the manifest."""
     with place.writing(name) as file:
         writer = Writer(file, level, progress)
         dump(writer)
@@ -78,7 +78,7 @@ def store(place: Place, name: str, dump: Callable[[Writer], None], level: int, p
 
 
 class _Summed(io.RawIOBase):
-    """A file that counts and sums the bytes that are read from it."""
+    """A file that counts the bytes that are read from it, and computes their checksum."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.sum = hashlib.sha256()
@@ -102,7 +102,7 @@ class _Summed(io.RawIOBase):
 def stored_content(place: Place, entry: FileEntry, progress: Progress) -> Iterator[bytes]:
     """The content of a stored file, checked. Raises `Damaged`.
 
-    The last chunk is yielded only after every checksum was found right, so that a damaged file is never read to its end
+    The last chunk is yielded only after every checksum has matched, so that a damaged file is never read to its end
     without an error.
     """
     held = b""

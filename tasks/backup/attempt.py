@@ -25,13 +25,13 @@ class BackupAttempt:
     place: Place
     #: When the backup was begun.
     created: datetime
-    #: Writes what the source has.
+    #: The content of the source, which it writes into `place`.
     content: BackupContent
     #: The identity of the source.
     identity: dict[str, str]
     #: The lineage that the backup continues.
     held: lineage.Lineage
-    #: What the attempt's checkpoints say of backups that were begun.
+    #: The value of the attempt's checkpoints: which backups were begun.
     begun: dict[str, Any]
 
     def write(self, now: Callable[[], datetime]) -> Manifest:

@@ -1,4 +1,4 @@
-"""The content of a backup: which source it is from, and what is written of it; why an attempt made none."""
+"""The content of a backup: the identity of its source, and the writing of its files; and the errors of an attempt."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -64,7 +64,7 @@ class BackupContent:
         return postgres.Database(source.url, self._ctx.scratch, password, self._ctx.access.postgres_bin)
 
     def write(self) -> tuple[FileEntry, dict[str, str], list[str]]:
-        """Write the content; its entry for the manifest, the versions of the tools, and remarks."""
+        """Write the content. Returns its entry for the manifest, the versions of the tools, and remarks."""
         remarks: list[str] = []
         tools = {"rota": version(), "zstandard": zstandard.__version__}
         match self._ctx.params.source:

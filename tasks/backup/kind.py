@@ -121,7 +121,7 @@ class Backup:
     def _prepared(self, ctx: Context[BackupParams], before: Sequence[str]) -> BackupAttempt:
         """Check the source and the destination, and change nothing. `before` are folders that were begun earlier."""
         created = self._now()
-        # Before the destination is used, so that a refused source leaves nothing there.
+        # Checked before the destination is used, so that a refused source leaves nothing there.
         check_source(ctx.params.source, ctx.access, ctx.node)
         task_place = _task_place(ctx)
         name = manifest.folder_name(created, ctx.token)

@@ -1,9 +1,9 @@
 """Lineages: the backups of one source, so that `keep` does not count or remove those of another source.
 
-Each backup names its lineage and the identity of its source (`tasks.source_identity`). The newest backup decides: an
-attempt whose source has another identity fails before it writes anything, unless its params accept that source. Backups
-that were made before identities were recorded have no lineage; they are neither counted nor removed, unless the params
-accept the source.
+Each backup names its lineage and the identity of its source (`tasks.source_identity`). An attempt compares its source
+with that of the newest backup: if the identities differ, it fails before it writes anything, unless its params accept
+the source. Backups that were made before identities were recorded have no lineage; they are neither counted nor
+removed, unless the params accept the source.
 """
 
 from collections.abc import Collection, Sequence

@@ -93,7 +93,7 @@ class Begun:
 
 
 def begun(name: str) -> Begun | None:
-    """The parts from which `folder_name` made `name`; None for any other name.
+    """The inverse of `folder_name`; None for a name that it did not make.
 
     >>> begun("20261121T030000.000000Z-42").token
     42

@@ -22,7 +22,7 @@ class Restored:
 
     #: The manifest of the backup.
     manifest: Manifest
-    #: Where it was restored to, as text.
+    #: The target into which it was restored, as text.
     target: str
     #: What the backup lacks, and what could not be checked here, as sentences.
     remarks: tuple[str, ...]

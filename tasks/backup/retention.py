@@ -42,10 +42,10 @@ class Pruned:
 
 
 def surplus(found: Sequence[Manifest], made: str, keep: int, token: int) -> list[str]:
-    """The names of those of `found` (newest first) to remove if `keep` of them stay.
+    """The names of the backups in `found` (newest first) to remove, so that `keep` of them stay.
 
-    The backup at the URL `made` always stays, whatever the members' clocks say, and so does one whose token is not
-    smaller than `token`: an attempt that was taken over removes nothing of the one that took over.
+    The backup at the URL `made` always stays, whatever the members' clocks say. So does a backup whose token is not
+    smaller than `token`: an attempt that was taken over removes no backup of the attempt that took over.
     """
     others = [(name_of(manifest.url), manifest) for manifest in found if manifest.url != made]
     ours = [(name, by) for name, _ in others if (by := begun(name)) is not None]
@@ -53,7 +53,7 @@ def surplus(found: Sequence[Manifest], made: str, keep: int, token: int) -> list
 
 
 def possible_leftovers(names: Sequence[str], token: int, now: datetime) -> list[str]:
-    """Those of `names` (folders) that may be leftovers by their names: begun by older attempts, and long ago.
+    """The folders in `names` that may be leftovers, by their names: they were begun by older attempts, and long ago.
 
     >>> names = ["20260101T000000.000000Z-1", "20260103T000000.000000Z-2", "20260101T000000.000000Z-9", "photos"]
     >>> possible_leftovers(names, 3, begun("20260103T000000.000000Z-3").created)

@@ -61,7 +61,7 @@ def verify(url: str, options: dict[str, Any] | None = None, progress: archive.Pr
 
 
 def _check(manifest: Manifest, place: Place, entry: FileEntry, scratch: Path, progress: archive.Progress) -> list[str]:
-    """Check one file; remarks. Raises `Damaged` or `PostgresFailed`."""
+    """Check one file. Returns remarks. Raises `Damaged` or `PostgresFailed`."""
     content = archive.Content(archive.stored_content(place, entry, progress))
     match manifest.source_type:
         case "postgres":

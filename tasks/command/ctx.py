@@ -41,7 +41,7 @@ VARIABLES: Final = (
 """The variables that Rota sets for a command, and that a task's own `env` may not set."""
 
 REQUEST_BYTES_MAX: Final = 1024 * 1024
-"""No checkpoint of 64 KiB as msgpack is longer than this as JSON, however it is escaped."""
+"""The longest request. A checkpoint of 64 KiB as msgpack is never longer than this as JSON, however it is escaped."""
 
 REQUEST_S: Final = 30.0
 """The timeout for reading a request, and for writing its answer."""
@@ -49,7 +49,8 @@ REQUEST_S: Final = 30.0
 RETRY_S: Final = 0.1
 
 _SO_PEERPIDFD: Final = 77
-"""A socket option since Linux 6.5: a descriptor of the process at the other end, whatever has its number by now."""
+"""A socket option, since Linux 6.5, that gives a descriptor of the process at the other end. Unlike its pid, it stays
+that of this process."""
 
 Answer = dict[str, Any]
 
@@ -155,7 +156,7 @@ class CommandCtx:
                 case _:
                     return _refused("not a request that this version of Rota knows")
         except Fenced as error:
-            # Said here, and not only by `rota ctx`: that is in the group which is asked to stop at the same moment.
+            # Logged here, as `rota ctx` may not get to say it: it is in the process group that is asked to stop now.
             self._ctx.log.warning("checkpoint refused, fenced: %s", error)
             return {"code": "fenced", "detail": "another attempt runs"}
         except (ValueError, OverflowError, RecursionError) as error:
@@ -206,15 +207,15 @@ def _caller(end: socket.socket) -> int:
 
 
 def _is_of(end: socket.socket, caller: int, family: tuple[int, ...]) -> bool:
-    """Whether the process that has connected is one of `family` or below. False if it has ended, so nobody's number
-    is taken for it.
+    """Whether the process that has connected is one of `family`, or a descendant. False if it has ended: its number
+    may be another process's by then.
     """
     if caller <= 0:
         return False
     try:
         [pidfd] = struct.unpack("i", end.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, struct.calcsize("i")))
     except OSError as error:
-        # An older kernel: the caller waits for its answer, and has its number while it does.
+        # An older kernel lacks the option. The caller waits for its answer, and keeps its number as long as it waits.
         return error.errno == errno.ENOPROTOOPT and is_below(caller, family)
     try:
         ended = select.poll()

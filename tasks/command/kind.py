@@ -120,7 +120,7 @@ def _inherited() -> dict[str, str]:
 
 
 def _wait(process: subprocess.Popen[bytes], ctx: Context[CommandParams]) -> int:
-    """The exit code, negative for a signal. Passes a request to stop on as one SIGTERM."""
+    """Wait for the program, and pass a request to stop on as one SIGTERM. Returns the exit code; negative: a signal."""
     asked = False
     pidfd = os.pidfd_open(process.pid)
     try:

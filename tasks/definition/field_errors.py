@@ -45,10 +45,10 @@ def raise_all(model: str, wrong: Iterable[str]) -> None:
 
 
 def all_errors(model: type[BaseModel], given: Mapping[str, Any]) -> list[FieldError]:
-    """All that is wrong with `given` as that model, also what is checked only where each field by itself is right.
+    """All errors of `given` as that model, also those of checks that run only if each field by itself is valid.
 
-    What is wrong by itself is left out, and the rest looked at again, until nothing is left to leave out. An error that
-    names a field that was left out says nothing new.
+    For these, the invalid fields are left out and the rest is checked again, until no further field is invalid. An
+    error that names a field that was left out is not returned: it says nothing new.
     """
     errors: list[FieldError] = []
     rest, left_out = deepcopy(dict(given)), dict[str, str]()
@@ -77,7 +77,7 @@ def _of_what_is_left_out(error: FieldError, left_out: Mapping[str, str]) -> bool
 
 
 _LOOKS: Final = 4
-"""How often a definition is looked at, at most."""
+"""How often a definition is checked, at most."""
 
 
 def _path_in(given: Any, place: Sequence[str | int]) -> Path:
@@ -86,9 +86,9 @@ def _path_in(given: Any, place: Sequence[str | int]) -> Path:
     for part in place:
         inner = _inner(given, part)
         if inner is _NOTHING:
-            continue  # the name of an alternative
+            continue  # pydantic's name of an alternative, which is no field
         if isinstance(part, int):
-            break  # a list without one of its items would have its other items at other places
+            break  # only the list as a whole can be left out: without one item, the others would be at other places
         path.append(part)
         given = inner
     return tuple(path)
@@ -178,7 +178,7 @@ def _inner(given: Any, part: str | int) -> Any:
 
 
 def _closest(findings: list[_Finding], depth: int, forms: UnionForms | None) -> list[_Finding]:
-    """The findings, less those about alternatives that the user hardly meant."""
+    """The findings, without those about alternatives that the user hardly meant."""
     kept: list[_Finding] = []
     places: dict[Path, dict[str | int, list[_Finding]]] = {}
     for finding in findings:
@@ -198,7 +198,7 @@ def _closest(findings: list[_Finding], depth: int, forms: UnionForms | None) -> 
 
 
 def _model_named(alternative: str | int) -> str:
-    """The model that pydantic means by `Every`, or by `function-after[_fires(), Cron]`."""
+    """The name of the model in pydantic's label of a union's member: `Cron` in `function-after[_fires(), Cron]`."""
     return str(alternative).rpartition(" ")[2].rstrip("]")
 
 

@@ -17,7 +17,7 @@ KEPT: Final = 100
 """The most waiting runs that `queue` and `catch_up: all` keep for a task."""
 
 LATENESS_S: Final = 10.0
-"""`catch_up: skip` still runs an occurrence that is late by at most this, or by a little more than a failover takes.
+"""`catch_up: skip` still runs an occurrence that is late by this at most, or by a little more than a failover takes.
 
 A failover takes at most 6 s with the default leases (docs/explanation/execution.md). So the loss of one member does not
 make a task miss its time, and an outage of the whole cluster does.
@@ -26,13 +26,13 @@ make a task miss its time, and an outage of the whole cluster does.
 _BEYOND_LEASES_S: Final = 6.5
 
 AWAY_FIRST_S: Final = 5.0
-"""The first pause of a run that waits for something that does not answer."""
+"""The first pause of a run that waits for an outside service that is unreachable."""
 
 AWAY_MAX_S: Final = 900.0
-"""Its longest pause."""
+"""The longest pause of such a run."""
 
 AWAY_ANEW_S: Final = 300.0
-"""An attempt that has worked for longer had what it needed: the pauses begin anew after it."""
+"""If an attempt has worked for longer, the service had been reachable: the pauses begin anew after it."""
 
 _DOUBLINGS: Final = 8
 
@@ -179,7 +179,7 @@ def _replace(due_us: Sequence[int]) -> DuePlan:
 
 def _each(overlap: Overlap, due_us: Sequence[int], more: bool, active: int, waiting: int) -> DuePlan:
     if more or len(due_us) > KEPT:
-        # The newest of these may be among the newest of all; the others cannot be.
+        # Later occurrences follow: only the newest `KEPT` of these can be among the newest `KEPT` of all.
         return DuePlan(missed=tuple(due_us[: len(due_us) - KEPT]))
     if len(due_us) == 1 and (active == 0 or overlap == "allow"):
         return DuePlan(claim=due_us[0])

@@ -21,8 +21,8 @@ RunState = Literal[
 ]
 
 AttemptEnd = Literal["succeeded", "failed", "away", "cancelled", "timed_out", "not_started", "handed_over"]
-"""How an attempt at a run has ended, as the member that made it reports. `away`: it failed because something that it
-needs does not answer."""
+"""How an attempt at a run has ended, as the member that made it reports. `away`: it failed because an outside service
+that it needs was unreachable."""
 
 ACTIVE: Final[frozenset[RunState]] = frozenset({"claimed", "running", "waiting", "orphaned"})
 """A run in one of these states is kept in the replicated state."""

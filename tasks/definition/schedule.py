@@ -10,8 +10,8 @@ def occurrences(schedule: Schedule | None, since_us: int, after_us: int) -> Iter
     """The due times of `schedule` that are later than both `since_us` and `after_us`, in order; often without end.
 
     `since_us` is the time from which the schedule counts (the registration, the last change or the resumption): an
-    `at` that is not later is never due. A continuous schedule has one occurrence, `since_us` itself, unless `after_us`
-    is not before it, which means that it has been handled; `since_us` moves when a run has ended.
+    `at` that is not later is never due. A continuous schedule has one occurrence, `since_us` itself, which has been
+    handled once `after_us` is not before it; `since_us` moves when a run has ended.
     """
     start_us = max(since_us, after_us)
     match schedule:

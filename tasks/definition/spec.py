@@ -276,11 +276,11 @@ _LATER: Final[tuple[tuple[str, Any], ...]] = (
     ("limits", Limits()),
     ("run_as", None),
 )
-"""The fields that are packed only where they say something, and what says nothing."""
+"""The fields that are left out of the packed form if they have their empty value, each with that value."""
 
 
 _AS_WRITTEN: Final = ("params", "group", "labels")
-"""The fields whose names are the author's or a kind's own."""
+"""The fields with names inside that the task's author or a kind has chosen."""
 
 
 def same_spec(one: Any, other: Any) -> bool:
@@ -331,7 +331,7 @@ def set_of(packed: bytes) -> str | None:
     'site'
     """
     if _SET not in packed.replace(_NO_SET, b""):
-        return None  # as most have none, at a tenth of the cost again
+        return None  # most specs have no set: to see this here takes a tenth of the time again
     found: str | None = msgpack.unpackb(packed).get("set")
     return found
 

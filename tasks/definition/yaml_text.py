@@ -43,7 +43,7 @@ class _Yaml(_Loader):  # type: ignore[valid-type, misc]
         self._checked: dict[int, yaml.MappingNode] = {}
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Merge what `<<` names into a mapping. Called before each mapping is read, and again if `<<` names it."""
+        """Merge the mappings that `<<` names into a mapping. Called before a mapping is read, maybe more than once."""
         if id(node) not in self._checked:
             self._checked[id(node)] = node
             _check_keys(node)
@@ -118,7 +118,7 @@ def as_yaml(value: Any) -> str:
 
 
 def line_of(text: str, field: str) -> int | None:
-    r"""The line, from 1 on, at which a field such as `params.argv[0]` begins; of one that is missing, what lacks it.
+    r"""The line, from 1 on, at which a field such as `params.argv[0]` begins; if it is missing, that of its container.
 
     None if the text is not a mapping.
 

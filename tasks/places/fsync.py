@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 _WITHOUT_NAMES: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
-"""What a file system says that has no files without names."""
+"""The error codes of a file system that has no files without names (O_TMPFILE)."""
 
 
 def sync(path: Path) -> None:
@@ -17,7 +17,7 @@ def sync(path: Path) -> None:
 
 
 def sync_open(folder: int) -> None:
-    """The same for the names in an open folder, opened with O_PATH too. Raises `OSError`."""
+    """As `sync`, for the names in an open folder, which may have been opened with O_PATH. Raises `OSError`."""
     _sync_at(".", folder)
 
 
@@ -45,15 +45,15 @@ def sync_names(folder: Path, top: Path) -> None:
 def sync_name(folder: Path | int) -> None:
     """Sync the name of a folder (a path, or open) in the folder above, if this process may open that.
 
-    Who may not open the folder above has found the name there, and its maker has synced it: the kernel keeps an attempt
-    from the folder above its destination, and what started the attempt has synced that one. Raises `OSError`, also
-    where this user could have made the name and cannot sync it.
+    A process that may not open the folder above did not make the name, and whoever made it has synced it: the kernel
+    keeps an attempt from the folder above its destination, whose name the supervisor has synced. Raises `OSError`, also
+    if this user could have made the name and cannot sync it.
     """
     above, at = ("..", folder) if isinstance(folder, int) else (folder.parent, None)
     try:
         _sync_at(above, at)
     except PermissionError:
-        # Modes alone are asked here: they are as they were before the kernel confined this process.
+        # This asks for file modes only, not for what the kernel confines this process to.
         if os.access(above, os.W_OK, dir_fd=at) and not os.access(above, os.R_OK, dir_fd=at):
             raise
 

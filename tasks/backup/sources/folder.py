@@ -72,7 +72,7 @@ _OWN = "was left out: it belongs to the node itself or to the kernel"
 
 
 def dump(folder: Path, out: Writer, guard: FileGuard | None = None) -> list[str]:
-    """Write the folder as a tar archive; remarks for the manifest.
+    """Write the folder as a tar archive. Returns remarks for the manifest.
 
     A file that vanishes while the folder is read is left out, and one that shrinks is padded, each with a remark. The
     node's own files, as `guard` knows them, are left out too. No link below the folder is followed, nor one that
@@ -166,7 +166,7 @@ class _Dumping:
             if not member.isreg():
                 self._archive.addfile(member)
                 return bool(member.isdir())
-            self._add_file(folder, name, path, within)  # it has become a regular file since os.stat
+            self._add_file(folder, name, path, within)  # the entry has become a regular file since os.stat
         return False
 
     def _add_file(self, folder: int, name: str, path: Path, within: str) -> None:

@@ -1,4 +1,4 @@
-"""Replaces a target by what was restored next to it: completely or not at all; the old content stays until then."""
+"""Replaces a target by content that was restored next to it: completely, or not at all, and the old content stays."""
 
 import ctypes
 import os
@@ -67,7 +67,7 @@ def put_folder(aside: Path, target: Path) -> None:
 def _move_up(aside: Path, target: Path) -> None:
     """As `put_folder`, for a mount point: its entries are renamed one by one."""
     about = aside.stat()
-    # Its own mode may forbid renaming its entries.
+    # The mode of `aside` may forbid renaming its entries.
     aside.chmod(0o700)
     _sync(aside)
     old = _hidden(target, target, "old")

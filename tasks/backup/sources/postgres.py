@@ -180,7 +180,7 @@ def _feed(content: Content, process: "subprocess.Popen[bytes]") -> None:
 
 
 def check(content: Content, scratch: Path, dumped_with: str) -> str | None:
-    """Read the whole archive, and have pg_restore list it. Why pg_restore could not run, or None.
+    """Read the whole archive, and have pg_restore list it. Returns why pg_restore could not run; None if it did.
 
     Raises `Damaged`, and `PostgresFailed` if pg_restore refuses the archive.
     """

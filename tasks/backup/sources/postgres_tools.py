@@ -46,8 +46,8 @@ class Tools:
 def programs(environ: Mapping[str, str], access: Access) -> Iterator[Tool]:
     """PostgreSQL's programs on this machine, and their libraries, as a domain allows them (`tasks.needs.Tools`).
 
-    Of all that are here, since the server decides which are taken. Debian's in /usr/bin are a script, which would need
-    its interpreter: the programs that it chooses from are among the others.
+    Of all installed versions, since the server's version decides which is used. Debian's programs in /usr/bin are left
+    out: they are a script, which would need its interpreter, and which only chooses one of the other programs.
     """
     for place in (Path(access.postgres_bin),) if access.postgres_bin else _places(environ):
         for program in (place / name for name in NAMES):
@@ -65,7 +65,7 @@ def _is_script(program: Path) -> bool:
 
 
 def installed_tools(folder: str | None, environ: Mapping[str, str]) -> list[Tools]:
-    """The installed programs: in `folder` if one is given, else in the PATH and the usual places. Each version once."""
+    """The installed programs, each version once: in `folder` if it is given, else in the PATH and the usual places."""
     found: dict[str, Tools] = {}
     for place in [Path(folder)] if folder else _places(environ):
         version = _version(place / "pg_dump")

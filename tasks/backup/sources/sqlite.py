@@ -75,7 +75,7 @@ def identity(source: SqliteSource, node: str) -> dict[str, str]:
 
 
 def dump(path: Path, scratch: Path, out: Writer, step: Callable[[], None], guard: FileGuard | None = None) -> list[str]:
-    """Write the database as one file; remarks. The copy is made in `scratch`, which must have room for it.
+    """Write the database as one file. Returns remarks. The copy is made in `scratch`, which must have room for it.
 
     `step` is called regularly, and may raise to stop. `guard` checks every file that SQLite opens, once it is open.
     Raises `AccessRefused` and `SqliteFailed`; a damaged database fails too, since its backups would replace the ones
@@ -122,10 +122,10 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def restore(content: Content, target: Path, overwrite: bool, entry: FileEntry) -> list[str]:
-    """Write the database to the file `target`, which appears complete and checked, or not at all; remarks.
+    """Write the database to the file `target`, which appears complete and checked, or not at all. Returns remarks.
 
-    It gets the mode and, if root restores it, the owner in `entry`; without a mode only its owner may read it. Raises
-    `TargetExists` if `target` exists and `overwrite` is not set; `Damaged`.
+    The file gets the mode and, if root restores it, the owner in `entry`; without a mode only its owner may read it.
+    Raises `TargetExists` if `target` exists and `overwrite` is not set; `Damaged`.
     """
     target = target.resolve()
     if target.is_dir():
@@ -151,7 +151,7 @@ def restore(content: Content, target: Path, overwrite: bool, entry: FileEntry) -
 
 
 def _check(path: Path) -> list[str]:
-    """Have SQLite check the restored file; remarks. Raises `Damaged`."""
+    """Have SQLite check the restored file. Returns remarks. Raises `Damaged`."""
     try:
         return _examine(path, lambda: None)
     except _Unsound as error:
@@ -162,7 +162,7 @@ def _check(path: Path) -> list[str]:
 
 
 def _examine(path: Path, step: Callable[[], None]) -> list[str]:
-    """Have SQLite check the file, which no other process has open; remarks. Raises `_Unsound`, and what `step` does."""
+    """Have SQLite check the file, which nobody else has open. Returns remarks. Raises `_Unsound`, and as `step`."""
     remarks: list[str] = []
     try:
         # Opened immutable, SQLite does not evaluate constraints, which may need functions of the application.
@@ -188,7 +188,7 @@ def _examine(path: Path, step: Callable[[], None]) -> list[str]:
 def _findings(database: sqlite3.Connection) -> list[str]:
     """The check's findings about values. Raises `_Unsound` for a finding about the file itself."""
     first, others = "", -1
-    # The check ends after a number of findings, and those about values may come first.
+    # The check ends after a number of findings, and findings about values may come before those about the file.
     for (found,) in database.execute("PRAGMA quick_check(1000000)"):
         if found == "ok":
             return []
@@ -210,7 +210,7 @@ def _stand_in(database: sqlite3.Connection, missing: re.Match[str]) -> bool:
 
 
 def check(content: Content, scratch: Path) -> list[str]:
-    """Read the whole archive, and have SQLite check the database; remarks. Raises `Damaged`."""
+    """Read the whole archive, and have SQLite check the database. Returns remarks. Raises `Damaged`."""
     copy = scratch / "check.sqlite"
     with copy.open("wb") as file:
         while chunk := content.read(CHUNK_BYTES):

@@ -32,7 +32,7 @@ def extract(content: Content, into: Path) -> None:
 
 
 def check_archive(content: Content) -> int:
-    """Read the whole archive; the number of its members. Raises `Damaged`.
+    """Read the whole archive. Returns the number of its members. Raises `Damaged`.
 
     Keeps eight bytes for each file, since a later hard link may refer to any of them.
     """
@@ -61,7 +61,7 @@ class _Links:
         self._wanted: dict[int, tuple[int, tarfile.TarInfo]] = {}
 
     def want(self, member: tarfile.TarInfo, before: int) -> None:
-        """The file that `member` is a link to must be among the first `before` files."""
+        """Note that the file that `member` links to must be among the first `before` files."""
         self._wanted.setdefault(_short(member.linkname), (before, member))
 
     def refuse_without(self, files: "array[int]") -> None:
