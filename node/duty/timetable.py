@@ -16,7 +16,7 @@ LINE_TIMES_MAX: Final = 1500
 """How many times of one cron line are computed: more than a line of five fields has in a day."""
 
 TIMES_MAX: Final = 40_000
-"""How many times of cron lines are computed in all, about half a second's work. Of further lines only the first is."""
+"""How many times of cron lines are computed in all, about half a second's work. Of further lines, only the first."""
 
 
 class TimeSpan(NamedTuple):

@@ -151,7 +151,7 @@ def become(account: Account, output: int, needed: Iterable[Path]) -> None:
     os.setresgid(account.gid, account.gid, account.gid)
     os.setresuid(account.uid, account.uid, account.uid)
     if account.uid != 0:
-        # The kernel does this only if the process was root; the node may be an ordinary user that has capabilities.
+        # The kernel drops capabilities only if the process was root; the node may be an ordinary user that has some.
         keep_capabilities(())
     # The kernel forgets this when a process becomes another user.
     die_with_parent(signal.SIGKILL)

@@ -166,7 +166,7 @@ class Supervisor:
         try:
             return self._let_begin(worker, log, watched)
         finally:
-            # Not before: the pipe holds what is printed meanwhile, and a thread takes its time to start.
+            # Only now, since a thread takes time to start: the pipe holds what the worker prints meanwhile.
             log.start(worker.output, self._wake)
 
     def _let_begin(self, worker: ForkedWorker, log: LogPump, watched: Watched) -> bool:

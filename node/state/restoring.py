@@ -20,7 +20,7 @@ COUNT_MAX: Final = 2**62
 class RestoreTasks(Entry):
     """Restore a part of the saved tasks of another cluster, all or none."""
 
-    #: How many tasks were restored from the same file before. Refused if the cluster has more tasks than these.
+    #: How many tasks were restored from the same file before. Refused if the cluster has another number of tasks.
     beside: int
     #: The last token of the saved cluster: tokens that are given from now on are greater.
     token: int

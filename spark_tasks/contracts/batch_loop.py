@@ -1,8 +1,8 @@
 """The loop of a kind that commits batches, `etl` and `ingest`: claim, plan, commit; if overtaken, read and claim again.
 
 Another attempt may work on the same task: one that was declared lost and lives, or one of another run. Only the holder
-may commit. Who holds, and which batch was the last, the sink or the table decides; an attempt that is overtaken loses
-nothing but its time.
+may commit. The sink or the table decides which attempt is the holder, and which batch was the last; an attempt that is
+overtaken loses nothing but its time.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def commit_batches(
     """Commit the batch `first`, and then each one that `following` plans, until it plans none.
 
     `commit` raises `overtaken` if another attempt has committed the batch or holds the sink now. Then `read_again`
-    reads what is there and claims, and `following` plans anew. Raises whatever else these raise.
+    reads which batch was the last and claims the sink, and `following` plans anew. Raises all other errors of these.
     """
     batch = first
     while batch is not None:
@@ -38,11 +38,11 @@ def become_holder(
     check_current: Callable[[int | None], None],
     claim: Callable[[int, int | None], bool],
 ) -> None:
-    """Make the attempt with `token` the holder, unless it is.
+    """Make the attempt with `token` the holder, unless it is the holder already.
 
     `check_current` is given the present holder's token; it makes sure that this attempt's own token is current, by a
     checkpoint, and raises `Fenced` if it is not. Then a greater token of the holder is from an abandoned cluster: a new
-    cluster counts from 1 again. `claim` says False if the holder has changed meanwhile.
+    cluster counts from 1 again. `claim` returns False if the holder has changed meanwhile.
     """
     while (held := holder()) != token:
         check_current(held)

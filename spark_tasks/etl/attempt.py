@@ -57,7 +57,7 @@ class EtlAttempt:
         self.poll_s = ctx.params.poll_s
         self.figures = EtlFigures()
         self.last: Visible | None = None
-        #: Whether there was more in the source than its last batch could have.
+        #: Whether the source had more new rows than the last batch could take.
         self._more = False
 
     def run(self, start_spark: "Callable[[], AbstractContextManager[SparkSession]]") -> None:
@@ -93,7 +93,7 @@ class EtlAttempt:
         self._more = True
 
     def _following(self) -> Plan | None:
-        """The batch after the one that was committed: at once if there was more than that, else after `poll_s`."""
+        """The next batch after a commit: at once if the source had more rows, else after `poll_s`; None without it."""
         if not self._more:
             if self.poll_s is None:
                 return None

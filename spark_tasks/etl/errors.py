@@ -1,4 +1,4 @@
-"""The errors of an ETL task, beside those that its source, its sink and its transform raise; those of Spark's jobs."""
+"""The errors of an ETL task, those of Spark's jobs too. Its source, sink and transform raise errors of their own."""
 
 import importlib
 import re

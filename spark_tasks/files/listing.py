@@ -198,7 +198,7 @@ BATCH_FILES: Final = 500
 """The most files in a batch by default: while a batch is read, all its local files are open."""
 
 BATCH_BYTES: Final = 2**30
-"""The most bytes in a batch by default: what a failover repeats is about a minute's work of two cores."""
+"""The most bytes in a batch by default: a failover repeats at most one batch, about a minute's work of two cores."""
 
 
 def batches(

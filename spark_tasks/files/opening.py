@@ -1,4 +1,4 @@
-"""Opens a text file as Spark would, decompressed by its suffix, to look at some of it here: at its header, say."""
+"""Opens a text file as Spark would, decompressed by its suffix, to read a part of it here, such as its header."""
 
 import csv
 import gzip

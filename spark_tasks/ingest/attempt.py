@@ -59,7 +59,7 @@ class Figures:
     bytes: int = 0
 
     failed: Counter[str] = field(default_factory=Counter)
-    """The rows of which an expectation is not true, by its name."""
+    """How many rows do not meet an expectation, by the expectation's name."""
 
     #: The figures of the latest `LATEST_MAX` batches, by number.
     _listed: dict[int, dict[str, int]] = field(default_factory=dict)
@@ -224,7 +224,7 @@ class IngestAttempt:
         become_holder(token, holder, check_current, claim)
 
     def _ingest(self, converter: BatchConverter, batch: tuple[Source, ...]) -> None:
-        """Commit a batch, without those of its files that are refused."""
+        """Commit a batch, without the files in it that are refused."""
         rest = tuple(source for source in batch if source.path not in self.refused)
         while rest:
             if self.ctx.cancelled:

@@ -1,4 +1,4 @@
-"""What an ingest's checkpoint says: which batch is planned, and whether table and sources are those of before.
+"""What an ingest's checkpoint says: which batch is planned, and whether table and sources are the same as before.
 
 A file counts as ingested by its path. Without a look at the disks, files of another machine at the same path would
 count as ingested already, or would be added to the wrong table.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Counts:
     """The rows of a batch that were read, those of them that were kept as malformed, and those that were dropped.
 
-    `failed` counts the rows of which an expectation is not true, by its name.
+    `failed` counts the rows that do not meet an expectation, by the expectation's name.
     """
 
     read: int
