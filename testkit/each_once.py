@@ -13,7 +13,7 @@ from node.cli.local import NotInTime, wait_for
 from node.client import Client, path
 from testkit.cluster import Cluster
 
-LEVEL_S: Final = 30.0
+LEVEL_S: Final = 120.0
 """So long is waited for what is due to be there, and for what runs to end; what is not by then is lost."""
 
 LOOK_S: Final = 0.2
