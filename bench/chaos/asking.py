@@ -12,6 +12,9 @@ from bench.chaos.checker import members
 from bench.chaos.faults.machines import HUNG
 from bench.chaos.recovery import Struck
 from node.cli.local import LocalCluster, NotInTime, wait_for
+from node.raft import adapter
+from node.raft.log import log_store, snapshots
+from node.raft.recovery import amnesia_recovery
 from testkit.agreement import disagreements
 
 SAID_WHY: Final = 1
@@ -28,7 +31,7 @@ EXPECTED: Final = (
 """Warnings that the faults themselves bring about."""
 
 _SILENT: Final = r"rota\.members: does not fit: {} \(\S+\) accepts connections and says nothing: "
-"""What the others say of a member that was stopped for longer than `LASTING_S`."""
+"""What the others say of a member that was stopped, or whose disk did not answer, for longer than `LASTING_S`."""
 
 _CLOCK: Final = (r"rota\.clock: this machine's wall clock is \S+ s (ahead of|behind) most members' clocks: ",)
 
@@ -42,18 +45,18 @@ _DISK: Final = (
     r"rota\.disk: ",
     r"rota\.member: this node takes on nothing new, and the others own its tasks: no room on its disk: ",
     r"rota\.controller: run \S+: stopping its attempt: no room on ",
-    r"node\.raft\.snapshots: no room for ",
+    rf"{re.escape(snapshots.__name__)}: no room for ",
     r"rota\.member: cannot write down who the members are: ",
     r"rota: this node cannot go on: its data folder \S+ cannot be used: ",
-    r"node\.raft\.adapter: Raft has stopped on this member: database or disk is full",
-    r"node\.raft\.adapter: Raft's files could not be closed in good order: ",
+    rf"{re.escape(adapter.__name__)}: Raft has stopped on this member: database or disk is full",
+    rf"{re.escape(adapter.__name__)}: Raft's files could not be closed in good order: ",
     r"rota\.history: .*: database or disk is full",
     r"rota\.http: answering GET \S+ failed: database or disk is full",
 )
 
 _DAMAGE: Final = (
-    r"node\.raft\.log_store: .* kept as ",
-    r"node\.raft\.amnesia_recovery: \S+ has caught up with the others, and votes again",
+    rf"{re.escape(log_store.__name__)}: .* kept as ",
+    rf"{re.escape(amnesia_recovery.__name__)}: \S+ has caught up with the others, and votes again",
     r"rota\.history: \S+ is damaged \(.*\): kept as ",
     r"rota: this node cannot go on: \S+ is damaged \(.*\), and is kept as ",
     # It read what is damaged just then.
@@ -80,7 +83,7 @@ def patterns(node: str, struck: Mapping[tuple[str, str], int], *, stalled: bool 
     """
     said = dict.fromkeys((*EXPECTED, *(_BLOCKED if stalled else ())), 0)
     for (kind, victim), lines in struck.items():
-        if "SIGSTOP" in kind and victim != node:
+        if ("SIGSTOP" in kind or kind == HUNG) and victim != node:
             said[_SILENT.format(re.escape(victim))] = 0
         if victim == node:
             said |= {pattern: min(lines, said.get(pattern, lines)) for pattern in SAID_OF.get(kind, ())}

@@ -24,6 +24,7 @@ def unexplained(line: str, node: str, struck: dict[tuple[str, str], int], before
     [
         ("rota.history: h.db is damaged (file is not a database): kept as h.db.damaged-1", DAMAGED),
         ("rota.http: answering GET /v1/runs failed: database disk image is malformed", DAMAGED),
+        ("node.raft.log.log_store: raft/flushes cannot be read: it is kept as raft/flushes.damaged-1", DAMAGED),
         ("rota.history: finished runs cannot be written to h.db: database or disk is full; trying again", FULL),
         (
             "rota.clock: this machine's wall clock is 3600.0 s ahead of most members' clocks: theirs is used here",
@@ -39,6 +40,14 @@ def test_what_a_fault_explains_it_explains_of_its_victim_from_then_on(
     assert unexplained(line, "node-2", {})
     assert unexplained(line, "node-1", struck)
     assert unexplained(line, "node-2", struck, before=0)
+
+
+@pytest.mark.parametrize("kind", [HUNG, "SIGSTOP one"])
+def test_the_others_say_of_a_member_that_stands_still_that_it_says_nothing(kind: str) -> None:
+    line = "rota.members: does not fit: node-2 (10.0.0.2:46651) accepts connections and says nothing: its process is"
+    assert not unexplained(line, "node-1", {(kind, "node-2"): 1})
+    assert unexplained(line, "node-2", {(kind, "node-2"): 1})
+    assert unexplained(line, "node-1", {(kind, "node-3"): 1})
 
 
 @pytest.mark.parametrize("error", ["'owner'", "KeyError('owner')", "list index out of range"])
