@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import msgpack
 
 from node.execution.linux import die_with_parent, keep_capabilities, open_memory
+from node.execution.order import Order
 from tasks.errors import Unretryable
 
 ROOT: Final = "root"
@@ -120,6 +121,18 @@ def lowest_free(numbers: range, used: Collection[int]) -> int:
             f"every uid of ROTA_WORK_UIDS={numbers.start}-{numbers.stop - 1} is taken by an attempt whose processes "
             "have not ended; give it more"
         )
+    return found
+
+
+def account_for(order: Order, scratch: Path) -> Account | None:
+    """The user of an attempt, given its empty scratch folder; None: the node's own. Raises `RefusedUser`, `OSError`."""
+    if order.run_as:
+        found = account_of(order.run_as, order.may_run_as, order.node)
+    elif order.uid is not None:
+        found = of_number(order.uid, scratch)
+    else:
+        return None
+    give(found, scratch)
     return found
 
 

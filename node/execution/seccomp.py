@@ -205,4 +205,8 @@ def enter_filter(*, network: bool) -> None:
     number = _SECCOMP[platform.machine()]
     if _libc.syscall(number, _SECCOMP_SET_MODE_FILTER, _ALLOW_SPECULATION, ctypes.byref(made)) < 0:
         error = ctypes.get_errno()
-        raise OSError(error, f"seccomp: {os.strerror(error)}")
+        raise OSError(
+            error,
+            f"seccomp: {os.strerror(error)}: the attempt cannot be confined. Let this node use the system call "
+            "seccomp, which the profile of a container may refuse",
+        )

@@ -118,7 +118,7 @@ class Supervisor:
         try:
             self._log = self._open_log(may)
             self._scratch.mkdir(parents=True)
-            self._account = self._account_of_attempt()
+            self._account = account.account_for(self._brief.order, self._scratch)
         except account.RefusedUser as error:
             self._ending = frames.EndedFrame("failed", None, str(error), False, None)
             return False
@@ -146,18 +146,6 @@ class Supervisor:
         path = log_path(self._folder, order.run_id, order.attempt)
         whose = "this node's limit (ROTA_LOG_BYTES)" if order.limits.log is None else "the task's limit (limits.log)"
         return LogPump(path, may.log or 0, whose)
-
-    def _account_of_attempt(self) -> account.Account | None:
-        """The user of the attempt, which the scratch folder is given to. Raises `RefusedUser`, `OSError`."""
-        order = self._brief.order
-        if order.run_as:
-            found = account.account_of(order.run_as, order.may_run_as, order.node)
-        elif order.uid is not None:
-            found = account.of_number(order.uid, self._scratch)
-        else:
-            return None
-        account.give(found, self._scratch)
-        return found
 
     def _start(self, worker: ForkedWorker, log: LogPump, watched: Watched) -> bool:
         """Have the worker begin. From here on it is waited for, whatever happens."""

@@ -79,13 +79,13 @@ def enter(supervisor: int, end: socket.socket, output: int, *, rehearses: bool) 
             brief = link.wait_for_brief()
         assert isinstance(brief, Brief)
         order = brief.order
-        unconfined = None if prepared is not None else _confine_early(order)
+        fault = None if prepared is not None else _confine_early(order)
         ruleset = link.wait_for_go()
         link.send(frames.TakenFrame())
         scratch = scratch_path(Path(brief.folder), order, prepared)
         os.environ.update({**order.env, RUN_MARK: f"{order.run_id}:{order.token}"})
         os.chdir(scratch)
-        start = _Start(_ruleset(brief.limits, ruleset), priority, prepared is not None, link.account, unconfined)
+        start = _Start(_ruleset(brief.limits, ruleset), priority, prepared is not None, link.account, fault)
         _work(brief, link, scratch, start)
     except BaseException:  # noqa: BLE001  a fork must not return into its parent's code, whatever happens
         traceback.print_exc()
@@ -98,14 +98,14 @@ class _Start(NamedTuple):
 
     `ruleset` is what it is to be confined to, `priority` a descriptor of its session's priority. `confined`: it is
     confined already, since it was prepared. `account` is the user that it is to become; None: it stays the node's.
-    `unconfined` is why it could not be confined; None: nothing failed.
+    `fault` is why it could not give up its rights; None: it could.
     """
 
     ruleset: Ruleset | None
     priority: int | None
     confined: bool
     account: Account | None
-    unconfined: OSError | None
+    fault: OSError | None
 
 
 def _ruleset(limits: AttemptLimits, descriptor: int | None) -> Ruleset | None:
@@ -200,8 +200,8 @@ def _work(brief: Brief, link: SupervisorLink, scratch: Path, start: _Start) -> N
     try:
         if not start.confined:
             # Before any thread begins, as it would stay outside the domain: the link's, or one of the kind's module.
-            if start.unconfined is not None:
-                raise start.unconfined
+            if start.fault is not None:
+                raise start.fault
             if start.account is not None:
                 _become(start.account, brief, scratch, start.ruleset, link)
             confine(order.needs, order.access, scratch, start.ruleset, order.target)

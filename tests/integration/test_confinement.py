@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from node.execution import landlock
+from node.execution import landlock, seccomp
 from testkit.reachable import reachable, why_not
 
 pytestmark = [
@@ -167,3 +167,42 @@ def test_without_landlock_only_roots_capabilities_are_taken_away(folder: Path) -
     found = attempt(folder, 0, "kind", "root")
     assert int(found["capabilities"], 16) == (4 if os.geteuid() == 0 else 0)
     assert {"a secret", "a shell"} <= got(found), "the node says at its start that it confines nothing"
+
+
+NO_SECCOMP = """
+import asyncio, os, platform, sys
+from pathlib import Path
+from node.execution import landlock, linux, seccomp
+from node.execution.order import AttemptLimits
+from tasks.needs import Needs
+from testkit.execution.attempts import play
+
+machine = platform.machine()
+architecture = next(iter(seccomp.MACHINES[machine]))
+seccomp.MACHINES = {machine: {architecture: {"seccomp": seccomp._SECCOMP[machine]}}}
+seccomp.RULES = {"seccomp": ()}
+linux.gain_no_rights()
+seccomp.enter_filter(network=True)
+
+async def scene(made):
+    for needs in (Needs(everything=True), Needs()):
+        order = made.command("touch", sys.argv[2], needs=needs)
+        ended = await made.ended(order)
+        print(ended.end, ended.retry, ended.error)
+
+play(Path(sys.argv[1]), scene, AttemptLimits(landlock=landlock.abi()))
+"""
+"""A node to which the kernel refuses seccomp(2), by a filter of its own: as a container's profile may."""
+
+
+@pytest.mark.skipif(platform.machine() not in seccomp.MACHINES, reason="no filter is known for this machine")
+def test_an_attempt_that_cannot_be_confined_fails_before_its_work(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    command = [sys.executable, "-c", NO_SECCOMP, str(tmp_path / "node"), str(ran)]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    why = (
+        "PermissionError: [Errno 1] seccomp: Operation not permitted: the attempt cannot be confined. Let this node use"
+    )
+    told = said.stdout.splitlines()
+    assert (len(told), [line for line in told if not line.startswith(f"failed True {why}")]) == (2, []), said
+    assert not ran.exists()
