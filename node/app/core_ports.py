@@ -127,7 +127,7 @@ class CorePorts:
     heartbeat: HeartbeatPort
     #: Reads the time.
     clock: Clock
-    #: Runs what is to be done later.
+    #: Calls functions later, on the event loop.
     loop: LoopPort
     #: Computes placements off the loop.
     placement: PlacementWorker

@@ -111,14 +111,14 @@ class Teller:
             wait_s = self._step()
         except Exception:  # noqa: BLE001 - it is logged, and the next step is tried
             if not self._failing:
-                _log.exception("what is to be told cannot be decided, which is a bug in Rota; retrying")
+                _log.exception("cannot decide which notices to send, which is a bug in Rota; retrying")
             self._failing = True
             return AFTER_FAULT_S
         self._failing = False
         return wait_s
 
     def _step(self) -> float | None:
-        """Begin what is to be done. In how many seconds to look again; None: when something changes."""
+        """Begin what is due. Returns the seconds until the next look; None: wait for a change."""
         state = self._port.state()
         if self._resting or not any(row.notices for row in state.channels.values()):
             return None

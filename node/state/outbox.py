@@ -25,8 +25,8 @@ GIVE_UP_US: Final = 24 * 3600 * 1_000_000
 """A notice that could not be sent is given up this long after it was made."""
 
 GIVE_UP_TRIES: Final = 6
-"""A notice is not given up before so many tries in a row have failed, which takes a minute: the cluster itself may have
-been down for the day."""
+"""The fewest tries in a row that must have failed before a notice is given up. They take a minute: the cluster itself
+may have been down for the day."""
 
 BACKOFF_US: Final = 2_000_000
 BACKOFF_US_MAX: Final = 300_000_000

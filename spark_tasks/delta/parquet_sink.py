@@ -40,8 +40,8 @@ _COLUMNS: Final = json.dumps(
 class ParquetSink:
     """Parquet files at `place`, as the task `task` adds them. `scratch` is a local folder for messages.
 
-    Methods are as `port.Sink` says, and raise `LedgerDamaged` and, for an object store, `NoBucket`, `NoPermission` and
-    `StoreAway` as well.
+    Methods are as `contracts.sink.Sink` says, and raise `LedgerDamaged` and, for an object store, `NoBucket`,
+    `NoPermission` and `StoreAway` as well.
     """
 
     def __init__(self, place: Place, task: str, scratch: Path) -> None:

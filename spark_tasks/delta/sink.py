@@ -55,8 +55,8 @@ class _Change:
 class DeltaSink:
     """The table of `params` at `place`, as the task `task` writes it. `scratch` is a local folder for messages.
 
-    Methods are as `port.Sink` says, and raise `LedgerDamaged` and, for an object store, `NoBucket`, `NoPermission` and
-    `StoreAway` as well.
+    Methods are as `contracts.sink.Sink` says, and raise `LedgerDamaged` and, for an object store, `NoBucket`,
+    `NoPermission` and `StoreAway` as well.
     """
 
     def __init__(self, params: DeltaTarget, place: Place, task: str, scratch: Path) -> None:

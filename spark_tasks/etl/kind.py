@@ -135,7 +135,7 @@ class Etl:
         """Commit what is new in the source. Result: rows, deleted rows and batches of this attempt, and the cursor.
 
         Raises `AccessRefused`, `BatchFailed`, `BatchUnfit`, `EtlStopped`, `Fenced`, `MissingSecret`, `SinkReplaced`,
-        and what `sources`, `sinks`, `transform`, `postgres.session` and `java` name.
+        and what the source, the sink, `transform`, `postgres.session` and `java` name.
         """
         from spark_tasks.etl.attempt import EtlAttempt
 

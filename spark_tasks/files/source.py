@@ -131,7 +131,7 @@ class FilesReader:
                 )
 
     def explained(self, error: Exception) -> Exception | None:
-        """What is wrong with a file that Spark could not read (`port.ExplainsErrors`)."""
+        """What is wrong with a file that Spark could not read (`contracts.source.ExplainsErrors`)."""
         if self._read is None:
             return None
         spark, schema, places = self._read

@@ -39,7 +39,7 @@ class PostgresSink:
     """The table of `params` as the task `task` writes it. `uri` is the database's URL with its password.
 
     `local` says that Spark's executors are on this machine: then the driver writes, else they do. Methods are as
-    `port.Sink` says, and raise what a `Session` raises as well.
+    `contracts.sink.Sink` says, and raise what a `Session` raises as well.
     """
 
     def __init__(self, params: PostgresTable, uri: str, task: str, scratch: Path, local: bool = False) -> None:

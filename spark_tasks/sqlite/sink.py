@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class SqliteSink:
     """The table of `params` as the task `task` writes it. `guard` checks each file that is opened.
 
-    `local` says that Spark's executors are on this machine. Methods are as `port.Sink` says, and raise `AccessRefused`,
-    `SinkAway` and `SinkUnfit` as well.
+    `local` says that Spark's executors are on this machine. Methods are as `contracts.sink.Sink` says, and raise
+    `AccessRefused`, `SinkAway` and `SinkUnfit` as well.
     """
 
     def __init__(self, params: SqliteTable, guard: FileGuard, task: str, scratch: Path, local: bool) -> None:

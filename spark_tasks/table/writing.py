@@ -85,7 +85,7 @@ def local_parts(table: PartsFolder, folder: str) -> tuple[Part, ...]:
 
 
 def parts_in(root: Path, folder: str) -> tuple[Part, ...]:
-    """As `local_parts`, for a folder in `root`."""
+    """The Parquet files in `folder`, relative to `root`, with the statistics in their footers."""
     return tuple(_part(path, path.relative_to(root)) for path in sorted((root / folder).rglob("part-*.parquet")))
 
 

@@ -97,8 +97,8 @@ NOTE_S: Final = 5.0
 class WebhookSink:
     """The server `receiver` as the attempt `ctx` posts to it; the ledger is in `place`, a folder of the task's own.
 
-    `local` says that Spark's executors are on this machine. Methods are as `port.Sink` and `port.DeliveringSink` say,
-    and raise `SinkAway`, `SinkUnfit`, and what the storage's `errors` name.
+    `local` says that Spark's executors are on this machine. Methods are as `Sink` and `DeliveringSink` of
+    `contracts.sink` say, and raise `SinkAway`, `SinkUnfit`, and what the storage's `errors` name.
     """
 
     def __init__(self, ctx: Context[Any], params: "Webhook", receiver: Receiver, place: "Place", local: bool) -> None:

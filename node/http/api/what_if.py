@@ -67,7 +67,7 @@ class InterruptedPageView(TypedDict):
 
 
 class MemberAheadView(TypedDict):
-    """How much a member begins in all and in each step, and how much of that another member has now."""
+    """How many occurrences a member begins: in all, in each step, and of these the ones that another member has now."""
 
     count: int
     starts: list[int]

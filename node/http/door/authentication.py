@@ -24,13 +24,13 @@ BURST: Final = 20
 """How many wrong tokens an address may show at once: a person's mistakes, a few programs with an old token."""
 
 EVERY_S: Final = 3.0
-"""After so many seconds, an address may show one more."""
+"""The seconds after which an address may show one more wrong token."""
 
 NEWS_S: Final = 60.0
-"""After so many seconds it is worth another line in the log that tokens are refused."""
+"""The shortest time between two log lines that say that tokens are refused, in seconds."""
 
 ORIGINS_MAX: Final = 4096
-"""So many addresses are remembered; the one that was wrong longest ago is forgotten first."""
+"""The most addresses that are remembered; the one that was wrong longest ago is forgotten first."""
 
 
 class WrongTokens:

@@ -60,7 +60,7 @@ class Endpoint:
     #: Makes the response to a `Problem`; None: a problem document.
     on_problem: ProblemHandler | None = None
     #: Whether it may be asked to change nothing. It then refuses by itself those who may read only
-    #: (`identification.refuse_reader`) where it is to change something.
+    #: (`authentication.refuse_reader`) where it is to change something.
     has_dry_run: bool = False
 
     @property

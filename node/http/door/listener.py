@@ -34,7 +34,7 @@ SWEEP_S: Final = 1.0
 """Seconds between two sweeps, which close connections past their deadlines."""
 
 CROWD: Final = 256
-"""Once so many connections fewer are open than there were, the memory that they took is given back to the system."""
+"""The number of closed connections after which the memory that they took is given back to the system."""
 
 WARN_S: Final = 30.0
 """Seconds between two log lines about connections that were refused or closed for others."""
