@@ -31,6 +31,22 @@ def test_a_token_opens_the_page_that_was_asked_for(cluster: Cluster, tab_of: Cal
     assert page.evaluate("document.cookie") == "", "no script reads the session"
 
 
+def test_a_button_pressed_as_soon_as_it_is_there_leaves_the_page_open(cluster: Cluster, tab_of: Callable[..., Tab]) -> None:
+    tab = tab_of("/tasks")
+    page = tab.page
+    page.evaluate("""() => {
+      document.addEventListener("htmx:afterSwap", () => queueMicrotask(() => {
+        document.querySelector("#rows form[action$='reindex-search/pause'] button").click();
+      }), { once: true });
+      window.same = true;
+    }""")
+    page.locator("#search").fill("reindex")
+    expect(page.locator("#notice")).to_contain_text("reindex-search is paused")
+    assert page.evaluate("window.same"), "htmx sent the form: the browser did not leave the page"
+    page.get_by_role("button", name="Resume reindex-search").click()
+    expect(page.get_by_role("button", name="Pause reindex-search")).to_be_visible()
+
+
 def test_buttons_work_from_the_keyboard(cluster: Cluster, tab_of: Callable[..., Tab]) -> None:
     tab = tab_of("/tasks")
     page = tab.page
