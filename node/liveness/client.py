@@ -1,4 +1,4 @@
-"""The heartbeat connection to the leader: made again when it ends, or when no answer comes."""
+"""The heartbeat connection to the leader. It is made again when it ends, or when the leader does not answer."""
 
 import errno
 import selectors
@@ -11,7 +11,7 @@ from node.liveness.wire import Message
 from node.runtime.dns import Resolver
 
 AGAIN_S: Final = 0.25
-"""Between two attempts to connect."""
+"""The wait between two attempts to connect."""
 
 UNANSWERED_S: Final = 1.0
 """A connection without an answer for this long is closed: in a partition, TCP itself may take minutes."""
@@ -30,7 +30,7 @@ class HeartbeatClient:
         self._since_s = self._next_s = 0.0
 
     def follow(self, target: tuple[str, int] | None, now_s: float) -> None:
-        """Connect to this host and port; None: to none."""
+        """Connect to this host and port, and to no other any more; None: only disconnect."""
         if target != self._target:
             self.close()
             self._target, self._next_s = target, now_s
@@ -42,11 +42,11 @@ class HeartbeatClient:
             self._link.send(message)
 
     def answered(self, now_s: float) -> None:
-        """The leader has answered."""
+        """Note that the leader has answered."""
         self._since_s = now_s
 
     def tick(self, now_s: float) -> None:
-        """Connect, or close a connection without answers."""
+        """Close a connection on which the leader does not answer, and connect if there is no connection."""
         if self._link is not None and self._link.closed:
             self._link = None
         idle = self._socket is None and self._link is None

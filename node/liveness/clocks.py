@@ -26,7 +26,7 @@ FRESH_S = 3.0
 """How long a member's sample counts."""
 
 TOLERATED_US = 1_000_000
-"""A clock that is off by no more is used as it is."""
+"""A clock that is off by at most this much is used uncorrected."""
 
 _US = 1_000_000
 
@@ -39,7 +39,10 @@ class Clocks:
         """By member: its wall clock minus the leader's CLOCK_BOOTTIME, and when that was sampled."""
 
     def heard(self, member: str, wall_us: int, echo_s: float | None, now_s: float) -> None:
-        """A heartbeat carries `wall_us`. It was sent after `echo_s`, the leader's clock in the last answer."""
+        """Sample a member's clock, which read `wall_us` in its heartbeat.
+
+        The heartbeat was sent after `echo_s`, the leader's clock in the last answer.
+        """
         if echo_s is not None and 0 <= now_s - echo_s <= ROUND_S:
             self._ahead_us[member] = (wall_us - round(now_s * _US), now_s)
 
@@ -47,8 +50,8 @@ class Clocks:
         """The median of the sampled clocks, if more than half of all members' clocks are within `TOLERATED_US` of it;
         else None.
 
-        While more than half of the clocks are right, it is within that of a right clock: any two majorities have a
-        member in common.
+        While more than half of the clocks are right, the median is within `TOLERATED_US` of a right clock, because any
+        two majorities have a member in common.
 
         >>> clocks = Clocks()
         >>> for member, wall_us in [("a", 5_000_000), ("b", 5_000_007), ("c", 3_605_000_000)]:
@@ -69,10 +72,10 @@ class Clocks:
 
 
 class Correction:
-    """A member's side: its own wall clock, or, if that is off, the last agreed one, however old.
+    """A member's side: uses its own wall clock, or, if that is off, the last agreed clock, however old.
 
-    Before the first agreement it is the member's own clock. A clock that is corrected is used again as soon as it is
-    near the last agreement; no other member needs to be reachable for that.
+    Before the first agreement it uses its own clock. After somebody corrects this clock, it is used again as soon as it
+    is near the last agreement; no other member needs to be reachable for that.
     """
 
     def __init__(self) -> None:
@@ -86,12 +89,15 @@ class Correction:
         return self._ahead_us is not None
 
     def agree(self, agreed_us: int, sent_s: float, now_s: float) -> None:
-        """An answer to a heartbeat sent at `sent_s` carries `agreed_us`, taken as of the middle of the round trip."""
+        """Take in the agreed clock of an answer, which came at `now_s`, to a heartbeat sent at `sent_s`.
+
+        `agreed_us` counts as read in the middle of the round trip.
+        """
         if 0 <= now_s - sent_s <= ROUND_S:
             self._ahead_us = agreed_us - round((sent_s + now_s) / 2 * _US)
 
     def off_us(self, wall_us: int, now_s: float) -> int | None:
-        """How far the own wall clock, which reads `wall_us`, is ahead of the last agreed one; None: there is none.
+        """How far the own wall clock, which reads `wall_us`, is ahead of the last agreed one; None before an agreement.
 
         >>> correction = Correction()
         >>> correction.agree(5_000_000, 1.0, 1.0)

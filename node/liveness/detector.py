@@ -17,7 +17,7 @@ LATE_S = BEAT_S + 0.05
 """A longer time between two ticks means that this thread was late."""
 
 AGAIN_S = 1.0
-"""A verdict that the state does not show by then is given again."""
+"""A verdict is given again if the state does not show it after this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Detector:
         self._watches = watches
 
     def beat(self, beat: Beat, now_s: float) -> HeartbeatAnswer | None:
-        """A member's heartbeat has arrived. Returns the answer; None if this node does not lead in that term."""
+        """Handle a member's heartbeat. Returns the answer, or None if this node does not lead in that term."""
         view = self._view
         if view is None or not view.leading or beat.member not in view.peers:
             return None
@@ -93,10 +93,10 @@ class Detector:
         )
 
     def tick(self, now_s: float) -> list[LivenessVerdict]:
-        """The verdicts to propose now. To be called several times a second, after all received messages are handled.
+        """Return the verdicts to propose now. Call it several times a second, after handling all received messages.
 
-        A verdict is repeated until the state shows it. If this thread was late, it extends every member's deadline by
-        the delay, since it could not receive meanwhile (Lifeguard: Dadgar, Phillips, Currey 2018).
+        A verdict is repeated until the state shows it. If this thread was late, every member's deadline is extended by
+        the delay, since no heartbeat could be received meanwhile (Lifeguard: Dadgar, Phillips, Currey 2018).
         """
         late_s, self._ticked_s = now_s - self._ticked_s - LATE_S, now_s
         view = self._view
@@ -115,7 +115,7 @@ class Detector:
         ]
 
     def has_majority(self, now_s: float) -> bool:
-        """Whether the echoes of a majority are less than `window_s` old. This node counts as echoing now."""
+        """Whether a majority has echoed answers that are less than `window_s` old. This node itself counts as one."""
         view = self._view
         if view is None or not view.leading:
             return False
@@ -135,13 +135,13 @@ class Detector:
         return min((due_s for due_s in dues if due_s is not None and due_s > now_s), default=None)
 
     def _begin(self, now_s: float) -> None:
-        """An older leader may have granted leases until now: a member's silence counts from here."""
+        """Begin a term. A member's silence counts from now, as an older leader may have granted leases until now."""
         self._watches, self._echoes_s = {}, {}
         self._elected_s = self._ticked_s = now_s
         self._timeouts.elected(now_s)
 
     def _evidence_s(self, beat: Beat, now_s: float) -> float | None:
-        """When, on this node's clock, the heartbeat's member was provably in this term. Not its arrival."""
+        """The time, on this node's clock, when the sender was provably in this term: its echo, not its arrival."""
         return beat.echo_s
 
     def _lead_applied(self, view: View) -> bool:
@@ -149,13 +149,16 @@ class Detector:
         return view.lead_applied
 
     def _may_hold(self, beat: Beat, view: View) -> bool:
-        """Whether the sender is the present incarnation of a member that is not down, nor about to be."""
+        """Whether to grant a lease: only to the present incarnation of a member that is not down, nor about to be."""
         peer, watch = view.peers[beat.member], self._watches[beat.member]
         current = beat.incarnation == peer.incarnation > 0 and peer.status != "down"
         return current and watch.verdict is None and self._lead_applied(view)
 
     def _judge(self, view: View, member: str, peer: Peer, now_s: float) -> LivenessVerdict | None:
-        """A leader without a majority gives no verdict of silence: it could commit it only after the partition."""
+        """Return the verdict on a member that is due now, or None.
+
+        A leader without a majority judges no member silent: it could commit the verdict only after the partition.
+        """
         watch = self._watches[member]
         if watch.verdict is None:
             gone_s = self._gone_at_s(view, member, watch, now_s)

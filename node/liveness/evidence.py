@@ -1,8 +1,8 @@
 """Evidence that a silent member's process has ended, so that it can be marked down before its lease expires. Pure.
 
 A process counts as dead when it has been silent for half a second, its port has refused two connection attempts 250 ms
-apart, and the other side ended the heartbeat connection of that incarnation. Its workers die with it; they are given
-`margin_s` from the end of the connection. Every member gathers evidence about the members that it was connected with:
+apart, and the other side ended the heartbeat connection of that incarnation. Its workers die with it, at most
+`margin_s` after the end of the connection. Every member gathers evidence about the members that it was connected with:
 the next leader was a client of the last one, and has the evidence by the time it is elected. A dead incarnation stays
 dead.
 """
@@ -37,7 +37,7 @@ class Evidence:
         self._trails: dict[str, _Trail] = {}
 
     def heard(self, member: str, incarnation: int, link: int, now_s: float) -> None:
-        """A message came from the member, in that incarnation, over that connection."""
+        """Note a message from the member, in that incarnation, over that connection."""
         trail = self._trails.get(member)
         if trail is None or incarnation != trail.incarnation:
             if trail is not None and incarnation < trail.incarnation:
@@ -49,7 +49,7 @@ class Evidence:
         trail.dead = False
 
     def ended(self, link: int, now_s: float) -> None:
-        """The other side ended that connection without a goodbye: end of file or a reset."""
+        """Note that the other side ended that connection without a goodbye: by end of file or a reset."""
         for trail in self._trails.values():
             if link in trail.links:
                 trail.links.remove(link)
@@ -57,7 +57,7 @@ class Evidence:
                     trail.ended_s, trail.next_probe_s = now_s, now_s
 
     def parted(self, link: int) -> None:
-        """That connection timed out, or was closed by this side, or with a goodbye: that is no evidence."""
+        """Forget a connection that timed out, or was closed by this side or with a goodbye: this is no evidence."""
         for trail in self._trails.values():
             trail.links.discard(link)
 
@@ -73,7 +73,7 @@ class Evidence:
         return min((at_s for _, at_s in self._due(peers)), default=None)
 
     def probed(self, member: str, incarnation: int, refused: bool, now_s: float) -> None:
-        """The result of a probe. Only a refusal counts; a timeout, an answer or an unknown host name does not."""
+        """Note a probe's result. Only a refusal counts; a timeout, an answer or an unknown host name does not."""
         trail = self._trails.get(member)
         if trail is None or trail.incarnation != incarnation:
             return
@@ -87,7 +87,7 @@ class Evidence:
             trail.dead = True
 
     def dead_at(self, member: str, incarnation: int, margin_s: float) -> float | None:
-        """From when on that incarnation's process and its workers count as dead; None if they do not."""
+        """The time from which that incarnation's process and its workers count as dead; None if they do not."""
         trail = self._trails.get(member)
         if trail is None or trail.incarnation != incarnation or not trail.dead or trail.ended_s is None:
             return None

@@ -30,7 +30,7 @@ from node.runtime.dns import Resolver
 from node.telemetry.thread_lag import Worst
 
 LOG_AGAIN_S: Final = 30.0
-"""Between two log lines about one address."""
+"""The shortest time between two log lines about one address."""
 
 _log = logging.getLogger(__name__)
 
@@ -52,17 +52,18 @@ class HeartbeatSettings:
 
 
 class HeartbeatOwner(PulseOwner, Protocol):
-    """The node that the heartbeats are a part of. Called in the heartbeat thread. No method may block."""
+    """The node's callbacks, which the heartbeat thread calls. No method may block."""
 
     def on_failure(self, error: BaseException) -> None:
-        """The thread cannot go on: the node must end its process."""
+        """The heartbeat thread has failed: the node must end its process."""
 
 
 class Heartbeat:
     """This node's heartbeats, its lease, and, while it leads, its verdicts.
 
-    It listens from its construction (see `port`), and refuses connections of other clusters than `cluster`. The sockets
-    stay open until the process ends: members must not see it dead while its workers live. Raises PortInUseError.
+    It listens from its construction (see `port`), and refuses connections of other clusters than `cluster`. Until
+    `stop`, the sockets stay open as long as the process lives: members must not think it dead while its workers live.
+    Raises PortInUseError.
     """
 
     def __init__(self, settings: HeartbeatSettings, owner: HeartbeatOwner, cluster: ClusterId | None = None) -> None:
@@ -90,7 +91,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="rota-heartbeat", daemon=True)
 
     def observe(self, view: View) -> None:
-        """Set the view that counts from the moment this returns. Any thread, one at a time."""
+        """Set the view that counts from the return of this method on. Any thread may call it, one at a time."""
         if self._pulse.observe(view):
             self._wake()
 
@@ -115,12 +116,12 @@ class Heartbeat:
     # -- LinkOwner
 
     def opened(self, link: Link) -> None:
-        """A connection is ready. The leader gets a heartbeat at once."""
+        """Send the leader a heartbeat at once when the connection to it is ready."""
         if link.dialled:
             self._pulse.hasten()
 
     def received(self, link: Link, message: Message) -> None:
-        """A message has arrived."""
+        """Handle a message that has arrived."""
         now_s = boottime_s()
         self._pulse.adopt(now_s)
         link.heard_s = now_s
@@ -134,7 +135,7 @@ class Heartbeat:
             self._pulse.heard_answer(message, link.number, now_s)
 
     def ended(self, link: Link, *, by_peer: bool) -> None:
-        """A connection is closed."""
+        """Note that a connection is closed: evidence of a death if the other side closed it."""
         self._server.ended(link)
         if by_peer:
             self._pulse.evidence.ended(link.number, boottime_s())
@@ -142,7 +143,7 @@ class Heartbeat:
             self._pulse.evidence.parted(link.number)
 
     def refused(self, address: str, why: str) -> None:
-        """A connection of a process that is not a member was refused."""
+        """Log that a connection of a process that is not a member was refused."""
         now_s = boottime_s()
         if now_s - self._logged_s.get(address, float("-inf")) >= LOG_AGAIN_S:
             since_s = now_s - LOG_AGAIN_S
@@ -166,7 +167,7 @@ class Heartbeat:
         due_s = self._pulse.due_s(boottime_s())
         ready = self._selector.select(max(0.0, due_s - boottime_s()))
         woken_s = boottime_s()
-        # What was due at once has been due since the last turn.
+        # A due time in the past means "at once": the lateness counts from the last turn on.
         self.lateness.note(woken_s - max(due_s, self._woken_s), time.monotonic())
         self._woken_s = woken_s
         for key, mask in ready:
@@ -181,15 +182,15 @@ class Heartbeat:
     # -- PulsePort
 
     def on_lease(self, lease: LeaseNow) -> None:
-        """The lease is renewed, or was dropped."""
+        """Tell the node that the lease was renewed or dropped."""
         self._owner.on_lease(lease)
 
     def on_verdict(self, verdict: LivenessVerdict) -> None:
-        """Mark a member down."""
+        """Give the node a verdict, so that it marks a member down."""
         self._owner.on_verdict(verdict)
 
     def on_clock(self, agreed_us: int, sent_s: float, now_s: float) -> None:
-        """Most members agree on a wall clock."""
+        """Tell the node on which wall clock most members agree."""
         self._owner.on_clock(agreed_us, sent_s, now_s)
 
     def wall_us(self) -> int:
@@ -201,7 +202,7 @@ class Heartbeat:
         return self._owner.raft_turns()
 
     def follow(self, leader: Peer | None, now_s: float) -> None:
-        """Keep a connection to the leader."""
+        """Keep a connection to the leader; None: to no member."""
         self._client.follow((leader.host, leader.port) if leader is not None and leader.port else None, now_s)
 
     def send(self, beat: Beat, _leader: str | None) -> None:
@@ -221,7 +222,7 @@ class Heartbeat:
             self._prober.probe(address, peer.port, now_s, answer)
 
     def _wake(self) -> None:
-        """Wake the thread. Any thread, also after `stop`: Raft stops later, and a DNS look-up may end later."""
+        """Wake the thread. Any thread may call it, even after `stop`: Raft and DNS look-ups may end later."""
         with self._waking:
             if self._awake:
                 os.eventfd_write(self._waker, 1)

@@ -62,7 +62,7 @@ class Lease:
         return Beat(view.me, view.incarnation, view.term, now_s, self._echo_s)
 
     def answered(self, answer: HeartbeatAnswer, now_s: float) -> LeaseNow | None:
-        """The leader has answered. Returns the lease if that extended it, else None.
+        """Handle the leader's answer. Returns the lease if the answer extended it, else None.
 
         A lease counts from when the heartbeat was sent, so a late answer gives a short one. Answers of another term,
         and leases for another incarnation, are ignored.

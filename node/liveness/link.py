@@ -29,7 +29,7 @@ class Credentials:
 
 
 class LinkOwner(Protocol):
-    """Is told what happens on its links, in the thread that waits on the selector."""
+    """The callbacks of a link, which the thread that waits on the selector calls."""
 
     def opened(self, link: "Link") -> None:
         """The link is authenticated: messages can be sent."""
@@ -38,7 +38,7 @@ class LinkOwner(Protocol):
         """A message has arrived."""
 
     def ended(self, link: "Link", *, by_peer: bool) -> None:
-        """The connection is closed; `by_peer`: by the other side, without a goodbye (most likely it died)."""
+        """The connection is closed; `by_peer`: the other side closed it without a goodbye (most likely it died)."""
 
     def refused(self, address: str, why: str) -> None:
         """The other side is not a member; `ended` follows."""
@@ -124,7 +124,7 @@ class Link:
         try:
             messages = self._channel.feed(data)
         except BadPeerError as error:
-            if not isinstance(error, ForeignClusterError):  # which is logged already
+            if not isinstance(error, ForeignClusterError):  # that one is logged already
                 self._owner.refused(self._address(), str(error))
             if farewell := self._channel.farewell(error):
                 self._write(farewell)  # so that the other side can log it, too
@@ -139,7 +139,10 @@ class Link:
                 self._owner.received(self, message)
 
     def _write(self, data: bytes) -> None:
-        """Errors are ignored here: reading finds them again, after the data that had still arrived."""
+        """Send as much as the socket takes.
+
+        Errors are ignored here: the next read meets them again, after the data that arrived before them.
+        """
         self._out += data
         try:
             sent = self._socket.send(self._out) if self._out else 0

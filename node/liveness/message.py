@@ -20,7 +20,7 @@ class Beat:
     sent_s: float
     #: The leader's clock, in seconds, in the last answer that the member got in this term; None: it got no answer.
     echo_s: float | None
-    #: The wall clock of the member's machine, in microseconds since the epoch. It may be wrong. None: not told.
+    #: The wall clock of the member's machine, in microseconds since the epoch. It may be wrong. None: not sent.
     wall_us: int | None = None
 
 
@@ -32,11 +32,11 @@ class HeartbeatAnswer:
     leader: str
     #: The leader's incarnation.
     leader_incarnation: int
-    #: That of the heartbeat.
+    #: The incarnation in the heartbeat.
     incarnation: int
-    #: That of the heartbeat.
+    #: The Raft term in the heartbeat.
     term: int
-    #: That of the heartbeat.
+    #: When the heartbeat was sent, in seconds on its sender's clock.
     sent_s: float
     #: The leader's clock, in seconds.
     now_s: float

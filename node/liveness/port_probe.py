@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 WAIT_S: Final = 1.0
-"""A probe without an answer by then is not a refusal."""
+"""A probe without an answer after this time counts as not refused."""
 
 
 def connecting(address: str, port: int) -> tuple[socket.socket, int]:

@@ -15,7 +15,7 @@ from node.liveness.message import BEAT_S, Beat, HeartbeatAnswer
 from node.liveness.view import Peer, View
 
 EARLY_S: Final = BEAT_S / 4
-"""A leader's heartbeat to itself is due this much earlier if the thread is awake: it comes with those of others."""
+"""If the thread is awake, a leader's heartbeat to itself may be this much early: one wake-up serves others' too."""
 
 STILL_S: Final = 15.0
 """A member whose Raft thread has been blocked for this long sends no more heartbeats: its disk does not answer, and its
@@ -24,7 +24,7 @@ the whole process was suspended does not count."""
 
 
 class PulseOwner(Protocol):
-    """The node that the heartbeats are a part of. Called in the heartbeat thread. No method may block."""
+    """The node's callbacks, which the heartbeat thread calls. No method may block."""
 
     def wall_us(self) -> int:
         """This machine's wall clock, in microseconds since the epoch."""
@@ -33,7 +33,7 @@ class PulseOwner(Protocol):
         """How many turns Raft's thread has made. While that stays the same for `STILL_S`, no heartbeats are sent."""
 
     def on_lease(self, lease: LeaseNow) -> None:
-        """The lease is renewed, or was dropped. A refused lease is not reported; it expires."""
+        """The lease was renewed or dropped. A refused renewal is not reported: the lease then expires."""
 
     def on_verdict(self, verdict: LivenessVerdict) -> None:
         """Mark a member down. Repeated every second until the view shows it."""
@@ -75,7 +75,7 @@ class Pulse:
         return True
 
     def hasten(self) -> None:
-        """The next heartbeat is due at once."""
+        """Make the next heartbeat due at once."""
         self._next_beat_s = 0.0
 
     def adopt(self, now_s: float) -> None:
@@ -94,13 +94,13 @@ class Pulse:
             self._port.on_lease(dropped)
 
     def heard_beat(self, beat: Beat, link: int, now_s: float) -> HeartbeatAnswer | None:
-        """A member's heartbeat has arrived on a connection. Returns the answer, if there is one."""
+        """Handle a member's heartbeat from the connection `link`. Returns the answer, if there is one."""
         self.adopt(now_s)
         self.evidence.heard(beat.member, beat.incarnation, link, now_s)
         return self._answer(beat, now_s)
 
     def heard_answer(self, answer: HeartbeatAnswer, link: int, now_s: float) -> None:
-        """The leader's answer has arrived on a connection."""
+        """Handle the leader's answer from the connection `link`."""
         self.adopt(now_s)
         self.evidence.heard(answer.leader, answer.leader_incarnation, link, now_s)
         self._answered(answer, now_s)
@@ -134,7 +134,7 @@ class Pulse:
             self._answered(answer, now_s)
 
     def _raft_blocked(self) -> bool:
-        """Whether Raft's thread has made no turn for `STILL_S`. To be called once a heartbeat."""
+        """Whether Raft's thread has made no turn for `STILL_S`. Call it once per heartbeat."""
         before, self._turns = self._turns, self._port.raft_turns()
         self._blocked_beats = self._blocked_beats + 1 if self._turns == before else 0
         return self._blocked_beats * BEAT_S >= STILL_S

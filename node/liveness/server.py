@@ -9,13 +9,13 @@ from node.liveness.link import Credentials, Link, LinkOwner
 from node.runtime.dns import look_up
 
 UNKNOWN_S: Final = 3.0
-"""A connection is closed if its other side has not proved by then that it is a member."""
+"""A connection is closed if its other side has not proved within this time that it is a member."""
 
 IDLE_S: Final = 30.0
 """A member's connection is closed after this long without a message; the member connects again when it sends one."""
 
 ALIVE_S: Final = 1.0
-"""A live member sends a heartbeat every quarter of a second."""
+"""A connection silent for longer may be dead: a live member sends a heartbeat every quarter of a second."""
 
 CONNECTIONS_MAX: Final = 256
 
@@ -27,7 +27,7 @@ class PortInUseError(Exception):
 
 
 class HeartbeatServer:
-    """Listens on `host` and `port` (0: the kernel chooses; see `port`) from its construction. `owner` gets the links.
+    """Listens on `host` and `port` (0: the kernel chooses; see `port`) from its construction. `owner` is called back.
 
     Raises PortInUseError.
     """
@@ -56,8 +56,8 @@ class HeartbeatServer:
     def is_of(self, link: Link, member: str) -> bool:
         """Whether the connection is that member's. A member's newest connection replaces its earlier ones.
 
-        It does not replace one of another start of the member that was heard a moment ago: then two processes use the
-        member's name, and the newcomer is refused.
+        But if an earlier connection, of another start of the member, sent a message a moment ago, two processes use the
+        member's name; then the newer connection is refused.
         """
         if link.member is None:
             others = [other for other in self._links if other.member == member and other is not link]
@@ -73,7 +73,7 @@ class HeartbeatServer:
         return link.member == member
 
     def ended(self, link: Link) -> None:
-        """A connection is closed, one of these or another."""
+        """Forget a closed connection, if it was made to this port."""
         if link in self._links:
             self._links.remove(link)
 
@@ -84,7 +84,7 @@ class HeartbeatServer:
         self._listener.close()
 
     def _accept(self) -> None:
-        """Accept one connection. Without a free descriptor, close an unknown one, or pause until the next `tick`."""
+        """Accept one connection. Without a free descriptor, close an unknown connection or pause till `tick`."""
         try:
             sock, _ = self._listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
@@ -104,7 +104,7 @@ class HeartbeatServer:
         self._links.append(link)
 
     def _unknown(self) -> list[Link]:
-        """The connections that have not proved that they are members, oldest first: members do so at once."""
+        """The connections that have not proved to be a member's, oldest first: a member proves it at once."""
         return [link for link in self._links if link.member is None]
 
 

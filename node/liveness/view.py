@@ -22,8 +22,8 @@ class View:
 
     #: The node's id.
     me: str
-    #: The one in which *this process* has joined; 0 until its own Join is applied. The state may still hold that of the
-    #: process before it.
+    #: The incarnation in which *this process* has joined; 0 until its own Join is applied. The state may still hold the
+    #: incarnation of the previous process.
     incarnation: int
     #: Raft's term. It must be observed here before this node's vote for another leader is sent: the leader's proof of a
     #: majority depends on members not sending heartbeats in a term that they have left.

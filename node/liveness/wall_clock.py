@@ -57,4 +57,4 @@ def machine_us() -> int:
 
 CLOCK: Final = WallClock()
 now_us: Final = CLOCK.now_us
-"""The clock that all of a node reads."""
+"""The clock that every part of a node reads."""

@@ -7,8 +7,8 @@ Frames are not encrypted. The first frame of each side names its cluster and mem
 refused.
 
 The dialler authenticates first: until its first frame has arrived, the listener sends nothing that is made with the
-secret, so that a client of the port gets no material for guessing it. A dialler that fails to authenticate is told so,
-without a tag, for the log of its node.
+secret, so that a client of the port gets no material for guessing it. A dialler that fails to authenticate gets a
+refusal without a tag, so that its node can log the reason.
 
     greeting:  magic (8 bytes) | nonce (16)
     frame:     length of the content (2, big-endian) | content (msgpack) | tag (16)
@@ -26,7 +26,7 @@ from node.liveness.message import Beat, HeartbeatAnswer
 
 MAGIC: Final = b"rota/hb3"
 REFUSAL: Final = b"rota/no3"
-"""Begins like a frame that is too long, so that it cannot be mistaken for one."""
+"""Begins like a frame that is too long, so that it cannot be mistaken for a frame."""
 
 NONCE_BYTES: Final = 16
 TAG_BYTES: Final = 16
@@ -84,7 +84,7 @@ class HeartbeatChannel:
         return self._frame(["from", self._me, self._cluster.known, self._start])
 
     def farewell(self, error: BadPeerError) -> bytes:
-        """The bytes that tell the other side why the connection is closed. An unauthenticated one learns no tag."""
+        """The bytes that tell the other side why the connection is closed. A stranger gets no tag."""
         if self._dialled or self._key is None or self._introduced:
             return b""
         return self.introduction() if isinstance(error, ForeignClusterError) else REFUSAL

@@ -1,7 +1,8 @@
-"""The addresses of the members' Raft ports: by the configuration, or as the members last agreed on, whichever is newer.
+"""The addresses of the members' Raft ports: the configured ones or the agreed ones, whichever are newer.
 
-A member states its address when it joins, and the state has it from then on. The configuration is newer than that only
-if it has been changed since: then names or ports were changed on purpose, and the member has yet to join there.
+A member states its address when it joins; from then on the replicated state holds this agreed address. The
+configuration is newer only if it was edited later: then somebody changed names or ports on purpose, and the member has
+yet to join there.
 """
 
 import asyncio
@@ -17,23 +18,23 @@ _log = logging.getLogger("rota.membership")
 Address = tuple[str, int]
 
 AGAIN_S: Final = 10.0
-"""Between two tries to write the addresses down."""
+"""The wait between two tries to write the addresses to the data folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """A member's address by the state, and the configured one at the time when that was learnt, if there was one."""
+    """A member's address in the state, and the address that was configured (None: none) when that one was learnt."""
 
     at: Address
     configured: Address | None
 
 
 class NoMember(Exception):
-    """The data folder is that of a member that has been removed."""
+    """The data folder belongs to a member that has been removed."""
 
 
 def at_start(me: str, configured: Mapping[str, Address], agreed: Mapping[str, Agreed]) -> dict[str, Address]:
-    """The members' addresses before any of them has answered. Raises `NoMember`."""
+    """The members' addresses to use until members answer. Raises `NoMember`."""
     if not agreed:
         return dict(configured)
     if me not in agreed:
@@ -53,7 +54,7 @@ def at_start(me: str, configured: Mapping[str, Address], agreed: Mapping[str, Ag
 def learnt(
     configured: Mapping[str, Address], agreed: Mapping[str, Agreed], now: Mapping[str, Address]
 ) -> dict[str, Agreed]:
-    """The addresses agreed on, by a state that has all that was committed before this node started: `now`."""
+    """The agreed addresses, from those that the state holds `now`, after the log has been replayed."""
     return {
         name: known if (known := agreed.get(name)) is not None and known.at == at else Agreed(at, configured.get(name))
         for name, at in now.items()
@@ -63,7 +64,7 @@ def learnt(
 class Addresses:
     """Tells Raft (`relocate`) and the data folder (`keep`, which may raise OSError) each new address.
 
-    `agreed` is what the folder held at the start.
+    `agreed` are the addresses that the folder held at the start.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Addresses:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            # While the log is replayed after a start, the state has addresses that are no longer in use.
+            # While the log is replayed after a start, the state holds addresses that are no longer in use.
             if not self._port.role().ready:
                 continue
             members = self._port.state().members.values()

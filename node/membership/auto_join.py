@@ -1,9 +1,10 @@
-"""A node that is not a member of the running cluster in its ROTA_MEMBERS asks to be added (ROTA_AUTO_JOIN), or logs the
-command that adds it.
+"""For a node that is not yet a member of the running cluster in its ROTA_MEMBERS: asks the cluster to add the node
+(ROTA_AUTO_JOIN), or logs the command that adds it.
 
-Only the new node has a setting. Any holder of the members' secret can add a member anyway, so a switch on the other
-side would protect nothing. The setting is off by default, so that no node joins by mistake: a member that lost its data
-folder is still known to the cluster, and a removed member finds its removal in its folder.
+Only the new node has a setting. Any holder of the members' secret can add a member anyway, so a switch on the cluster's
+side would protect nothing. The setting is off by default, so that no node joins by mistake. Even with the setting, a
+member that lost its data folder does not ask, since the cluster still knows it; nor does a removed member, which finds
+its removal in its folder.
 """
 
 import asyncio
@@ -22,28 +23,29 @@ _log = logging.getLogger("rota.membership")
 
 POLL_S: Final = 0.5
 PAUSE_S: Final = 1.0
-"""Between two tries, at first; it doubles up to `PAUSE_S_MAX`. The cluster takes one change of members at a time, so
-one of two new nodes has to ask again."""
+"""The first wait between two tries; it doubles up to `PAUSE_S_MAX`. The cluster takes one change of members at a time,
+so of two new nodes one has to ask again."""
 
 PAUSE_S_MAX: Final = 10.0
 REFUSED_S: Final = 60.0
-"""Between two tries, after an answer that stays the same until a setting is changed."""
+"""The wait before the next try, after an answer that stays the same until somebody changes a setting."""
 
 _FINAL: Final = (400, 401, 403, 404, 413, 415, 421, 422)
 
 
 class JoinTarget(Protocol):
-    """What is needed of `node.peer.join_client.JoinClient`."""
+    """The part of `node.peer.join_client.JoinClient` that is used here."""
 
     def call(self, method: str, path: str, *, body: Any) -> Any:
-        """One request. Raises `ApiProblem` or `Unreachable`."""
+        """Make one request. Raises `ApiProblem` or `Unreachable`."""
 
 
 class AutoJoin:
-    """Has the node `me` added to the cluster that its list, `listed`, names.
+    """Gets the node `me` added to the cluster of `listed`, its ROTA_MEMBERS.
 
-    `asks`: whether it asks by itself. `outlook` tells what this node waits for (`node.raft.founding`). `cluster` makes
-    a client for the APIs at some URLs, which signs with the members' secret. `rng` spreads the tries of several nodes.
+    `asks`: whether the node asks by itself. `outlook` says what the node waits for (`node.raft.founding`). `cluster`
+    makes a client for the APIs at the given URLs, which signs with the members' secret. `rng` spreads the tries of
+    several nodes.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class AutoJoin:
             await self._sleep(again_s)
 
     async def _ask(self, outlook: ClusterElsewhere, pause_s: float) -> float:
-        """Ask once. How many seconds to wait before the next poll."""
+        """Ask once. Returns the seconds to wait before the next poll."""
         urls = [_url(seed) for seed in self._reached(outlook)]
         if not urls:
             self._say(logging.WARNING, f"ROTA_MEMBERS has the address of none of its members: {self._command(outlook)}")

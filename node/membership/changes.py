@@ -1,6 +1,6 @@
-"""Adds and removes members: in the state, then in Raft.
+"""Adds and removes members: first in the state, then in Raft.
 
-The member that is asked does both. If it dies after the first half, the leader does the second.
+The member that gets the request makes both changes. If it dies after the first one, the leader makes the second one.
 """
 
 import asyncio
@@ -18,7 +18,8 @@ from node.state.value import Result
 _log = logging.getLogger("rota.membership")
 
 PATIENCE_S: Final = 2.0
-"""How long the leader leaves the second half to the member that made the first; and between two tries."""
+"""How long the leader leaves the change in Raft to the member that made the one in the state; also the wait between two
+tries."""
 
 CHANGE_S: Final = 5.0
 PROBE_S: Final = 1.0
@@ -27,11 +28,11 @@ Connect = Callable[[str, int], Awaitable[tuple[Any, Any]]]
 
 
 class RaftMembers(Protocol):
-    """What is needed of `node.raft.adapter.Raft`."""
+    """The part of `node.raft.adapter.Raft` that is used here."""
 
     @property
     def members(self) -> frozenset[str]:
-        """The members by the log, as it is here."""
+        """The members by this node's log."""
 
     def add_member(self, member: str, address: tuple[str, int], timeout_s: float, /) -> "Future[None]":
         """Add a member. The future may raise `ChangeRefused` and other `RaftError`s."""
@@ -40,11 +41,11 @@ class RaftMembers(Protocol):
         """Remove a member. The future may raise `ChangeRefused` and other `RaftError`s."""
 
     def hand_over(self) -> None:
-        """Have another member lead."""
+        """Hand the leadership to another member."""
 
 
 class MembershipChanges:
-    """Adds and removes members. `wait_index(index, timeout_s)` returns once `index` is applied here, or in time."""
+    """Adds and removes members. `wait_index(index, timeout_s)` waits until `index` is applied here, or the timeout."""
 
     def __init__(
         self,
@@ -62,9 +63,9 @@ class MembershipChanges:
         self._changed = asyncio.Event()
 
     async def add(self, seed: Seed, timeout_s: float) -> Result:
-        """Add a member to the state, then to Raft. If Raft cannot take it now, the leader adds it there later.
+        """Add a member to the state, then to Raft. If Raft cannot add it now, the leader does so later.
 
-        It is not taken out of the state again: another client may have asked for the same, and been answered `ok`.
+        The member stays in the state then: another client may have asked for the same change, and got `ok`.
         """
         before = {*self._port.state().members} - {seed.id}
         if (fault := self._under_way(self._half_made - {seed.id})) is not None:
@@ -85,10 +86,10 @@ class MembershipChanges:
         return Result("ok", result.value)
 
     async def remove(self, member: str, timeout_s: float) -> Result:
-        """Remove a member from the state once it is down, then from Raft."""
+        """Remove a member from the state as soon as it is down, then from Raft."""
         if member == self._port.me:
             return Result("self", detail=f"a member cannot remove itself: ask another one{self._for_example()}")
-        # A member that is in the state but not in Raft counts for no majority yet, so it does not block a removal.
+        # A member that is in the state but not in Raft does not count for a majority yet, so it blocks no removal.
         if (fault := self._under_way(self._half_made & self._raft.members - {member})) is not None:
             return Result("busy", detail=fault)
         if (fault := self._without_majority({*self._port.state().members} - {member})) is not None:
@@ -125,14 +126,14 @@ class MembershipChanges:
         return self._raft.members ^ frozenset(self._port.state().members) if self._raft.members else frozenset()
 
     def _under_way(self, others: frozenset[str]) -> str | None:
-        """Why nothing may be changed now: `others` are in the state or in Raft only. None: it may.
+        """The reason to refuse a change now: `others` are only half added or removed. None: the change may begin.
 
-        Two members that were removed from the state alone would both still count for Raft's majority while they end.
+        If two members were removed from the state alone, both would still count for Raft's majority after they ended.
         """
         return f"the change of {', '.join(sorted(others))} is not finished: ask again in a moment" if others else None
 
     def _without_majority(self, members: set[str]) -> str | None:
-        """Why a cluster of these `members` would have no quorum; None if it had one of members that are not down.
+        """The reason why a cluster of these `members` would have no quorum, as too many are down; None: it would.
 
         A change that leaves no quorum cannot be undone.
         """
@@ -166,7 +167,7 @@ class MembershipChanges:
         )
 
     def _for_example(self) -> str:
-        """The address of another member's API, as `rota` takes it; empty where there is none that is up."""
+        """The setting for `rota` that names another member's API, in brackets; empty if no other member is up."""
         members = self._port.state().members
         for name, one in sorted(members.items()):
             if name != self._port.me and one.status == "up":
@@ -175,7 +176,7 @@ class MembershipChanges:
         return ""
 
     async def _gone(self, member: str, timeout_s: float) -> bool:
-        """Wait until `member` is not in the state any more. Whether that was within `timeout_s`."""
+        """Wait until `member` is no longer in the state. Returns whether that happened within `timeout_s`."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + timeout_s
         while member in self._port.state().members and loop.time() < end_s:
@@ -183,7 +184,7 @@ class MembershipChanges:
         return member not in self._port.state().members
 
     def _unfinished(self) -> list[str]:
-        """The members in the state or in Raft only, those to be removed first; none, unless this member leads."""
+        """The members only in Raft, to be removed, then those only in the state, to be added; [] on a follower."""
         role, state = self._port.role(), self._port.state()
         leads = role.is_leader and role.ready and state.lead.member == self._port.me and state.lead.term == role.term
         if not leads or not self._raft.members:
@@ -192,12 +193,12 @@ class MembershipChanges:
         return [*sorted(there - here - {self._port.me}), *sorted(here - there)]
 
     def _leads_though_removed(self) -> bool:
-        """Whether this node is still Raft's leader after its removal: it grants no lease, and cannot be removed."""
+        """Whether this node still leads Raft after its removal: it grants no leases, and Raft cannot remove it."""
         state = self._port.state()
         return self._port.role().is_leader and bool(state.cluster_id) and self._port.me not in state.members
 
     async def _finish(self, unfinished: list[str]) -> None:
-        """Make the first of these changes: Raft takes one at a time."""
+        """Make the change in Raft for the first of these members: Raft takes one change at a time."""
         for name in unfinished[:1]:
             member = self._port.state().members.get(name)
             try:

@@ -1,4 +1,4 @@
-"""A new node asks a running cluster for its members, and to be added to them (ROTA_JOIN)."""
+"""Asks a running cluster for its members, and to add this new node to them (ROTA_JOIN)."""
 
 import asyncio
 import logging
@@ -20,23 +20,23 @@ _FINAL: Final = (400, 401, 404, 413, 415, 421, 422)
 
 
 class NotLetIn(Exception):
-    """The cluster does not add this node. The message says why, and what to do."""
+    """The cluster does not add this node. The message says why, and how to fix it."""
 
 
 class ClusterApi(Protocol):
-    """What is needed of `node.client.Client`."""
+    """The part of `node.client.Client` that is used here."""
 
     def get(self, path: str) -> Any:
-        """The body of a GET. Raises `ApiProblem` or `Unreachable`."""
+        """Return the body of a GET. Raises `ApiProblem` or `Unreachable`."""
 
     def call(self, method: str, path: str, *, body: Any) -> Any:
-        """One request. Raises `ApiProblem` or `Unreachable`."""
+        """Make one request. Raises `ApiProblem` or `Unreachable`."""
 
 
 def let_in_as(
     node: str, url: str, cluster: ClusterApi, sleep: Callable[[float], None] = time.sleep, tries: int = TRIES
 ) -> Seed:
-    """The address of `node` by the members of the cluster at `url`, which added it before it was started.
+    """The address of `node` as the cluster at `url` knows it: an operator added the node before its start.
 
     Raises `NotLetIn`.
     """
@@ -61,7 +61,7 @@ class JoinRequest:
         """The cluster's id, once `members` has returned."""
 
     def members(self, sleep: Callable[[float], None] = time.sleep, tries: int = TRIES) -> tuple[Seed, ...]:
-        """The members of the cluster, and `me`. Blocks. Raises `NotLetIn`."""
+        """The members of the cluster, with `me` at the end if it is no member yet. Blocks. Raises `NotLetIn`."""
         roster = _founded(self._me.id, self._url, self._cluster, sleep, tries)
         self.cluster_id = roster.cluster_id
         return roster.members if self._among(roster) else (*roster.members, self._me)
@@ -69,8 +69,8 @@ class JoinRequest:
     async def enter(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, tries: int = TRIES) -> None:
         """Ask to be added. Raises `NotLetIn`.
 
-        Called when this node's Raft listens: where it is needed for a majority from then on (the second member of two),
-        the cluster has no quorum until it takes part.
+        Call it when this node's Raft already listens. If the node is the second member of two, it is needed for a
+        majority as soon as it is added: until its Raft takes part, the cluster has no quorum.
         """
         why = ""
         for _ in range(tries):
@@ -98,7 +98,7 @@ class JoinRequest:
             raise
 
     def _among(self, roster: Roster) -> bool:
-        """Whether `me` is a member. Raises `NotLetIn` where another node has its name or its address."""
+        """Whether `me` is a member. Raises `NotLetIn` if another node has its name or its address."""
         me = self._me
         for one in roster.members:
             if one.id == me.id and one != me:
@@ -112,7 +112,7 @@ class JoinRequest:
 
 
 def _founded(node: str, url: str, cluster: ClusterApi, sleep: Callable[[float], None], tries: int) -> Roster:
-    """The members of a cluster that has been founded. Raises `NotLetIn` if it is not within `tries`."""
+    """The members of the cluster, once it is founded. Raises `NotLetIn` if it is not after `tries` requests."""
     why = ""
     for turn in range(tries):
         try:

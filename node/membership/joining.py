@@ -1,6 +1,6 @@
-"""Keeps this process a member: it joins at its start, and again, in a new incarnation, after it was marked down.
+"""Keeps this process a member: joins at the start, and again, in a new incarnation, after it was marked down.
 
-Before it joins again, every attempt that still runs here is killed: other members may have taken it over.
+Before it joins again, it kills every attempt that still runs here: other members may have taken over the runs.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ _log = logging.getLogger("rota.joining")
 
 PROPOSE_S: Final = 5.0
 PAUSE_S: Final = 0.2
-"""Between two tries."""
+"""The wait between two tries."""
 
 PAUSE_S_MAX: Final = 10.0
-"""Between two tries, after refusals: each is an entry in the log."""
+"""The longest wait between two tries after refusals: each refused try is an entry in the log."""
 
 
 class Joining:
     """Joins whenever this process is not the member's present incarnation.
 
-    `join` makes the entry, stamped with a time; `clear` kills every attempt here and returns when they are gone;
-    `became` is called when `incarnation` has changed. A node that is not a member, or that is being removed, does not
-    join.
+    `join` makes the entry, with the given time in microseconds; `clear` kills every attempt here and returns when their
+    processes are gone; `became` is called when `incarnation` has changed. A node that is not a member, or that is being
+    removed, does not join.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Joining:
         self._changed = asyncio.Event()
         self._logged: object = None
         self.incarnation = 0
-        """The incarnation that this process joined in; 0 before, and after it has resigned."""
+        """The incarnation that this process joined in; 0 before it has joined, and after it has resigned."""
         self.has_joined = False
         """Whether this process has ever joined; still true after it has resigned, or was removed."""
 
@@ -62,15 +62,16 @@ class Joining:
         return member is not None and member.status != "down" and member.incarnation == self.incarnation > 0
 
     def resign(self) -> None:
-        """Give up the incarnation: a `MarkDown` of it is about to be proposed, and may be applied late, or twice.
+        """Give up the incarnation, before a `MarkDown` of it is proposed, which may be applied late or twice.
 
-        A member that stays after all joins in a new incarnation, so that a late `MarkDown` of the old one is refused.
+        If the member stays after all, it joins in a new incarnation, so that a late `MarkDown` of the old one is
+        refused.
         """
         self.incarnation = 0
         self._became()
 
     async def run(self) -> None:
-        """Serve until cancelled. Raises what `clear` raises: two attempts could work at once if it joined then."""
+        """Serve until cancelled. Raises the errors of `clear`: if it joined then, two attempts could work at once."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -84,7 +85,7 @@ class Joining:
         return self._port.state().members.get(self._port.me)
 
     async def _try(self, member: Member, pause_s: float) -> float:
-        """Try to join. How many seconds to wait before the next try."""
+        """Try to join. Returns the seconds to wait before the next try."""
         if self.incarnation:
             self._log_marked(member)
         await self._clear()
@@ -102,7 +103,7 @@ class Joining:
             self._became()
             return PAUSE_S
         if result.code == "incarnation":
-            return PAUSE_S  # an earlier Join was applied after all, or the state here is behind
+            return PAUSE_S  # an earlier Join took effect after all, or this node's state is stale
         if self._logged != (why := result.detail or result.code):
             self._logged = why
             _log.error("this node's join was refused: %s; retrying", why)

@@ -1,7 +1,7 @@
 """Drains a member that cannot start attempts (`node.membership.self_drain`), so that other members do its work.
 
-Without descriptors, processes or memory each claim is given back, and claimed again by its owner, which is the same
-member: what is due would wait for as long as the shortage lasts. While no other member is up, it keeps trying.
+A member without free descriptors, processes or memory gives back each claim; as the owner of the task, it would claim
+the run again, and due tasks would wait until the shortage ends. While no other member is up, this member keeps trying.
 """
 
 import asyncio
@@ -17,25 +17,25 @@ from node.state.value import State
 _log = logging.getLogger("rota.member")
 
 AFTER: Final = 2
-"""Attempts in a row that could not be started, after which the member drains itself."""
+"""The member drains itself after this many attempts in a row that could not be started."""
 
 REST_S: Final = 15.0
 REST_S_MAX: Final = 240.0
-"""How long it waits before it checks again: twice as long after each check that fails."""
+"""How long the member waits before it checks again: first `REST_S`, then twice as long after each failed check."""
 
 PROCESS_S: Final = 1.0
-"""How long a process that does nothing may take."""
+"""How long an empty process may take to start and end."""
 
 ENOUGH: Final = 16
-"""Free descriptors that end the shortage: those of four attempts."""
+"""As many free descriptors end a shortage: enough for four attempts."""
 
 
 def shortage() -> str | None:
-    """The resource that this machine lacks to start attempts; None if it lacks none. Starts a process; blocks."""
+    """Find out which resource this machine lacks to start attempts; None: none. Blocks, since it starts a process."""
     held: list[int] = []
     try:
         for _ in range(ENOUGH):
-            held.append(os.memfd_create("room", os.MFD_CLOEXEC))  # noqa: PERF401 - those before a failure are closed
+            held.append(os.memfd_create("room", os.MFD_CLOEXEC))  # noqa: PERF401 - to close them after an error
     except OSError as error:
         return error.strerror
     finally:
@@ -53,7 +53,7 @@ def shortage() -> str | None:
 class LaunchWatch:
     """Drains member `me` while no attempt can be started here.
 
-    `drain` is told why, and None when it is over; `shortage` says what is lacking.
+    `drain` gets the reason, and None when the member can start attempts again; `shortage` names the lacking resource.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class LaunchWatch:
         self._why = ""
 
     def cannot_start(self, why: str) -> None:
-        """An attempt could not be started: this machine lacks something (`node.execution.launch_health.scarce`)."""
+        """Note that an attempt could not be started because of a shortage (`node.execution.launch_health.scarce`)."""
         self._failures += 1
         self._why = why
         self._failed.set()
 
     def started(self) -> None:
-        """An attempt has started here."""
+        """Note that an attempt has started here."""
         self._failures, self._rest_s = 0, REST_S
 
     async def run(self) -> None:
@@ -94,7 +94,7 @@ class LaunchWatch:
                 await self._rest()
 
     async def _rest(self) -> None:
-        """Wait until nothing is lacking, or no other member is up."""
+        """Wait until the shortage ends or no other member is up, then end the drain."""
         why: str | None = self._why
         while why is not None:
             await self._sleep(self._rest_s)

@@ -1,4 +1,4 @@
-"""Takes the lead on an election: founds the cluster if it is new, and commits that this member leads."""
+"""Takes the lead after an election: founds the cluster if it is new, and commits that this member leads."""
 
 import asyncio
 import logging
@@ -17,15 +17,15 @@ _log = logging.getLogger("rota.leadership")
 PROPOSE_S: Final = 2.0
 PAUSE_S: Final = 0.05
 PAUSE_S_MAX: Final = 2.0
-"""Between two tries that were refused: each is an entry in the log."""
+"""The longest wait between two tries: each refused try is an entry in the log."""
 
 
 class Leadership:
     """Proposes `FoundCluster` and `TakeLead` whenever this member is elected. Runs on the event loop.
 
-    `seeds` are the members of a new cluster, as far as they are Raft's `voters`: some may have been left out of the
-    founding by hand. A leader that has been removed proposes nothing: it is about to hand over. `rng` draws the id of a
-    new cluster.
+    Those of `seeds` that are Raft's `voters` are the members of a new cluster: an operator may have left out some at
+    the founding. A leader that has been removed proposes nothing, because it is about to hand over the leadership.
+    `rng` draws the id of a new cluster.
     """
 
     def __init__(
@@ -80,5 +80,5 @@ class Leadership:
             return False
         if result.ok:
             _log.info("leading since term %d", term)
-        # Otherwise the lead of a later leader was probably applied first, and Raft will report it.
+        # If refused, the `TakeLead` of a later leader was probably applied first, and Raft will report that leader.
         return result.ok

@@ -1,5 +1,5 @@
-"""Leaves the cluster in good order: this member drains, so that other members own what falls due at once; it hands over
-its runs, each as soon as its attempt has stopped; then it is marked down.
+"""Leaves the cluster in good order. This member drains, so that other members own its tasks at once; it hands over each
+run as soon as the attempt has stopped; then it is marked down.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from node.state.members import Drain, MarkDown
 _log = logging.getLogger("rota.member")
 
 HAND_OVER_S: Final = 0.7
-"""How long attempts may take to stop by themselves: an attempt that does not stop is with another member in less than a
-second, too. The work since its last checkpoint is repeated there.
+"""How long attempts may take to stop by themselves. It is short so that any run, even one whose attempt must be killed,
+is with another member in less than a second. That member repeats the work since the last checkpoint.
 """
 
 DYING_S: Final = 3.0
-"""How long killed attempts may take to be gone: their processes have a low priority, also when they end."""
+"""How long killed attempts may take to end: their processes have a low priority, even while they exit."""
 
 DRAIN_S: Final = 1.0
 MARK_DOWN_S: Final = 2.0
@@ -27,13 +27,13 @@ AGAIN_S: Final = 1.0
 
 
 class RunHandover(Protocol):
-    """What is needed of `node.control.controller.Controller`."""
+    """The part of `node.control.controller.Controller` that is used here."""
 
     async def hand_over_all(self, patience_s: float, dying_s: float) -> bool:
-        """Begin nothing new, and hand over every run. Whether nothing works here any more."""
+        """Begin no new attempt, and hand over every run. Returns whether no attempt works here any more."""
 
     def go_on(self) -> None:
-        """Work again."""
+        """Begin attempts again."""
 
 
 class Leaving:
@@ -57,7 +57,7 @@ class Leaving:
         """Hand over the runs, and have this member marked down. Takes a few seconds, with or without a majority."""
         _, clear = await asyncio.gather(self._drain(), self._controller.hand_over_all(HAND_OVER_S, DYING_S))
         if not clear:
-            # Another member may take over a run whose attempt still works only when the lease is over.
+            # While an attempt still works, no other member may take over its run before the lease has ended.
             _log.error("some attempts cannot be killed: this node is not marked down before its lease ends")
             return
         if (incarnation := self._port.standing()) is not None:
@@ -76,7 +76,7 @@ class Leaving:
                 _log.warning("marking this member down was refused: %s", result.detail)
 
     async def _drain(self) -> None:
-        """Own nothing from now on. Otherwise a run that has stopped here would wait for those that have not."""
+        """Drain this member, so that it owns no task. Else a stopped run would wait here until all have stopped."""
         member = self._port.state().members.get(self._port.me)
         if member is None or member.status != "up" or self._port.standing() is None:
             return

@@ -1,4 +1,4 @@
-"""Finds out that this node has been removed: the members of its cluster no longer connect to it then."""
+"""Finds out that this node has been removed. Its state may not show that: the members no longer connect to it."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -13,10 +13,10 @@ _log = logging.getLogger("rota.membership")
 
 POLL_S: Final = 2.0
 POLLS_ALONE: Final = 3
-"""Polls without a leader after which the other members are asked."""
+"""After this many polls without a leader, the other members are asked."""
 
 FAREWELL_S: Final = 3.0
-"""How long a removed member still votes: its removal from Raft has to be committed."""
+"""How long a removed member goes on voting: its vote may be needed to commit its removal from Raft."""
 
 ASK_S: Final = 2.0
 
@@ -26,14 +26,14 @@ class Removed(Exception):
 
 
 class RosterSource(Protocol):
-    """What is needed of `node.peer.client.PeerClient`."""
+    """The part of `node.peer.client.PeerClient` that is used here."""
 
     async def roster(self, member: str, timeout_s: float) -> Roster:
-        """The members, as another one knows them. Raises `PeerAway`."""
+        """The members, as another member knows them. Raises `PeerAway`."""
 
 
 class RemovalWatch:
-    """Polls the state, and the other members while there is no leader. `has_joined`: whether this process ever has."""
+    """Polls the state, and the other members while there is no leader. `has_joined`: whether this process ever did."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class RemovalWatch:
         self._logged = False
 
     async def run(self) -> None:
-        """Serve until this node has been removed: raises `Removed`."""
+        """Serve until this node has been removed, then raise `Removed`."""
         while True:
             await self._sleep(POLL_S)
             if await self._removed():
@@ -70,7 +70,7 @@ class RemovalWatch:
             return await self._removed_by_peers(state)
         if self._port.me in state.members:
             return False
-        joined = self._has_joined()  # not its incarnation: a member that is being removed has resigned by now
+        joined = self._has_joined()  # the incarnation would not do: a member that is being removed has resigned
         if not joined and role.ready and not self._logged:
             self._logged = True
             _log.error(
@@ -82,7 +82,7 @@ class RemovalWatch:
         return joined
 
     async def _removed_by_peers(self, state: State) -> bool:
-        """Whether another member, whose state is as new as the one here, has this node no longer."""
+        """Whether another member, whose state is at least as new as the one here, no longer lists this node."""
         for member in sorted(state.members):
             if member == self._port.me:
                 continue

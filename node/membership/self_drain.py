@@ -1,7 +1,7 @@
-"""Drains this member by its own decision while something is wrong on it, such as a full disk.
+"""Drains this member by its own decision while it has a fault, such as a full disk.
 
-The other members own its tasks meanwhile; its runs go on. The watch that finds something wrong calls `set`, and again
-when it is over. It decides with a margin, so that the member does not go back and forth.
+Meanwhile the other members own its tasks; its runs go on. The watch that finds a fault calls `set`, and again when the
+fault is over. It decides with a margin (hysteresis), so that the member does not drain again and again.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ PROPOSE_S: Final = 2.0
 """How long one proposal may take."""
 
 AGAIN_S: Final = 1.0
-"""Between two proposals at least: changes cost one entry a second at most."""
+"""The shortest wait between two proposals, so that changes cost at most one entry a second."""
 
 
 class SelfDrain:
-    """Holds the faults of this member; `run` drains it for them. `changed` is called when they have changed."""
+    """Holds the faults of this member; `run` drains it while there are any. `changed` is called when they change."""
 
     def __init__(
         self,
@@ -39,11 +39,11 @@ class SelfDrain:
 
     @property
     def why(self) -> str:
-        """What is wrong, for people; "" while nothing is."""
+        """The faults, in words for people; "" while there are none."""
         return "; ".join(self._wrong[what] for what in sorted(self._wrong))
 
     def set(self, what: str, why: str | None) -> None:
-        """Note that `what` (such as "disk") is at fault, and why, until `set(what, None)`. The first `why` stays."""
+        """Note why `what` (such as "disk") is at fault; `set(what, None)` ends the fault. The first `why` stays."""
         if why is None:
             if self._wrong.pop(what, None) is None:
                 return
@@ -57,7 +57,7 @@ class SelfDrain:
         self._on_change()
 
     def wake(self) -> None:
-        """Check again: the members, or what is wrong here, have changed."""
+        """Check again: the members, or the faults here, have changed."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -74,7 +74,7 @@ class SelfDrain:
                 await self._sleep(AGAIN_S)
 
     def _uncommitted(self) -> int | None:
-        """The present incarnation, if the state does not have `why`; None if it has, or if there is no incarnation."""
+        """The present incarnation, if the state does not hold `why` yet; None if it does, or without an incarnation."""
         member, incarnation = self._port.state().members.get(self._port.me), self._port.standing()
         if member is None or incarnation is None or member.aside == self.why[:255]:
             return None

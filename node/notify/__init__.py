@@ -1,1 +1,1 @@
-"""Sends notices on the cluster's channels: what `node.duty.telling` decides, over HTTP or by Apprise."""
+"""Sends notices on the cluster's channels, as `node.duty.telling` decides: over HTTP or by Apprise."""

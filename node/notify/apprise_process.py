@@ -1,7 +1,7 @@
-"""The process that sends one message by Apprise: `python -m node.notify.apprise_process`, an order on standard input.
+"""The process that sends one message by Apprise: `python -m node.notify.apprise_process`, with the order on stdin.
 
-A process of its own: Apprise's plugins block, and are many. It reaches only what the node allows as a destination,
-whatever the URL says, also after a redirect; it starts no programs. It ends by itself after `SEND_S`.
+It is a process of its own because Apprise's many plugins block. Whatever the URL says, and after a redirect too, it
+connects only to destinations that the node allows, and it starts no programs. It ends by itself after `SEND_S`.
 """
 
 import json
@@ -19,7 +19,7 @@ from tasks.access import Access, AccessRefused, check_address
 SEND_S: Final = 25
 SAID_CHARS_MAX: Final = 300
 MEMORY_BYTES_MAX: Final = 512 * 1024 * 1024
-"""Its address space. It takes less than half of that, and a tenth in memory."""
+"""The limit of the process's address space. It usually takes less than half of that, and a tenth in memory."""
 LARGE_BYTES: Final = MEMORY_BYTES_MAX // 4
 
 _PROGRAMS: Final = "subprocess.Popen os.exec os.fork os.forkpty os.posix_spawn os.spawn os.system pty.spawn"
@@ -28,7 +28,7 @@ _CONNECTING: Final = frozenset({"socket.connect", "socket.sendto"})
 
 
 class _Said(logging.Handler):
-    """Keeps what Apprise logs: why a message was not accepted."""
+    """Keeps Apprise's log lines: they say why a message was not accepted."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -39,7 +39,7 @@ class _Said(logging.Handler):
 
 
 class _Gate:
-    """Lets connections through to what the node allows, and nothing else."""
+    """Lets connections through to destinations that the node allows, and refuses all others."""
 
     def __init__(self, access: dict[str, Any]) -> None:
         self._access = Access.unpacked(access)
@@ -48,12 +48,12 @@ class _Gate:
         self.refused: list[str] = []
 
     def close(self) -> None:
-        """From now on all connections of this process go through it."""
+        """Check all connections of this process from now on."""
         socket.getaddrinfo = self.getaddrinfo
         sys.addaudithook(self.audit)
 
     def getaddrinfo(self, host: Any, port: Any, *more: Any, **named: Any) -> Any:
-        """Resolve an allowed name."""
+        """Resolve a host name if it is allowed; in place of `socket.getaddrinfo`."""
         text = host.decode() if isinstance(host, bytes) else str(host or "localhost")
         self._check(text, port)
         found = self._resolve(host, port, *more, **named)
@@ -61,7 +61,7 @@ class _Gate:
         return found
 
     def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Python is about to connect somewhere, to start a program, or to do what else is refused."""
+        """The audit hook: refuses to start programs, to write to this machine's logs, and to connect elsewhere."""
         if event in _REFUSED:
             raise PermissionError("a channel starts no programs, and writes in no log of this machine")
         if event in _CONNECTING:
@@ -81,12 +81,12 @@ class _Gate:
 
 
 def main() -> None:
-    """Send the message that standard input orders; the outcome goes to standard output as JSON."""
+    """Read an order from stdin, send its message, and write the outcome to stdout as JSON."""
     signal.alarm(SEND_S)
-    # Plugins read answers whole: a receiver must not fill the memory of this machine.
+    # Plugins read whole answers into memory: a receiver must not fill the memory of this machine.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     order = json.loads(sys.stdin.read())
-    # Whatever a plugin prints is not the outcome.
+    # A plugin may print to stdout too: send that to stderr, so that only the outcome is on stdout.
     outcome, sys.stdout = os.fdopen(os.dup(1), "w"), sys.stderr
     accepted, said = _send(order)
     json.dump({"accepted": accepted, "said": said[:SAID_CHARS_MAX]}, outcome)
@@ -106,7 +106,7 @@ def _send(order: dict[str, Any]) -> tuple[bool, str]:
         return False, "the secret of its url is no URL of Apprise"
     gate.close()
     kind = {"info": "info", "warning": "warning"}.get(order["severity"], "failure")
-    # As text: taken for HTML, its lines would run together, and what stands in an error would be shown as a page.
+    # As plain text: as HTML, the lines would run together, and markup in an error message would be rendered.
     result = channel.notify(
         body=order["text"],
         title=order["title"],
@@ -115,13 +115,13 @@ def _send(order: dict[str, Any]) -> tuple[bool, str]:
     )
     if result:
         return True, "accepted"
-    if not gate.refused and _memory_bytes() > LARGE_BYTES:  # Apprise does not say that it had no room
+    if not gate.refused and _memory_bytes() > LARGE_BYTES:  # Apprise does not report a lack of memory
         return False, "the receiver's answer is too large"
     return False, (gate.refused or said.lines or ["it was not accepted, for a reason that Apprise does not say"])[-1]
 
 
 def _memory_bytes() -> int:
-    """The most memory that this program has taken. (`ru_maxrss` also counts that of the process that started it.)"""
+    """The peak memory of this program. (`ru_maxrss` would include that of the process that started it.)"""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 

@@ -19,11 +19,11 @@ from tasks.secret import VALUE_CHARS_MIN, Redactor
 
 OUTPUT_BYTES: Final = 4096
 _VARIABLES: Final = ("PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
-"""What that process gets of the node's variables, which hold its secret and token."""
+"""The only environment variables that the process inherits: others hold the node's secret and token."""
 
 
 async def send_by_apprise(settings: SenderSettings, cluster_id: str, message: Send) -> str:
-    """Send a message; "accepted". Raises `NotSent`."""
+    """Send a message. Returns "accepted". Raises `NotSent`."""
     reference, redactor = message.definition.url, Redactor()
     if isinstance(reference, str):
         raise NotSent("the url of an apprise channel is a reference to a secret")
@@ -50,7 +50,7 @@ async def send_by_apprise(settings: SenderSettings, cluster_id: str, message: Se
 
 
 def _parts(url: str) -> list[str]:
-    """What errors may show of a URL, and must not: users, passwords, tokens, hosts. Shorter ones may be ordinary words.
+    """The parts of a URL to redact from errors: users, passwords, tokens, hosts. Short parts may be ordinary words.
 
     >>> _parts("mailto://me:hunter2@mail.example?to=you%40x.example&mode=starttls")
     ['me:hunter2@mail.example', 'hunter2', 'mail.example', 'you@x.example', 'starttls']
@@ -62,7 +62,7 @@ def _parts(url: str) -> list[str]:
 
 
 async def _outcome(order: bytes) -> bytes:
-    """What the process says. It is killed if it takes too long. Raises `NotSent`."""
+    """Run the process, and return its output. It is killed if it takes too long. Raises `NotSent`."""
     env = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
     nowhere, pipe = asyncio.subprocess.DEVNULL, asyncio.subprocess.PIPE
     try:

@@ -15,17 +15,17 @@ from tasks.secret import Reference
 _log = logging.getLogger("rota.notify")
 
 IDLE_S: Final = 5.0
-"""Between two looks of a member that does not lead, or has no watcher."""
+"""The wait between two checks of a member that does not lead, or has no watcher to ping."""
 
 AFTER_FAULT_S: Final = 60.0
 
 AGAIN_S: Final = 10.0
-"""Between two tries of a ping that was not accepted, or was withheld, at most."""
+"""The longest wait for the next try after a ping that was not accepted, or was withheld."""
 
 
 @dataclass(frozen=True, slots=True)
 class PingView:
-    """What the leader did last, at `at_us`: `withheld` or `error` say why no ping was accepted; both None: one was."""
+    """The leader's last ping, at `at_us`. `withheld`: why it was not sent; `error`: why it failed; None: accepted."""
 
     at_us: int
     withheld: str | None = None
@@ -33,7 +33,7 @@ class PingView:
 
 
 class WatchedMember(Protocol):
-    """What the switch asks of its member. Called on the event loop."""
+    """A member, as its dead man's switch sees it. Called on the event loop."""
 
     @property
     def role(self) -> RaftRole:
@@ -54,7 +54,7 @@ class WatchedMember(Protocol):
 
 
 class DeadMansSwitch:
-    """Pings by `ping` (`node.notify.webhook.ping`) as long as this member leads."""
+    """Pings the watcher with `ping` (`node.notify.webhook.ping`) as long as this member leads."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class DeadMansSwitch:
     ) -> None:
         self._member, self._ping, self._sleep = member, ping, sleep
         self.last: PingView | None = None
-        """None while this member does not lead, or there is no watcher."""
+        """The last ping; None while this member does not lead, or there is no watcher."""
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -75,17 +75,17 @@ class DeadMansSwitch:
             except Exception:  # noqa: BLE001 - an error here must not end the node
                 _log.exception("the outside watcher is not pinged, because of a bug in Rota; retrying")
                 wait_s = AFTER_FAULT_S
-            # In parts: another watcher is pinged soon, and not when the earlier one would have been.
+            # Wait in short parts: after a change of the watcher or the leader, the next ping is due at once.
             while wait_s > 0 and self._watched() == before:
                 await self._sleep(min(IDLE_S, wait_s))
                 wait_s -= IDLE_S
 
     def _watched(self) -> Watchdog | None:
-        """The watcher that this member pings; None: none, or another member does."""
+        """The watcher that this member has to ping; None: there is no watcher, or another member leads."""
         return self._member.state().settings.watchdog if self._member.role.is_leader else None
 
     async def step(self) -> float:
-        """Ping, or withhold it. In how many seconds to do so again."""
+        """Ping, or withhold the ping. Returns the seconds to wait before the next step."""
         watchdog, role = self._watched(), self._member.role
         if watchdog is None:
             self.last = None
@@ -117,7 +117,7 @@ _SHOWN: Final = 3
 
 
 def withheld(state: State, *, quorum: bool, overdue: Sequence[str]) -> str | None:
-    """Why the leader does not ping now; None: all is well. `overdue` are the tasks that are late.
+    """The reason why the leader must not ping now; None: all is well. `overdue` are the late tasks.
 
     >>> withheld(State(), quorum=True, overdue=["nightly", "orders"])
     'nightly and orders are overdue'
@@ -131,7 +131,7 @@ def withheld(state: State, *, quorum: bool, overdue: Sequence[str]) -> str | Non
 
 
 def late_tasks(state: State) -> frozenset[str]:
-    """The tasks with a deadline that is breached. It visits all tasks: not to be called on the event loop."""
+    """The tasks with a breached deadline. Visits all tasks: do not call it on the event loop."""
     return frozenset(name for name, row in state.tasks.items() if row.breaches)
 
 

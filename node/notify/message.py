@@ -1,6 +1,6 @@
-"""How notices are told: as a JSON document, and as text for people. Pure.
+"""The form of a message with notices: as a JSON document, and as text for people. Pure.
 
-A message with the same notices is the same, byte for byte, whichever member sends it and how often.
+Two messages with the same notices are the same, byte for byte, whichever members send them.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from node.state.outbox import Notice
 from node.state.times import rfc3339
 
 LINES_MAX: Final = 30
-"""Notices that are written out in a text; the rest are counted."""
+"""The most notices that a text spells out; it gives the number of the others."""
 
 
 def message_id(cluster_id: str, message: Send) -> str:
@@ -24,7 +24,7 @@ def message_id(cluster_id: str, message: Send) -> str:
 
 
 def document(cluster_id: str, message: Send) -> dict[str, Any]:
-    """The message as JSON values. Each notice has the `key` by which repetitions are told."""
+    """The message as JSON values. Each notice has a `key`, by which a receiver recognizes repetitions."""
     return {
         "id": message_id(cluster_id, message),
         "cluster": cluster_id,
@@ -57,7 +57,7 @@ def title(message: Send) -> str:
 
 
 def message_text(cluster_id: str, message: Send) -> str:
-    """The message for people: a line for each notice, and what could not be told."""
+    """The message for people: a line for each notice, and the number of dropped notices."""
     shown = message.notices[:LINES_MAX]
     lines = [f"{rfc3339(one.at_us)}  {one.severity.upper()}  {plain_line(one.text)}" for one in shown]
     if len(message.notices) > LINES_MAX:

@@ -30,12 +30,12 @@ class SenderSettings:
     env_allow: tuple[str, ...] = ()
     #: The values of those variables that `env_allow` names and that are set.
     variables: Mapping[str, str] = field(default_factory=dict)
-    #: What is the node's own: no channel may refer to it.
+    #: The node's own secrets, to which no channel may refer.
     own: NodesOwn = NOBODYS
 
 
 def secret_here(settings: SenderSettings, reference: Reference, redactor: Redactor) -> str:
-    """The value of a reference, which `redactor` learns. Reads a file. Raises `NotSent`."""
+    """The value of a reference to a secret; `redactor` learns the value. May read a file. Raises `NotSent`."""
     try:
         value = resolve(reference, settings.secrets_dir, settings.env_allow, settings.variables, settings.own)
     except MissingSecret as error:
@@ -45,7 +45,7 @@ def secret_here(settings: SenderSettings, reference: Reference, redactor: Redact
 
 
 async def read_secrets(node: str, read: Callable[[], _T]) -> _T:
-    """The result of `read`, which reads secrets on `node`. Raises `NotSent`, also if their folder does not answer."""
+    """Call `read`, which reads secrets on `node`, and return its result. Raises `NotSent`, also after `READ_S`."""
     try:
         return await in_side_thread(read, READ_S)
     except TimeoutError:

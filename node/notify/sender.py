@@ -17,7 +17,7 @@ from tasks.secret import Reference
 TEST_KEY: Final = "test"
 
 APPRISE_MAX: Final = 8
-"""Messages that are sent by Apprise at a time, by a process each: it takes 55 MB, and half a second of a core."""
+"""The most messages sent by Apprise at a time. Each has a process, which takes 55 MB and half a second of a core."""
 
 
 class ChannelSender:
@@ -30,7 +30,7 @@ class ChannelSender:
     async def send(self, cluster_id: str, message: Send) -> str:
         """Send a message. Returns the receiver's answer, shortened. Raises `NotSent`.
 
-        Its time limit does not include the wait for other messages that are being sent by Apprise.
+        The time limit does not include the wait until earlier messages have been sent by Apprise.
         """
         if message.definition.kind == "webhook":
             now_s = self._now_us() // 1_000_000
@@ -39,13 +39,13 @@ class ChannelSender:
             return await send_by_apprise(self._settings, cluster_id, message)
 
     async def ping(self, where: Reference | str) -> str:
-        """Ask the outside watcher's URL. Returns its answer, shortened. Raises `NotSent`."""
+        """Ping the outside watcher at its URL. Returns its answer, shortened. Raises `NotSent`."""
         return await ping(self._settings, where)
 
     async def test(self, cluster_id: str, name: str, definition: Channel, now_us: int) -> str:
         """Send a message that says that it is a test. Returns the receiver's answer, shortened. Raises `NotSent`."""
         text = f"a test of channel {name}, sent by {self._settings.node}: nothing is wrong"
-        # Each test is a message of its own: receivers drop what has a known id.
+        # Each test needs an id of its own: receivers drop a message whose id they know.
         notice = Notice(f"{TEST_KEY}.{now_us}", TEST_KEY, "info", now_us, text)
         permission = Permission(0, self._settings.node, 0, (notice.key,))
         return await self.send(cluster_id, Send(name, permission, definition, (notice,), 0))

@@ -1,7 +1,7 @@
-"""Calls that may hang (a look-up of a name, a file on a share), each in a thread of its own.
+"""Runs calls that may hang (a DNS look-up, a file on a network share), each in a thread of its own.
 
-The event loop's own threads are few, and serve the page and the API: a name server that does not answer must not take
-them. A call that hangs does not keep the node from ending, either.
+The event loop's own threads are few, and serve the page and the API: an unreachable name server must not use them up.
+Nor does a call that hangs keep the node from ending.
 """
 
 import asyncio
@@ -13,15 +13,16 @@ from typing import Final, TypeVar
 _T = TypeVar("_T")
 
 THREADS_MAX: Final = 200
-"""Calls at a time: for each channel one that hangs, and one more."""
+"""The most calls at a time: for each channel one that hangs, and one more."""
 
 _free = threading.BoundedSemaphore(THREADS_MAX)
 
 
 async def in_side_thread(call: Callable[[], _T], timeout_s: float) -> _T:
-    """The result of `call`, or its error. Raises `TimeoutError` after `timeout_s` seconds, or if too many calls hang.
+    """Return the result of `call`, or raise its error.
 
-    A call that is not waited for any more goes on until it ends by itself.
+    Raises `TimeoutError` after `timeout_s`, or if too many calls hang. After a timeout the call goes on until it ends
+    by itself.
     """
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[_T] = loop.create_future()
@@ -36,7 +37,7 @@ async def in_side_thread(call: Callable[[], _T], timeout_s: float) -> _T:
     def work() -> None:
         try:
             result = call()
-        except Exception as error:  # noqa: BLE001 - it is raised where the call is waited for
+        except Exception as error:  # noqa: BLE001 - the waiting caller raises it
             failure = error
             tell(lambda: outcome.set_exception(failure))
         else:

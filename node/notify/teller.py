@@ -1,8 +1,8 @@
-"""Sends this member's share of the notices: obeys `node.duty.telling`, on the event loop.
+"""Sends this member's share of the notices, as `node.duty.telling` decides. Runs on the event loop.
 
-A message is sent once its permission is committed, under a live lease, and its outcome is committed before the next one
-of the channel. A member that dies between the two leaves it to the next sender: so a message is sent at least once, and
-twice only if its sender was lost in between, or the receiver's answer was.
+A message is sent after its permission is committed, under a live lease; its outcome is committed before the channel's
+next message is sent. If a member dies in between, the next sender sends the message again. So a message is sent at
+least once, and twice only if its sender, or the receiver's answer, was lost.
 """
 
 import asyncio
@@ -23,19 +23,19 @@ _log = logging.getLogger("rota.notify")
 
 PROPOSE_S: Final = 5.0
 AGAIN_S: Final = 1.0
-"""The pause after a permission was refused, or its outcome is unknown."""
+"""The pause after a permission was refused, or when it is unknown whether it was committed."""
 
 AFTER_FAULT_S: Final = 10.0
 
 LEASELESS_S: Final = 0.25
-"""While there is no lease, and something to send: until the next look."""
+"""The wait before the next step while there is something to send, but no lease."""
 
 REST_S: Final = 2.0
-"""How long a member that stops waits for its last messages, and for their outcome to be committed."""
+"""How long a stopping member waits until its last messages are sent and their outcomes committed."""
 
 
 class NotSent(Exception):
-    """A message was not accepted. The text says why, without secrets; it is replicated and shown."""
+    """A message was not accepted. The text says why; it is replicated and shown, so it contains no secrets."""
 
 
 class TellerPort(Insisting, Protocol):
@@ -56,7 +56,7 @@ class MessageSender(Protocol):
     """Sends one message: `node.notify.sender.ChannelSender`."""
 
     async def send(self, cluster_id: str, message: Send, /) -> str:
-        """Send a message, within a bounded time; the receiver's answer, in short. Raises `NotSent`."""
+        """Send a message, in bounded time. Returns the receiver's answer, shortened. Raises `NotSent`."""
 
 
 class Teller:
@@ -71,7 +71,7 @@ class Teller:
         self._changed = asyncio.Event()
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._sent: dict[str, int] = {}
-        """The token of the last message that was begun here, by channel: none is sent twice by one process."""
+        """By channel, the token of the last message that this process began to send: it sends no message twice."""
         self._resting = False
         self._failing = False
 
@@ -95,7 +95,7 @@ class Teller:
                 task.cancel()
 
     async def rest(self) -> None:
-        """Begin nothing new, and wait a little for what is under way: this member leaves."""
+        """Begin no new message, and wait a little for those under way, because this member leaves."""
         self._resting = True
         if self._busy:
             await asyncio.wait(list(self._busy.values()), timeout=REST_S)
@@ -106,10 +106,10 @@ class Teller:
         self.wake()
 
     def _guarded(self) -> float | None:
-        """A step. An error in it must not end the node."""
+        """Do one step. If it fails, log the error: it must not end the node."""
         try:
             wait_s = self._step()
-        except Exception:  # noqa: BLE001 - it is logged, and the next step is tried
+        except Exception:  # noqa: BLE001 - it is logged, and the step is tried again
             if not self._failing:
                 _log.exception("cannot decide which notices to send, which is a bug in Rota; retrying")
             self._failing = True
@@ -118,7 +118,7 @@ class Teller:
         return wait_s
 
     def _step(self) -> float | None:
-        """Begin what is due. Returns the seconds until the next look; None: wait for a change."""
+        """Begin the messages that are due. Returns the seconds until the next step; None: wait for a change."""
         state = self._port.state()
         if self._resting or not any(row.notices for row in state.channels.values()):
             return None
@@ -144,7 +144,7 @@ class Teller:
         self.wake()
 
     async def _ask(self, tell: Tell) -> None:
-        """Propose a permission. Once it is in the state, the next step sends."""
+        """Propose a permission. Once the state holds it, the next step sends the message."""
         try:
             result = await self._port.propose(tell, PROPOSE_S)
         except (RaftError, BadEntry) as error:
@@ -179,5 +179,5 @@ class Teller:
 
 
 def _storable(text: str) -> str:
-    """The text as an entry can hold it: short, and without what is no UTF-8."""
+    """The text as an entry can hold it: short, and valid UTF-8."""
     return text[:TEXT_CHARS_MAX].encode("utf-8", "replace").decode()

@@ -1,6 +1,6 @@
 """Requests to receivers: webhooks, each an HTTP POST whose body is the message, and pings of the outside watcher.
 
-Names are looked up, and secrets read, in side threads: one that does not return delays nothing else.
+Host names are resolved and secrets read in side threads, so that a call that hangs delays nothing else.
 """
 
 import json
@@ -22,7 +22,7 @@ SEND_S: Final = 10.0
 """How long a receiver may take to answer."""
 
 ANSWER_BYTES: Final = 500
-"""How much of an answer is read."""
+"""At most this much of an answer is read."""
 
 LOOK_UP_S: Final = 8.0
 """How long a name server may take to answer."""
@@ -31,7 +31,7 @@ LOOK_UP_S: Final = 8.0
 async def post(settings: SenderSettings, channel: Channel, body: Mapping[str, Any], now_s: int) -> str:
     """Send `body`, whose `id` names the message, signed as of `now_s`, in seconds since the epoch.
 
-    The answer, in short. Raises `NotSent`.
+    Returns the receiver's answer, shortened. Raises `NotSent`.
     """
     redactor = Redactor()
     url, headers, data = await read_secrets(settings.node, lambda: _request(settings, channel, body, redactor, now_s))
@@ -41,7 +41,7 @@ async def post(settings: SenderSettings, channel: Channel, body: Mapping[str, An
 def _request(
     settings: SenderSettings, channel: Channel, body: Mapping[str, Any], redactor: Redactor, now_s: int
 ) -> tuple[str, dict[str, str], bytes]:
-    """The URL, headers and body. Reads secrets, and may block."""
+    """The URL, headers and body of the request. Reads secrets, and may block."""
     url = allowed_url(settings, channel.url, redactor)
     data = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
     named = str(body["id"])
@@ -63,7 +63,7 @@ def _request(
 
 
 def allowed_url(settings: SenderSettings, where: Reference | str, redactor: Redactor) -> str:
-    """The URL, checked: the node allows it as a destination. May read a file. Raises `NotSent`."""
+    """Resolve `where` to a URL. Raises `NotSent` unless the node allows it as a destination. May read a file."""
     if isinstance(where, str):
         url, named = where, "the url"
     else:
@@ -77,7 +77,7 @@ def allowed_url(settings: SenderSettings, where: Reference | str, redactor: Reda
 async def request(
     method: str, url: str, headers: Mapping[str, str], redactor: Redactor, data: bytes | None = None
 ) -> str:
-    """The receiver's answer, in short, redacted. Raises `NotSent` unless it is a 2xx."""
+    """Send a request. Returns the receiver's answer, shortened and redacted. Raises `NotSent` unless it is a 2xx."""
     limits = aiohttp.ClientTimeout(total=SEND_S)
     try:
         async with (
@@ -100,7 +100,7 @@ async def request(
 
 
 async def ping(settings: SenderSettings, where: Reference | str) -> str:
-    """GET a URL, or one that a reference holds; the answer, in short. Raises `NotSent`."""
+    """GET a URL, given as text or as a reference to a secret. Returns the answer, shortened. Raises `NotSent`."""
     redactor = Redactor()
     url = await read_secrets(settings.node, lambda: allowed_url(settings, where, redactor))
     return await request("GET", url, {"user-agent": "rota", "x-rota-node": settings.node}, redactor)
@@ -111,7 +111,7 @@ def _short(said: str) -> str:
 
 
 class SideResolver(AbstractResolver):
-    """Implements aiohttp's resolver."""
+    """An aiohttp resolver whose look-ups run in side threads."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
@@ -132,4 +132,4 @@ class SideResolver(AbstractResolver):
             raise OSError(None, f"no name server answered within {LOOK_UP_S:g} s") from None
 
     async def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: the resolver keeps nothing open."""
