@@ -1,8 +1,8 @@
-"""The loop of a kind that commits batches, `etl` and `ingest`: claim, plan, commit; if overtaken, read and claim again.
+"""The loop of `etl` and `ingest`: claim, plan, commit; if overtaken, read the last batch and claim again.
 
-Another attempt may work on the same task: one that was declared lost and lives, or one of another run. Only the holder
-may commit. The sink or the table decides which attempt is the holder, and which batch was the last; an attempt that is
-overtaken loses nothing but its time.
+Another attempt may work on the same task: an attempt of the same run that was declared lost but still runs, or an
+attempt of another run. Only the holder may commit. The sink or the table decides which attempt is the holder, and which
+batch was the last; an attempt that is overtaken loses nothing but its time.
 """
 
 from collections.abc import Callable
@@ -18,10 +18,11 @@ def commit_batches(
     overtaken: type[Exception],
     read_again: Callable[[Exception], None],
 ) -> None:
-    """Commit the batch `first`, and then each one that `following` plans, until it plans none.
+    """Commit `first`, and then each batch that `following` plans, until it returns None.
 
     `commit` raises `overtaken` if another attempt has committed the batch or holds the sink now. Then `read_again`
-    reads which batch was the last and claims the sink, and `following` plans anew. Raises all other errors of these.
+    reads which batch was the last and claims the sink, and `following` plans anew. All other errors of these functions
+    pass.
     """
     batch = first
     while batch is not None:
@@ -40,9 +41,9 @@ def become_holder(
 ) -> None:
     """Make the attempt with `token` the holder, unless it is the holder already.
 
-    `check_current` is given the present holder's token; it makes sure that this attempt's own token is current, by a
-    checkpoint, and raises `Fenced` if it is not. Then a greater token of the holder is from an abandoned cluster: a new
-    cluster counts from 1 again. `claim` returns False if the holder has changed meanwhile.
+    `check_current` gets the present holder's token. It makes sure, by a checkpoint, that this attempt's own token is
+    current, and raises `Fenced` if it is not. If the holder's token is greater even so, it is from an abandoned
+    cluster: a new cluster counts from 1 again. `claim` returns False if the holder has changed meanwhile.
     """
     while (held := holder()) != token:
         check_current(held)

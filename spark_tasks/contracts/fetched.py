@@ -1,7 +1,7 @@
 """The rows of a batch, brought from Spark to the driver's disk, so that the driver can write them in bounded memory.
 
-On this machine Spark writes them as Parquet, in parallel. Executors on other machines do not see the driver's disk:
-then the driver asks for one part after the other, and holds one in memory.
+If the executors are on this machine, Spark writes the rows as Parquet, in parallel. Executors on other machines do not
+see the driver's disk: then the driver asks for one part after the other, and holds one in memory.
 """
 
 import shutil
@@ -25,12 +25,12 @@ _PLAIN: Final = frozenset(
     "boolean byte tinyint short smallint integer int long bigint float double decimal string char varchar binary date "
     "timestamp timestamp_ntz array map struct".split()
 )
-"""Types of Spark that Parquet and Arrow have. All others (intervals, variants) become text."""
+"""Spark's types that Parquet and Arrow have, too. All others (intervals, variants) become text."""
 
 
 @dataclass(frozen=True)
 class FetchedRows:
-    """Rows in Parquet files in `folder`; `names` are their columns."""
+    """Rows in Parquet files in `folder`; `names` are their column names."""
 
     names: tuple[str, ...]
     folder: Path
@@ -71,12 +71,12 @@ def _batches(path: Path, schema: "pa.Schema") -> "Iterator[pa.RecordBatch]":
 
 
 def numbered(rows: "DataFrame") -> "DataFrame":
-    """The rows with columns c0, c1 and so on: Spark tells no names apart that differ in their case alone."""
+    """The rows with their columns renamed c0, c1, ...: Spark takes names that differ only in case for the same name."""
     return rows.toDF(*[f"c{number}" for number in range(len(rows.columns))])
 
 
 def fetch(rows: "DataFrame", folder: Path, local: bool) -> FetchedRows:
-    """Bring the rows to `folder`, in place of what is in it. `local` says that executors see it, too."""
+    """Write the rows to `folder`, replacing its files. `local`: the executors see the folder, too."""
     from pyspark.sql import functions as f
 
     names = tuple(rows.columns)
@@ -112,7 +112,7 @@ def _ask_for(rows: "DataFrame", path: Path) -> None:
 
 
 def _arrows(value: Any, kind: "pa.DataType") -> Any:
-    """A value of a row of Spark's as Arrow takes it: a map is a list of pairs, and a moment has its zone."""
+    """Convert a value of a Spark row for Arrow: a map becomes a list of pairs, and a timestamp gets its zone."""
     import pyarrow.types as t
 
     if value is None:
@@ -123,12 +123,12 @@ def _arrows(value: Any, kind: "pa.DataType") -> Any:
         return [_arrows(inner, kind.value_type) for inner in value]
     if t.is_struct(kind):
         return tuple(_arrows(inner, field.type) for inner, field in zip(value, kind, strict=True))
-    # Spark gives moments in the process's own time zone, without saying so.
+    # Spark gives timestamps as naive times in the process's own time zone.
     return value.astimezone(UTC) if t.is_timestamp(kind) and kind.tz is not None else value
 
 
 def python_values(column: "pa.Array", name: str) -> list[Any]:
-    """The values of a column. Raises `SinkUnfit` for a time that has no year of four digits."""
+    """The values of a column. Raises `SinkUnfit` for a time outside the years 1 to 9999."""
     try:
         return list(column.to_pylist())
     except (OverflowError, ValueError):
@@ -152,7 +152,7 @@ def _first_odd(times: "pa.Array") -> str:
 
 
 def check_case_distinct(names: Sequence[str]) -> None:
-    """Raise `SinkUnfit` for two columns with one name, whatever their case.
+    """Raise `SinkUnfit` if two columns have the same name, ignoring case.
 
     >>> check_case_distinct(["id", "ID"])
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""How new rows of a source are found: a field of the params of `etl`, which sources obey."""
+"""How a source finds new rows: the field `incremental` of the params of `etl`."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,7 +9,7 @@ from spark_tasks.contracts.names import ColumnName
 
 
 class Incremental(BaseModel):
-    """What is new since the last batch. Give one of `cursor`, `xmin`, `versions` and `files`."""
+    """How rows that are new since the last batch are found. Give one of `cursor`, `xmin`, `versions` and `files`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -80,4 +80,4 @@ class Incremental(BaseModel):
 
 
 _NEEDS: Final[Mapping[str, str]] = {"batch_rows": "cursor", "parameter": "cursor", "batch_versions": "versions"}
-"""Fields of `Incremental`, and the way of finding what is new to which each belongs."""
+"""The fields of `Incremental` that go with one way of finding new rows only, and that way."""

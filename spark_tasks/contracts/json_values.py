@@ -1,7 +1,7 @@
 """Values of Arrow as JSON: numbers as numbers, and types that JSON lacks as text in one stated form.
 
-A time is RFC 3339 with six decimals: with `Z` if it is a moment, without if it is a time on a wall. A decimal is text
-with all its digits, binary is base64, and `NaN`, `Infinity` and `-Infinity` are text.
+A time is RFC 3339 with six decimals: with `Z` if it has a time zone, without `Z` if it has none. A decimal is text with
+all its digits, binary is base64, and `NaN`, `Infinity` and `-Infinity` are text.
 """
 
 import base64
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Encoder = Callable[[Any], Any]
-"""Makes JSON of a value that is not null."""
+"""A function that converts a value that is not null to JSON."""
 
 
 def json_encoder(kind: "pa.DataType") -> Encoder:
-    """A function that makes JSON of Python's values of that Arrow type. Nulls in lists and structs stay null."""
+    """A function that converts Python values of the Arrow type `kind` to JSON. Nulls in lists and structs stay null."""
     import pyarrow.types as t
 
     if t.is_decimal(kind):
@@ -58,7 +58,7 @@ def decimal_text(value: Decimal) -> str:
 
 
 def time_text(value: datetime) -> str:
-    """A time as text, of which the order is that of the times.
+    """A time as text. The texts sort in the order of the times.
 
     >>> time_text(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)), time_text(datetime(999, 1, 2))
     ('2026-01-02T03:04:05.000000Z', '0999-01-02T00:00:00.000000')

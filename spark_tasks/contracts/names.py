@@ -9,7 +9,7 @@ _PART: Final = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
 
 def table_parts(text: str) -> tuple[str, ...]:
-    """The names in TABLE or SCHEMA.TABLE, of which each may be quoted as in SQL. Raises `ValueError`.
+    """The names in TABLE or SCHEMA.TABLE; each may be quoted as in SQL. Raises `ValueError`.
 
     >>> table_parts("public.flights"), table_parts('"my.schema"."My ""Own"" Table"')
     (('public', 'flights'), ('my.schema', 'My "Own" Table'))
@@ -33,11 +33,11 @@ def table_parts(text: str) -> tuple[str, ...]:
 
 
 NAME_BYTES: Final = 63
-"""PostgreSQL cuts a longer name, and says so in a notice only."""
+"""The longest name in bytes. PostgreSQL cuts a longer one, and only gives a notice."""
 
 
 def table_name(text: str) -> str:
-    """The text, of a table's name. Raises `ValueError`."""
+    """Return `text` unchanged if it is a table's name. Raises `ValueError` if it is not."""
     table_parts(text)
     return text
 
@@ -47,7 +47,7 @@ ColumnName = Annotated[str, Field(min_length=1, max_length=63)]
 
 
 def name(text: str) -> str:
-    """A quoted name.
+    """The name, quoted for SQL.
 
     >>> name('a"b')
     '"a""b"'
@@ -56,7 +56,7 @@ def name(text: str) -> str:
 
 
 def qualified(text: str) -> str:
-    """A quoted table name from `TABLE` or `SCHEMA.TABLE`, of which each name may be quoted.
+    """The quoted table name for `TABLE` or `SCHEMA.TABLE`, in which each name may be quoted already.
 
     >>> qualified("public.flights"), qualified('"a.b"')
     ('"public"."flights"', '"a.b"')
@@ -65,7 +65,7 @@ def qualified(text: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A quoted value.
+    """The text as an SQL literal.
 
     >>> literal("it's")
     "'it''s'"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SinkOvertaken(Exception):
-    """Another attempt has committed this batch, or holds the sink now. Nothing of this attempt's batch is in it."""
+    """Another attempt has committed this batch, or holds the sink now. The sink has no row of this attempt's batch."""
 
 
 class SinkUnfit(Unretryable):
@@ -27,7 +27,7 @@ class SinkAway(Away):
 
 @dataclass(frozen=True)
 class Visible:
-    """The last batch in a sink: its mark, the run that committed it, and the cursor that was kept with it (JSON)."""
+    """The last batch in a sink: its mark, the run that committed it, and the cursor that was stored with it (JSON)."""
 
     mark: Mark
     run_id: str
@@ -36,7 +36,7 @@ class Visible:
 
 @dataclass(frozen=True)
 class About:
-    """The values that a batch's commit has beside its mark."""
+    """The values that a commit stores beside the batch's mark."""
 
     run_id: str
     cursor: dict[str, Any] | None
@@ -44,7 +44,7 @@ class About:
 
 @dataclass(frozen=True)
 class Staged:
-    """Rows that were written where nobody sees them. `parts` is what the sink's own `commit` needs of each writer."""
+    """Rows that no reader sees yet. `parts` has a value from each writer, which the sink's own `commit` needs."""
 
     rows: int
     parts: tuple[Any, ...]
@@ -52,14 +52,14 @@ class Staged:
 
 @dataclass(frozen=True)
 class Committed:
-    """The number of rows that a batch put into the sink, and of rows that it deleted there by their tombstones."""
+    """The number of rows that a batch put into the sink, and the number that its tombstones deleted there."""
 
     rows: int
     deleted: int
 
 
 class Sink(Protocol):
-    """Takes batches, each visible at once and once. Batches are numbered from 1."""
+    """Takes batches, and makes all rows of a batch visible at once, and once only. Batches are numbered from 1."""
 
     def last(self) -> Visible | None:
         """The last batch that is visible."""
@@ -71,16 +71,16 @@ class Sink(Protocol):
         """The token of the attempt that holds the sink for this task."""
 
     def claim(self, token: int, instead_of: int | None) -> bool:
-        """Make the attempt with `token` the holder; False if the present one is not `instead_of`."""
+        """Make the attempt with `token` the holder. Returns False if the present holder is not `instead_of`."""
 
     def write(self, rows: "DataFrame", mark: Mark) -> Staged:
         """Write the batch's rows where they are not visible."""
 
     def commit(self, mark: Mark, written: Staged, about: About) -> Committed:
-        """Make the batch visible in one transaction. Raises `SinkOvertaken`, and then nothing is visible of it."""
+        """Make the batch visible in one transaction. If it raises `SinkOvertaken`, no row of the batch is visible."""
 
     def sweep(self) -> list[str]:
-        """Remove files or tables that can never be committed; their names."""
+        """Remove files or tables that can never be committed, and return their names."""
 
 
 @runtime_checkable
@@ -88,28 +88,28 @@ class CursorSink(Sink, Protocol):
     """A sink whose cursor can be set without rows."""
 
     def move(self, mark: Mark, about: About) -> None:
-        """Make a batch without rows visible, whose cursor is that of `about`. Raises `SinkOvertaken`."""
+        """Commit a batch without rows, with the cursor of `about`. Raises `SinkOvertaken`."""
 
 
 @runtime_checkable
 class DeliveringSink(Protocol):
-    """A sink that hands committed batches on to somebody who takes part in no transaction."""
+    """A sink that sends committed batches on to a receiver that takes part in no transaction."""
 
     def undelivered(self) -> bool:
-        """Whether a committed batch was not acknowledged whole."""
+        """Whether the receiver has not acknowledged all of a committed batch."""
 
     def deliver(self) -> bool:
-        """Hand on the requests that were not acknowledged, as the sink's holder; False if asked to stop before the end.
+        """Send the requests that were not acknowledged. Returns False if asked to stop before the end.
 
-        Raises `SinkOvertaken` if another attempt holds the sink now.
+        This attempt has to be the holder: raises `SinkOvertaken` if another attempt holds the sink now.
         """
 
 
 def is_in(mark: Mark, last: Visible | None, holder: int | None, target: str) -> bool:
-    """Whether the batch is in the sink already, by this attempt; False if it is the next one and may be committed.
+    """Whether this attempt has committed the batch already; False if it is the next one and may be committed.
 
-    `last` and `holder` are as the sink's transaction sees them. Raises `SinkOvertaken`, and `SinkUnfit` if an earlier
-    batch is missing.
+    `last` and `holder` are those that the sink's transaction reads. Raises `SinkOvertaken`, and `SinkUnfit` if an
+    earlier batch is missing.
 
     >>> is_in(Mark(2, 7), Visible(Mark(1, 5), "run", None), 7, "t")
     False
@@ -158,10 +158,10 @@ class KeyedRows(BaseModel):
 
     @property
     def replaces(self) -> bool:
-        """Whether a batch takes the place of all rows before it, so that the source has to be read whole."""
+        """Whether a batch replaces all earlier rows, so that the source has to be read whole."""
         return self.mode == "replace"
 
     @property
     def adds(self) -> bool:
-        """Whether a row that comes again is there twice."""
+        """Whether a row that is written again is in the table twice."""
         return self.mode == "append"

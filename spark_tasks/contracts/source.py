@@ -1,4 +1,4 @@
-"""The protocol of sources; and a choice of the last of several rows with the same keys."""
+"""The protocol of sources, and `last_rows`, which picks one of several rows with the same keys."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,11 +25,11 @@ class SourceReplaced(Unretryable):
 
 @dataclass(frozen=True)
 class Plan:
-    """A batch that has not been read. `reaches` is the cursor after it; None if the source is read whole.
+    """A batch that has not been read yet. `reaches` is the cursor after the batch; None if the source is read whole.
 
     `about` is for people and for the checkpoint (JSON), such as the snapshot, the range, and the number of `rows`.
-    `more` says that there was more than one batch may have: a run goes on after it. A run that went on for as long as
-    there is something new would never end at a source that always changes.
+    `more`: more is new than one batch may have, so the run plans another batch after this one. Else the run ends, even
+    if rows have come meanwhile: at a source that always changes, it would never end.
     """
 
     reaches: Cursor | None
@@ -41,28 +41,28 @@ class RowSource(Protocol):
     """Rows that come in batches, each planned before it is read."""
 
     def plan(self, after: Cursor | None) -> Plan | None:
-        """The next batch after the cursor; None if there is nothing new. A source that is read whole has always one."""
+        """The plan of the next batch after the cursor; None if nothing is new. A source read whole always has one."""
 
     def load(self, spark: "SparkSession", plan: Plan) -> "DataFrame":
-        """The rows of the plan. Nothing that is changed after the plan was made shows in them."""
+        """The rows of the plan, without any change that was made after the plan."""
 
     def release(self) -> None:
-        """Give up the resources of the plan, such as snapshots. Its rows cannot be read any more."""
+        """Release the plan's resources, such as snapshots. Its rows cannot be read any more."""
 
 
 @runtime_checkable
 class ExplainsErrors(Protocol):
-    """A source that knows more of some errors of Spark than Spark says."""
+    """A source that can give the reason for some of Spark's errors."""
 
     def explained(self, error: Exception) -> Exception | None:
-        """The error to raise instead; None if it is not about this source."""
+        """The error to raise instead of `error`; None if `error` is not about this source."""
 
 
 _PLACE = "_rota_place"
 
 
 def last_rows(rows: "DataFrame", keys: Sequence[str], order: "Sequence[Column]", *, ties: bool) -> "DataFrame":
-    """The first row in `order` for each value of `keys`; with `ties` all that are first."""
+    """The first row in `order` for each value of `keys`; with `ties` all rows that share the first place."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 

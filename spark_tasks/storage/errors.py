@@ -37,18 +37,18 @@ _AWAY: Final = re.compile(
 
 
 _LIBRARIES: Final = {"botocore", "aiobotocore", "aiohttp", "s3fs", "deltalake", "_internal"}
-"""The packages whose errors are a store's, besides `OSError`. deltalake's own errors are in `_internal`."""
+"""The packages whose errors are a store's, as are all `OSError`s. deltalake's own errors are in `_internal`."""
 
 
 def store_error(error: BaseException, url: str) -> Exception | None:
-    """What `error` of s3fs, botocore or deltalake means for the place at `url`; None if it is of another kind.
+    """The error to raise for `error` of s3fs, botocore or deltalake at `url`; None if it is no error of a store.
 
     >>> store_error(PermissionError("Access Denied"), "s3://lake/flights")  # doctest: +ELLIPSIS
     NoPermission("s3://lake/flights: the store refuses ... (Access Denied): ...
     >>> store_error(ValueError("x"), "s3://lake/flights")
     """
     if not isinstance(error, OSError) and type(error).__module__.partition(".")[0] not in _LIBRARIES:
-        return None  # Spark, for one, quotes rows, which may say anything
+        return None  # Spark's errors quote rows, whose text may match by chance
     said = " ".join(f"{type(error).__name__}: {error}".split())
     short = _short(error)
     if _NO_BUCKET.search(said):
@@ -68,7 +68,7 @@ def store_error(error: BaseException, url: str) -> Exception | None:
 
 
 def _short(error: BaseException) -> str:
-    """What an error says, in one line and without colours: deltalake's have several of both."""
+    """The error's message in one line without colours: deltalake's messages have several lines and colours."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     lines = [line.strip(" ↳") for line in plain.splitlines()]
     return (" - ".join(line for line in lines if line) or type(error).__name__)[:300]

@@ -17,10 +17,10 @@ S = TypeVar("S", bound=Sized)
 
 
 def packed(items: Iterable[S], bytes_max: int, items_max: int | None = None) -> Iterator[tuple[S, ...]]:
-    """The items in their order, in as few portions as go within both limits.
+    """Pack the items, in their order, into as few portions as both limits allow.
 
-    An item of more than `bytes_max` is a portion of its own. Each portion is closed without a look behind the next
-    item, so that what is left after a portion is cut as it would have been together with it.
+    An item of more than `bytes_max` is a portion of its own. Only the next item decides that a portion is full, so if
+    packing starts again after any portion, it cuts the other items in the same way.
     """
     held: list[S] = []
     size_bytes = 0

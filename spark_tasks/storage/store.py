@@ -1,4 +1,4 @@
-"""The properties of a store: bucket and region, as deltalake needs them; whether it heeds a write's condition."""
+"""A store's bucket and region, as deltalake needs them, and whether the store honours conditional writes."""
 
 import errno
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ _NAMES: Final = {
 }
 
 REGION: Final = "us-east-1"
-"""The region of a store that names none, as most compatible stores: they sign with it and ignore it."""
+"""The region for a store that names none. Most S3-compatible stores use it in signatures only."""
 
 
 def delta_options(options: Mapping[str, Any], region: str) -> dict[str, str]:
-    """deltalake's storage options for fsspec's `options` of s3://, secrets resolved. The values are not for logs.
+    """deltalake's storage options from fsspec's `options` for s3://, secrets resolved. The values are not for logs.
 
     >>> delta_options({"key": "k", "endpoint_url": "http://box:9000", "max_concurrency": 3}, "us-east-1")
     ... # doctest: +NORMALIZE_WHITESPACE
@@ -39,7 +39,7 @@ def delta_options(options: Mapping[str, Any], region: str) -> dict[str, str]:
 
 
 def open_store(place: Place) -> dict[str, str] | None:
-    """Ask the store for the bucket, and return deltalake's options for the place; None for a local folder.
+    """Check that the bucket exists, and return deltalake's options for the place; None for a local folder.
 
     Raises `NoBucket`, `NoPermission` and `StoreAway`.
     """
@@ -50,7 +50,7 @@ def open_store(place: Place) -> dict[str, str] | None:
         try:
             about = place.files.call_s3("head_bucket", Bucket=bucket)
         except FileNotFoundError as error:
-            # The answer to HEAD has no body that names the reason; only the bucket can be what is not found.
+            # The answer to HEAD has no body that gives the reason; only the bucket can be missing here.
             raise FileNotFoundError(f"NoSuchBucket: {error}") from None
         except OSError as error:
             if error.errno != errno.EINVAL:
@@ -62,9 +62,9 @@ def open_store(place: Place) -> dict[str, str] | None:
 
 
 def heeds_conditions(place: Place, probe: str) -> bool:
-    """Whether the store refuses to write a name that is there already; a local folder always does.
+    """Whether the store refuses a conditional write to a name that exists already; a local folder always does.
 
-    `probe` is an empty file in the place, which is written for this. Raises what `store_errors` names.
+    The test writes the empty file `probe` in the place. Raises the errors of `store_errors`.
     """
     if place.is_local:
         return True

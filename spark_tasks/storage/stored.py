@@ -17,7 +17,7 @@ from tasks.secret import Reference
 
 StoredUrl = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(table_url)]
 INNER: Final = ("_delta_log", "_rota", "_rota/*", "*")
-"""The folders in a table's that may be links to others; `*` stands for the task's name."""
+"""The folders in a table's folder that may be symlinks; `*` stands for the task's name."""
 
 StoreOptions = dict[str, Reference | str | int | bool | None]
 
@@ -28,10 +28,10 @@ class Stored(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     inner: ClassVar[tuple[str, ...]] = INNER
-    """The folders in it that may be links, as `tasks.reach.Reach` has them."""
+    """The folders within the data that may be symlinks (`tasks.reach.Reach.inner`)."""
 
     use: ClassVar[Use]
-    """Whether it is read or written."""
+    """Whether the data is read or written."""
 
     options: StoreOptions = Field(
         default={},
@@ -44,7 +44,7 @@ class Stored(BaseModel):
 
     @property
     def url(self) -> str:
-        """The folder's path or URL, or that of the prefix, as the params say it."""
+        """The path or URL of the folder or prefix, as the params give it."""
         raise NotImplementedError
 
     @model_validator(mode="after")
@@ -54,7 +54,7 @@ class Stored(BaseModel):
 
     @property
     def is_local(self) -> bool:
-        """Whether it is in a folder, be it shared or not."""
+        """Whether the data is in a folder, shared or not."""
         return is_local(self.url)
 
     @property
@@ -64,7 +64,7 @@ class Stored(BaseModel):
 
     @property
     def on_own_disk(self) -> bool:
-        """Whether it is on the member's own disk, where other members do not see it, or see another one."""
+        """Whether the data is on the member's own disk, where other members do not see it, or see other data."""
         return self.is_local and not self.shared
 
     def reach(self, field: str) -> Reach:
@@ -75,7 +75,7 @@ class Stored(BaseModel):
 
     @property
     def own_credentials(self) -> tuple[CredentialGroup, ...]:
-        """The node user's own files by which the storage is reached."""
+        """The node user's own credential files for the storage; empty if `options` have a secret or `anon`."""
         return credential_groups(self.url, self.options)
 
 
@@ -89,12 +89,12 @@ class StoredTable(Stored):
 
     @property
     def url(self) -> str:
-        """The table's path or URL, as the params say it."""
+        """The table's path or URL, as the params give it."""
         return self.table
 
 
 def open_place(ctx: Context[Any], params: Stored, inner: Iterable[str]) -> Place:
-    """The place that the params name. `inner` are folders in it to which the attempt writes, and which may be links.
+    """The place that the params name. `inner` are folders in it to which the attempt writes, and which may be symlinks.
 
     Raises `AccessRefused`, `MissingSecret` and `BadDestination`.
     """

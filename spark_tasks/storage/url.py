@@ -28,10 +28,11 @@ def without_protocol(url: str) -> str:
 
 
 def table_url(url: str, *, what: str = "a table") -> str:
-    """`url` as all libraries read it: without a slash at its end, and with the common name of its protocol.
+    """Normalize `url` for all libraries: without a slash at its end, and with the usual name of its protocol.
 
     Raises `ValueError` for anything but a local folder or a prefix in an S3 bucket. `what` is the word for it in the
-    error. Names in a bucket are limited to characters that fsspec and deltalake, which decodes URLs, read alike.
+    error. Names in a bucket may have those characters only that fsspec and deltalake read alike: deltalake decodes
+    URLs.
 
     >>> table_url("s3a://lake/flights/"), table_url("/data/flights"), table_url("file:///data/flights")
     ('s3://lake/flights', '/data/flights', 'file:///data/flights')

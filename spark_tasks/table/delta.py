@@ -44,14 +44,14 @@ FIRST = f"{LOG}/{0:020d}.json"
 """The first entry of a table's log."""
 
 PROBE = "_rota/.conditional-writes"
-"""An empty object, by which a store is tried: writing it again on condition that it is not there has to fail."""
+"""The path of an empty object that tests a store: a second write on condition that it does not exist has to fail."""
 
 RECENT = 8
-"""The number of newest log entries that may not be on the disk yet: one of each recent writer."""
+"""The number of newest log entries to sync: each may be from a writer that was killed before it synced its own."""
 
 
 class Overtaken(Exception):
-    """Another attempt has committed this batch, or holds the table now. Nothing of this attempt's batch is in it."""
+    """Another attempt has committed this batch, or holds the table now. It has no row of this attempt's batch."""
 
 
 class TableUnfit(Exception):
@@ -66,7 +66,7 @@ def app_id(task: str) -> str:
 class Table:
     """A Delta table at `place`, with the ledger of the task `task`.
 
-    `partition_by` are the columns by which a table that is made here is partitioned.
+    `partition_by` are the partition columns, if the table is created here.
 
     All methods raise `NoBucket`, `NoPermission` and `StoreAway` for an object store that fails.
     """
@@ -116,7 +116,7 @@ class Table:
     def partitioned_by(self) -> list[str]:
         """The columns by which the table is, or will be, partitioned.
 
-        Raises `TableUnfit` if the table is there, and partitioned by others than `partition_by` names.
+        Raises `TableUnfit` if the table exists and its partition columns are not those of `partition_by`.
         """
         table = self._open()
         if table is None:
@@ -141,18 +141,18 @@ class Table:
         return None if batch is None or token is None else Mark(batch, token)
 
     def holder(self) -> int | None:
-        """The token of the attempt that holds this task's part of the table; None if there has been none."""
+        """The token of the attempt that holds this task's part of the table; None if there never was one."""
         table = self._open()
         return None if table is None else self._holder(table)
 
     def _holder(self, table: DeltaTable) -> int | None:
         holder = table.transaction_version(f"{app_id(self.task)}/holder")
-        if holder is None and (last := self._last(table)) is not None:  # written by an earlier version
+        if holder is None and (last := self._last(table)) is not None:  # an earlier version of Rota wrote it
             return last.token
         return holder
 
     def claim(self, token: int, instead_of: int | None) -> bool:
-        """Make the attempt with `token` the table's holder; False if the present holder is not `instead_of`.
+        """Make the attempt with `token` the table's holder. Returns False if the present holder is not `instead_of`.
 
         `instead_of` may be greater than `token`, if it is from an abandoned cluster. The caller must know that its own
         token is current.
@@ -178,7 +178,7 @@ class Table:
         return None if table is None else table.version()
 
     def parquet_folder(self, mark: Mark) -> str:
-        """The folder in the table for the Parquet files of that batch, as the attempt with that token writes it."""
+        """The folder in the table for the Parquet files of the batch and attempt that `mark` names."""
         return f"{self.task}/{mark.name}"
 
     def handle(self) -> DeltaTable | None:
@@ -186,7 +186,7 @@ class Table:
         return self._open()
 
     def widened_folder(self, mark: Mark) -> str:
-        """The folder in the table for the rows of earlier batches, if that batch widens the table's columns."""
+        """The folder in the table for the rows of earlier batches, which a batch that widens columns writes again."""
         return f"{self.task}/{mark.name}.widened"
 
     def _folders(self, mark: Mark) -> set[str]:
@@ -195,13 +195,15 @@ class Table:
     def commit(
         self, mark: Mark, schema_json: str, parts: Sequence[Part], replaced: frozenset[str] | None = None
     ) -> int:
-        """Commit the batch's files to the table in one transaction; the table's version after it.
+        """Commit the batch's files to the table in one transaction, and return the table's version after it.
 
-        Columns that the table lacks are added, before. With `replaced`, `parts` take the place of these files in the
-        same transaction, so they hold the rows of these too, and the columns become those of `schema_json`.
+        Columns that the table lacks are added first. With `replaced`, the paths of all files in the table, the same
+        transaction puts `parts` in their place: `parts` hold the rows of these as well, and the columns become those of
+        `schema_json`.
 
         Raises `Overtaken` if another attempt has committed the batch, or if one with a greater token holds the table;
-        `TableUnfit` if Delta cannot take the schema, or if an earlier batch is missing. The same attempt may repeat it.
+        `TableUnfit` if Delta cannot take the schema, or if an earlier batch is missing. The same attempt may repeat the
+        commit.
         """
         self._check_conditions()
         table = self._open() or self._create(schema_json)
@@ -254,9 +256,9 @@ class Table:
     ) -> None:
         """Commit against the version of `table`: Delta refuses if one of these app transactions has changed since.
 
-        With `wider`, the files take the place of all others, and the table has these columns. Delta would let a commit
-        in between pass, whose files have the columns of before: then this one may not be tried again. With `alone` it
-        is not either, so that any commit in between refuses it.
+        With `wider`, `files` replace all files of the table, and its columns become those of `wider`. Such a commit is
+        not retried: Delta would accept it after another commit whose files have the earlier columns. With `alone` it is
+        not retried either, so that any commit in between makes it fail.
         """
         retries = 0 if alone or wider is not None else None
         said = CommitProperties(about, max_commit_retries=retries, app_transactions=transactions)
@@ -266,7 +268,7 @@ class Table:
             table.create_write_transaction(files, mode, schema, partition_by=by, commit_properties=said)
 
     def _add_columns(self, table: DeltaTable, mark: Mark, schema_json: str) -> None:
-        """Add the columns of `schema_json` that `table` lacks. An attempt that was overtaken cannot."""
+        """Add the columns of `schema_json` that `table` lacks. Delta refuses this to an attempt that was overtaken."""
         known = {field.name for field in table.schema().fields}
         new = [field for field in Schema.from_json(schema_json).fields if field.name not in known]
         if new:
@@ -291,8 +293,9 @@ class Table:
     def _create(self, schema_json: str) -> DeltaTable:
         """Make an empty table: Delta checks a commit for conflicts only if there is a table to read.
 
-        If two attempts create a table at the same time, deltalake lets both succeed, and one replaces what the other
-        has made. So the first entry of the log is made elsewhere, and written where nothing is: of two, one does.
+        If two attempts create a table at the same time, deltalake lets both succeed, and one replaces the other's
+        table. So the log's first entry is made in a temporary folder, and written only if there is none yet: one of the
+        two succeeds.
         """
         try:
             schema = Schema.from_json(schema_json)
@@ -306,7 +309,7 @@ class Table:
         return self._load()
 
     def _check_conditions(self) -> None:
-        """Raise `TableUnfit` if the store ignores the condition of a write: what is there is then written again."""
+        """Raise `TableUnfit` if the store ignores the condition of a write, and so overwrites an object that exists."""
         if self._knows_conditions:
             return
         if not heeds_conditions(self.place, PROBE):
@@ -338,10 +341,10 @@ class Table:
             )
 
     def clean(self, run_id: str) -> list[str]:
-        """Remove files of earlier attempts that can never be committed; their paths in the table.
+        """Remove files of earlier attempts that can never be committed, and return their paths in the table.
 
-        Only files of batches that another attempt has committed: a later batch may belong to a running attempt. And,
-        in an object store, files beside those that batches of the run `run_id` brought: Spark may do a part twice.
+        These are files of batches that another attempt has committed; a later batch may belong to a running attempt. In
+        an object store they are also files of the run `run_id` that its pages do not list: Spark may run a task twice.
         """
         last = self.last()
         if last is None:
@@ -365,7 +368,7 @@ class Table:
 
 
 def add_action(part: Part) -> AddAction:
-    """The entry of the log that adds a file. deltalake itself encodes the path as the log wants it."""
+    """The log entry that adds a file. deltalake encodes the path itself."""
     return AddAction(
         part.path,
         part.size_bytes,

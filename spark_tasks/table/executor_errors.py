@@ -1,4 +1,4 @@
-"""The errors of an object store that Spark's executors met, as this process would have met them."""
+"""Errors of an object store on Spark's executors, raised here as if this process had met them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,7 @@
 """The ledger of a task in a table: one page for each batch that the task has committed, with its files and rows.
 
 Each page names the previous one, and is in a file of its own. The file of a page may hold copies of all earlier pages
-as well (`Ledger.merge`), so that a ledger of thousands of batches is read at once.
+as well (`Ledger.merge`), so that a ledger of thousands of batches is read from one file.
 """
 
 import json
@@ -31,7 +31,7 @@ class Mark:
 
     @property
     def name(self) -> str:
-        """The name of its folder and of its page."""
+        """The name of the batch's folder and of its page."""
         return f"{self.batch:08d}-{self.token}"
 
 
@@ -60,7 +60,7 @@ class Page:
 
     #: The batch's mark.
     mark: Mark
-    #: The mark of the batch before; None: this is the first one.
+    #: The mark of the batch before; None if this is the first batch.
     previous: Mark | None
     #: The id of the run that made the batch.
     run_id: str
@@ -68,26 +68,27 @@ class Page:
     rows: int
     #: The number of rows that went to the quarantine.
     quarantined: int
-    #: The sources as (path, size in bytes).
+    #: The files that the batch was made from, as (path, size in bytes).
     files: tuple[tuple[str, int], ...]
-    #: The identity facts of local folders, by folder.
+    #: The facts that identify the disk of each local folder, by folder.
     disks: Mapping[str, Facts] = field(default_factory=dict)
     #: The number of rows that were dropped.
     dropped: int = 0
-    #: The number of rows of which an expectation is not true, by its name.
+    #: The number of rows that fail an expectation, by the expectation's name.
     failed: Mapping[str, int] = field(default_factory=dict)
-    #: The paths of the Parquet files that the batch brought to the table: those of its rows, and those into which it
-    #: wrote the rows of earlier batches again.
+    #: The paths of the Parquet files that the batch brought to the table: files with its own rows, and files with rows
+    #: of earlier batches that it wrote again.
     parts: tuple[str, ...] = ()
-    #: How far the source has been read, as JSON; None: the source has no cursor.
+    #: The cursor: how far the source has been read, as JSON; None: the source has no cursor.
     cursor: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class PageFile:
-    """A page's file. `earlier` are all pages before it, newest first, if they were merged into it at `merged_s`.
+    """The file of `page`. `earlier` are all pages before it, newest first, if they were merged into it at `merged_s`.
 
-    `merged_s` is in seconds since 1970, by the clock of the node that merged them; None if the file has its page only.
+    `merged_s` is in seconds since 1970, by the clock of the node that merged them; None if the file has its own page
+    only.
     """
 
     page: Page
@@ -104,7 +105,7 @@ class Ledger:
         self.folder = f"_rota/{task}"
 
     def path(self, mark: Mark) -> str:
-        """The path of the page of that batch, as the attempt with that token writes it."""
+        """The path of the page of the batch and attempt that `mark` names."""
         return f"{self.folder}/{mark.name}.json"
 
     def malformed(self, mark: Mark) -> str:
@@ -112,15 +113,15 @@ class Ledger:
         return f"{self.folder}/{mark.name}.malformed.jsonl"
 
     def pages(self, last: Mark | None) -> Iterator[Page]:
-        """The pages from `last` backwards. Raises `LedgerDamaged`, and what `store_errors` names."""
+        """The pages from `last` backwards. Raises `LedgerDamaged`, and the errors of `store_errors`."""
         for file in self.files(last):
             yield file.page
             yield from file.earlier
 
     def files(self, last: Mark | None) -> Iterator[PageFile]:
-        """The files from that of `last` backwards, to the first batch's or one with all earlier pages.
+        """The page files from that of `last` backwards, to the first batch's or to one that holds all earlier pages.
 
-        Raises as `pages` does.
+        Raises the same errors as `pages`.
         """
         paths: list[str] | None = None
         ahead: dict[str, bytes] = {}
@@ -150,7 +151,7 @@ class Ledger:
         return [f"{self.folder}/{mark.name}.json" for mark in self.marks()]
 
     def marks(self) -> list[Mark]:
-        """The batches of all pages that have a file, committed or not, sorted. Raises what `store_errors` names."""
+        """The batches of all pages that have a file, committed or not, sorted. Raises the errors of `store_errors`."""
         with store_errors(self.place):
             names = self.place.names(self.folder)
         found = (mark_named(name.removesuffix(".json")) for name in names if name.endswith(".json"))
@@ -168,9 +169,9 @@ class Ledger:
     def merge(self, pages: Sequence[Page], merged_s: float, writer: str) -> None:
         """Put copies of all of `pages`, newest first, into the file of the newest.
 
-        They are committed pages back to that of the first batch, so the file says the same as before, and more: readers
-        may come at any time, and whoever merges the same pages at once writes the same. `writer` keeps the temporary
-        files of several writers apart. Raises `LedgerDamaged` if pages are missing.
+        `pages` are committed, and go back to the first batch. Readers may come at any time, because the newest page in
+        the file stays the same, and writers that merge the same pages at once write the same content. `writer` keeps
+        the temporary files of several writers apart. Raises `LedgerDamaged` if pages are missing.
         """
         file = PageFile(pages[0], tuple(pages[1:]), merged_s)
         try:
@@ -187,7 +188,7 @@ class Ledger:
 
 
 def _check_follow(file: PageFile) -> None:
-    """Raise `ValueError` unless the earlier pages in a file are all that there are before its own."""
+    """Raise `ValueError` if a page between the first batch and the file's own page is missing."""
     for newer, older in pairwise((file.page, *file.earlier)):
         if newer.previous != older.mark:
             raise ValueError(f"the page before that of batch {newer.mark.batch} is missing")
@@ -215,7 +216,7 @@ def _page(value: Mapping[str, Any]) -> Page:
         rows=value["rows"],
         quarantined=value.get("quarantined", value.get("skipped", 0)),  # older pages call them skipped
         files=tuple((path, size) for path, size in value["files"]),
-        disks=value.get("disks", {}),  # older pages have none of these
+        disks=value.get("disks", {}),  # older pages lack this and the next fields
         dropped=value.get("dropped", 0),
         failed=value.get("failed", {}),
         parts=tuple(value.get("parts", ())),

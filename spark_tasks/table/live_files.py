@@ -1,7 +1,7 @@
-"""The files that hold a table's rows at one version of its log, as a commit needs them to take some away.
+"""The files that hold a table's rows at one version of its log, as needed for a commit that removes some of them.
 
-deltalake encodes the paths that a commit names by itself. If another program has spelled a file's path in another way,
-deltalake's entry does not name that file: a commit that should take it out of the table leaves it in.
+deltalake itself encodes the paths in a commit. If another program has encoded a file's path in another way, deltalake's
+entry does not match it, and the commit does not remove the file from the table.
 """
 
 import time
@@ -24,7 +24,7 @@ _PLAIN: Final = "/!$&'()+,:;=@~"
 
 
 def spelled_path(spelled: str) -> str | None:
-    """The path of a file that the log spells so; None if deltalake would spell it in another way.
+    """Decode a file's path from the log; None if deltalake would encode the path in another way.
 
     >>> spelled_path("at=05%253A00/part%200.parquet")
     'at=05%3A00/part 0.parquet'
@@ -36,40 +36,40 @@ def spelled_path(spelled: str) -> str | None:
 
 
 _READABLE: Final = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
-"""The features of a table's protocol that change nothing about which rows its Parquet files hold."""
+"""The features of a table's protocol with which its rows are still exactly those in its Parquet files."""
 
 
 @dataclass(frozen=True)
 class LiveFile:
     """A file with rows of the table."""
 
-    #: The path in the table, as the log spells it.
+    #: The path in the table, decoded.
     path: str
     #: The size.
     size_bytes: int
     #: The values of its partition columns, by column.
     partition: Mapping[str, Any]
-    #: The lowest values of those columns of which it is known, by column.
+    #: The lowest value of each column in `bounded`, by column; None or absent if it is unknown.
     lowest: Mapping[str, Any]
-    #: The highest values of those columns of which it is known, by column.
+    #: The highest value of each column in `bounded`, by column; None or absent if it is unknown.
     highest: Mapping[str, Any]
 
     def remove(self) -> RemoveAction:
-        """The entry of the log that takes the file away."""
+        """The log entry that removes the file."""
         values = {name: partition_text(value) for name, value in self.partition.items()}
         return RemoveAction(self.path, True, time.time_ns() // 1_000_000, self.size_bytes, values)
 
 
 def live_files(handle: DeltaTable, bounded: Collection[str] = ()) -> list[LiveFile]:
-    """The files of the table at the version of `handle`, with the bounds of the columns `bounded`.
+    """The files of the table at the version of `handle`, with the lowest and highest values of the columns `bounded`.
 
-    Raises `TableUnfit` if a commit could not take one of them away.
+    Raises `TableUnfit` if a commit could not remove one of them.
     """
     import pyarrow as pa
 
     found = pa.table(handle.get_add_actions())
     by = handle.metadata().partition_columns
-    # deltalake gives paths as the log spells them, and takes them as they are.
+    # deltalake gives paths as the log encodes them, and takes them decoded.
     paths, sizes = map(_path, found.column("path").to_pylist()), found.column("size_bytes").to_pylist()
     partitions = _values(found, "partition", by)
     lows, highs = _values(found, "min", bounded), _values(found, "max", bounded)
@@ -90,7 +90,7 @@ def _path(spelled: str) -> str:
 
 
 def _values(found: "pa.Table", struct: str, names: Collection[str]) -> list[dict[str, Any]]:
-    """For each file, the values of those fields of a struct that are there and not null."""
+    """For each file, the values of the fields `names` of the column `struct`, without fields that `struct` lacks."""
     from pyarrow import compute
 
     values: list[dict[str, Any]] = [{} for _ in range(found.num_rows)]
@@ -107,7 +107,7 @@ def _values(found: "pa.Table", struct: str, names: Collection[str]) -> list[dict
 
 
 def row_changing_features(handle: DeltaTable) -> list[str]:
-    """The features because of which a table's rows are not simply those of its files; empty if there are none."""
+    """The features, such as deletion vectors, that make the table's rows other than those in its files."""
     protocol, settings = handle.protocol(), handle.metadata().configuration
     found = set(protocol.reader_features or ()) - _READABLE
     if settings.get("delta.columnMapping.mode", "none") != "none":

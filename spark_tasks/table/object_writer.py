@@ -1,9 +1,9 @@
 """Executors write Parquet files into an object store, by pyarrow and fsspec.
 
-It stands on Spark's Python Data Source API. Each task of Spark writes a file whose name bears the task's own attempt,
-and returns the file's path, size, rows and statistics. Spark hands those of the tasks that count to `commit`, in a
-process of its own on the driver's machine, which leaves them in the attempt's scratch folder for the driver. So files
-of a task that was lost or done twice are not among them, and are swept later.
+It uses Spark's Python Data Source API. Each task of Spark writes a file whose name bears the task's attempt, and
+returns the file's path, size, rows and statistics. Spark passes the results of the successful tasks to `commit`, in a
+process of its own on the driver's machine. `commit` writes them to the attempt's scratch folder for the driver. Files
+of a task that was lost or run twice are not among them, and are swept later.
 """
 
 import json
@@ -42,7 +42,7 @@ class ObjectWriter(DataSourceArrowWriter):
     """Writes a task's rows as one file in `folder` of the table at `url`. `options` are fsspec's, secrets resolved.
 
     `messages` is the file on the driver's machine that `commit` writes. With `by` there is a file for each value of
-    these columns, which it does not hold; rows with the same values must come one after another.
+    these columns, without the columns themselves; rows with the same values must come one after another.
     """
 
     def __init__(self, url: str, options: dict[str, Any], folder: str, messages: str, by: Sequence[str] = ()) -> None:
@@ -73,20 +73,20 @@ class ObjectWriter(DataSourceArrowWriter):
         return replace(write_file(place, name, first, groups), partition_values=dict(texts))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Leave the messages of the tasks that count for the driver; runs on the driver's machine."""
+        """Write the results of the successful tasks to a file for the driver; runs on the driver's machine."""
         parts = [asdict(part) for one in messages if isinstance(one, Written) for part in one.parts]
         aside = Path(f"{self.messages}.partial")
         aside.write_text(json.dumps(parts), encoding="utf-8")
         aside.rename(self.messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Do nothing: the files are swept with those of lost tasks, of which Spark knows nothing here."""
+        """Do nothing: the files are swept later, with those of lost tasks, which `messages` does not name."""
 
 
 def partitions(
     batches: "Iterable[pa.RecordBatch]", by: Sequence[str]
 ) -> "Iterator[tuple[PartitionTexts, Iterator[pa.RecordBatch]]]":
-    """The rows by the values of the columns `by`, as the log spells them, and without these columns.
+    """Group the rows by the columns `by`. Yields the log's texts of their values, and the rows without these columns.
 
     Each group has to be read before the next one.
     """
@@ -114,10 +114,11 @@ def _runs(batches: "Iterable[pa.RecordBatch]", by: Sequence[str]) -> "Iterator[t
 def distributed_writer(
     spark: "SparkSession", table: PartsFolder, scratch: Path
 ) -> "Callable[[DataFrame, Mark], tuple[Part, ...]]":
-    """A function that writes the rows of a batch of `table`, which is in an object store."""
+    """A function with which Spark's executors write the rows of a batch of `table` into its object store."""
     url, options = table.place.url, table.place.options
 
-    # Made here, so that Spark's processes get the options with the class. As options of a write they would be shown.
+    # Defined here, so that Spark's processes get the options with the class. Options of a write would be visible in its
+    # plan.
     class RotaParquet(DataSource):
         @classmethod
         def name(cls) -> str:

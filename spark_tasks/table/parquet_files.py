@@ -1,8 +1,8 @@
 """Reads a table's Parquet files on Spark's executors, as a Python data source, from a folder or an object store.
 
-Spark's own reader takes partition columns from the names of folders, and pip brings it no class for S3. This one takes
-the columns that a file does not hold from whoever names the file. With a guard it opens a local file itself and checks
-what it has opened, so that a link that is swapped in meanwhile gains nothing.
+Spark's own reader takes partition columns from the names of folders, and pip brings it no class for S3. This reader
+gets the values of columns that a file does not hold from its caller. With a guard it opens a local file itself and
+checks the opened file, so that a symlink that is swapped in meanwhile gains nothing.
 """
 
 import os
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 PORTION_ROWS: Final = 16_384
 TASK_BYTES: Final = 64 << 20
-"""About how much of the files a task of Spark reads."""
+"""About how many bytes of the files one task of Spark reads."""
 
 BLOCK_BYTES: Final = 8 << 20
-"""How much is asked of an object store at once."""
+"""The number of bytes that are requested from an object store at once."""
 
 _numbers = cycle(range(64))
-"""Numbers for the names of formats. Spark keeps each name for as long as it runs, so they are used again."""
+"""Numbers for the names of formats, used in turn: Spark keeps each name for as long as it runs."""
 
 
 class TableFileUnfit(Unretryable):
@@ -50,7 +50,7 @@ def _gone(shown: str) -> Exception:
 
 @dataclass(frozen=True)
 class ParquetRows:
-    """Row groups of a file of the table: those whose number, divided by `of`, leaves `part`."""
+    """Row groups of a file of the table: those whose number, divided by `of`, has the remainder `part`."""
 
     #: The path of the file in the table.
     path: str
@@ -90,7 +90,7 @@ def read_tasks(files: Sequence[ParquetRows], task_bytes: int = TASK_BYTES) -> li
 class ParquetReader(DataSourceReader):
     """Reads the files in the table at `url`. `options` are fsspec's, secrets resolved; `guard` checks local files.
 
-    `gone` gives what is raised for a file that is not there, from its path or URL.
+    `gone` makes the error for a missing file from its path or URL.
     """
 
     def __init__(
@@ -110,14 +110,14 @@ class ParquetReader(DataSourceReader):
         self.gone = gone
 
     def partitions(self) -> list[InputPartition]:
-        """One for each task."""
+        """One partition of Spark for each task."""
         return [InputPartition(task) for task in self.tasks]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The rows of a task.
 
-        Raises `TableFileUnfit`, what `gone` gives, `AccessRefused`, and for an object store `NoBucket`, `NoPermission`
-        and `StoreAway`.
+        Raises `TableFileUnfit`, the error of `gone`, `AccessRefused`, and for an object store `NoBucket`,
+        `NoPermission` and `StoreAway`.
         """
         from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -171,7 +171,7 @@ def _fitted(
     schema: "pa.Schema",
     shown: str,
 ) -> "pa.RecordBatch":
-    """The rows with the columns `schema`, some of which have other `names` in the file. Raises `TableFileUnfit`."""
+    """The rows with the columns of `schema`; `names` are their names in the file. Raises `TableFileUnfit`."""
     import pyarrow as pa
 
     arrays = []
@@ -192,7 +192,7 @@ def _fitted(
 
 
 def constant(value: Any, kind: "pa.DataType") -> "pa.Scalar":
-    """A value as a scalar of that type. Text for another type is as in Delta's log, where empty text is a null."""
+    """A value as a scalar of the type `kind`. Text is parsed as in Delta's log, where empty text is a null."""
     import pyarrow as pa
 
     if value is None or value == "":
@@ -213,16 +213,17 @@ def load_parquet(
     guard: FileGuard | None = None,
     gone: Callable[[str], Exception] = _gone,
 ) -> "DataFrame":
-    """The rows of the files of the table in `place`, with those columns. A column that a file lacks is null.
+    """The rows of the files of the table in `place`, with the given columns. A column that a file lacks is null.
 
-    `guard` is for local files that may not be what they were named for; `gone` is as `ParquetReader` has it.
+    `guard` checks each local file after it is opened; `gone` makes the error for a missing file, from its path or URL.
     """
     if not files:
         return spark.createDataFrame([], columns)
     url, options, tasks = place.path if place.is_local else place.url, place.options, read_tasks(files)
-    format_name = f"rota_parquet_{next(_numbers)}"  # frames that are joined are of sources with names of their own
+    format_name = f"rota_parquet_{next(_numbers)}"  # the DataFrames of a join need formats with different names
 
-    # Made here, so that Spark's processes get the options with the class. As options of a read they would be shown.
+    # Defined here, so that Spark's processes get the options with the class. Options of a read would be visible in its
+    # plan.
     class TableRows(DataSource):
         @classmethod
         def name(cls) -> str:

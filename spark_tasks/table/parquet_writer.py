@@ -1,4 +1,4 @@
-"""Writes Parquet files into a place by pyarrow, a row group at a time, and says of each what the table's log needs."""
+"""Writes Parquet files into a place by pyarrow, a row group at a time, and returns their facts for the table's log."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ UPLOAD_BYTES: Final = 16 << 20
 
 
 def row_groups(batches: "Iterable[pa.RecordBatch]", group_bytes: int) -> "Iterator[pa.Table]":
-    """The rows in tables of about `group_bytes`: Spark gives 10,000 at a time, and a row group of these is small."""
+    """Collect the rows in tables of about `group_bytes`: Spark's batches of 10,000 rows would make small row groups."""
     import pyarrow as pa
 
     held: list[pa.RecordBatch] = []
@@ -42,10 +42,11 @@ def row_groups(batches: "Iterable[pa.RecordBatch]", group_bytes: int) -> "Iterat
 def write_file(
     place: Place, name: str, first: "pa.Table", groups: "Iterator[pa.Table]", full_bytes: int | None = None
 ) -> Part:
-    """Write the row groups `first` and `groups` to the new file `name` in `place`; what the log says of it.
+    """Write the row groups `first` and `groups` to the new file `name` in `place`, and return its `Part` for the log.
 
-    With `full_bytes` only as many row groups as the file needs to be at least so large; `groups` has the others still.
-    It is on the disk, or uploaded. If it fails there is no file. Raises `FileExistsError`, and what the storage raises.
+    With `full_bytes` it stops once the file is at least that large; the other row groups stay in `groups`. The file is
+    synced to the disk, or uploaded; if this fails, there is no file. Raises `FileExistsError`, and the storage's
+    errors.
     """
     if not place.is_local:
         with uploading(place, name) as out:
@@ -66,7 +67,7 @@ def write_file(
 
 @contextmanager
 def uploading(place: Place, name: str) -> Iterator[IO[bytes]]:
-    """A new object of that name, which is there when the block ends; none if the block raises."""
+    """Open a new object for writing. It exists once the block has ended, and not at all if the block raises."""
     file = place.files.open(f"{place.path}/{name}", "wb", block_size=UPLOAD_BYTES)
     try:
         yield file
@@ -74,13 +75,13 @@ def uploading(place: Place, name: str) -> Iterator[IO[bytes]]:
     except BaseException:
         # Closing would complete the upload of half a file.
         file.closed = True
-        with suppress(Exception):  # the store may be away
+        with suppress(Exception):  # the store may be unreachable
             file.discard()
         raise
 
 
 def _until_full(file: IO[bytes], groups: "Iterator[pa.Table]", full_bytes: int | None) -> "Iterator[pa.Table]":
-    """The row groups, for as long as the file to which they are written is not full."""
+    """The row groups, until the file to which they are written is full."""
     while full_bytes is None or file.tell() < full_bytes:
         group = next(groups, None)
         if group is None:
@@ -89,7 +90,7 @@ def _until_full(file: IO[bytes], groups: "Iterator[pa.Table]", full_bytes: int |
 
 
 def write_parquet(file: IO[bytes], name: str, first: "pa.Table", groups: "Iterator[pa.Table]") -> Part:
-    """Write the row groups `first` and `groups` to `file`; the part with the path `name`."""
+    """Write the row groups `first` and `groups` to `file`, and return its `Part` with the path `name`."""
     from pyarrow import parquet
 
     footers: list[Any] = []

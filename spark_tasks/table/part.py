@@ -1,4 +1,4 @@
-"""A Parquet file of a batch, as it is named to the table's log, and the folders into which such files are written."""
+"""A Parquet file of a batch, as the table's log records it, and the folders into which such files are written."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """A Parquet file, and what the table's log says of it."""
+    """A Parquet file, as the table's log records it."""
 
     #: The path in the table.
     path: str
@@ -36,7 +36,7 @@ PartitionTexts = tuple[tuple[str, str | None], ...]
 
 
 PLAIN_PARTITIONS: Final = ("tinyint", "smallint", "int", "bigint", "string", "date", "boolean")
-"""The types of partition columns whose values have one text."""
+"""The types of partition columns whose values all writers spell the same."""
 
 
 def odd_partitions(columns: "StructType", by: Sequence[str]) -> list[str]:
@@ -50,7 +50,7 @@ def odd_partitions(columns: "StructType", by: Sequence[str]) -> list[str]:
 
 
 def partition_text(value: Any) -> str | None:
-    """The text of a partition's value in the log. Raises `TypeError` for a type whose text writers do not agree on.
+    """The text of a partition's value in the log. Raises `TypeError` for a type that writers spell differently.
 
     >>> partition_text(True), partition_text(date(2026, 1, 5)), partition_text("a b")
     ('true', '2026-01-05', 'a b')
@@ -73,7 +73,7 @@ def partition_text(value: Any) -> str | None:
 
 
 def part_from(value: Mapping[str, Any]) -> Part:
-    """The part from which `dataclasses.asdict` made `value`, which has been through JSON."""
+    """The part from its JSON value, which `dataclasses.asdict` made."""
     return Part(**value)
 
 
@@ -85,10 +85,10 @@ class PartsFolder(Protocol):
         """The place to which the paths of parts are relative."""
 
     def parquet_folder(self, mark: "Mark") -> str:
-        """The folder for the files of that batch, as the attempt with that token writes it."""
+        """The folder for the files of the batch and attempt that `mark` names."""
 
     def partitioned_by(self) -> list[str]:
-        """The columns by whose values the rows go to folders of their own."""
+        """The partition columns: rows with different values go to different folders."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class PlainFolder:
     name: str
 
     def parquet_folder(self, mark: "Mark") -> str:
-        """The folder, whatever the batch (`PartsFolder`)."""
+        """The folder, the same for every batch (`PartsFolder`)."""
         return self.name
 
     def partitioned_by(self) -> list[str]:

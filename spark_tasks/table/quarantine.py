@@ -1,8 +1,8 @@
-"""The Delta table beside a table that keeps the rows which did not fit: `<table>_quarantine`.
+"""The quarantine: a Delta table `<table>_quarantine` beside a table, which keeps the rows that did not fit.
 
-A batch's rows are written durably into a file beside the batch's page, before the batch is committed to its table.
-That commit decides that they count, and only then are they put into the quarantine, once: its log carries the batch as
-an app transaction. After a crash in between, the next attempt puts them there, from the same file.
+A batch's malformed rows are first written durably into a file beside the batch's page. Once the batch is committed to
+its table, they are put into the quarantine exactly once: the quarantine's log carries the batch's number as an app
+transaction. After a crash in between, the next attempt puts them there, from the same file.
 """
 
 import io
@@ -40,7 +40,7 @@ _ARROW: Final = pa.schema([(name, pa.int64() if kind == "long" else pa.string())
 
 
 class Quarantine(Table):
-    """The quarantine at `place` of the table `of`, and the rows that the task of that table has put there."""
+    """The quarantine table at `place`, for malformed rows of the table `of`."""
 
     def __init__(self, place: Place, of: Table) -> None:
         super().__init__(place, of.task)
@@ -49,14 +49,14 @@ class Quarantine(Table):
     def put(self, page: Page) -> None:
         """Put the malformed rows of a batch into the quarantine, if they are not there yet.
 
-        `page` is that of a committed batch; batches come in their order. Raises `LedgerDamaged` if rows are missing,
-        and `TableUnfit`.
+        `page` is of a committed batch; batches come in order. Raises `LedgerDamaged` if rows are missing, and
+        `TableUnfit`.
         """
         kept = self.of.ledger.malformed(page.mark)
         with store_errors(self.place):
             content = self.of.place.read(kept)
         if content is None:
-            return  # they are there: the file is removed last
+            return  # already in the quarantine: the file is removed last
         self._check_conditions()
         app = f"{app_id(self.task)}/{self.of.table_id()}"  # a new table counts its batches anew
         handle = self._open() or self._create(_COLUMNS)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData
 
 COLUMNS_MAX: Final = 32
-"""The number of first columns that have statistics, as in other Delta writers."""
+"""Only this many columns, from the first, have statistics, as in other Delta writers."""
 
 TEXT_MAX: Final = 32
-"""The number of first characters of a text that a bound keeps."""
+"""The length in characters to which a text is cut in a bound."""
 
 _LAST_CHARACTER: Final = "\U0010ffff"
 _NONE: Final = object()
@@ -84,7 +84,7 @@ def _put(values: dict[str, Any], path: FieldPath, value: Any) -> None:
 
 
 def bounds(found: list[Any]) -> tuple[Any, Any]:
-    """The least and the greatest value of a column in all row groups, `_NONE` where there is none."""
+    """The least and the greatest value of a column in all row groups; `_NONE` for one that is unknown."""
     if not found or not all(one.has_min_max for one in found):
         return _NONE, _NONE
     try:
@@ -93,11 +93,11 @@ def bounds(found: list[Any]) -> tuple[Any, Any]:
             return _NONE, _NONE
         return at_most(min(lows)), above(max(highs))
     except (OverflowError, ValueError, TypeError, NotImplementedError):
-        return _NONE, _NONE  # a date beyond Python's, or a type that has no order here
+        return _NONE, _NONE  # a date outside Python's range, or a type without an order here
 
 
 def at_most(value: Any) -> Any:
-    """A value of JSON that is not greater than `value`; `_NONE` if there is none.
+    """A value of JSON that is not greater than `value`; `_NONE` if JSON has none.
 
     >>> at_most("x" * 40) == "x" * 32, at_most(datetime(2026, 1, 1, 9, 0, 0, 123456, UTC))
     (True, '2026-01-01T09:00:00.123Z')
@@ -112,7 +112,7 @@ def at_most(value: Any) -> Any:
 
 
 def above(value: Any) -> Any:
-    """A value of JSON that is not less than `value`; `_NONE` if there is none.
+    """A value of JSON that is not less than `value`; `_NONE` if JSON has none.
 
     >>> above("x" * 40) > "x" * 40, above(datetime(2026, 1, 1, 9, 0, 0, 123456, UTC))
     (True, '2026-01-01T09:00:00.124Z')
@@ -137,7 +137,7 @@ def _exact(value: Any) -> Any:
         case float():
             return value if math.isfinite(value) else _NONE
         case Decimal():
-            # JSON's numbers are read as floats by some readers.
+            # Some readers read JSON's numbers as floats.
             return float(value) if Decimal(repr(float(value))) == value else _NONE
         case date():
             return value.isoformat()

@@ -1,10 +1,10 @@
 """Write the rows of a batch where no reader sees them yet: into Parquet files that a commit will name.
 
-Into a local folder Spark writes itself. For an object store Spark has no class without jars: on this machine it writes
-into the scratch folder, and the driver uploads the files; on a cluster the executors write by pyarrow and fsspec
-(`object_writer`), and Spark brings back what they wrote. On this machine their Python processes would share the
-processors with Spark, which writes Parquet in less time than it takes to hand the rows to Python. All give the same
-`Part`s.
+Spark itself writes into a local folder. For an object store it would need jars: in local mode it writes into the
+scratch folder, and the driver uploads the files; on a cluster the executors write by pyarrow and fsspec
+(`object_writer`), and Spark returns the list of their files. In local mode Python processes would only share the
+processors with Spark, which writes Parquet in less time than it takes to pass the rows to Python. All three return the
+same `Part`s.
 """
 
 import shutil
@@ -37,16 +37,16 @@ _COPY_BYTES: Final = 1 << 20
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 Write = Callable[["DataFrame", "Mark"], tuple[Part, ...]]
-"""Writes the rows as the files of that batch; the files. Files that an earlier try left there do not count."""
+"""Writes the rows as files of the batch, and returns these, without files that an earlier try left there."""
 
 
 def batch_writer(spark: "SparkSession", table: PartsFolder, scratch: Path) -> Write:
-    """How batches of `table` are written in the session `spark`. `scratch` is a local folder of the attempt.
+    """A function that writes batches of `table` in the session `spark`. `scratch` is a local folder of the attempt.
 
-    What it gives raises what Spark raises; for an object store also `NoBucket`, `NoPermission` and `StoreAway`; for a
-    folder `seen.NotSeen`, if Spark's executors are on machines that have another one at its path.
+    The function raises Spark's errors; for an object store also `NoBucket`, `NoPermission` and `StoreAway`; for a
+    folder `seen.NotSeen`, if executors on other machines have another folder at its path.
     """
-    here = str(spark.sparkContext.master).startswith("local")  # so are its executors
+    here = str(spark.sparkContext.master).startswith("local")  # its executors run on this machine, too
     if table.place.is_local:
         return _local(spark, table, here)
     return upload_writer(table, scratch) if here else object_writer.distributed_writer(spark, table, scratch)
@@ -58,7 +58,7 @@ def _local(spark: "SparkSession", table: PartsFolder, here: bool) -> Write:
         if not here:
             _check_shared(spark, Path(table.place.path) / folder)
         rows.write.mode("overwrite").partitionBy(*table.partitioned_by()).parquet(table.place.shown(folder))
-        if not here:  # executors that came meanwhile have written as well
+        if not here:  # executors that joined meanwhile have written as well
             _check_shared(spark, Path(table.place.path) / folder)
         return local_parts(table, folder)
 
@@ -68,7 +68,7 @@ def _local(spark: "SparkSession", table: PartsFolder, here: bool) -> Write:
 def _check_shared(spark: "SparkSession", folder: Path) -> None:
     """Raise `NotSeen` unless the executors see what this node puts into the folder.
 
-    Otherwise each would make one of that name on its own disk, and its rows would be missing here without a word.
+    Otherwise each executor would create the folder on its own disk, and its rows would be lost without an error.
     """
     folder.mkdir(parents=True, exist_ok=True)
     marker = folder / ".seen"
@@ -104,7 +104,7 @@ def _part(path: Path, inner: Path) -> Part:
 
 
 def partition_values(folder: Path) -> dict[str, str | None]:
-    """The values of the partition columns of the files in a folder, by the names that Spark gives to such folders.
+    """The values of the partition columns of the files in a folder, from the names that Spark gives to such folders.
 
     >>> partition_values(Path("TASK/00000001-1/year=2013/at=05%3A00/by=__HIVE_DEFAULT_PARTITION__"))
     {'year': '2013', 'at': '05:00', 'by': None}
@@ -114,9 +114,9 @@ def partition_values(folder: Path) -> dict[str, str | None]:
 
 
 def upload_writer(table: PartsFolder, scratch: Path) -> Write:
-    """A function that writes the rows of a batch of `table`, which is in an object store.
+    """A function that writes the rows of a batch of `table` with Spark, and uploads the files to its object store.
 
-    It raises `NoBucket`, `NoPermission`, `StoreAway`, and what Spark raises.
+    It raises `NoBucket`, `NoPermission`, `StoreAway`, and Spark's errors.
     """
     place, aside = table.place, scratch / "uploads"
 
@@ -125,7 +125,7 @@ def upload_writer(table: PartsFolder, scratch: Path) -> Write:
         rows.write.mode("overwrite").partitionBy(*table.partitioned_by()).parquet(str(aside / folder))
 
         def upload(part: Part) -> Part:
-            # The log has the values of partitions, and Spark's folders for them may have names that stores quote.
+            # Without Spark's partition folders: the log has the values, and stores may quote such names.
             sent = replace(part, path=f"{folder}/part-{uuid.uuid4().hex}.snappy.parquet")
             with (aside / part.path).open("rb") as file, uploading(place, sent.path) as out:
                 shutil.copyfileobj(file, out, _COPY_BYTES)
