@@ -101,7 +101,7 @@ def build_app(
 ) -> web.Application:
     """The application for `node`. It serves `node.changes()` as events, and closes `peers` when it is cleaned up.
 
-    `now_us` is the wall clock, in microseconds since the epoch. `pages` are served beside the API, and not described.
+    `now_us` is the wall clock, in microseconds since the epoch. `pages` are served too, but not in /openapi.json.
     """
     limits = limits or RequestLimits()
     registry = CollectorRegistry(auto_describe=False)
@@ -205,7 +205,7 @@ async def _check_expect(request: web.Request) -> web.StreamResponse | None:
 
 
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """Add the headers of every response. Strangers are told nothing of the cluster, nor what serves them."""
+    """Add the headers of every response. Those for strangers name neither the cluster nor the server's software."""
     server, known = request.app[SERVER], request.get(KNOWN, False)
     response.headers.update(SNIFF_NOTHING)
     response.headers.setdefault("Cache-Control", "no-store")

@@ -1,6 +1,6 @@
 """What the HTTP API needs of a node, as protocols. `node.app.member` implements them; tests use `testkit.fake_node`.
 
-All is called on the event loop, unless it says otherwise. What waits takes a limit in seconds, and waits no longer.
+All methods are called on the event loop, unless they say otherwise. Methods that wait take a limit in seconds.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -59,9 +59,9 @@ class NodeFacts(Protocol):
 
 
 class HistoryPort(Protocol):
-    """Finished runs. Waits for the disk: called in other threads.
+    """Finished runs. The methods wait for the disk, and so are called in other threads.
 
-    It has every run that has ended in the node's `state()` of the time of the call.
+    They know every run that has ended in the node's `state()` at the time of the call.
     """
 
     def runs(
@@ -73,7 +73,7 @@ class HistoryPort(Protocol):
         """One run; None if it is unknown, or deleted by now."""
 
     def export(self, gap: Gap) -> Portion | None:
-        """The first portion that this member has of another member's gap; None if it has none of it."""
+        """The first portion of another member's gap that this member can send; None if it has no part of the gap."""
 
 
 class KindsPort(Protocol):
@@ -95,9 +95,9 @@ class KindsPort(Protocol):
         """
 
     def refused(self, kind: str, params: Mapping[str, Any], task: str, run_as: str | None) -> Sequence[str]:
-        """What this node's settings do not allow that task with valid params: a sentence each.
+        """What this node's settings forbid to a task with these valid params and this `run_as` user: a sentence each.
 
-        It names paths and hosts that it reaches, and in `run_as` the user that it runs as.
+        Such things are paths and hosts that the task reaches, and the user that it runs as.
 
         Raises as `schema` does.
         """
@@ -105,7 +105,7 @@ class KindsPort(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlacementComputed:
-    """A new placement has been computed. `before` is the previous one; None if this is the first."""
+    """An update: a new placement was computed. `before` is the previous one; None if this is the first."""
 
     before: Ownership | None
     after: Ownership
@@ -131,7 +131,7 @@ class NodePort(Protocol):
 
     @property
     def mismatches(self) -> list[Mismatch]:
-        """The nodes met lately that do not fit to this one: of another build, secret or cluster, or silent."""
+        """The nodes met lately that do not match this one: of another build, secret or cluster, or silent."""
 
     @property
     def lease_held(self) -> bool:
@@ -201,23 +201,23 @@ class NodePort(Protocol):
         """The progress of an attempt on this member; None if it has reported none, or does not run here."""
 
     async def hold(self, task: str) -> Hold | None:
-        """Why this member, the task's owner, has not begun what is due; None if nothing holds it here."""
+        """Why this member, the task's owner, has not begun a due run; None if nothing on this member holds it."""
 
     def unoffered(self, kind: str) -> str | None:
         """Why this member does not offer a kind (a sentence); None if it does."""
 
     def vitals(self) -> MemberVitals:
-        """What this member alone knows of itself, without what it does not offer."""
+        """The facts about this member that only it knows; its `unoffered` is empty."""
 
     async def overdue(self) -> Overdue:
-        """What is due and has not begun, of all tasks, as far as this member knows."""
+        """The tasks, of all owners, that are due and have not begun, as far as this member knows."""
 
     @property
     def pinged(self) -> PingView | None:
-        """What this member, as the leader, did last about the outside watcher; None if it does not lead."""
+        """The outcome of this leader's last ping to the outside watcher; None if this member does not lead."""
 
     async def test_channel(self, name: str, definition: Channel) -> str:
-        """Send a test message from this node, in bounded time; the receiver's answer. Raises `NotSent`."""
+        """Send a test message from this node, in bounded time. Returns the receiver's answer. Raises `NotSent`."""
 
     def log_path(self, run_id: str, attempt: int) -> Path:
         """Where this member keeps the log of an attempt that it runs, has run or would run."""

@@ -1,6 +1,6 @@
 """Questions to other members for a request: how far attempts are, what holds tasks, why a kind is not offered.
 
-Each member is asked once, all at the same time, and what this member knows itself is not asked for.
+Each member is asked once, all of them at the same time. This member's own answer needs no request.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ async def _progress_on(context: RequestContext, member: str, runs: list[str]) ->
 
 
 async def holds_on(context: RequestContext, owner: str, tasks: Sequence[str]) -> tuple[dict[str, Hold], str]:
-    """What holds tasks on the member that owns them; and why it does not answer, "" if it does."""
+    """What holds tasks on their owner; and why the owner does not answer, "" if it does."""
     if owner == context.node.facts.node:
         found = {task: await context.node.hold(task) for task in tasks}
         return {task: hold for task, hold in found.items() if hold is not None}, ""
@@ -47,7 +47,7 @@ async def holds_on(context: RequestContext, owner: str, tasks: Sequence[str]) ->
 
 
 async def unoffered_by(context: RequestContext, kind: str, members: Sequence[str]) -> dict[str, str]:
-    """Why these members do not offer a kind."""
+    """Why these members do not offer a kind: a sentence by member."""
     answers = await asyncio.gather(*(_unoffered_by(context, kind, member) for member in members))
     return dict(zip(members, answers, strict=True))
 

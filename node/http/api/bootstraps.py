@@ -22,8 +22,8 @@ class BootstrapView(TypedDict):
     """How far a member is with fetching the finished runs that it lacks.
 
     `feeder` is the member that sends them now, `fed` how many each feeder has sent. `progress` counts indexes of the
-    log, of which any number of runs may have ended; `index` is the last index of the latest portion. `waiting` is a
-    sentence while nobody sends any. `runs_per_s` does not count the time of waiting.
+    log, at each of which any number of runs may have ended; `index` is the last index of the latest portion. `waiting`
+    says why no member sends runs; null: one does. `runs_per_s` leaves out the time of waiting.
     """
 
     state: Literal["fetching", "waiting", "done"]
@@ -41,7 +41,7 @@ class BootstrapView(TypedDict):
 class BootstrapTaskView(TypedDict):
     """The bootstrap of a member, which is assigned like a task: `owner` feeds it, then the next of `preference`.
 
-    `latest` is the latest one that is known to the member that answers; null: none since that one started.
+    `latest` is the member's latest bootstrap that the answering member knows; null: none since the latter started.
     """
 
     task: str
@@ -63,9 +63,9 @@ endpoints = Endpoints("placement")
 
 @endpoints.add("GET", "/v1/bootstraps", {200: ResponseSpec("All members' bootstraps, by slot", BootstrapPage)})
 async def bootstraps(context: RequestContext) -> web.Response:
-    """Which member feeds which with finished runs that it lacks, and how far that is.
+    """The members that lack finished runs, the member that sends each of them the runs, and how far that is.
 
-    Members tell one another how far they are, once a second; nothing of it is replicated.
+    Members tell one another their progress, once a second; it is not replicated.
     """
     items = bootstraps_view(context.state, context.node.bootstraps.known(context.state))
     return context.answer({"items": items, "next": None})
@@ -78,7 +78,7 @@ async def bootstraps(context: RequestContext) -> web.Response:
     ("not-found", "invalid"),
 )
 async def feeder(context: RequestContext, query: OwnerQuery) -> web.Response:
-    """Who feeds a member that lacks finished runs: the owner of the task `bootstrap/ID`, and why.
+    """Who sends a member the finished runs that it lacks: the owner of the task `bootstrap/ID`, and why.
 
     As `GET /v1/tasks/{name}/owner`; its `run_id` is the task's own name, since it has no runs.
     """
@@ -86,7 +86,7 @@ async def feeder(context: RequestContext, query: OwnerQuery) -> web.Response:
 
 
 def bootstrap_view(bootstrap: Bootstrap) -> BootstrapView:
-    """How far a bootstrap is."""
+    """A bootstrap, as the API shows it."""
     return {
         "state": "done" if bootstrap.finished_us is not None else "waiting" if bootstrap.feeder is None else "fetching",
         "feeder": bootstrap.feeder,
@@ -108,13 +108,13 @@ def catching_up(member: str, known: Mapping[str, Bootstrap]) -> BootstrapView | 
 
 
 def bootstraps_view(state: State, known: Mapping[str, Bootstrap]) -> list[BootstrapTaskView]:
-    """The bootstraps of all members, by slot."""
+    """The bootstraps of all members, by slot, as the API shows them."""
     slots = state.seats()
     return [bootstrap_task_view(slots, member, known.get(member)) for member in state.slots if member is not None]
 
 
 def bootstrap_task_view(slots: Sequence[Slot], member: str, latest: Bootstrap | None) -> BootstrapTaskView:
-    """The bootstrap of one member."""
+    """The bootstrap of one member, with the members that feed it, as the API shows it."""
     order = feeders(slots, member)
     return {
         "task": task_of(member),

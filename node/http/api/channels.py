@@ -30,12 +30,12 @@ class LastMessageView(TypedDict):
 
 
 class ChannelView(TypedDict):
-    """A channel: its definition without defaults left out, and how sending goes.
+    """A channel: its definition with all defaults, and how sending goes.
 
     `sender` is the member that sends the next message, `sending` the one that is sending now. `waiting` notices are not
-    told yet, the oldest of them `waiting_since`; `failures` tries failed in a row, and the next one begins at
-    `retry_at`. `told`, `given_up` and `dropped` count notices since the channel was made: those that were accepted,
-    those that could not be sent for a day, and those that had no room.
+    sent yet, the oldest since `waiting_since`. The last `failures` tries failed, and the next one begins at `retry_at`.
+    `told`, `given_up` and `dropped` count notices since the channel was made: accepted ones, those that could not be
+    sent for a day, and those for which there was no room.
     """
 
     name: str
@@ -64,7 +64,7 @@ class ChannelPage(TypedDict):
 class ChannelTestView(TypedDict):
     """A test message was accepted: which node sent it, and the receiver's answer.
 
-    `tasks` is the number of tasks that have the channel's labels; null: it has none, and is told of all tasks.
+    `tasks` is the number of tasks that have the channel's labels; null: it has none, and gets notices of all tasks.
     """
 
     node: str
@@ -134,7 +134,7 @@ async def delete_channel(context: RequestContext) -> web.Response:
     ("not-found", "not-sent"),
 )
 async def test_channel(context: RequestContext) -> web.Response:
-    """Send a test message now, from the node that is asked: its secrets and its settings count."""
+    """Send a test message now, from the answering node, with that node's secrets and settings."""
     row = _known(context)
     definition = channel_of(row.packed)
     try:

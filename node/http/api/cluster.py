@@ -32,7 +32,7 @@ class WatchdogSettingView(TypedDict):
 class PingedView(TypedDict):
     """The last ping to the outside watcher, as the leader knows it: accepted, `withheld` or failed (`error`), and why.
 
-    `node` leads. `at` null: another member was asked, or nothing has been done yet.
+    `node` is the leader. `at` null: the answering member does not lead, or has not tried to ping yet.
     """
 
     node: str | None
@@ -55,11 +55,11 @@ class SettingsView(TypedDict):
 
 
 class MismatchView(TypedDict):
-    """A node that `node` has met and that does not fit to it: `detail` says why, and what to do.
+    """A node that the answering node has met and that does not match it: `detail` says why, and what to do.
 
-    `member` is the name under which it was called or, where `claimed`, what a caller says of itself without having
-    shown that it has the members' secret; null: it does not say. `version` is that of its build, as it says; null: not
-    known. `address` is where it was called, or where a call came from.
+    `member` is the name under which it was called. If `claimed`, it is the name that a caller gave without having shown
+    that it has the members' secret; null: it gave none. `version` is its build, by its own account; null: unknown.
+    `address` is where it was called, or where its call came from.
     """
 
     member: str | None
@@ -74,7 +74,7 @@ class ClusterView(TypedDict):
     """The cluster as `node` sees it. `quorum` false: the answer may be stale, and nothing can be changed.
 
     `waiting_for`: what the node waits for while it belongs to no cluster (`id` is empty then); null once it does.
-    `version` is the build of `node`; `mismatches` are nodes that it has met lately, and that do not fit to it.
+    `version` is the build of `node`; `mismatches` are nodes that it has met lately and that do not match it.
     """
 
     id: str
@@ -226,7 +226,7 @@ async def change_settings(context: RequestContext) -> web.Response:
 
 
 def settings_view(settings: Settings) -> SettingsView:
-    """The settings."""
+    """The settings, as the API shows them."""
     milli = settings.balance_slack_milli
     return {
         "balance_slack": None if milli is None else milli / 1000,
@@ -240,7 +240,7 @@ def settings_view(settings: Settings) -> SettingsView:
 
 
 def mismatch_view(mismatch: Mismatch, me: str) -> MismatchView:
-    """A node that does not fit to the node `me`."""
+    """A node that does not match the node `me`, as the API shows it."""
     return {
         "member": mismatch.member or None,
         "address": mismatch.address,

@@ -1,4 +1,4 @@
-"""Member, owner, run and deadline events: what an update of the cluster means, and the hub that sends them."""
+"""Member, owner, run and deadline events: made from updates of the cluster, and sent by a hub."""
 
 import asyncio
 import re
@@ -78,7 +78,7 @@ def _run_events(change: StateChange) -> Iterator[ClusterEvent]:
 
 
 def _deadline_data(judged: DeadlineEvent) -> dict[str, Any]:
-    """A deadline that was breached, or is no more."""
+    """The data of an event about a deadline that was breached, or no longer is."""
     return {
         "task": judged.task,
         "change": judged.change,
@@ -88,7 +88,7 @@ def _deadline_data(judged: DeadlineEvent) -> dict[str, Any]:
 
 
 def _summary(run: dict[str, Any]) -> dict[str, Any]:
-    """A run without its long fields (attempts, checkpoint) and what only its member knows (its progress)."""
+    """A run without its long fields (attempts, checkpoint) and those that only its member knows (such as progress)."""
     left_out = ("attempts", "checkpoint", "progress", "frozen_since")
     return {name: value for name, value in run.items() if name not in left_out}
 
@@ -117,7 +117,7 @@ BATCH: Final = 500
 """How many events a stream takes from the ring at once."""
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
-"""What an id may hold as a number: `int` accepts more, such as other scripts' digits, and fails on very long ones."""
+"""A number in an event's id. `int` would accept more, such as other scripts' digits, and fail on very long numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +131,9 @@ class NumberedEvent:
 
 @dataclass(frozen=True, slots=True)
 class KeptEvents:
-    """The events that a node has, oldest first: all since `since_us`; None: it keeps none, since nobody follows them.
+    """The events that a node keeps, oldest first: all since `since_us`; None: it keeps none, as no client follows them.
 
-    `forgotten`: there were more since somebody follows them than are kept.
+    `forgotten`: some events since the first client came are no longer kept.
     """
 
     events: tuple[NumberedEvent, ...]
@@ -184,10 +184,10 @@ class EventHub:
             self._updated()
 
     async def follow(self, updates: Callable[[], AsyncIterator[ClusterUpdate]]) -> None:
-        """Publish what `updates()` yields, until that ends.
+        """Publish the updates that `updates()` yields, until it ends.
 
         `updates` is called, and so subscribed to, only while a client is connected or may reconnect: most of the time
-        there is none, and then no commit wakes this task.
+        there is no client, and no commit wakes this task.
         """
         self._updates = updates
         if self._clients:
@@ -215,7 +215,7 @@ class EventHub:
         self._updated()
 
     def kept(self) -> KeptEvents:
-        """What is kept for replay."""
+        """The events that are kept for replay."""
         events = tuple(self._ring)
         forgotten = self._ring.maxlen is not None and len(events) == self._ring.maxlen
         since_us = events[0].at_us if forgotten and events else self._since_us
@@ -226,9 +226,9 @@ class EventHub:
         return f"{numbered.event.index}-{self._boot}-{numbered.number}"
 
     def position_after(self, last_id: str | None) -> int | None:
-        """The number of the first event for a client whose last event was `last_id`; for a new one (None), the next.
+        """The number of the first event for a client whose last event was `last_id`; for a new client (None), the next.
 
-        None if events may have been lost in between: the client must read afresh.
+        Returns None if events in between may be lost: the client must read the whole state again.
         """
         if last_id is None:
             return self._next
@@ -243,7 +243,7 @@ class EventHub:
 
     @contextmanager
     def listener(self, last_id: str | None, index: int, ping_s: float) -> Iterator[AsyncGenerator[bytes, None]]:
-        """One client's stream, in pieces. It begins where the block is entered, not where the stream is first read.
+        """One client's stream, in pieces, with all events since the block was entered, however late it is first read.
 
         `last_id` is the last event that the client saw, `index` the index applied here. A comment is sent at once, and
         after every `ping_s` seconds without an event.
@@ -259,12 +259,12 @@ class EventHub:
 
     @property
     def updates(self) -> int:
-        """How many updates of the cluster there have been, whether they are events or not."""
+        """The number of updates of the cluster so far, whether they made events or not."""
         return self._update_count
 
     @contextmanager
     def watcher(self) -> Iterator[None]:
-        """While the block runs, somebody wants to know that something changes, though not what: see `after`."""
+        """Count updates while the block runs, for a caller that waits with `after` for any change."""
         self._clients += 1
         self._subscribe()
         try:
@@ -274,7 +274,7 @@ class EventHub:
             self._last_left_s = self._now_s()
 
     async def after(self, updates: int, within_s: float) -> None:
-        """Wait until there have been more than `updates`, the server stops, or `within_s` are over."""
+        """Wait until the number of updates exceeds `updates`, the server stops, or `within_s` seconds are over."""
         if self._update_count <= updates and not self._closed:
             with suppress(TimeoutError):
                 async with asyncio.timeout(within_s):
@@ -288,7 +288,7 @@ class EventHub:
             self._subscribed.set()
 
     def _is_needed(self) -> bool:
-        """Whether a client is connected, or may reconnect. If not, drop what is kept: it has a gap from now on."""
+        """Whether a client is connected, or may reconnect. If not, drop the kept events: no later ones are added."""
         if self._clients or (self._last_left_s is not None and self._now_s() < self._last_left_s + RECONNECT_S):
             return True
         if self._ring:

@@ -1,4 +1,4 @@
-"""Server-sent events, and those that this node has kept."""
+"""Server-sent events, and the events that this node has kept."""
 
 import asyncio
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from node.state.times import rfc3339
 
 
 class EventView(TypedDict):
-    """Something that happened, as `/v1/events` sends it: `data` is its subject. `at` is when this node noted it."""
+    """An event, as `/v1/events` sends it: `data` describes its subject. `at` is when this node noted the event."""
 
     id: str
     at: Time
@@ -29,7 +29,7 @@ class EventView(TypedDict):
 
 
 class KeptEventsPage(TypedDict):
-    """Events, the newest first. `since`: all since then are kept; null: none, since nobody follows the events."""
+    """Events, newest first. All since the time `since` are kept; null: none are, because no client follows them."""
 
     since: Time | None
     items: list[EventView]
@@ -57,11 +57,11 @@ endpoints = Endpoints("watch")
 async def events(context: RequestContext) -> web.StreamResponse:
     """Server-sent events: `member`, `owner`, `run` and `deadline`, each with its subject as JSON, when it changes.
 
-    A `deadline` event has what became of a task's deadline as `change`: breached, met, or dropped (what was late was
-    skipped, missed or cancelled; or the task was paused, changed or deleted).
+    The `change` of a `deadline` event says what became of a task's deadline: breached, met, or dropped (the late run
+    was skipped, missed or cancelled; or the task was paused, changed or deleted).
 
-    A comment at the beginning says that the stream is connected. `reset` says that events may have been lost: read
-    again what you show, and go on. Read the present state with the other endpoints.
+    A comment at the beginning says that the stream is connected. `reset` says that events may have been lost: read the
+    present state again with the other endpoints, and go on.
     """
     response = web.StreamResponse(
         headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -77,9 +77,9 @@ async def events(context: RequestContext) -> web.StreamResponse:
 
 @endpoints.add("GET", "/v1/events/kept", {200: ResponseSpec("Events, newest first", KeptEventsPage)}, ("invalid",))
 async def kept_events(context: RequestContext, query: EventsQuery) -> web.Response:
-    """What happened lately, as far as this node has kept it: while somebody follows `/v1/events`, and 2 min longer.
+    """The latest events. This node keeps events while a client follows `/v1/events`, and 2 min longer.
 
-    10,000 events at most. The history of runs (`/v1/runs`) is kept for days, and whoever watches.
+    It keeps 10,000 events at most. The history of runs (`/v1/runs`) is kept for days, without any client, too.
     """
     hub = context.server.kept(EventHub)
     kept, before = hub.kept(), None if query.after is None else int(key_of(query.after, int)[0])
@@ -95,14 +95,14 @@ async def kept_events(context: RequestContext, query: EventsQuery) -> web.Respon
 
 @dataclass(frozen=True, slots=True)
 class EventSearch:
-    """What an event must fit: its sort (member, owner or run), a part of its task's name, a member that it names."""
+    """A search for events: by sort (such as `run`), by a part of the task's name, by a member that they name."""
 
     name: str | None = None
     task: str | None = None
     node: str | None = None
 
     def fits(self, event: ClusterEvent) -> bool:
-        """Whether an event fits.
+        """Whether an event matches.
 
         >>> moved = ClusterEvent("owner", 7, {"task": "nightly", "from": "node-1", "to": "node-2"})
         >>> EventSearch(task="night").fits(moved), EventSearch(node="node-3").fits(moved)
@@ -130,7 +130,7 @@ def nodes_of(event: ClusterEvent) -> tuple[str | None, ...]:
 def newest_events(
     events: Iterable[NumberedEvent], search: EventSearch, before: int | None, limit: int
 ) -> tuple[list[NumberedEvent], bool]:
-    """The newest `limit` of `events` (oldest first) that fit and are numbered less than `before`; and whether there are
+    """The newest `limit` of `events` (oldest first) that match and have numbers below `before`; and whether there are
     more.
     """
     found: list[NumberedEvent] = []

@@ -1,4 +1,4 @@
-"""Explains why tasks do not run: gathers what `node.duty.why` decides on, here and from those who know more."""
+"""Explains why tasks do not run: gathers the facts for `node.duty.why`, on this member and from others."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -15,16 +15,16 @@ from node.http.api.asking import holds_on, progress_of, unoffered_by
 from node.http.door.request_context import RequestContext
 
 MEMBERS_ASKED_MAX: Final = 20
-"""Of how many members it is asked why they do not offer a kind."""
+"""How many members are asked, at most, why they do not offer a kind."""
 
 TASKS_BATCH: Final = 10
-"""How many tasks are decided on before others have their turn: some milliseconds' work."""
+"""How many tasks are explained before other requests have their turn: some milliseconds of work."""
 
 
 async def explain(context: RequestContext, task: str, ownership: Ownership, run_id: str | None = None) -> Why:
-    """Why `task`, which the state and the ownership have, does not run; or of its active run `run_id`, if it is given.
+    """Why `task`, or its active run `run_id` if given, does not run. The state and the ownership must have the task.
 
-    Whoever knows more is asked: the owner, the member that runs it, or those that do not offer its kind.
+    Asks the members that know more: the owner, the member that runs the task, or those that do not offer its kind.
     """
     state, now_us = context.state, context.server.now_us()
     known = _known(context, task, ownership)
@@ -44,14 +44,14 @@ async def explain(context: RequestContext, task: str, ownership: Ownership, run_
         known = replace(known, asked=True, hold=holds.get(task), away=away)
     else:
         return found
-    # What was told is about the state of before.
+    # The members' answers are about the state as it was read above, not about a newer one.
     return why_not_running(state, task, known, now_us, run_id)
 
 
 async def unexpectedly_held(context: RequestContext, tasks: Iterable[str], ownership: Ownership) -> dict[str, Why]:
-    """Why tasks are held that nobody has asked to wait. Each owner is asked once, if something of its tasks is overdue.
+    """Why those of `tasks` are held that nobody has asked to wait. Asks each owner of overdue tasks once.
 
-    A task whose schedule says that it is not due is not described, unless no member may run it.
+    Leaves out a task whose schedule says that it is not due, unless no member may run it.
     """
     late = (await context.node.overdue()).names
     state, now_us = context.state, context.server.now_us()

@@ -59,7 +59,7 @@ async def schema_of(context: RequestContext, kind: str, offering: Sequence[str])
         try:
             return context.node.kinds.schema(kind)
         except KindError:
-            pass  # it does not load here; ask a member that offers it
+            pass  # the kind does not load here; ask a member that offers it
     for member in offering:
         if member != context.node.facts.node:
             try:

@@ -107,9 +107,9 @@ async def _stream(context: RequestContext, pieces: AsyncIterator[bytes]) -> web.
 async def _relayed(
     context: RequestContext, pieces: AsyncIterator[bytes], run_id: str, attempt: Attempt
 ) -> AsyncIterator[bytes]:
-    """A followed log from another member. Raises `PeerAway` if that stays silent after the attempt has ended.
+    """A followed log from another member. Raises `PeerAway` if it stays silent after the attempt has ended.
 
-    It closes the log itself when the attempt has ended; a member without power or network cannot.
+    The other member ends the log with the attempt, unless it has lost its power or its network.
     """
     limits, clock = context.server.limits, asyncio.get_running_loop().time
     over_s: float | None = None
@@ -140,7 +140,7 @@ async def _pieces(
     file: BinaryIO | None = None
     try:
         while True:
-            # Checked before reading: all that the attempt wrote is then read after it is known to have ended.
+            # Checked before reading: once the attempt is known to have ended, the rest of its log is still read.
             live = follow and _held(context, run_id, attempt) and not context.server.kept(EventHub).closed
             if file is None:
                 file = await asyncio.to_thread(open_log, path, tail_bytes)
@@ -162,7 +162,7 @@ def _is_file(path: Path) -> bool:
 
 
 def open_log(path: Path, tail_bytes: int | None) -> BinaryIO | None:
-    """The log, to be read from its beginning, or from the first line that begins in its last `tail_bytes`."""
+    """Open a log at its beginning, or at the first line that begins in its last `tail_bytes`; None if it is missing."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -170,7 +170,7 @@ def open_log(path: Path, tail_bytes: int | None) -> BinaryIO | None:
     if tail_bytes is not None and (from_byte := file.seek(0, os.SEEK_END) - tail_bytes) > 0:
         file.seek(from_byte - 1)
         if not file.readline(tail_bytes + 1).endswith(b"\n"):
-            file.seek(from_byte)  # within one long line
+            file.seek(from_byte)  # the tail is within one long line
     else:
         file.seek(0)
     return file

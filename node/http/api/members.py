@@ -56,7 +56,7 @@ class MemberPage(TypedDict):
 
 
 def _resolvable(host: str) -> str:
-    # Connecting encodes it so, too, and fails with another error than the OSError of an unknown name.
+    # Connecting encodes the name in this way, too: it would raise a UnicodeError, not the OSError of an unknown name.
     try:
         host.encode("idna")
     except UnicodeError:
@@ -175,7 +175,7 @@ def held_by_member(runs: Iterable[Run]) -> dict[str, int]:
 def member_view(
     member: Member, load: Mapping[str, int], held: Mapping[str, int], bootstraps: Mapping[str, Bootstrap]
 ) -> MemberView:
-    """A member. `bootstraps` are those that are known, by member."""
+    """A member, as the API shows it. `bootstraps` are the known ones, by member."""
     return {
         "id": member.id,
         "slot": member.slot,
@@ -195,6 +195,6 @@ def member_view(
 
 
 def members_view(state: State, ownership: Ownership, bootstraps: Mapping[str, Bootstrap]) -> list[MemberView]:
-    """All members, by slot."""
+    """All members, by slot, as the API shows them."""
     load, held = ownership.load(), held_by_member(state.runs.values())
     return [member_view(state.members[member], load, held, bootstraps) for member in state.slots if member is not None]

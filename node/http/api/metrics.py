@@ -1,6 +1,6 @@
 """/metrics: metrics of this member, and of the cluster as this member sees it.
 
-Those of runs and tasks come from the replicated state: every member has the same, and a restart loses none.
+The metrics of runs and tasks come from the replicated state: every member has the same, and a restart loses none.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ async def metrics(context: RequestContext) -> web.Response:
 
 
 class NodeMetrics:
-    """Reads the node's metrics at each scrape, with those that others count in the same `registry`."""
+    """Reads the node's metrics at each scrape. Other modules count further metrics in the same `registry`."""
 
     def __init__(self, node: NodePort, registry: CollectorRegistry) -> None:
         self._node = node
@@ -132,7 +132,7 @@ def of_runs(state: State, tasks: Sequence[str]) -> Iterable[Metric]:
 
 
 def of_overdue(overdue: Overdue) -> Iterable[Metric]:
-    """The metrics of what is due and has not begun."""
+    """The metrics of tasks that are due and have not begun."""
     tasks = GaugeMetricFamily("rota_overdue_tasks", "Tasks with something that has been due for a second or more")
     tasks.add_metric([], overdue.tasks)
     yield tasks
@@ -216,7 +216,7 @@ def of_watchdog(last: PingView | None) -> Iterable[Metric]:
 
 
 def of_bootstrap(bootstrap: Bootstrap | None) -> Iterable[Metric]:
-    """The metrics; `bootstrap` None: it has lacked nothing since this process started."""
+    """The metrics of this member's latest bootstrap; None: it has lacked no runs since this process started."""
     missing = GaugeMetricFamily(
         "rota_bootstrap_missing_indexes", "Log indexes whose finished runs this member lacks; 0: none"
     )

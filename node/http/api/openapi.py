@@ -100,7 +100,7 @@ def _operation(endpoint: Endpoint, schemas: "_Schemas", *, secured: bool) -> dic
 
 
 _EXAMPLES: Final = {"name": {"example": "hello"}}
-"""The name in the spec's own example: the names in path and body must agree."""
+"""Examples of path parameters: for a task's name, that of the spec's example, since path and body must agree."""
 
 
 def _security(endpoint: Endpoint, *, secured: bool) -> list[dict[str, list[str]]]:
@@ -194,9 +194,9 @@ class _Schemas:
 
 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:
-    """A model whose fields are objects where they were "object or null" with a default of `{}`. Null is still taken.
+    """A model's schema in which fields of "object or null" with a default of `{}` are objects. Null is still accepted.
 
-    Of such a field openapi-python-client makes nothing, and it leaves out each endpoint that takes one.
+    openapi-python-client cannot handle such a field, and leaves out every endpoint that takes one.
     """
     fields = schema.get("properties", {})
     return {**schema, "properties": {name: _without_null(of) for name, of in fields.items()}} if fields else schema

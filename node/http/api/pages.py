@@ -21,7 +21,7 @@ def cursor_of(*key: str | int) -> str:
 
 
 def key_of(cursor: str, *types: type) -> list[str | int]:
-    """The key in a cursor. Raises `Problem` invalid if the cursor is not one of such a list."""
+    """The key in a cursor, with parts of these types. Raises `Problem` invalid if the cursor has no such key."""
     try:
         key = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         if not isinstance(key, list) or [type(part) for part in key] != list(types):
@@ -49,7 +49,7 @@ def run_before(cursor: str | None) -> RunPosition | None:
 
 
 def cut(items: Sequence[T], limit: int) -> tuple[Sequence[T], bool]:
-    """The first `limit`, and whether there are more."""
+    """The first `limit` items, and whether there are more."""
     return items[:limit], len(items) > limit
 
 

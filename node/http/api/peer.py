@@ -54,7 +54,7 @@ class PeerSeedView(TypedDict):
 
 
 class PeerMembersView(TypedDict):
-    """The members, by slot, as of the index applied here, and what this one knows of itself."""
+    """The members, by slot, as of the index applied here, and the vitals of the answering member."""
 
     cluster_id: str
     index: int
@@ -75,7 +75,7 @@ class PeerCheckView(TypedDict):
 
 
 class PeerLogQuery(RequestModel):
-    """Which of this member's logs to read. The pattern keeps the run's id, a folder's name, from leaving its parent."""
+    """Which of this member's logs to read. `run_id` is a folder's name: the pattern allows no path to elsewhere."""
 
     run_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,254}$")]
     attempt: Annotated[int, Field(ge=1)]
@@ -91,7 +91,7 @@ class PeerHistoryQuery(RequestModel):
 
 
 class PeerBootstrapBody(RequestModel):
-    """How far a member is that fetches finished runs; the fields are those of `node.peer.bootstrap.Bootstrap`."""
+    """The progress of a member that fetches finished runs, with the fields of `node.peer.bootstrap.Bootstrap`."""
 
     member: Name
     started_us: Moment
@@ -105,12 +105,12 @@ class PeerBootstrapBody(RequestModel):
     finished_us: Moment | None
 
     def value(self) -> Bootstrap:
-        """The value that was sent."""
+        """The `Bootstrap` that the body describes."""
         return Bootstrap(**{**dict(self), "fed": tuple(self.fed)})
 
 
 class PeerProgressBody(RequestModel):
-    """Which runs' progress, and which tasks' reasons for waiting, to send."""
+    """The runs whose progress is asked for, and the tasks whose reasons for waiting are."""
 
     runs: Annotated[list[str], Field(max_length=1000)] = []  # noqa: RUF012 - pydantic copies it
     tasks: Annotated[list[str], Field(max_length=1000)] = []  # noqa: RUF012 - pydantic copies it
@@ -161,7 +161,7 @@ async def peer_progress(context: RequestContext) -> web.Response:
 
 @endpoints.add("GET", "/peer/members", {200: ResponseSpec("Their ids and addresses", PeerMembersView)}, access="member")
 async def peer_members(context: RequestContext) -> web.Response:
-    """The members and their addresses: for a node that joins, or checks whether it was removed; and how this one is."""
+    """The members' addresses, for a node that joins or checks whether it was removed; and this member's vitals."""
     return context.answer(asdict(replace(roster_of(context.state), vitals=vitals_here(context))))
 
 
@@ -239,7 +239,7 @@ async def peer_check(context: RequestContext) -> web.Response:
     access="member",
 )
 async def peer_history(context: RequestContext, query: PeerHistoryQuery) -> web.Response:
-    """Finished runs, for a member that has a gap in its own."""
+    """Finished runs, for a member that has a gap in its history."""
     portion = await asyncio.to_thread(context.node.history.export, Gap(query.after, query.through))
     if portion is None:
         raise Problem("conflict", "this member does not have them either")
@@ -257,7 +257,7 @@ async def peer_history(context: RequestContext, query: PeerHistoryQuery) -> web.
     body=PeerBootstrapBody,
 )
 async def peer_bootstrap(context: RequestContext) -> web.Response:
-    """How far a member is with fetching the finished runs that it lacks."""
+    """Note how far a member is with fetching the finished runs that it lacks."""
     given = await context.model(PeerBootstrapBody)
     if given.member not in context.state.members:
         raise Problem("not-found", f"there is no member {given.member!r}")

@@ -58,7 +58,7 @@ class StandingView(TypedDict):
 
 
 class OwnerView(TypedDict):
-    """Who owns a task, and why. `waiting` is a sentence if something is due and has not begun."""
+    """Who owns a task, and why. `waiting` says why a due run has not begun, if that is unexpected."""
 
     task: str
     owner: str | None
@@ -115,8 +115,8 @@ _MOVES_BATCH: Final = 500
 async def owner(context: RequestContext, query: OwnerQuery) -> web.Response:
     """Who owns a task, its standbys, where it runs, and why.
 
-    With `without`, the same as if those members were down; `running_on` stays as it is. `bootstrap%2FID` is the work of
-    feeding the member ID with finished runs that it lacks.
+    With `without`, the same as if those members were down; `running_on` stays as it is. `bootstrap%2FID` is the task of
+    sending the member ID the finished runs that it lacks.
     """
     if (member := member_of(context.path("name"))) is not None:
         return await bootstrap_owner(context, member, query)
@@ -139,7 +139,7 @@ async def owner(context: RequestContext, query: OwnerQuery) -> web.Response:
 
 
 async def bootstrap_owner(context: RequestContext, member: str, query: OwnerQuery) -> web.Response:
-    """Who feeds a member with finished runs that it lacks. Raises `Problem`."""
+    """Who sends a member the finished runs that it lacks, as a response. Raises `Problem`."""
     ownership = await context.ownership()
     if query.without is not None:
         ownership = await _without(context, ownership, query.without)
@@ -208,7 +208,7 @@ def standing_view(told: TaskStanding) -> StandingView:
 
 
 def bootstrap_owner_view(state: State, slots: Sequence[Slot], member: str, latest: Bootstrap | None) -> OwnerView:
-    """Who feeds a member, as the owner of a task is shown. `slots` may be supposed ones, with members down."""
+    """Who feeds a member, in the shape of a task's owner. `slots` may be a supposition, with members down."""
     order, task = feeders(slots, member), task_of(member)
     feeder = None if latest is None else latest.feeder
     return {

@@ -92,9 +92,9 @@ async def put_task(context: RequestContext) -> web.Response:
 
 
 async def register(context: RequestContext, checked: CheckedSpec, expected: int | None) -> tuple[TaskRow, str]:
-    """Register or change a task; its row, and `created`, `changed` or `unchanged`.
+    """Register or change a task. Returns its row, and `created`, `changed` or `unchanged`.
 
-    `expected` is the version that it must have; 0: unregistered; None: any. Raises `Problem`.
+    `expected` is the version that the task must have; 0: it must be unregistered; None: any. Raises `Problem`.
     """
     result = await context.propose(PutTasks(context.server.now_us(), (Put(checked.put.spec_packed, expected),)))
     [[_, version, change]] = result.value["tasks"]
@@ -141,7 +141,7 @@ async def post_tasks(context: RequestContext, query: PutQuery) -> web.Response:
 
 
 def warnings_of(context: RequestContext, spec: CheckedSpec) -> list[str]:
-    """What is doubtful in a definition that is valid, a sentence each."""
+    """The warnings about a definition that is valid but doubtful, a sentence each."""
     members = context.state.members
     waits = warnings(spec.kind, spec.group, spec.pin, members.values()) if spec.group or spec.pin is not None else []
     row = context.state.tasks.get(spec.name)
@@ -151,7 +151,7 @@ def warnings_of(context: RequestContext, spec: CheckedSpec) -> list[str]:
 
 
 def _refused_here(context: RequestContext, spec: CheckedSpec) -> Sequence[str]:
-    """What this node's settings do not allow the task. Other nodes' settings are not known here."""
+    """What this node's settings forbid to the task, a sentence each. Other nodes' settings are not known here."""
     kinds = context.node.kinds
     if (
         not may_run(spec.kind, spec.group, context.state.members.get(context.node.facts.node))
@@ -161,11 +161,11 @@ def _refused_here(context: RequestContext, spec: CheckedSpec) -> Sequence[str]:
     try:
         return kinds.refused(spec.kind, spec.params, spec.name, spec.run_as)
     except KindError:
-        return []  # it does not load here; another member has checked the params
+        return []  # the kind does not load here; another member has checked the params
 
 
 def field_changes(before: State, name: str, packed: bytes) -> list[FieldChangeView]:
-    """The fields that differ from the registered definition; none if there is none."""
+    """The fields that differ from the registered definition; [] if the task is not registered."""
     row = before.tasks.get(name)
     if row is None:
         return []
@@ -174,7 +174,7 @@ def field_changes(before: State, name: str, packed: bytes) -> list[FieldChangeVi
 
 
 async def _dry_run(context: RequestContext, entry: PutTasks) -> Result:
-    """The result that an entry would have: it is applied to the present state, and the new state is dropped.
+    """The result that an entry would have. Applies it to the present state, and drops the new state.
 
     Raises `Problem` as `RequestContext.propose` does for an entry that cannot be proposed.
     """

@@ -42,7 +42,7 @@ class StartBody(RequestModel):
 
 
 class ActionBody(RequestModel):
-    """What an action of a kind is given. `params` replaces all of the task's params for it."""
+    """The input of an action of a kind. `params` replaces all of the task's params for this run."""
 
     args: dict[str, JsonValue] = Field(default={}, description="What the action takes, by name")
     params: dict[str, JsonValue] | None = None
@@ -83,10 +83,10 @@ async def start_run(context: RequestContext) -> web.Response:
     headers={"Idempotency-Key": "A repeated request with the same key returns the run of the first one"},
 )
 async def start_action(context: RequestContext) -> web.Response:
-    """Ask a task's kind for something beside the task's work, such as a preview: the result is that of the run.
+    """Start an action of a task's kind, such as a preview, as a run that does not do the task's work.
 
-    The run begins beside others of the task, is not retried, and counts for none of the task's figures. It fails if the
-    kind has no such action.
+    The run's result is the action's result. The run may overlap others of the task, is not retried, and does not count
+    in the task's figures. It fails if the kind has no such action.
     """
     name, action = await task_to_change(context), context.path("action")
     given = await context.model(ActionBody, empty=True)
@@ -114,7 +114,7 @@ def _key(context: RequestContext) -> str | None:
 
 
 async def refuse_bad_params(context: RequestContext, params: dict[str, JsonValue] | None) -> None:
-    """Raise `Problem` for params, given for one run of the task in the path, that are not valid."""
+    """Check params given for one run of the task in the path. Raises `Problem` if they are not valid."""
     if params is None:
         return
     # Looked up again: the task may have been deleted while the body arrived.

@@ -53,19 +53,20 @@ class RunView(TypedDict):
     Consecutive occurrences that were skipped or missed for one reason are one entry, of `count` occurrences from
     `fire_at` to `last_fire_at`; `blocked_by` is the run that was active meanwhile. Of any other run, `count` is 1.
 
-    `progress` and `frozen_since` come from the member that runs it, and are null if that does not answer. A run is
-    frozen while its member holds no lease: it continues when the lease is back, or is taken over by another member.
+    `progress` and `frozen_since` come from the member that runs it, and are null if that member does not answer. A run
+    is frozen while its member holds no lease: it continues when the lease is back, or another member takes it over.
 
-    `params` are those that were given for this run in place of the task's; null: it has the task's. Secrets in them are
-    references, as they were given.
+    `params` were given for this run in place of the task's; null: it uses the task's. Secrets in them are references,
+    as they were given.
 
-    `action` is what a client asked the kind to do instead of the task's work, such as `preview`, with `args`; null: it
-    did the work.
+    `action` is the kind's action, such as `preview`, that the run does instead of the task's work, with `args`; null:
+    it does the task's work.
 
-    `due_at` is until when a run waits that no member holds, such as one whose attempt has failed; `error` says why.
+    `due_at` is when a run that no member holds may be claimed, such as a retry after a failed attempt; `error` says why
+    it waits.
 
-    `took_s` is how long the run took from its first claim to its end, with the pauses between its attempts; null: it
-    has not ended, or no member claimed it.
+    `took_s` is the time from the run's first claim to its end, with the pauses between its attempts; null: the run has
+    not ended, or no member claimed it.
     """
 
     run_id: str
@@ -223,7 +224,7 @@ def _active(state: State, query: RunsQuery, before: RunPosition | None) -> list[
 
 
 def progress_view(progress: RunProgress | None) -> ProgressView | None:
-    """How far an attempt is; None while it has not said so."""
+    """How far an attempt is; None while it has reported no progress."""
     if progress is None or progress.done is None:
         return None
     return {"done": progress.done, "total": progress.total, "unit": progress.unit}

@@ -1,4 +1,4 @@
-"""What requests and responses of several topics have in common: times, numbers, and the parameters of a page."""
+"""Types that requests and responses of several topics share: times, numbers, and the parameters of a page."""
 
 from typing import Annotated
 
@@ -17,11 +17,11 @@ Limit = Annotated[int, Field(ge=1, le=1000, description="How many at most")]
 Count = Annotated[int, Field(ge=0, lt=COUNT_MAX)]
 Due = Annotated[int, Field(ge=0, le=LAST_FIRE_US)]
 Moment = Annotated[int, Field(ge=0, le=LATEST_US)]
-"""Counters, the times from which schedules continue, and other times, in microseconds: bounded so that sums fit."""
+"""Counters, times from which schedules continue, and other times (microseconds): bounded so that sums fit 64 bits."""
 
 
 class RequestModel(BaseModel):
-    """A query or a body: it has no other fields than these."""
+    """A query or a body. Refuses fields that the model does not declare."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -30,7 +30,7 @@ class ParamsToCheck(NamedTuple):
 class CheckedSpec(NamedTuple):
     """A spec that is valid apart from its kind and params, which the kind checks.
 
-    This does not hold the spec, which is twenty objects: with a list of a thousand, garbage collection would be slow.
+    It does not keep the `Spec`, which is twenty objects: with a list of a thousand, garbage collection would be slow.
     """
 
     #: The name of the task.
@@ -50,7 +50,7 @@ class CheckedSpec(NamedTuple):
 
     @property
     def to_check(self) -> ParamsToCheck:
-        """What the kind checks."""
+        """The params for the kind to check."""
         return ParamsToCheck(self.params, NODE_LABEL in self.group)
 
 
@@ -60,7 +60,7 @@ async def one_spec(context: RequestContext, name: str) -> CheckedSpec:
 
 
 async def checked_spec(context: RequestContext, name: str, given: Any) -> CheckedSpec:
-    """The spec `given` under `name`, checked as that of a PUT is. Raises `Problem`."""
+    """The spec `given` under `name`, checked like the body of a PUT. Raises `Problem`."""
     if not isinstance(given, dict):
         raise invalid_field("", "must be an object with a task's definition")
     if given.setdefault("name", name) != name:
@@ -79,7 +79,7 @@ async def checked_spec(context: RequestContext, name: str, given: Any) -> Checke
 async def params_errors(
     context: RequestContext, given: Mapping[str, Any], known: Sequence[str]
 ) -> Sequence[FieldError]:
-    """The errors of the params of a definition of which the fields `known` are wrong, so that all are told at once."""
+    """The errors in the params of a definition whose fields `known` are wrong, so that all can be reported at once."""
     kind, params, group = given.get("kind"), given.get("params", {}), given.get("group")
     if not isinstance(kind, str) or kind not in offered_kinds(context.state) or not isinstance(params, dict):
         return ()
@@ -89,7 +89,7 @@ async def params_errors(
     try:
         [errors] = await errors_by_kind(context, kind, [ParamsToCheck(params, bound)])
     except Problem:
-        return ()  # no member that can check them answers: what is known is told
+        return ()  # no member that can check the params answers: only the known errors are reported
     return errors
 
 
@@ -124,7 +124,7 @@ async def errors_by_kind(context: RequestContext, kind: str, given: Sequence[Par
                 return await asyncio.to_thread(_errors_of_all, kinds, kind, given)
             return _errors_of_all(kinds, kind, given)
         except KindError:
-            pass  # it does not load here; ask a member that offers it
+            pass  # the kind does not load here; ask a member that offers it
     having = members_offering(context.state, kind)
     for member in having:
         if member != context.node.facts.node:
@@ -152,7 +152,7 @@ def members_offering(state: State, kind: str) -> list[str]:
 
 
 def offered_kinds(state: State) -> frozenset[str]:
-    """The kinds that members offer, whether up or not."""
+    """The kinds that members offer, whether the members are up or not."""
     return frozenset[str]().union(*(member.kinds for member in state.members.values()))
 
 
@@ -169,9 +169,9 @@ def _checked(given: Any, place: Path) -> CheckedSpec:
 
 
 def all_checked(given: list[Any]) -> tuple[dict[int, CheckedSpec], list[FieldError]]:
-    """The specs of a list by their places, and what is wrong with the others.
+    """The valid specs of a list, by position, and the errors of the others.
 
-    What has become a spec is taken out of the list meanwhile, to save memory.
+    Replaces each item that has become a spec by None in the list, to save memory.
     """
     specs: dict[int, CheckedSpec] = {}
     errors: list[FieldError] = []

@@ -1,4 +1,4 @@
-"""Tasks in responses, as values for JSON. The command line reads them too: nothing is imported here that takes long."""
+"""The shapes of tasks in responses. The command line imports them too, so this module imports nothing slow."""
 
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -26,7 +26,7 @@ class LastView(TypedDict):
 class BreachView(TypedDict):
     """A deadline that is breached: which, and since when.
 
-    `due_at` is when the oldest run was due that has not begun, or succeeded, in time; null for `success_every`.
+    `due_at` is the due time of the oldest run that has not begun, or not succeeded, in time; null for `success_every`.
     """
 
     deadline: DeadlineName
@@ -35,14 +35,14 @@ class BreachView(TypedDict):
 
 
 class LateView(BreachView):
-    """A breached deadline of a task, how long it allows, and the same in words."""
+    """A breached deadline of a task, with the time that it allows, and a sentence (`detail`)."""
 
     limit_s: float
     detail: str
 
 
 def _shown(of: FieldInfo) -> Any:
-    """The type of a spec's field in a response. Models within are plain objects: a request's model has one schema."""
+    """The type of a spec's field in a response. A nested model becomes a plain object, as its schema is a request's."""
     kinds = get_args(of.annotation) or (of.annotation,)
     if not any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in kinds):
         return of.annotation
@@ -52,7 +52,7 @@ def _shown(of: FieldInfo) -> Any:
 if TYPE_CHECKING:
 
     class SpecView(TypedDict):
-        """A task's definition as it is shown. mypy knows no field of it: it is derived below."""
+        """A task's definition in a response. mypy knows none of its fields, since they are derived below."""
 
 else:
     SpecView = TypedDict(
@@ -64,7 +64,7 @@ else:
 class RegisteredView(SpecView):
     """A registered task: its complete definition, and its counters and last outcome.
 
-    `late`: its deadlines that are breached.
+    `late` lists its breached deadlines.
     """
 
     version: int
@@ -84,7 +84,7 @@ class TaskView(RegisteredView):
 
 
 class HeldView(TypedDict):
-    """What holds a task that nobody has asked to wait: the code and the detail of `GET /v1/tasks/{name}/why`."""
+    """Why a task waits that nobody has asked to wait: the code and the detail of `GET /v1/tasks/{name}/why`."""
 
     code: str
     detail: str
@@ -92,7 +92,7 @@ class HeldView(TypedDict):
 
 
 class ListedTaskView(TaskView):
-    """A task in a list. `held`: what holds it, if that is unexpected (no owner, backing off, no room ...)."""
+    """A task in a list. `held`: why it waits, if that is unexpected (no owner, backing off, no room ...)."""
 
     held: HeldView | None
 
@@ -122,7 +122,7 @@ class FieldChangeView(TypedDict):
 
 
 class PutView(TypedDict):
-    """The result for one task of a list (in a dry run: the expected result), and its version after that.
+    """The result for one task of a list (in a dry run: the expected result), and the task's version after it.
 
     `changes`: the fields that differ from the registered definition; in a dry run only. `warnings` as in
     `ChangedTaskView`.

@@ -174,7 +174,7 @@ async def task_to_change(context: RequestContext) -> str:
 
 
 async def catch_up_if_unknown(context: RequestContext, name: str) -> None:
-    """Apply all that is committed, if the task is unknown here and its name is valid. Raises `Problem` no-quorum."""
+    """Wait for all committed entries, if the task is unknown here and its name is valid. Raises `Problem` no-quorum."""
     if name not in context.state.tasks and _NAME.fullmatch(name):
         await context.catch_up()
 
@@ -272,7 +272,7 @@ def last_view(last: Outcome | None) -> LastView | None:
 
 
 def late_view(row: TaskRow | None) -> list[LateView]:
-    """A task's deadlines that are breached, in the order in which they were; None: it was deleted meanwhile."""
+    """A task's breached deadlines, in the order of their breaches. `row` None: the task was deleted meanwhile."""
     limits = (row and deadlines_of(row.spec_packed)) or Deadlines()
     breaches = () if row is None else row.breaches
     return [
@@ -283,7 +283,7 @@ def late_view(row: TaskRow | None) -> list[LateView]:
 
 
 def breach_view(breach: Breach) -> BreachView:
-    """A deadline that is breached, or was."""
+    """A deadline that is breached, or was, as the API shows it."""
     return {
         "deadline": breach.deadline,
         "due_at": None if breach.deadline == "success_every" else rfc3339(breach.due_us),
@@ -292,7 +292,7 @@ def breach_view(breach: Breach) -> BreachView:
 
 
 def held_view(found: Why | None) -> HeldView | None:
-    """Why a task is held, in a list."""
+    """Why a task is held, as shown in a list of tasks."""
     if found is None:
         return None
     return {"code": found.code, "detail": found.detail, "until": rfc3339_or_none(found.until_us)}

@@ -1,6 +1,6 @@
-"""How the members are, as they say themselves: how far behind, how quickly they answer, what they say of themselves.
+"""The health of all members: how far each is behind, how quickly it answers, and what it says of itself.
 
-They are asked at most every few seconds, whoever wants to know.
+Members are asked once in `FRESH_S`, however many clients ask.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ class DiskView(TypedDict):
 class VitalsView(TypedDict):
     """A member, as it answered a few seconds ago at most.
 
-    `away` says why it does not answer; the fields after it are null then, and of a member of an earlier version. A
-    member that is down is not asked. `behind` is how many log entries it lacks of those that the answering node has
-    applied. `clock_off_s` is how far its machine's wall clock is ahead of the time that the members agree on; null:
-    they have not agreed yet. `unoffered` says why it does not offer a kind, `not_kept` what tasks on
-    it are not kept from, for want of a newer kernel or by a setting.
+    `away` says why it does not answer; the fields after it are null then. A member that is down is not asked. `behind`
+    is how many log entries it lacks of those that the answering node has applied. The fields after `answered_s` are
+    null if the member is of an earlier version. `clock_off_s` is how far its machine's wall clock is ahead of the time
+    that the members agree on; null: they have not agreed yet. `unoffered` says why it does not offer a kind.
+    `not_kept` says what the member does not keep its tasks from, for want of a newer kernel or by a setting.
     """
 
     node: str
@@ -55,16 +55,16 @@ class VitalsPage(TypedDict):
 
 
 FRESH_S: Final = 2.0
-"""What was heard is used again for this long, whoever asks."""
+"""How long the members' answers are used again, whoever asks, in seconds."""
 
 endpoints = Endpoints("members")
 
 
 @dataclass(frozen=True, slots=True)
 class MemberLag:
-    """The answer of a member. `behind`: log entries that it has not applied yet; None: it does not answer (`away`).
+    """A member's answer. `behind`: how many log entries it has not applied; None: it does not answer, see `away`.
 
-    `vitals` None: it does not answer, or is of an earlier version.
+    `vitals` None: the member does not answer, or is of an earlier version.
     """
 
     behind: int | None
@@ -75,10 +75,9 @@ class MemberLag:
 
 @endpoints.add("GET", "/v1/vitals", {200: ResponseSpec("Members, by slot", VitalsPage)})
 async def vitals(context: RequestContext) -> web.Response:
-    """What each member says of itself: lease, log, disk, clock, version, why it does not offer a kind, and from
-    what tasks on it are not kept.
+    """The vitals of each member: lease, log, disk, clock, version, kinds not offered, and missing confinement.
 
-    Each is asked every 2 s at most, however often this is asked.
+    Each member is asked every 2 s at most, however many clients ask.
     """
     lags = await context.server.kept(MemberLags).of(context)
     names = [name for name in context.state.slots if name is not None]
@@ -86,7 +85,7 @@ async def vitals(context: RequestContext) -> web.Response:
 
 
 def vitals_view(name: str, lag: MemberLag | None) -> VitalsView:
-    """A member's answer; None: it was not asked, since it is down."""
+    """A member's answer, as the API shows it. `lag` None: the member was not asked, since it is down."""
     told = None if lag is None else lag.vitals
     disk: DiskView | None = None
     if told is not None and told.disk_total_bytes is not None and told.disk_free_bytes is not None:
@@ -115,7 +114,7 @@ class MemberLags:
         self._heard: dict[str, MemberLag] = {}
 
     async def of(self, context: RequestContext) -> dict[str, MemberLag]:
-        """The lag of each member that is asked, this node's own among them."""
+        """The latest lag of each member that is not down, and of this one. Asks them if `FRESH_S` have passed."""
         async with self._lock:
             if self._now_s() - self._asked_s >= FRESH_S:
                 me, state = context.node.facts.node, context.state
@@ -136,7 +135,7 @@ class MemberLags:
 
 
 def vitals_here(context: RequestContext) -> MemberVitals:
-    """What this member says of itself, with why it does not offer each kind that is known here or offered elsewhere."""
+    """This member's vitals. Their `unoffered` covers the kinds that are installed here or offered by any member."""
     node = context.node
     kinds = sorted(node.kinds.names() | offered_kinds(context.state))
     unoffered = {kind: why for kind in kinds if (why := node.unoffered(kind)) is not None}

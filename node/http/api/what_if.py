@@ -1,4 +1,4 @@
-"""What would be if members were down, or drained ones back."""
+"""What would happen if members were down, or drained ones were back."""
 
 import asyncio
 from itertools import islice
@@ -20,7 +20,7 @@ from node.state.times import rfc3339
 
 
 class MajorityView(TypedDict):
-    """How many of `members` can vote now and then; `left`: those then are `needed` or more, so that work goes on."""
+    """How many of `members` can vote `now`, and could `then`. `left`: the latter are `needed` or more: work goes on."""
 
     members: int
     needed: int
@@ -30,9 +30,9 @@ class MajorityView(TypedDict):
 
 
 class UnownedView(TypedDict):
-    """A task that nobody could run: a code and a sentence, as `GET /v1/tasks/{name}/why` says them.
+    """A task that no member could run, and why: a code and a sentence, as in `GET /v1/tasks/{name}/why`.
 
-    `now`: nobody can run it now either.
+    `now`: no member can run it now either.
     """
 
     task: str
@@ -42,7 +42,7 @@ class UnownedView(TypedDict):
 
 
 InterruptedView = TypedDict("InterruptedView", {"run_id": str, "task": str, "from": str, "to": str | None})
-"""A run that its member would lose, and the member that would go on with it; `to` null: nobody could."""
+"""A run that its member would lose, and the member that would continue it; `to` null: none could."""
 
 
 class MovesView(TypedDict):
@@ -53,7 +53,7 @@ class MovesView(TypedDict):
 
 
 class UnownedPageView(TypedDict):
-    """The tasks that nobody could run: how many, and the first of them. What somebody can run now is before others."""
+    """The tasks that no member could run: how many, and the first of them. Those that one can run now come first."""
 
     count: int
     items: list[UnownedView]
@@ -67,7 +67,7 @@ class InterruptedPageView(TypedDict):
 
 
 class MemberAheadView(TypedDict):
-    """How many occurrences a member begins: in all, in each step, and of these the ones that another member has now."""
+    """How many occurrences a member would begin: in all, and per step; `moved`: those per step that others have now."""
 
     count: int
     starts: list[int]
@@ -77,16 +77,16 @@ class MemberAheadView(TypedDict):
 PlannedView = TypedDict(
     "PlannedView", {"at": Time, "task": str, "node": str | None, "from": str | None, "took_s": float | None}
 )
-"""An occurrence ahead: the member that begins it (null: nobody may), the one that would at present, and how long the
-task's last run took (null: not known)."""
+"""A future occurrence: the member that would begin it (null: none may), the one that begins it as things are, and how
+long the task's last run took (null: unknown)."""
 
 
 class AheadView(TypedDict):
-    """What is due between two times, by schedules alone: policies such as `overlap` are applied when it is due.
+    """The occurrences between two times, by schedules alone: policies such as `overlap` are applied later, when due.
 
-    `members` has each member with what it begins in steps of `step_s`; `unowned` is what nobody may begin. `items`
-    names occurrences in their order, those of members that have few; `unlisted` are counted only. `cut` tasks are due
-    more often than is counted.
+    `members` counts the occurrences that each member would begin, in steps of `step_s`; `unowned` counts those that no
+    member may begin. `items` names the occurrences of members that have few, by time; `unlisted` others are only
+    counted. `cut` tasks are due more often than is counted.
     """
 
     begins: Time
@@ -100,7 +100,7 @@ class AheadView(TypedDict):
 
 
 class WhatIfView(TypedDict):
-    """What would be if the members `without` were down, and those of `back` were up."""
+    """What would happen if the members `without` were down, and the members `back` were up."""
 
     without: list[str]
     back: list[str]
@@ -115,7 +115,7 @@ class WhatIfView(TypedDict):
 
 
 class WhatIfQuery(RequestModel):
-    """What is supposed, and how far ahead to look."""
+    """The supposition, and how far ahead to look."""
 
     without: str | None = Field(default=None, description="As if this member were down (or these, comma-separated)")
     back: str | None = Field(default=None, description="As if this member, drained or down now, were up (or these)")
@@ -132,10 +132,10 @@ endpoints = Endpoints("placement")
     "GET", "/v1/placement/what-if", {200: ResponseSpec("What would be, and what is due", WhatIfView)}, ("invalid",)
 )
 async def what_if(context: RequestContext, query: WhatIfQuery) -> web.Response:
-    """What would be without some members: who runs what is due, what moves, what nobody could run, and a majority.
+    """Predict the cluster without some members: who runs due tasks, which tasks move or cannot run, and the majority.
 
-    Nothing is changed. Without `without` and `back` it is what is due as things are. An answer that was dear to compute
-    is given again for up to a minute, unless members or settings change: `index` says of which state it is.
+    Nothing is changed. Without `without` and `back`, it shows what is due as things are. An answer that was expensive
+    to compute is used again for up to a minute, unless members or settings change: `index` says which state it is of.
     """
     state = context.state
     without = frozenset[str]() if query.without is None else members_named(state, "without", query.without)
@@ -149,7 +149,7 @@ def _packed(found: WhatIf, limit: int) -> bytes:
 
 
 def what_if_view(found: WhatIf, limit: int) -> WhatIfView:
-    """The answer; each list has `limit` items at most."""
+    """A prediction, as the API shows it. Each list has `limit` items at most."""
     majority = found.majority
     return {
         "without": sorted(found.supposition.without),

@@ -1,7 +1,7 @@
-"""Answers what would be without members, in another thread; the latest answers are kept for a while.
+"""Computes the consequences of losing members, in another thread, and keeps the latest answers for a while.
 
-Walking over all tasks is dear (1 s of a core at 100,000): one answer is computed at a time, and what is due is walked
-over once for all suppositions. When members or settings change, an answer is not used again.
+Visiting all tasks is expensive (1 s of a core at 100,000): one answer is computed at a time, and all suppositions share
+one timetable of what is due. An answer is not used again once members or settings have changed.
 """
 
 import asyncio
@@ -18,28 +18,28 @@ from node.http.door.request_context import RequestContext
 from node.state.value import State
 
 SHARE: Final = 20
-"""It is used again for this many times the processor time that it took, whatever has changed: 5% of a core."""
+"""A value is used again for this many times the processor time that it took: computing takes 5% of a core at most."""
 
 CHEAP_S: Final = 0.05
-"""What took less processor time is computed anew whenever the state has changed."""
+"""A value that took less processor time, in seconds, is computed anew whenever the state has changed."""
 
 STILL_US: Final = 2_000_000
-"""What is of the present state is used again for this long, in microseconds: what is due changes with the time."""
+"""A value of the present state is used again for this long, in microseconds: the time alone changes what is due."""
 
 
 def is_spared(age_s: float, cost_s: float, old_s: float) -> bool:
-    """Whether a value that cost much is used again although the state has changed; never beyond `old_s`."""
+    """Whether an expensive value is used again although the state has changed. One older than `old_s` never is."""
     return cost_s > CHEAP_S and age_s < min(SHARE * cost_s, old_s)
 
 
 def is_current(made_index: int, made_us: int, index: int, now_us: int) -> bool:
-    """Whether a value is of the present state and time."""
+    """Whether a value was made from the present state, less than `STILL_US` ago."""
     return made_index == index and abs(now_us - made_us) < STILL_US
 
 
 T = TypeVar("T")
 OLD_S: Final = 60.0
-"""An answer is used no longer than this, whatever it cost."""
+"""An answer is used no longer than this, in seconds, whatever processor time it cost."""
 
 KEPT: Final = 16
 """How many answers are kept."""
@@ -47,7 +47,7 @@ KEPT: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class _Made(Generic[T]):
-    """What was computed from a state: `cost_s` of a core, at `made_s`."""
+    """A value that was computed from `state` at `made_s` of a monotonic clock, in `cost_s` of processor time."""
 
     value: T
     state: State
@@ -74,13 +74,13 @@ class WhatIfs:
     async def answer(
         self, state: State, ownership: Ownership, supposition: Supposition, now_us: int, ahead_us: int
     ) -> WhatIf:
-        """What would be under a supposition, with what is due in the `ahead_us` microseconds from now on."""
+        """The consequences of a supposition, with the occurrences that are due in the next `ahead_us` microseconds."""
         async with self._lock:
             key = (ahead_us, supposition)
             kept = self._answers.pop(key, None)
             if kept is None or not self._is_fresh(kept, state, now_us):
                 kept = await asyncio.to_thread(self._make, state, ownership, supposition, now_us, ahead_us)
-            self._answers[key] = kept  # the last of the order: the first is forgotten
+            self._answers[key] = kept  # now the last in the order; the first is forgotten
             while len(self._answers) > KEPT:
                 del self._answers[next(iter(self._answers))]
             return kept.value
@@ -108,7 +108,7 @@ class WhatIfs:
 
 
 async def what_if_of(context: RequestContext, supposition: Supposition, ahead_s: int) -> WhatIf:
-    """The answer to a request."""
+    """The consequences of a supposition, with the occurrences that are due in the next `ahead_s` seconds."""
     ownership = await context.ownership()
     return await context.server.kept(WhatIfs).answer(
         context.state, ownership, supposition, context.server.now_us(), ahead_s * 1_000_000
@@ -116,7 +116,7 @@ async def what_if_of(context: RequestContext, supposition: Supposition, ahead_s:
 
 
 def members_named(state: State, name: str, text: str) -> frozenset[str]:
-    """The members in the query parameter `name`, separated by commas. Raises `Problem` for others."""
+    """The members in the query parameter `name`, separated by commas. Raises `Problem` if one is unknown."""
     members = frozenset(part.strip() for part in text.split(",") if part.strip())
     unknown = sorted(member for member in members if member not in state.members)
     if unknown or not members:

@@ -17,7 +17,7 @@ from node.state.times import rfc3339_or_none
 
 
 class WhyStepView(TypedDict):
-    """A step of the walk: where it was, what it found, and whether the walk ended there."""
+    """A step of the walk through all conditions: the place, what was found there, and whether the walk ended there."""
 
     place: Place
     found: str
@@ -29,11 +29,11 @@ class WhyView(TypedDict):
 
     `code` is running, or what holds it: no_quorum, disabled, paused, unreadable (its schedule cannot be evaluated),
     over (no further times), no_label, no_kind, members_down, members_draining, no_owner, by_hand, not_due, behind
-    (another run, see `runs`), backing_off, owner_away, stopping, no_lease, aside, undecided, bound or max_runs (no
-    place on its owner; `runs` have them), waits (the same, of an owner of an earlier version), secret (missing on its
-    owner) or due (and about to be claimed). `until` is when that ends, if that is known; `run_id` the run that is held;
-    `member` the one that holds or runs it. `detail` is what was found, `remedy` what to do. `late` are the
-    task's deadlines that are breached.
+    (another run, see `runs`), backing_off, owner_away, stopping, no_lease, aside, undecided, bound or max_runs (its
+    owner has no place; `runs` take the places), waits (the same, if the owner is of an earlier version), secret
+    (missing on its owner) or due (and about to be claimed). `until` is when the obstacle ends, if that is known.
+    `run_id` is the run that is held, `member` the member that holds or runs it. `detail` says what was found, `remedy`
+    what to do. `late` lists the task's breached deadlines.
     """
 
     task: str
@@ -67,8 +67,8 @@ endpoints = Endpoints("placement")
 async def why(context: RequestContext, query: WhyQuery) -> web.Response:
     """Why a task does not run: the first thing that holds it, what to do, and the walk up to there; or where it runs.
 
-    The owner is asked if it alone can know. Of several runs it is about the first that waits, unless `run_id` names
-    another one.
+    The owner is asked if only it can know. If the task has several runs, the answer is about the first that waits,
+    unless `run_id` names another one.
     """
     name = known_task(context)
     ownership = await context.ownership()

@@ -1,4 +1,4 @@
-"""The checks that every request passes before a handler sees it: who sends it, origin, body, and waits."""
+"""The checks of every request before its handler runs: sender, origin and body; and the waits that it asks for."""
 
 from time import monotonic
 from typing import Final
@@ -14,16 +14,19 @@ from node.peer.protocol import CLUSTER, MEMBER
 from node.peer.signing import SCHEME, PeerRequest, SignatureRejected, digest, signing_key
 
 INDEX: Final = "Rota-Index"
-"""The header with the last index applied; in a request, the index to wait for."""
+"""The header with the last applied index; in a request, the index to wait for."""
 
 PEER_REQUEST_MAC: Final = web.RequestKey("peer_request_mac", str)
-"""Where a member's request keeps its signature: the signature of the response covers it."""
+"""The key under which a member's request keeps its signature, which the signature of the response covers."""
 
 _INDEX_MAX: Final = 2**63 - 1
 
 
 async def admit(endpoint: Endpoint, context: RequestContext) -> None:
-    """Check a request to `endpoint`, then wait as it asks (`Rota-Index`, `consistent`). Raises `Problem`."""
+    """Check a request to `endpoint`, then wait if the request asks for it (`Rota-Index`, `consistent`).
+
+    Raises `Problem`.
+    """
     request = context.request
     peer_request = None
     if endpoint.access == "member":

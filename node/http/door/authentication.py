@@ -1,8 +1,8 @@
 """Who sends a request: the role of its token or of its browser's session, and the CSRF token of its form.
 
-Each address may show some wrong tokens, then 429. The right token is looked at first and let in whatever came from its
-address before: behind a proxy, all clients have one address, and a stranger must not lock them out. What makes guessing
-vain is the token's length; this makes it seen, and answers it at little cost.
+After some wrong tokens, an address gets 429 for further ones. The right token is always let in: behind a proxy all
+clients have one address, and a stranger must not lock them out. The token's length makes guessing hopeless; the limit
+makes guesses visible in the log and cheap to answer.
 """
 
 import logging
@@ -27,10 +27,10 @@ EVERY_S: Final = 3.0
 """The seconds after which an address may show one more wrong token."""
 
 NEWS_S: Final = 60.0
-"""The shortest time between two log lines that say that tokens are refused, in seconds."""
+"""The shortest time between two log lines about too many wrong tokens, in seconds."""
 
 ORIGINS_MAX: Final = 4096
-"""The most addresses that are remembered; the one that was wrong longest ago is forgotten first."""
+"""The most addresses that are remembered; the one whose last wrong token is oldest is forgotten first."""
 
 
 class WrongTokens:
@@ -45,13 +45,13 @@ class WrongTokens:
         return len(self._spent_until_s)
 
     def wrong(self, origin: str, now_s: float) -> int | None:
-        """Note a wrong token. Returns None where it is answered as such; else in how many seconds the next one is.
+        """Count a wrong token. Returns None, or the seconds to wait if its address has shown too many.
 
         >>> tokens = WrongTokens(burst=2, every_s=3)
         >>> [tokens.wrong("10.0.0.7", now_s) for now_s in (0, 0, 0, 1, 3, 3)]
         [None, None, 3, 2, None, 3]
         """
-        # One number says it all: when the address has all its tries again. Each wrong token puts that off.
+        # One number is enough: the time at which the address has its whole burst again. A wrong token moves it later.
         until_s = max(now_s, self._spent_until_s.get(origin, now_s)) + self._every_s
         wait_s = until_s - now_s - self._burst * self._every_s
         if wait_s > 0:
@@ -63,7 +63,7 @@ class WrongTokens:
         return None
 
     def is_news(self, now_s: float) -> bool:
-        """Whether to log that a wrong token came too soon: once in `NEWS_S`, whoever it is from."""
+        """Whether to log that a wrong token came too soon: at most once in `NEWS_S`, for all addresses together."""
         if now_s < self._next_news_s:
             return False
         self._next_news_s = now_s + NEWS_S
@@ -85,7 +85,7 @@ def role_of(token: str, facts: NodeFacts) -> Role | None:
 
 
 def check_tries(context: RequestContext) -> None:
-    """Note that the request shows a wrong token. Raises `Problem` wrong-tokens after too many from its address."""
+    """Count the request's wrong token. Raises `Problem` wrong-tokens after too many from its address."""
     origin = origin_of(context.request.remote or "")
     wrong_tokens, now_s = context.server.kept(WrongTokens), monotonic()
     wait_s = wrong_tokens.wrong(origin, now_s)
@@ -120,18 +120,18 @@ def identify(endpoint: Endpoint, context: RequestContext) -> None:
 
 
 def refuse_reader(context: RequestContext) -> None:
-    """Refuse a request that would change something, of a client that may read only. Raises `Problem` read-only."""
+    """Refuse a change by a client that may only read. Raises `Problem` read-only."""
     if context.role == "reader":
         raise Problem("read-only", "use the one in ROTA_TOKEN to change something")
 
 
 def is_known_to_the_browser(context: RequestContext) -> bool:
-    """Whether a browser may have added to the request what lets it in."""
+    """Whether a browser may have added credentials to the request by itself: a password or a session cookie."""
     return "Authorization" in context.request.headers or context.session is not None
 
 
 async def check_form(context: RequestContext) -> None:
-    """Refuse a form that is not of the browser's session. Raises `Problem` stale-form."""
+    """Refuse a form whose CSRF token is not of the browser's session. Raises `Problem` stale-form."""
     shown = (await context.form()).get(CSRF_FIELD, "")
     if context.session is None or not context.server.signer.csrf_matches(context.session, shown):
         raise Problem(
@@ -145,7 +145,7 @@ def new_session(role: Role, now_s: float) -> BrowserSession:
 
 
 def _read_session(context: RequestContext) -> str | None:
-    """Set the session that the cookie states. Returns why it is none (a sentence); None without a cookie."""
+    """Set the session that the cookie states. Returns why the cookie is rejected (a sentence), or None."""
     cluster = context.state.cluster_id
     cookie = context.request.cookies.get(cookie_name(cluster))
     if cookie is None:
@@ -168,7 +168,7 @@ def _role(endpoint: Endpoint, context: RequestContext, rejected: str | None) -> 
             return role
         check_tries(context)
     elif context.session is not None and (endpoint.method == "GET" or endpoint.access in OF_BROWSERS):
-        # Only a form shows by its CSRF token that a page of ours has sent it: other writes need the token itself.
+        # Only a form proves, by its CSRF token, that our own page has sent it: other writes need the bearer token.
         role = context.session.role
         if role != "guest" or endpoint.access == "visitor":
             return role

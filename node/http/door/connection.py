@@ -1,10 +1,10 @@
-"""One client's connection: aiohttp's protocol with the deadlines and the bounds on memory that it lacks.
+"""One client's connection: aiohttp's protocol, with deadlines and memory limits added.
 
-aiohttp waits without a limit for the rest of a body, for a client that does not read, and for the last bytes of a
-closing connection. It answers bytes that are not HTTP in plain text, with the versions of what runs here.
+By itself, aiohttp waits without a limit for the rest of a body, for a client that does not read, and for the last bytes
+of a closing connection. It answers bytes that are not HTTP in plain text, and names its own and Python's version.
 
-A client is a *stranger* from the first byte of a request until `welcome` says that the request shows who sends it. What
-strangers send is read in small pieces and counted (`ConnectionLimits.hold`).
+A client is a *stranger* from the first byte of a request until `welcome` says that its sender is authenticated. Data of
+strangers is read in small pieces, and the memory that it takes is counted (`ConnectionLimits.hold`).
 """
 
 import asyncio
@@ -27,45 +27,45 @@ their number: 1 MiB in all.
 """
 
 STRANGER_READ_BYTES: Final = 4_096
-"""How much is read at once from a stranger: the event loop reads all sockets before it closes one of them."""
+"""The most bytes read at once from a stranger. Few, because the event loop reads all sockets before it closes one."""
 
 READ_BYTES: Final = 65_536
-"""How much is read at once from a client that is known."""
+"""The most bytes read at once from an authenticated client."""
 
 SNIFF_NOTHING: Final = {"X-Content-Type-Options": "nosniff"}
-"""A browser must not take JSON or a log, which quote what clients have sent, for a page."""
+"""Keeps browsers from taking JSON or a log, which quote text sent by clients, for an HTML page."""
 
 LINE_BYTES: Final = 256
-"""What a header or a chunk takes as objects, beside its text: so that many short ones are not counted as little."""
+"""The memory counted for a header or a chunk beside its text: many short ones take much as Python objects."""
 
 REQUEST_BYTES: Final = 2_048
-"""What a request that waits for its turn takes, beside its head."""
+"""The memory counted for a request that waits for its turn, beside its head."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionTimeouts:
     """The deadlines of a connection, in seconds."""
 
-    #: Until the head of the next request has arrived, whether or not it has begun; of a stranger's request, until its
-    #: body has arrived, counted from its head, and the answer was sent.
+    #: Until the head of the next request has arrived completely. A stranger's request has as long again, counted from
+    #: its head, until its body has arrived and its answer is sent.
     request_s: float = 15.0
-    #: Until a client that does not read takes more of a response.
+    #: How long a response waits for a client that does not read it.
     reader_s: float = 30.0
-    #: For reading and dropping the rest of a body that was answered before its end. A client whose connection is reset
-    #: does not read the response.
+    #: For reading and dropping the rest of a body that was answered before its end: a client whose connection is reset
+    #: instead does not read the response.
     rest_s: float = 1.0
-    #: Until a closed connection is gone.
+    #: How long a closing connection may take to send its last bytes.
     closing_s: float = 5.0
-    #: Until bytes that are not HTTP are answered, plus or minus a half: slows down a client that sends them and
-    #: reconnects at once.
+    #: The mean delay of the answer to bytes that are not HTTP; the delay is drawn from 0.5 to 1.5 times this. It slows
+    #: down a client that sends such bytes and reconnects at once.
     garbage_s: float = 2.0
 
 
 class ClientConnection(RequestHandler):
     """A connection to the API.
 
-    `limits` counts it, under `origin`, and what it holds. `rng` draws how long the answer to what is not HTTP is
-    delayed.
+    `limits` counts the connection, under `origin`, and the memory that it holds. `rng` draws the delay of the answer to
+    bytes that are not HTTP.
     """
 
     __slots__ = (
@@ -100,7 +100,7 @@ class ClientConnection(RequestHandler):
             auto_decompress=False,
             keepalive_timeout=timeouts.request_s,
             lingering_time=timeouts.rest_s,
-            # What is buffered of a body before its handler asks for it. A handler that reads more at once raises this.
+            # How much of a body is buffered before its handler reads it; reading in larger pieces raises this limit.
             read_bufsize=STRANGER_READ_BYTES // 2,
             **more,
         )
@@ -117,14 +117,14 @@ class ClientConnection(RequestHandler):
         self._wire: asyncio.Transport | None = None
         self._garbage = False
         self._gone: asyncio.Event | None = None
-        """Of a connection whose answer is delayed: set once it has ended. An event is 700 bytes."""
+        """Set once the connection has ended. Made only when an answer is delayed, as an event takes 700 bytes."""
         self.closing_since_s: float | None = None
-        """Since when it is known to be closing, set by the listener's sweep."""
+        """When the listener's sweep first saw the connection closing."""
 
     # -- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
+        """Begin to count the connection, and treat its client as a stranger."""
         assert isinstance(transport, asyncio.Transport)
         self._wire = transport
         self._read_at_once(STRANGER_READ_BYTES)
@@ -132,7 +132,7 @@ class ClientConnection(RequestHandler):
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """The connection has ended."""
+        """Stop counting the connection, and break the reference cycles that would keep it in memory."""
         self._limits.remove(self)
         if self._gone is not None:
             self._gone.set()
@@ -142,15 +142,15 @@ class ClientConnection(RequestHandler):
             self._task_handler.add_done_callback(partial(_forget_errors, self._body))
         self._body = EMPTY_PAYLOAD
         super().connection_lost(exc)
-        # asyncio's transport refers to itself by this method, and only the garbage collector would free it. What is
-        # open while the collector freezes what there is (`node.runtime.gc_tuning`) would never be freed.
+        # By this bound method asyncio's transport refers to itself, so that only the garbage collector would free it;
+        # and never, if it was open when the collector's objects were frozen (`node.runtime.gc_tuning`).
         if hasattr(transport, "_read_ready_cb"):
             transport._read_ready_cb = None
 
     def data_received(self, data: bytes) -> None:
-        """Part of a head or of a body has arrived, or several requests."""
+        """Parse received bytes: part of a head or of a body, or several requests."""
         if self._ended or self._close or self._garbage or self._head_bytes > HEAD_BYTES:
-            return  # it is over, or is or will be answered with an error
+            return  # the connection ends, or its last answer is an error
         before = len(self._messages)
         super().data_received(data)
         if (arrived := len(self._messages) - before) > 0:
@@ -159,21 +159,21 @@ class ClientConnection(RequestHandler):
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES:
                 self._refuse_head()
-        if self._upgraded:  # a WebSocket or CONNECT: it is answered as any other request, and what follows is dropped
+        if self._upgraded:  # a WebSocket or CONNECT: answered as any other request; the bytes after it are dropped
             self._message_tail = b""
             self.close()
         if self._stranger:
             self._hold(len(data) + data.count(b"\n") * LINE_BYTES + arrived * REQUEST_BYTES)
 
     def pause_writing(self) -> None:
-        """The client does not read the response."""
+        """Set a deadline, because the client does not read the response."""
         super().pause_writing()
         if self._stranger and self._wire is not None:
             self._hold(self._wire.get_write_buffer_size())
         self._stalled = self._loop.call_later(self._timeouts.reader_s, self.abort)
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Cancel the deadline, because the client reads again."""
         self._cancel_stalled()
         super().resume_writing()
 
@@ -181,15 +181,15 @@ class ClientConnection(RequestHandler):
 
     @property
     def closing(self) -> bool:
-        """Whether it is closed on this side while its last bytes are still being sent."""
+        """Whether the connection is closed on this side, and its last bytes are still being sent."""
         return self._wire is not None and self._wire.is_closing()
 
     def abort(self) -> None:
-        """End it at once, and drop what is still to be sent."""
+        """End the connection at once, and drop bytes that are still to be sent."""
         if self._wire is not None:
             self._wire.abort()
 
-    # -- who it is, and what it holds
+    # -- authentication, and the memory that is held
 
     def welcome(self) -> None:
         """Lift the limits for strangers from the rest of the current request: its sender is authenticated now."""
@@ -204,21 +204,21 @@ class ClientConnection(RequestHandler):
             connection.end()
 
     def end(self) -> None:
-        """End it at once, and give back now what it holds: a transport ends only after all other sockets were read."""
+        """End the connection and free its memory at once: its transport ends only after all other sockets are read."""
         self._ended = True
         self.abort()
         if self._task_handler is not None:
             self._task_handler.cancel()
         self._parser = None
         self._messages.clear()
-        with suppress(Exception):  # of a body that could not be parsed, or that its handler waits for: nothing is held
+        with suppress(Exception):  # raised if the body cannot be parsed or a handler waits for it: it holds no bytes
             self._body.read_nowait()
         self._body = EMPTY_PAYLOAD
 
     def _read_at_once(self, most_bytes: int) -> None:
         transport: Any = self._wire
-        transport.max_size = most_bytes  # asyncio's; there is no public way
-        # What the kernel does not take of an answer to a stranger is waited for, and counted.
+        transport.max_size = most_bytes  # an attribute of asyncio's transport: there is no public way
+        # With a limit of 0, the bytes of a stranger's answer that the kernel does not take are waited for, and counted.
         transport.set_write_buffer_limits(None if most_bytes > STRANGER_READ_BYTES else 0)
 
     def _cancel_stalled(self) -> None:
@@ -235,7 +235,7 @@ class ClientConnection(RequestHandler):
         if self._garbage:
             await self._delay_garbage_response()
         finished = await super().finish_response(request, resp, start_time)
-        if not (self._stranger and self._messages):  # what a stranger has sent ahead stays counted
+        if not (self._stranger and self._messages):  # requests that a stranger has sent ahead stay counted
             self._held_bytes = 0
             self._limits.release(self)
         self._stranger = True
@@ -251,7 +251,7 @@ class ClientConnection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer bytes that are not HTTP with a problem document, as all other errors."""
+        """Answer bytes that are not HTTP with a problem document, like all other errors."""
         if status != 400:
             return super().handle_error(request, status, exc, message)
         self._garbage = True
@@ -266,8 +266,8 @@ class ClientConnection(RequestHandler):
     async def _delay_garbage_response(self) -> None:
         """Wait before answering bytes that are not HTTP, or until the client has disconnected.
 
-        With an answer at once, hundreds of clients that reconnect at once fill the queue in which all others wait to be
-        accepted. Meanwhile the connection counts as idle, so that it is the first to be closed when there is no room.
+        Without the delay, hundreds of clients that reconnect at once fill the queue in which all others wait to be
+        accepted. During the delay the connection counts as idle, so that it is closed first when there is no room.
         """
         if self.transport is None:
             return  # it has ended already
@@ -280,9 +280,10 @@ class ClientConnection(RequestHandler):
                 await self._gone.wait()
 
     def _head_arrived(self) -> None:
-        """The head of a request has arrived, or bytes that do not parse as one.
+        """Take the head of a request from the parser, or its error for bytes that are no head.
 
-        A stranger's connection stays idle, so that unfinished bodies are closed first when there is no room.
+        A stranger's connection still counts as idle: those with unfinished bodies are closed first when there is no
+        room.
         """
         self._head_bytes = 0
         if self._stranger:
@@ -297,7 +298,7 @@ class ClientConnection(RequestHandler):
         self._body = body
 
     def _shorten_error(self) -> None:
-        """Drop what an error of the parser quotes: several copies of what was read, kept until it is answered."""
+        """Drop the quotes from a parser's error, which holds several copies of the bytes until it is answered."""
         if self._messages and isinstance(error := self._messages[-1][0], _ErrInfo):
             kept = error.exc.with_traceback(None)
             kept.args, kept.__context__, kept.__cause__ = (), None, None
@@ -313,18 +314,19 @@ class ClientConnection(RequestHandler):
 
 
 def _forget_errors(body: StreamReader, task: "asyncio.Task[None]") -> None:
-    """Replace the error of a body that was broken off, and take that of a handler that was cancelled.
+    """Replace the error of an unfinished body, and retrieve the error of a cancelled handler.
 
-    By their tracebacks these hold the body and the connection, and so themselves, for ever.
+    Through their tracebacks these errors refer to the body and the connection, which refer back to them: a cycle that
+    would stay in memory.
     """
     body.set_exception(web.RequestPayloadError())
     if task.cancelled():
         with suppress(asyncio.CancelledError):
-            task.result()  # a task keeps the error until it is asked for it
+            task.result()  # a task keeps its error until the error is retrieved
 
 
 class _Unnamed(web.Response):
-    """A response that no route makes, without the versions of what runs here."""
+    """A response without the Server header, which would name versions; `app` removes it from the routes' responses."""
 
     async def _prepare_headers(self) -> None:
         await super()._prepare_headers()
@@ -332,7 +334,7 @@ class _Unnamed(web.Response):
 
 
 def _parse_error(error: BaseException | None) -> str:
-    """What is wrong with bytes that do not parse as a request, without quoting them."""
+    """Say why bytes do not parse as a request, without quoting them."""
     if isinstance(error, LineTooLong):
         return (
             "the request line or a header is too long: the limits are 8190 bytes for each and 64 KiB for all of them; "

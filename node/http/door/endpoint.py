@@ -1,4 +1,4 @@
-"""One endpoint: its handler, and all that /openapi.json says of it. Server and description use the same table."""
+"""One endpoint: its handler, and all that /openapi.json says of it. The server uses the same declaration."""
 
 import inspect
 import re
@@ -11,15 +11,18 @@ from pydantic import BaseModel
 
 Handler = Callable[..., Awaitable[web.StreamResponse]]
 ProblemHandler = Callable[..., web.Response]
-"""Makes a response of a `RequestContext` and a `Problem`."""
+"""Makes a response from a `RequestContext` and a `Problem`."""
 
 Access = Literal["client", "page", "member", "anyone", "browser", "visitor"]
-"""Who may send the request: a client with the token, or to read, a browser that has signed in; the same, also with the
-token as a browser's password; a member with a signature; anyone; a browser that has signed in; any browser. Writes of
-the last two are forms with a CSRF token."""
+"""Who may send the request.
+
+`client`: a client with a token; to read, also a browser that has signed in. `page`: as `client`, and the token may be
+the password of HTTP Basic authentication. `member`: a member, which signs the request. `anyone`: everybody. `browser`:
+a browser that has signed in. `visitor`: any browser. Writes of the last two are forms with a CSRF token.
+"""
 
 OF_BROWSERS: Final = ("browser", "visitor")
-"""Access of the page's endpoints, which answer with HTML and take forms."""
+"""The `Access` values of the page's endpoints, which answer with HTML and take forms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class Endpoint:
     tag: str
     #: The successful responses, by status.
     responses: Mapping[int, ResponseSpec]
-    #: The problem types of its own.
+    #: The problem types that it answers with, besides those of all endpoints.
     problems: tuple[str, ...] = ()
     #: Who may send the request.
     access: Access = "client"
@@ -59,8 +62,8 @@ class Endpoint:
     headers: Mapping[str, str] = field(default_factory=dict)
     #: Makes the response to a `Problem`; None: a problem document.
     on_problem: ProblemHandler | None = None
-    #: Whether it may be asked to change nothing. It then refuses by itself those who may read only
-    #: (`authentication.refuse_reader`) where it is to change something.
+    #: Whether a request may be a dry run, which the read-only token may ask for. The handler itself then refuses that
+    #: token for other requests (`authentication.refuse_reader`).
     has_dry_run: bool = False
 
     @property

@@ -24,7 +24,7 @@ _CLOSING: Final = (401, 403, 408, 413, 415, 429)
 async def problem_responses(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Check that the request is addressed to this node, let `handler` answer, and answer what it raises."""
+    """Check that the request is for this node, let `handler` answer, and turn its exceptions into responses."""
     server = request.app[SERVER]
     try:
         check_target(request.raw_path)
@@ -34,7 +34,7 @@ async def problem_responses(
     except Problem as problem:
         return closing(problem.response())
     except web.HTTPException as error:
-        error.__traceback__ = None  # a request has the error of a path that leads nowhere: by its frames, itself
+        error.__traceback__ = None  # the request of an unknown path keeps this error, whose frames would keep it
         return _problem_of_aiohttp(request, error).response()
     except (asyncio.CancelledError, ConnectionResetError):
         raise
@@ -53,7 +53,7 @@ async def problem_responses(
 
 
 def closing(response: web.Response) -> web.Response:
-    """The response to a `Problem`. It ends the connection if the request's body may not have been read."""
+    """Return the response to a `Problem`, set to end the connection if the request's body may be unread."""
     if response.status in _CLOSING:
         response.force_close()
     return response

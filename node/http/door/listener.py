@@ -45,7 +45,7 @@ _log = logging.getLogger("rota.http")
 class Listener(web.BaseSite):
     """Serves `runner` on the addresses of a host (port 0: chosen by the kernel), to as many clients as `limits` admits.
 
-    `rng` draws how long the answers to what is not HTTP are delayed.
+    `rng` draws the delays of answers to bytes that are not HTTP.
     """
 
     __slots__ = (
@@ -92,7 +92,7 @@ class Listener(web.BaseSite):
 
     @property
     def port(self) -> int:
-        """The port; once it listens, the one chosen by the kernel."""
+        """The port; if it was 0, the one that the kernel chose, once `start` has returned."""
         return int(self._sockets[0].getsockname()[1]) if self._sockets else self._port
 
     async def start(self) -> None:
@@ -224,9 +224,9 @@ def _listening_sockets(host: str, port: int) -> list[socket.socket]:
 
 
 def _give_memory_back() -> None:
-    """Have the C library give freed memory back to the system, which it keeps for the next allocation.
+    """Have the C library return to the system the freed memory that it keeps for later allocations.
 
-    Takes milliseconds; does nothing where it is not glibc.
+    Takes milliseconds. Does nothing if the C library is not glibc.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -145,7 +145,7 @@ _SCHEDULE: Final = UnionForms(
 
 
 def body_errors(error: ValidationError, given: Any, place: Path = ()) -> list[FieldError]:
-    """What pydantic found wrong with `given`, a body, a query, or the part of a body at `place`, field by field."""
+    """The errors that pydantic found in `given`: a body, a query, or the part of a body at `place`."""
     return [
         replace(one, message=NAME_RULE) if NAME_PATTERN in one.message else one
         for one in field_errors(error, given, place, _SCHEDULE)

@@ -25,7 +25,7 @@ from node.state.value import Result, State
 
 M = TypeVar("M", bound=BaseModel)
 KNOWN: Final = web.RequestKey("known", bool)
-"""Whether a request has shown who sends it. The answer to one that has not tells nothing of the cluster."""
+"""Whether the sender of a request is authenticated. Answers to others tell nothing of the cluster."""
 
 REFUSALS: Final[dict[str, str]] = {
     "no-such-task": "not-found",
@@ -66,7 +66,7 @@ class RequestContext:
         self.session: BrowserSession | None = None
         """The browser's session, if its cookie states a valid one."""
         self.fields: dict[str, str] = {}
-        """The fields of its form, once that was read."""
+        """The fields of the request's form, once `form` has read them."""
         self._body: bytes | None = None
 
     @property
@@ -76,11 +76,11 @@ class RequestContext:
 
     @property
     def state(self) -> State:
-        """The state as applied here, now."""
+        """The newest state applied on this node."""
         return self.server.node.state()
 
     def path(self, name: str) -> str:
-        """A part of the path, decoded."""
+        """A parameter of the path, decoded."""
         return self.request.match_info[name]
 
     def header(self, name: str) -> str | None:
@@ -103,13 +103,13 @@ class RequestContext:
             raise invalid(body_errors(error, given), "the query") from None
 
     def no_query(self) -> None:
-        """Refuse a query where there are no parameters: a misspelt name must not be ignored."""
+        """Refuse query parameters where none are declared: a misspelt name must not be ignored."""
         for name in self.request.query:
             if name != COMMON_QUERY:
                 raise invalid_field(name, "there is no such parameter", "the query")
 
     def welcome(self) -> None:
-        """The request has shown who sends it: its body may be large, and its answer tells of the cluster."""
+        """Note that the sender is authenticated: the body may be large, and the answer may tell of the cluster."""
         self.request[KNOWN] = True
         if isinstance(connection := self.request.protocol, ClientConnection):
             connection.welcome()
@@ -148,8 +148,9 @@ class RequestContext:
             raise Problem("bad-request", f"the body is not JSON: {error}") from None
 
     async def form(self) -> dict[str, str]:
-        """The fields of a form; the last of those with one name. Raises `Problem` bad-request, too-large,
-        request-timeout.
+        """The fields of a form; of fields with the same name, the last.
+
+        Raises `Problem` bad-request, too-large, request-timeout.
         """
         try:
             text = (await self.body()).decode()
@@ -197,7 +198,7 @@ class RequestContext:
             raise Problem("stopping", "this node is stopping: ask another member") from None
 
     async def catch_up(self) -> None:
-        """Apply all that is committed, before a write is refused because its subject is unknown here.
+        """Wait until all committed entries are applied, before a write is refused because its subject is unknown here.
 
         A member that has just started, or was paused, is behind the others. Raises `Problem` no-quorum.
         """
@@ -206,7 +207,7 @@ class RequestContext:
         )
 
     async def ownership(self) -> Ownership:
-        """The placement of the present epoch, or the latest one after `placement_s`."""
+        """The placement of the present epoch; if it is not computed within `placement_s`, the latest one."""
         node = self.node
         ownership = node.ownership()
         if ownership.state.epoch != node.state().epoch:
@@ -241,7 +242,7 @@ async def serve(endpoint: Endpoint, context: RequestContext) -> web.StreamRespon
 
 
 def _retrieve_exception(done: "asyncio.Future[Result]") -> None:
-    """Retrieve the exception, which asyncio would log if nothing waits for the proposal."""
+    """Retrieve the exception, which asyncio would log if the request no longer waits for the proposal."""
     if not done.cancelled():
         done.exception()
 
@@ -297,7 +298,7 @@ def read_json(body: bytes) -> Any:
     ValueError: the key 'a' occurs twice
     """
     read = from_json(body, allow_inf_nan=False)
-    # Of duplicate keys the parser above uses the last, others use the first. It has checked the depth.
+    # Refuse duplicate keys: `from_json` uses the last, other parsers the first. It has also checked the depth.
     json.loads(body, object_pairs_hook=_unique_keys)
     return read
 

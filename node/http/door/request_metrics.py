@@ -1,4 +1,4 @@
-"""What requests take: counts and times for /metrics."""
+"""Counts and times of HTTP requests, for /metrics."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,13 +12,13 @@ _BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
 
 @dataclass(slots=True)
 class ProposalOutcome:
-    """The result code of a proposal; set before the block ends."""
+    """The result code of a proposal, set within the block of `RequestMetrics.proposal`."""
 
     code: str = "failed"
 
 
 class RequestMetrics:
-    """Counts and times this member's HTTP requests and the proposals that they make."""
+    """Counts and times this member's HTTP requests, and the proposals made for them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Histogram(
@@ -45,11 +45,11 @@ class RequestMetrics:
         )
 
     def request(self, method: str, path: str, status: int, took_s: float) -> None:
-        """A request has been answered. `path` is the route's, with its braces."""
+        """Count an answered request and its time. `path` is the route's, with its braces."""
         self._requests.labels(method, path, str(status)).observe(took_s)
 
     def sent_runs(self, member: str, runs: int) -> None:
-        """Finished runs were sent to a member that lacks them."""
+        """Count finished runs that were sent to `member`, which lacked them."""
         self._sent_runs.labels(member).inc(runs)
 
     @contextmanager

@@ -20,11 +20,11 @@ from node.raft.ports import RaftTiming
 class RequestLimits:
     """How much a client of the API may send, and how long each part of an answer may take."""
 
-    #: The size of a body.
+    #: The most bytes of a body.
     body_bytes: int = 1024 * 1024
-    #: The size of a body whose sender is not known.
+    #: The most bytes of a body whose sender is not authenticated.
     stranger_bytes: int = 4096
-    #: The size of a log entry.
+    #: The most bytes of an entry of the Raft log.
     entry_bytes: int = RaftTiming().entry_bytes
     #: Seconds until a body has arrived.
     body_s: float = 20.0
@@ -36,9 +36,9 @@ class RequestLimits:
     placement_s: float = 2.0
     #: Seconds until a member answers.
     peer_s: float = 0.5
-    #: Seconds until a member sends more of a log.
+    #: Seconds until a member sends more of an attempt's log, or checks params.
     peer_log_s: float = 2.0
-    #: Seconds until a followed run has an attempt.
+    #: Seconds that a request to follow a run's log waits for the run's first attempt.
     attempt_s: float = 5.0
     #: Seconds between two reads of a followed log.
     poll_log_s: float = 0.15
@@ -53,11 +53,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ServerContext:
-    """The node, and what its HTTP server keeps beside it."""
+    """The node, and the objects that the requests to its HTTP server share."""
 
     #: The node.
     node: NodePort
-    #: Asks other members.
+    #: The client that asks other members.
     peers: PeerClient
     #: The limits of requests.
     limits: RequestLimits
@@ -75,15 +75,18 @@ class ServerContext:
     endpoints: tuple[Endpoint, ...]
     #: The endpoints of the page.
     pages: tuple[Endpoint, ...] = ()
-    #: The values of `keep` and `kept`, by class.
+    #: The objects of `keep` and `kept`, by class.
     _kept: dict[type, Any] = field(default_factory=dict)
 
     def keep(self, value: object) -> None:
-        """Keep a value that cannot be made without knowing more, under its class."""
+        """Keep an object under its class, for `kept`, which could not construct it without arguments."""
         self._kept[type(value)] = value
 
     def kept(self, of: type[T]) -> T:
-        """The one `of` of this server, made when it is first asked for: what topics keep between requests."""
+        """Return this server's one object of the class `of`, constructed at the first call.
+
+        Topics keep data between requests in such objects.
+        """
         if of not in self._kept:
             self._kept[of] = of()
         found: T = self._kept[of]

@@ -21,10 +21,10 @@ SESSION_S: Final = 12 * 3600
 """How long a session lasts after it was last used, in seconds: a working day."""
 
 ENDS_S: Final = 7 * 24 * 3600
-"""How long after the sign-in a session ends though it is used, in seconds: a copied cookie is not good for ever."""
+"""How long after the sign-in a session ends even if it is in use, in seconds: it limits the use of a copied cookie."""
 
 RENEWED_S: Final = 3600
-"""A session is renewed where it gains this much by it, in seconds: not with each request."""
+"""A session is renewed only if that prolongs it by this many seconds, so that not each response sets a cookie."""
 
 ID_HEX: Final = 32
 """Hexadecimal digits of a session's id."""
@@ -33,12 +33,15 @@ _COOKIE: Final = re.compile(r"(operator|reader|guest)\.([0-9]{1,12})\.([0-9]{1,1
 
 
 class SessionRejected(Exception):
-    """The cookie is not a session of this cluster now. The message says why, and what to do."""
+    """The cookie is no valid session of this cluster. The message says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrowserSession:
-    """Who uses a browser, until when (in seconds since the epoch), and until when that may be put off by using it."""
+    """A browser's role, and when its session expires (`expires_s`), which use puts off until `ends_s` at most.
+
+    Times are seconds since the epoch.
+    """
 
     role: Role
     expires_s: int
@@ -46,7 +49,7 @@ class BrowserSession:
     ends_s: int = 0
 
     def renewed(self, now_s: float) -> "BrowserSession | None":
-        """The same session, which lasts longer since it is used now; None where that is not worth another cookie."""
+        """The session prolonged because it is used now; None for a guest, or if it gains less than `RENEWED_S`."""
         expires_s = min(int(now_s) + SESSION_S, self.ends_s)
         if self.role == "guest" or expires_s < self.expires_s + RENEWED_S:
             return None
@@ -83,7 +86,7 @@ class SessionSigner:
         return session
 
     def csrf(self, session: BrowserSession) -> str:
-        """The token that each form of a session carries, and that no other session's forms do."""
+        """The CSRF token of a session's forms. Each session has another one."""
         return hmac.digest(self._key, f"form\n{session.id}".encode(), "sha256").hex()
 
     def csrf_matches(self, session: BrowserSession, shown: str) -> bool:
@@ -98,7 +101,7 @@ class SessionSigner:
 
 
 def cookie_name(cluster: str) -> str:
-    """The cookie's name. Browsers keep cookies by host name without the port, so that each cluster needs its own.
+    """The cookie's name: one for each cluster, because browsers keep cookies by host name without the port.
 
     >>> cookie_name("c-1") == cookie_name("c-2")
     False

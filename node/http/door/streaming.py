@@ -13,7 +13,7 @@ from node.http.door.problems import Problem
 class StreamLimit:
     """Counts the open streams, which last until their clients disconnect, and allows `most` at once.
 
-    One remote address may have half of them: one that opens many must not leave none for others.
+    One remote address may have half of them, so that it cannot take them all from others.
     """
 
     def __init__(self, most: int) -> None:
@@ -22,7 +22,7 @@ class StreamLimit:
 
     @contextmanager
     def one(self, remote: str | None) -> Iterator[None]:
-        """Count a stream of that address while the block runs. Raises `Problem` overloaded if a limit is reached."""
+        """Count a stream to `remote` while the block runs. Raises `Problem` overloaded if a limit is reached."""
         origin = origin_of(remote or "")
         if self._open.total() >= self._most:
             raise Problem("overloaded", f"{self._most} streams are open here, which is the limit: ask another member")
@@ -41,7 +41,7 @@ class StreamLimit:
 async def until(
     expires_s: int | None, now_us: Callable[[], int], pieces: AsyncGenerator[bytes, None]
 ) -> AsyncGenerator[bytes, None]:
-    """The pieces, until the session of the browser expires (None: never). There has to be one every few seconds."""
+    """Yield the pieces until the browser's session expires (None: never), which is checked at each piece only."""
     async for piece in pieces:
         if expires_s is not None and expires_s * 1_000_000 <= now_us():
             return
