@@ -1,4 +1,4 @@
-"""Commands for actions of a task's kind, beside the task's work: a preview, and the cursor of an ETL."""
+"""Commands for the actions that a task's kind offers beside its runs: a preview, and the cursor of an ETL."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ from node.runtime.plain_text import plain_line
 
 
 def _asked(api: Api, task: str, action: str, args: Mapping[str, Any], params: dict[str, Any] | None) -> dict[str, Any]:
-    """The run of an action, once it has ended."""
+    """Request an action, wait until its run has ended, and return the run."""
     answer = api.client.call(
         "POST",
         path("v1", "tasks", task, "actions", action),
@@ -48,8 +48,8 @@ def _end(api: Api, run: dict[str, Any]) -> NoReturn:
 def preview_command(api: Api, name: str, rows: int, params: tuple[str, ...], plan: bool) -> None:
     """Show the first rows that a task would write, and write nothing.
 
-    For tasks whose kind has previews, such as `ingest` and `etl`. It runs where the task runs, with its secrets, beside
-    the task's runs. The rows are in the result of a run, which the history keeps.
+    For tasks whose kind has previews, such as `ingest` and `etl`. The preview runs where the task runs, with its
+    secrets, beside the task's runs. The rows are in the result of the preview's run, which the history keeps.
     """
     run = _asked(api, name, "preview", {"rows": rows}, given_params(api, name, params))
     if run["state"] != "succeeded":
@@ -68,7 +68,7 @@ def _print_rows(api: Api, found: Mapping[str, Any], plan: bool) -> None:
 
 
 def _cell(value: Any) -> str | None:
-    """A value as it is shown; None for null.
+    """The text for a value in a table; None for null.
 
     >>> _cell(True), _cell(2.5), _cell("a b"), _cell(None)
     ('true', '2.5', 'a b', None)
@@ -82,7 +82,7 @@ def _cell(value: Any) -> str | None:
 def etl_command() -> None:
     """Show and set how far an ETL task has read its source.
 
-    Both run where the task runs, with its secrets, beside the task's runs.
+    Both commands run where the task runs, with its secrets, beside the task's runs.
     """
 
 
@@ -108,7 +108,7 @@ def show_etl_command(api: Api, name: str) -> None:
 )
 @api_command
 def reset_command(api: Api, name: str, to: str | None) -> None:
-    """Set the cursor in the sink, so that the next batch begins there. Rows that are in the sink stay there."""
+    """Set the cursor in the sink: the next batch begins at the cursor. Rows that are in the sink already are kept."""
     run = _asked(api, name, "reset", {"to": to}, None)
     if run["state"] != "succeeded":
         _end(api, run)
@@ -116,7 +116,7 @@ def reset_command(api: Api, name: str, to: str | None) -> None:
 
 
 def _shown(found: Mapping[str, Any]) -> dict[str, object]:
-    """What a cursor's fields say to people.
+    """The fields of a cursor, in words for people.
 
     >>> _shown({"batch": 3, "run_id": "t~1", "token": 7, "cursor": {"cursor": "at", "value": "x"}, "lag_s": 75.0})
     {'last batch': 3, 'of run': 't~1', 'cursor': '{"cursor": "at", "value": "x"}', 'behind': '1 min 15 s'}
@@ -134,7 +134,7 @@ def _shown(found: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _next(batch: Mapping[str, Any] | None) -> str:
-    """What the next batch would read.
+    """The part of the source that the next batch would read, in words.
 
     >>> _next(None), _next({"whole": True}), _next({"above": 7, "to": 9})
     ('nothing is new', 'the whole source', '{"above": 7, "to": 9}')

@@ -1,4 +1,4 @@
-"""The parts that commands of the API share: the client, `--json`, and how answers are printed."""
+"""The parts that all commands on the API share: the client, `--json`, and printing of answers."""
 
 import functools
 import json
@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Api:
-    """A client for the cluster that ROTA_URL names unless one is given, and how its answers are printed."""
+    """A client for a cluster, and the ways to print its answers. `client` None: one for ROTA_URL is made."""
 
     def __init__(self, as_json: bool, client: Client | None = None) -> None:
         self.as_json = as_json
@@ -63,7 +63,7 @@ class Api:
 def client_of(where: str) -> Client:
     """A client for one address or several (comma-separated).
 
-    The token is that of ROTA_TOKEN, ROTA_TOKEN_FILE, or of a cluster that `rota up` runs on this machine. Raises
+    The token comes from ROTA_TOKEN, from ROTA_TOKEN_FILE, or from a cluster that `rota up` runs on this machine. Raises
     `click.UsageError` for an address that is not a URL, and for a token that cannot be read or sent.
     """
     urls = [url.strip() for url in where.split(",") if url.strip()]
@@ -86,8 +86,8 @@ def client_of(where: str) -> Client:
 def api_command(function: F) -> F:
     """Give a command the option `--json`, and an `Api` as its first argument.
 
-    What goes wrong with a node of another version is said to be so: it does not know a field or a path, or its answer
-    lacks one. Raises `click.ClickException` then.
+    If the node has another version, it may not know a field or a path, or its answer may lack a field. Then the error
+    says so: the `ApiProblem` by its hint, or a `click.ClickException`.
     """
 
     @click.option("--json", "as_json", is_flag=True, help="Print the API's answer as JSON.")
@@ -109,11 +109,11 @@ def api_command(function: F) -> F:
 
 
 _NOT_UNDERSTOOD: Final = (400, 404, 405, 415, 422)
-"""The statuses with which a node answers what it does not know, such as a field of a later version."""
+"""The statuses with which a node refuses a request that it does not know, such as one with a later version's field."""
 
 
 def _other_version(client: Client) -> str:
-    """That the node is of another version than this command, as a sentence; empty if it is not, or does not say."""
+    """A sentence that the node has another version than this command; "" if it has the same, or does not tell."""
     try:
         there = str(client.get("/openapi.json")["info"]["version"])
     except (ApiProblem, Unreachable, LookupError, TypeError):
@@ -127,12 +127,12 @@ def _other_version(client: Client) -> str:
 
 
 def mismatches_of(cluster: Mapping[str, Any]) -> list[str]:
-    """The nodes that do not fit to the one that has answered `GET /v1/cluster`, a sentence each."""
-    return [plain_line(one["detail"]) for one in cluster.get("mismatches", ())]  # none of an earlier version
+    """A sentence for each node that mismatches the one that has answered `GET /v1/cluster`."""
+    return [plain_line(one["detail"]) for one in cluster.get("mismatches", ())]  # an earlier version sends none
 
 
 def status_of(member: Mapping[str, Any]) -> str:
-    """A member's status, with the reason if it has one, and what it is doing if it lacks finished runs.
+    """A member's status, with the reason if it has one, and its progress if it lacks finished runs.
 
     >>> status_of({"status": "draining", "reason": None, "aside": "no room on its disk"})
     'draining (no room on its disk)'
@@ -153,7 +153,7 @@ def _catching_up(bootstrap: Mapping[str, Any]) -> str:
 
 
 def percent(bootstrap: Mapping[str, Any]) -> str:
-    """How far a member is with fetching the finished runs that it lacks."""
+    """The percentage that a member has fetched of the finished runs that it lacks."""
     done, total = bootstrap["progress"]["done"], bootstrap["progress"]["total"]
     return f"{100 * done // max(total, 1):.0f}%"
 
@@ -169,7 +169,7 @@ def ago(time: str | None) -> str | None:
 
 
 def progress_text(done: float, total: float | None, unit: str) -> str:
-    """The progress of a run as people say it. `total` None: not known. Bytes are shown in a suitable unit.
+    """The progress of a run, in words. `total` None: not known. Bytes are shown in a suitable unit.
 
     >>> progress_text(8_388_610, 33_554_432, "bytes"), progress_text(1234567, None, "rows"), progress_text(2.5, 3, "")
     ('8.0 of 32.0 MiB', '1,234,567 rows', '2.5 of 3')

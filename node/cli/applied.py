@@ -1,4 +1,4 @@
-"""The outcome of applying files so far: printed as it grows, and which tasks are left if it ends midway."""
+"""The changes that `rota apply` has made so far: prints each, and says which are left if the command ends midway."""
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ NAMED_MAX: Final = 20
 class Done:
     """The changes that were made. `say` prints a line for each; None: only `answer` is printed.
 
-    `unprinted` is why lines could not be printed, if so.
+    `unprinted` is the error that kept lines from being printed, or None.
     """
 
     def __init__(self, say: Callable[[str], None] | None) -> None:
@@ -49,21 +49,21 @@ class Done:
         self._print(f"{name}: would be deleted" for name in doomed)
 
     def put(self, puts: Sequence[Mapping[str, Any]]) -> None:
-        """Tasks were put, with these answers."""
+        """Note that tasks were put, with these answers."""
         self._put(puts, "")
 
     def delete(self, name: str) -> None:
-        """A task was deleted."""
+        """Note that a task was deleted."""
         self.deleted.append(name)
         self._print([f"{name}: deleted, and its runs are cancelled"])
 
     def gone(self, name: str) -> None:
-        """A task to delete was not there any more."""
+        """Note that a task to delete did not exist any more."""
         self._gone.append(name)
         self._print([f"{name}: was deleted by somebody else meanwhile"])
 
     def keep(self, name: str) -> None:
-        """A task was not deleted, since it was changed after it had been looked at."""
+        """Note that a task was not deleted, because somebody changed it after it was compared with the files."""
         self.kept.append(name)
         self._print([f"{name}: not deleted: somebody has changed it meanwhile"])
 
@@ -76,7 +76,7 @@ class Done:
         if self._say is not None and text:
             try:
                 self._say(text)
-            except OSError as error:  # such as a closed pipe or a full disk: what is begun is done all the same
+            except OSError as error:  # such as a closed pipe or a full disk: go on with the changes
                 self._say, self.unprinted = None, error
 
 
@@ -94,12 +94,12 @@ def field_lines(put: Mapping[str, Any]) -> Iterator[str]:
 
 
 def left_over(done: Done, puts: Sequence[str], doomed: Sequence[str], error: BaseException) -> str:
-    """The tasks that are still to be put or deleted after `error`, and what to do about them.
+    """A sentence about the tasks that are still to be put or deleted after `error`, and what to do about them.
 
     >>> left_over(Done(None), ["a"], ["b"], ApiProblem(403, "", "Forbidden", ""))
     'nothing was changed'
     """
-    # Of a 504, and of what a proxy says, nobody knows the outcome.
+    # After a 504, or an error of a proxy, the outcome is unknown.
     refused = isinstance(error, ApiProblem) and error.status != UNKNOWN and error.type != NO_PROBLEM
     if refused and not done.settled:
         return "nothing was changed"
@@ -117,7 +117,7 @@ def left_over(done: Done, puts: Sequence[str], doomed: Sequence[str], error: Bas
 
 
 def kept_text(kept: Sequence[str]) -> str:
-    """What to do about tasks that were not deleted because they were changed meanwhile."""
+    """Say what to do about tasks that were not deleted because somebody changed them meanwhile."""
     return (
         f"not deleted, because somebody has changed them meanwhile: {_named(kept)}. All else is done. See what they "
         "are now (rota show NAME): either put them into the files, or give the same command again to delete them"
@@ -125,7 +125,7 @@ def kept_text(kept: Sequence[str]) -> str:
 
 
 def mixed_text(names: Sequence[str]) -> str:
-    """What to do about tasks that differ from the files although all was done."""
+    """Say what to do about tasks that differ from the files although all changes were made."""
     return (
         f"all was done, but somebody else has changed tasks of the set meanwhile: {_named(names)}. `rota diff` "
         "with the same options shows how they differ from these files; one pipeline at a time should apply a set"

@@ -17,7 +17,7 @@ from node.client import ApiAnswer, ApiProblem, Unreachable, path
 INDEX: Final = "Rota-Index"
 GONE: Final = 404
 CHANGED_SINCE: Final = 412
-"""How a deletion is refused: there is no such task, and it has another version."""
+"""The statuses that refuse a deletion: the task does not exist (`GONE`), or has another version."""
 TOO_LARGE: Final = 413
 
 
@@ -25,7 +25,7 @@ TOO_LARGE: Final = 413
 class Difference:
     """The effect that applying would have: the tasks to put, the answer of a dry run for each, and the tasks to delete.
 
-    `sets` are those that the files are the whole of.
+    `sets` are the sets to prune: the files must contain all of their tasks.
     """
 
     tasks: Sequence[TaskFromFile]
@@ -50,7 +50,7 @@ class Difference:
 
     @property
     def different_names(self) -> list[str]:
-        """The tasks that differ, or are of one side only."""
+        """The tasks that differ, or that only the files or only the cluster have."""
         return [
             str(put["name"]) for put in self.puts if put["change"] == "created" or put["changes"]
         ] + self.doomed_names
@@ -98,7 +98,7 @@ def apply_command(
 ) -> None:
     """Register tasks, or change registered ones; nothing is changed if one of them is not valid.
 
-    What is done is printed at once. Where it ends midway, the same command goes on from there.
+    Each change is printed as soon as it is made. If the command ends midway, the same command makes the other changes.
     """
     try:
         plan = _plan(api, places, set_name, prune=prune, allow_empty=allow_empty, adopt=adopt)
@@ -173,7 +173,7 @@ def _plan(
 
 
 def _compared(api: Api, tasks: Sequence[TaskFromFile], sets: Sequence[str], index: str = "0") -> Difference:
-    """What differs now, at a member that has applied `index`. Raises `ApiProblem`, `Unreachable`."""
+    """Compare the tasks with those of a member that has applied `index`. Raises `ApiProblem`, `Unreachable`."""
     puts = [put for answer in _put(api, tasks, index, dry_run=True) for put in answer.json["items"]]
     names = {put["name"] for put in puts}
     doomed = [task for each in sets for task in gone_from_files(api.client.items("/v1/tasks", set=each), each, names)]
@@ -181,7 +181,7 @@ def _compared(api: Api, tasks: Sequence[TaskFromFile], sets: Sequence[str], inde
 
 
 def _put(api: Api, tasks: Sequence[TaskFromFile], index: str = "0", *, dry_run: bool) -> Iterator[ApiAnswer]:
-    """Put the tasks, in as many requests as they need; their answers. Raises `ApiProblem`, `Unreachable`."""
+    """Put the tasks in as many requests as needed, and yield the answers. Raises `ApiProblem`, `Unreachable`."""
     query = {"dry_run": "true"} if dry_run else None
     for part in parts(tasks):
         body = [task.definition for task in part]
@@ -197,9 +197,9 @@ def _put(api: Api, tasks: Sequence[TaskFromFile], index: str = "0", *, dry_run: 
 
 
 def _carry_out(api: Api, plan: Difference, done: Done) -> str:
-    """Do what is planned; the index of the last change.
+    """Make the planned changes. Returns the index of the last one.
 
-    Raises `ApiProblem`, `Unreachable`; `done` has what was done before.
+    Raises `ApiProblem`, `Unreachable`; `done` has the changes made before.
     """
     index = "0"
     for answer in _put(api, plan.tasks, dry_run=False):
@@ -208,7 +208,7 @@ def _carry_out(api: Api, plan: Difference, done: Done) -> str:
     for task in plan.doomed:
         name = str(task["name"])
         try:
-            # Only in the version that was seen: somebody may have put it to another use since.
+            # Delete only the version that was compared: somebody may have changed the task since.
             answer = api.client.call("DELETE", path("v1", "tasks", name), headers={"If-Match": f'"{task["version"]}"'})
         except ApiProblem as problem:
             if problem.status == GONE:
@@ -224,9 +224,9 @@ def _carry_out(api: Api, plan: Difference, done: Done) -> str:
 
 
 def _check_result(api: Api, plan: Difference, index: str) -> None:
-    """Raise `click.ClickException` if the sets are not as the files say, although all was done.
+    """Raise `click.ClickException` if the sets differ from the files although all changes were made.
 
-    Of two that apply different files as one set at the same time, the one that ends later finds out so.
+    If two commands apply different files as one set at the same time, the one that ends later notices it here.
     """
     try:
         mixed = _compared(api, plan.tasks, plan.sets, index).different_names

@@ -45,8 +45,8 @@ def backup_command() -> None:
     """List, verify and restore backups.
 
     WHAT is the name of a task, the URL of a task's backups (DESTINATION/TASK), or the URL of one backup. A task's
-    definition comes from the cluster: what it refers to on this machine is read only if --secret and --env name it, and
-    is sent only where --host says.
+    definition comes from the cluster: the secrets and variables of this machine to which it refers are read only if
+    --secret and --env name them, and sent only to hosts that --host names.
     """
 
 
@@ -66,10 +66,10 @@ def _errors_as_sentences() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Named:
-    """What of this machine the caller names for a task's definition, which somebody else may have written.
+    """The parts of this machine that the caller lets a task's definition use, which somebody else may have written.
 
-    `secrets` are files and `env` variables, under the names that references to them have; `hosts` are where the task's
-    backups may be, as in ROTA_DESTINATION_HOSTS; `options` are the caller's own for the URL.
+    `secrets` are files and `env` variables, by the names in references to them; `hosts` are the hosts that may hold the
+    task's backups, as in ROTA_DESTINATION_HOSTS; `options` are the caller's own options for the URL.
     """
 
     secrets: Mapping[str, Path]
@@ -78,13 +78,13 @@ class _Named:
     options: Mapping[str, Any]
 
     def lacks(self, reference: Reference) -> str | None:
-        """The option that would name a reference; None if it is named."""
+        """The option that the caller must add to name a reference; None if it is named."""
         if isinstance(reference, SecretFile):
             return None if reference.secret in self.secrets else f"--secret {reference.secret}=FILE"
         return None if reference.env in self.env else f"--env {reference.env}"
 
     def resolve(self, reference: Reference) -> str:
-        """The value of a reference that is named. Raises `MissingSecret`."""
+        """The value of a named reference. Raises `MissingSecret`."""
         if isinstance(reference, SecretFile):
             file = self.secrets[reference.secret]
             return resolve({"secret": file.name}, file.parent, (), {})
@@ -107,14 +107,15 @@ def _url_and_options(api: Api, what: str, named: _Named) -> tuple[str, dict[str,
 
 
 def _resolved_if_named(task: str, url: str, options: Mapping[str, Any], named: _Named) -> dict[str, Any]:
-    """The options of a task's definition, secrets resolved. Raises `click.UsageError` unless the caller names each
-    secret that is read for it, and each address that it, or what is found on this machine, is sent to.
+    """The options of a task's definition, with secrets resolved.
+
+    Raises `click.UsageError` unless the caller has named each secret in the options, and each address to connect to.
     """
     missing = [how for reference in references_in(options) if (how := named.lacks(reference))]
     try:
         remote = check_protocol(url)
         check_options(url, options)
-        if missing:  # so far as that is said without the secrets
+        if missing:  # find the addresses that are known without the secrets
             known = {name: None if isinstance(value, BaseModel) else value for name, value in options.items()}
         else:
             known = resolved(options, named.resolve)
@@ -175,7 +176,7 @@ def _hosts(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _what_is_named(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command `named`, from its options."""
+    """Give a command the options of `_Named`, which it gets as the argument `named`."""
 
     @click.option("--secret", "secrets", multiple=True, metavar="NAME=FILE", help="A file for a task's {secret: NAME}.")
     @click.option("--env", multiple=True, metavar="NAME", help="A variable for a task's {env: NAME}.")

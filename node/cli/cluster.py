@@ -116,8 +116,8 @@ def _picture(cluster: dict[str, Any], runs: list[dict[str, Any]]) -> Group:
 
 
 def _watchdog(cluster: dict[str, Any]) -> list[Text]:
-    """How the pings to the outside watcher go, in a line, if there is one."""
-    pings = cluster.get("watchdog")  # none of an earlier version
+    """A line about the pings to the outside watcher, if there is a watcher."""
+    pings = cluster.get("watchdog")  # an earlier version does not send it
     if pings is None:
         return []
     if pings["at"] is None:

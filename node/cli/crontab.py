@@ -1,11 +1,11 @@
 r"""A crontab as tasks of Rota. Pure.
 
-The format is that of crontab(5) in Debian's cron: five fields or a name such as `@daily`, then the command; lines
-`NAME=VALUE` for those after them; `%` in a command ends it and begins its standard input; `\%` is a `%`. The crontabs
-of a system (/etc/crontab, /etc/cron.d) name a user before the command.
+The format is that of crontab(5) in Debian's cron: five fields or a name such as `@daily`, then the command. A line
+`NAME=VALUE` holds for the lines after it. `%` in a command ends the command and begins its standard input; `\%` stands
+for `%`. The crontabs of a system (/etc/crontab, /etc/cron.d) name a user before the command.
 
-A task's name follows from its own line alone, so that a line that is added, moved or taken away leaves the other tasks
-as they are when the crontab is imported again.
+A task's name depends on its own line alone. So if lines are added, moved or removed, and the crontab is imported again,
+the tasks of the other lines stay as they are.
 """
 
 import re
@@ -24,24 +24,24 @@ _WRAPPERS: Final = frozenset(
     "sudo nice ionice env exec flock timeout cd sh bash test [ . source command if then else time ! chronic".split()
 )
 _ALONE: Final = frozenset({"cd", ".", "source", "command", "test", "["})
-"""Those after which no program follows in the same part of the command."""
+"""The wrappers after which no program follows in the same part of the command."""
 
 _LINE_OF_A_SYSTEM: Final = re.compile(r"(?:root|www-data|nobody|daemon|postgres|mysql)\s+[^-\s=|&;<>]")
-"""How a command begins that is a user's name and a command."""
+"""Matches a command that begins with a user's name, as in the crontab of a system."""
 
 _WITH_VALUE: Final = frozenset({"-u", "-g", "-n", "-c", "-k"})
-"""Options of those that take a value: a user, a group, a number."""
+"""The options of wrappers that take a value: a user, a group, a number."""
 
 NAME_CHARS_MAX: Final = 100
-"""How much of a program's name is part of a task's."""
+"""At most this much of a program's name goes into a task's name."""
 
 DIGEST_BYTES: Final = 3
-"""How much of a digest of its line is part of a task's name: two bytes would be the same for lines of a large file."""
+"""The length of the line's digest in a task's name. With two bytes, lines of a large file would collide."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A crontab's tasks, by name; and the lines left out or of another meaning now: (line number, a sentence)."""
+    """A crontab's tasks, and notes on lines that are left out or have another meaning in Rota: (line number, note)."""
 
     tasks: list[dict[str, Any]]
     notes: list[tuple[int, str]]
@@ -60,9 +60,9 @@ def tasks_of_crontab(
 ) -> Imported:
     r"""The tasks of a crontab.
 
-    `timezone` is that of its machine (a `CRON_TZ` in it prevails); `system`: its lines name a user; `node`: the member
-    that the tasks are bound to, None for any; `run_as`: the users that members allow (ROTA_RUN_AS). The task of another
-    user is disabled, and a note says so.
+    `timezone` is the time zone of the crontab's machine (a `CRON_TZ` line prevails); `system`: the lines name a user;
+    `node`: the member that the tasks are bound to, None for any; `run_as`: the users that members allow (ROTA_RUN_AS).
+    The task of any other user is disabled, and a note says so.
 
     >>> [task] = tasks_of_crontab("MAILTO=root\n5 4 * * 1-5 /opt/report.sh --all", timezone="UTC").tasks
     >>> task["name"], task["schedule"]["cron"], task["params"]["argv"]
@@ -159,7 +159,7 @@ def _is_user(name: str) -> bool:
 
 
 def _command(text: str) -> str:
-    """The command, without its standard input. Raises `ValueError` if it has one."""
+    """The command, with escaped `%` restored. Raises `ValueError` if the line gives it a standard input."""
     if _INPUT.search(text) is not None:
         raise ValueError(
             "a % in its command begins a standard input, which tasks have not: write a script, or pipe it in "
@@ -179,14 +179,14 @@ def _task(name: str, cron: str, settings: _Settings, command: str, node: str | N
         "kind": "command",
         "params": params,
         "schedule": {"cron": cron, "timezone": settings.timezone},
-        # cron starts a command once, whatever becomes of it.
+        # cron starts a command only once, even if it fails.
         "retry": {"attempts": 1},
     }
     return task | ({} if node is None else {"group": {"node": node}})
 
 
 def _name(cron: str, user: str | None, command: str, taken: set[str]) -> str:
-    """A name by the program that the command begins with and a digest of the line; a number if an equal line has it.
+    """Name a task by its command's program and a digest of the line, and a number if an equal line has this name.
 
     >>> names = set()
     >>> [_name("5 4 * * *", None, "cd /srv && sudo nice -n 5 /srv/bin/backup.sh", names) for _ in range(2)]
@@ -205,7 +205,7 @@ def _name(cron: str, user: str | None, command: str, taken: set[str]) -> str:
 
 
 def _programs(command: str) -> Iterator[str]:
-    """The words that may be the program, most likely first: not those that only prepare for it."""
+    """The words that may be the program, most likely first; wrappers such as `sudo`, and their options, are skipped."""
     for part in re.split(r"&&|;|\|\||\|", command):
         words = [cleared for word in part.split() if (cleared := word.strip("(){}\"'"))]
         while words and (
@@ -215,7 +215,7 @@ def _programs(command: str) -> Iterator[str]:
             if skipped in _ALONE:
                 words.clear()
             elif skipped == "flock":
-                words = [word for word in words if not word.startswith("-")][1:]  # what follows is the lock file
+                words = [word for word in words if not word.startswith("-")][1:]  # skip the lock file
             elif skipped in _WITH_VALUE and words and "/" not in words[0]:
                 words.pop(0)
         if words:

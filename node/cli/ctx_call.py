@@ -1,4 +1,4 @@
-"""`rota ctx`: a program that a `command` task runs talks to its own attempt. Imports little, to start quickly.
+"""`rota ctx`, by which the program of a `command` task talks to its own attempt. Imports little, to start quickly.
 
 It connects to the socket that `tasks.command.ctx` serves. Exit codes: 0 done, 1 fenced or refused, 2 wrong call.
 """
@@ -186,7 +186,7 @@ def _ask(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _connected(where: str) -> socket.socket:
-    """A connection to a socket by its folder's descriptor, since the path may exceed the 108 bytes of a socket address.
+    """Connect to a socket by its folder's descriptor, since the path may exceed the 108 bytes of a socket address.
 
     Raises `OSError`.
     """

@@ -1,7 +1,7 @@
 """The entry point of `rota`.
 
-`rota ctx`, which scripts call often, starts without the imports of other commands; `rota node` first leaves its secrets
-out of its environment.
+`rota ctx`, which scripts call often, starts without the imports of other commands; `rota node` first removes its
+secrets from its environment.
 """
 
 import sys

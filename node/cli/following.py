@@ -1,4 +1,4 @@
-"""Follows the log of a run from one attempt to the next, whatever nodes they run on and whichever are unreachable."""
+"""Follows the log of a run from one attempt to the next, on any nodes, even while some are unreachable."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,8 +15,8 @@ class LogFollower:
     """Follows the log of one run until the run has ended.
 
     `read_run` reads the run; `pieces` yields the log of an attempt as it is written, from its beginning. `write` gets
-    what is new of it. `head` is called with an attempt before its log, except for the first; `say` is called once each
-    time when a log cannot be read.
+    the bytes that were not written yet. `head` is called with each attempt but the first, before its log; `say` gets a
+    sentence once each time when a log or the run cannot be read.
     """
 
     def __init__(
@@ -39,8 +39,8 @@ class LogFollower:
         self._written = 0
 
     def follow(self) -> None:
-        """Return when the run has ended and its last log is written. Raises the `ApiProblem` or
-        `Unreachable` that lasts.
+        """Follow the log until the run has ended and its last log is written. Raises an `ApiProblem` or `Unreachable`
+        that lasts.
         """
         run = self._read_run()
         last = run["attempts"][-1]["attempt"] - 1 if run["attempts"] else 0
@@ -71,7 +71,7 @@ class LogFollower:
             run = self._run_when_reachable()
             held = run["state"] in HELD and run["attempt"] == number
             if not held and broken is not None and not reported:
-                broken = self._write_new(number)  # what it wrote last: the attempt has ended, so this returns
+                broken = self._write_new(number)  # its last output: the attempt has ended, so this returns
             if broken is not None and not (reported and held):
                 then = "retrying" if held else "the rest of it is skipped"
                 self._say(f"the log of attempt {number} on {attempt['node']} cannot be read: {broken}; {then}")
@@ -81,7 +81,7 @@ class LogFollower:
             self._sleep(PAUSE_S)
 
     def _write_new(self, number: int) -> ApiProblem | Unreachable | None:
-        """Write what is new of a log until the log ends. Returns the error that broke it off, if a retry may help."""
+        """Write the new part of a log until the log ends. Returns the error that cut it off, if a retry may help."""
         at = 0
         try:
             for piece in self._pieces(number):
@@ -98,7 +98,7 @@ class LogFollower:
         return None
 
     def _run_when_reachable(self) -> dict[str, Any]:
-        """The run, as soon as a member answers."""
+        """Read the run, retrying until a member answers. Raises the error that lasts."""
         since_s: float | None = None
         while True:
             try:

@@ -1,4 +1,4 @@
-"""`rota import`: tasks from the files of other schedulers."""
+"""`rota import`: makes tasks from the files of other schedulers."""
 
 import os
 import re
@@ -17,7 +17,7 @@ _ZONES: Final = re.compile(r".*/zoneinfo/(?:posix/|right/)?(.+)$")
 
 @click.group("import")
 def import_command() -> None:
-    """Write tasks for what another scheduler runs, for `rota apply`."""
+    """Turn the jobs of another scheduler into tasks for `rota apply`."""
 
 
 @import_command.command("crontab")
@@ -36,9 +36,9 @@ def import_command() -> None:
 def crontab_command(file: str, system: bool, timezone: str | None, run_as: str, node: str | None) -> None:
     """Print the tasks of a crontab (- or none: standard input) as YAML, for `rota apply -f -`.
 
-    What cannot be a task is left out, and said on standard error. A task makes one attempt, as cron does; unlike under
-    cron, a run is skipped while the one before it works, and one that was missed is made up for. A line's task keeps
-    its name whatever is changed in other lines; with --system it runs as the user that its line names.
+    A line that cannot be a task is left out, and reported on standard error. A task makes one attempt, as cron does;
+    unlike under cron, a run is skipped while the previous run works, and a missed run is made up for. A task keeps its
+    name when other lines are changed; with --system it runs as the user that its line names.
     """
     # Imported here: settings take as long to import as everything else that a command needs.
     from node.app.setting_values import parse_users
@@ -67,14 +67,14 @@ def crontab_command(file: str, system: bool, timezone: str | None, run_as: str, 
 
 
 def machine_timezone() -> str:
-    """The time zone of this machine: of TZ, /etc/timezone or /etc/localtime; UTC if none of them says."""
+    """The time zone of this machine, from TZ, /etc/timezone or /etc/localtime; UTC if none of them names it."""
     if named := os.environ.get("TZ", "").removeprefix(":"):
         return named
     try:
         if named := Path("/etc/timezone").read_text().strip():
             return named
     except OSError:
-        pass  # not a Debian
+        pass  # not a Debian system
     try:
         found = _ZONES.match(str(Path("/etc/localtime").readlink()))
     except OSError:

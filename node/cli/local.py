@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 class NotInTime(Exception):
-    """A condition did not become true in time. The message says which, and what was observed last."""
+    """A condition did not become true in time. The message names the condition and the last observation."""
 
 
 PAUSE_MAX_S: Final = 0.25
@@ -124,7 +124,7 @@ class LocalCluster:
         return plan
 
     def _find_or_make_token(self, open_to_all: bool) -> str | None:
-        """The clients' token: from `env`, or from the folder, where it is made if needed. Raises `OSError`."""
+        """The clients' token: from `env`, or from the folder's token file, made if missing. Raises `OSError`."""
         if token := self._env.get("ROTA_TOKEN"):
             return token
         if given := self._env.get("ROTA_TOKEN_FILE"):
@@ -186,7 +186,8 @@ class LocalCluster:
     def start(self, *names: str) -> None:
         """Start these nodes, or all; does not wait until they are ready."""
         for name in names or self.names:
-            # In the place of the node's own start without its secrets (`node.app.own_environment`).
+            # Hand over the secrets in a file, so that the node need not start itself anew to hide them
+            # (`node.app.own_environment`).
             environment, secret = parted(self.environment(name))
             with os.fdopen(memory_file(secret)) as handed, open(self.log_file(name), "ab", opener=_open_private) as log:
                 self._processes[name] = subprocess.Popen(
@@ -230,11 +231,11 @@ class LocalCluster:
             self._processes[name].wait()
 
     def pause(self, name: str) -> None:
-        """SIGSTOP: the process stays, but does not run."""
+        """Send SIGSTOP: the process stays, but does not run."""
         self._processes[name].send_signal(signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
-        """SIGCONT."""
+        """Send SIGCONT, so that the process runs again."""
         self._processes[name].send_signal(signal.SIGCONT)
 
     def stop(self, *names: str, deadline_s: float = 15) -> None:

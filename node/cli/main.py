@@ -1,4 +1,4 @@
-"""The command `rota`: imports only the module of the command that is called, so that each starts quickly."""
+"""The command `rota`: imports only the module of the subcommand that is called, so that each starts quickly."""
 
 import difflib
 import errno
@@ -91,7 +91,7 @@ _ELSEWHERE: Final = {
     "export": "show",
     "config": "settings",
 }
-"""What tools of this kind call a command, and its name here."""
+"""The names of commands in other schedulers and similar tools, each with the command of `rota` that does the same."""
 
 
 class _LazyGroup(click.Group):
@@ -111,14 +111,14 @@ class _LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As the base class does; for a name that there is not, the error proposes others."""
+        """Resolve the command as the base class does, but propose other names in the error for an unknown one."""
         if args[0] not in _MODULES and not args[0].startswith("-"):
             ctx.fail(f"No such command {args[0]!r}.{_proposal(args[0])}")
         return super().resolve_command(ctx, args)
 
 
 def _proposal(given: str) -> str:
-    """The commands that someone who gives a wrong name may mean, as a sentence.
+    """A sentence with the commands that a caller may mean who gives a wrong name; "" if none is likely.
 
     >>> _proposal("logs"), _proposal("stat"), _proposal("xyzzy")
     (" Did you mean 'log'?", " Did you mean 'status'?", '')
@@ -151,23 +151,22 @@ def rota() -> None:
     """A small cluster of equal nodes that runs backups, ETL and Spark ingests.
 
     ROTA_URL is the address of the cluster's API, or several addresses, separated by commas (default
-    http://127.0.0.1:8101). ROTA_TOKEN is the token, or ROTA_TOKEN_FILE a file that holds it; the token of a cluster
-    that `rota up` runs on this machine is found without them.
+    http://127.0.0.1:8101). ROTA_TOKEN is the token, or ROTA_TOKEN_FILE a file that holds the token; neither is needed
+    for a cluster that `rota up` runs on this machine.
     """
 
 
 def main(arguments: Sequence[str] | None = None, client: Client | None = None) -> None:
     """Run the command line and exit with its code.
 
-    `arguments` are the words after `rota`, those of the process unless given; `client` is used instead of one for
-    ROTA_URL.
+    `arguments` are the words after `rota`; None: those of this process. `client` None: one for ROTA_URL.
     """
     words = None if arguments is None else list(arguments)
     sys.exit(exit_code_after(lambda: rota.main(words, standalone_mode=False, obj=client)))
 
 
 def exit_code_after(command: Callable[[], object]) -> int:
-    """Run a command, print its error as a sentence, and return the exit code; other exceptions pass."""
+    """Run a command, print an expected error as a sentence, and return the exit code; other exceptions pass."""
     try:
         # click returns the exit code of a command that ended by ctx.exit(); other commands return None.
         code = command()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def members_command(api: Api) -> None:
     """List the members: status, capacity, load, labels and kinds.
 
-    Below: what tasks on them are not kept from, and nodes of another build or secret.
+    Below the list: the nodes that cannot confine or limit their tasks, and nodes of another build or secret.
     """
     answer = api.client.get("/v1/members")
     api.show(answer, lambda: _list(api, answer["items"]))
@@ -95,7 +95,7 @@ def _new_member(name: str | None, at: str | None) -> "Seed":
 @click.argument("node")
 @api_command
 def drain_command(api: Api, node: str) -> None:
-    """Give a node no new runs; runs that it has finish there."""
+    """Give a node no new runs; its active runs finish there."""
     api.show(api.client.call("POST", path("v1", "members", node, "drain")).json, f"{node} is draining")
 
 
@@ -118,7 +118,7 @@ def remove_command(api: Api, node: str) -> None:
 @click.command("bootstraps")
 @api_command
 def bootstraps_command(api: Api) -> None:
-    """List which node feeds which with finished runs that it lacks, and how far that is."""
+    """List which nodes fetch finished runs that they lack, from which nodes, and how far they are."""
     answer = api.client.get("/v1/bootstraps")
     api.show(
         answer,

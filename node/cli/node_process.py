@@ -6,10 +6,10 @@ from node.app.own_environment import NotHandedOver, start_anew_without_secrets
 
 
 def enter_node() -> None:
-    """Leave secrets out of this process's environment, and close its memory to other processes of its user.
+    """Remove secrets from this process's environment, and close its memory to other processes of its user.
 
-    The program may start anew (`start_anew_without_secrets`), so call this before what takes long to import. Exits
-    with a sentence if that fails.
+    The program may start anew (`start_anew_without_secrets`), so call this before imports that take long. Exits with a
+    sentence if the secrets cannot be removed.
     """
     try:
         start_anew_without_secrets()

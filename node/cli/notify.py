@@ -13,13 +13,13 @@ from node.client import path
 
 @click.group("notify")
 def notify_command() -> None:
-    """Channels on which failures, lost members and full disks are told: webhooks, mail, chats."""
+    """Manage the channels that report failures, lost members and full disks: webhooks, mail, chats."""
 
 
 @notify_command.command("list")
 @api_command
 def list_channels_command(api: Api) -> None:
-    """List the channels, and how sending on them goes."""
+    """List the channels, and whether sending on them succeeds."""
     answer = api.client.get("/v1/channels")
     api.show(
         answer,
@@ -69,7 +69,7 @@ def set_command(api: Api, channel: str, file: str) -> None:
 @click.argument("channel")
 @api_command
 def delete_channel_command(api: Api, channel: str) -> None:
-    """Delete a channel, with the notices that are not told yet."""
+    """Delete a channel, with the notices that are not sent yet."""
     api.client.call("DELETE", path("v1", "channels", channel))
     api.show({"deleted": channel}, f"{channel} is deleted")
 
@@ -78,7 +78,7 @@ def delete_channel_command(api: Api, channel: str) -> None:
 @click.argument("channel")
 @api_command
 def test_command(api: Api, channel: str) -> None:
-    """Send a test message now, from the node that is asked (ROTA_URL), and show the receiver's answer."""
+    """Send a test message now, from the node at ROTA_URL, and show the receiver's answer."""
     answer = api.client.call("POST", path("v1", "channels", channel, "test"), timeout_s=60).json
     done = f"{answer['node']} sent a test message on {channel}; the receiver answered {answer['answer']}"
     if answer["tasks"] == 0:
@@ -87,7 +87,7 @@ def test_command(api: Api, channel: str) -> None:
 
 
 def _state(item: dict[str, Any]) -> str:
-    """How sending on a channel goes: now, and what was never told."""
+    """Whether sending on a channel succeeds now, and how many notices were lost."""
     if not item["definition"]["enabled"]:
         state = "off"
     elif item["failures"]:

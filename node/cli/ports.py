@@ -10,7 +10,7 @@ HOST: Final = "127.0.0.1"
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` unused ports, chosen by the kernel."""
+    """Find `count` unused ports, chosen by the kernel."""
     with ExitStack() as stack:
         return [_bind(stack, 0) for _ in range(count)]
 
@@ -20,8 +20,8 @@ def hold(ports: Iterable[int]) -> ExitStack:
 
     Without this, the kernel may give the port of a stopped node to an outgoing connection of another process, and the
     node cannot restart. A socket that is bound but never listens prevents that and does not block a listener (Linux:
-    `__inet_hash_connect` skips ports that were bound explicitly). On other systems it would block: nothing is reserved
-    there. A port that is in use is skipped; the node reports that itself.
+    `__inet_hash_connect` skips ports that were bound explicitly). On other systems such a socket would block the
+    listener, so no port is reserved there. A port that is in use is skipped: the node itself reports it.
     """
     held = ExitStack()
     if sys.platform == "linux":

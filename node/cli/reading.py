@@ -1,4 +1,4 @@
-"""Reads YAML and JSON that a caller gives. An error in it is a wrong call (exit code 2)."""
+"""Reads the caller's YAML and JSON. An error in them is a wrong call (exit code 2)."""
 
 from collections.abc import Callable
 from typing import Any

@@ -16,7 +16,7 @@ DEFAULT_PORT: Final = 8101
 
 
 def port(data: Path) -> int:
-    """The port of the node's API, from place.json in its data folder (`node.app.data_dir`); 8101 without that."""
+    """The port of the node's API, from place.json in its data folder (`node.app.data_dir`); 8101 without that file."""
     try:
         record = json.loads((data / "place.json").read_text())["holds"]
         return int(json.loads(record)["http_port"])
@@ -25,7 +25,7 @@ def port(data: Path) -> int:
 
 
 def ready(host: str, at: int) -> tuple[bool, str]:
-    """Whether the node is ready, and a sentence that says why not."""
+    """Whether the node is ready, and a sentence that says so or why not."""
     connection = http.client.HTTPConnection(host, at, timeout=TIMEOUT_S)
     try:
         connection.request("GET", "/readyz")

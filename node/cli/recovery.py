@@ -26,7 +26,7 @@ def cluster_command() -> None:
 @click.argument("file", type=FILE)
 @api_command
 def save_command(api: Api, file: Path) -> None:
-    """Write the cluster's settings and tasks, with their schedules, counters and last outcomes, to FILE.
+    """Write the cluster's settings and tasks to FILE, with the tasks' schedules, counters and last outcomes.
 
     FILE does not contain members, history or active runs.
     """
@@ -118,8 +118,8 @@ def _summary(saved: Saved) -> str:
 def recover_command(data: Path, yes: bool) -> None:
     """After the loss of a majority: make the one surviving member a new cluster.
 
-    Everything that this member has is kept; what only the other members had is lost. They can join again afterwards,
-    each with an empty data folder and ROTA_JOIN; with its old data folder a node is refused.
+    All data of this member is kept; data that only the other members had is lost. They can join again afterwards, each
+    with an empty data folder and ROTA_JOIN; a node with its old data folder is refused.
     """
     from node.app.data_dir import DataDirInUse, ForeignFolder
     from node.app.recover import NotRecoverable, inspect, recover

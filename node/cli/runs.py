@@ -19,10 +19,10 @@ from node.cli.why import why_it_waits
 from node.client import ApiProblem, Unreachable, path
 
 WAITING_S: Final = 3.0
-"""After this time `rota run --wait` says once why a run waits: it may wait for ever."""
+"""After this time `rota run --wait` prints once why the run waits, since it may wait for ever."""
 
 GIVEN_CHARS: Final = 40
-"""How much of a run's own params `rota runs` shows; `rota show RUN` has them all."""
+"""At most this much of a run's own params is shown by `rota runs`; `rota show RUN` shows all."""
 
 
 @click.command("run")
@@ -65,7 +65,7 @@ def print_end(api: Api, run: dict[str, Any]) -> None:
 
 
 def _in_short(value: Any) -> Any:
-    """A value of a result for one line: of a list of objects, such as batches, how many there are.
+    """A value of a result, short enough for one line: for a list of objects, such as batches, their number.
 
     >>> _in_short([{"rows": 1}, {"rows": 2}]), _in_short(5), _in_short(["a"])
     ('2 (listed by --json)', 5, ['a'])
@@ -87,7 +87,7 @@ def _remark(run: dict[str, Any]) -> str:
 
 
 def given_params(api: Api, task: str, pairs: tuple[str, ...]) -> dict[str, Any] | None:
-    """The params of a task with those of `--param` in their place; None if there are none of those."""
+    """The params of a task, with the values of `--param` in place of its own; None without any `--param`."""
     given = _params(pairs)
     return {**api.client.get(path("v1", "tasks", task))["params"], **given} if given else None
 
@@ -107,9 +107,9 @@ def _params(pairs: tuple[str, ...]) -> dict[str, Any]:
 def wait_and_show(
     api: Api, run_id: str, index: str, waiting_s: float = WAITING_S, clock: Callable[[], float] = time.monotonic
 ) -> dict[str, Any]:
-    """Show the progress of a run until it has ended; returns it. Only members that have applied `index` are read.
+    """Show the progress of a run until it has ended, and return the run. Reads only members that have applied `index`.
 
-    If it still waits after `waiting_s`, the reason is printed once.
+    If the run still waits after `waiting_s`, the reason is printed once.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[far]}"), TimeElapsedColumn())
     hidden = api.as_json or not api.console.is_terminal
@@ -164,7 +164,7 @@ def _cells(run: dict[str, Any], with_params: bool) -> tuple[object, ...]:
 
 
 def _given(params: dict[str, Any] | None) -> str:
-    """The params that were given for a run, for one line; "" for a run that had the task's.
+    """The params that were given for a run, in one line; "" for a run with the task's own params.
 
     >>> _given({"argv": ["echo", "x"], "cwd": None}), _given(None), len(_given({"x": "y" * 99}))
     ('argv=["echo", "x"] cwd=null', '', 40)
@@ -174,7 +174,7 @@ def _given(params: dict[str, Any] | None) -> str:
 
 
 def _state(run: dict[str, Any]) -> str:
-    """A run's state, with what it is if it is not one run of the task's work.
+    """A run's state, with the action if it is the run of an action, or the count if it stands for several occurrences.
 
     >>> _state({"state": "skipped", "count": 3}), _state({"state": "succeeded", "action": "preview"})
     ('skipped x 3', 'succeeded (preview)')
@@ -190,7 +190,7 @@ def _state(run: dict[str, Any]) -> str:
 @click.option("--attempt", type=click.IntRange(1), help="The number of the attempt; the latest unless given.")
 @api_command
 def log_command(api: Api, run_id: str, follow: bool, attempt: int | None) -> None:
-    """Print the log of a run, from whichever node has it; with -f, of each attempt in turn until the run has ended.
+    """Print the log of a run, from any node that has it; with -f, of each attempt in turn until the run has ended.
 
     With --json the log is printed as one JSON string; with --json -f, each piece is a JSON string on its own line.
     """
@@ -224,7 +224,7 @@ def _follow(api: Api, run_id: str) -> None:
 
 
 class _LogPrinter:
-    """Prints a log that is followed, as it is or as JSON strings."""
+    """Prints a followed log, as bytes or as JSON strings."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
@@ -232,7 +232,7 @@ class _LogPrinter:
         self._in_line = False
 
     def write(self, piece: bytes) -> None:
-        """Print what is new."""
+        """Print the next piece of the log."""
         if self._as_json:
             self._say(self._decoder.decode(piece))
             return
@@ -241,13 +241,13 @@ class _LogPrinter:
         sys.stdout.buffer.flush()
 
     def head(self, attempt: dict[str, Any]) -> None:
-        """Print a line that separates the log of this attempt from the one before."""
+        """Print a line that separates the log of this attempt from the log of the previous one."""
         self.end()
         line = f"==> attempt {attempt['attempt']} on {attempt['node']} <=="
         click.echo(("\n" if self._in_line else "") + line, err=self._as_json)
 
     def end(self) -> None:
-        """Print what is left of an incomplete character."""
+        """Print the rest of a log that ends within a character."""
         self._say(self._decoder.decode(b"", final=True))
 
     def _say(self, text: str) -> None:

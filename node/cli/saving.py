@@ -12,7 +12,7 @@ from node.state.saved import BadSave, Saved, read
 from node.storage import atomic
 
 PART_BYTES_MAX: Final = 500_000
-"""Size of the JSON of one part. As a log entry it is smaller, and an entry may have 1 MB."""
+"""The longest JSON of one part. A part becomes a log entry, which is smaller than its JSON and may have 1 MB."""
 
 PUT_S: Final = 30.0
 
@@ -25,11 +25,11 @@ class ForeignTasks(Exception):
 
 
 class RefusedChannels(Exception):
-    """Channels of the file are refused, as by a later version that checks more. The message says which, and why."""
+    """The cluster refused channels of the file, as a later version may that checks more. The message names them."""
 
 
 def save(client: Client, file: Path) -> Saved:
-    """Write the cluster's tasks, channels and settings to `file`, completely and synced, or not at all.
+    """Write the cluster's tasks, channels and settings to `file`, complete and synced to disk, or not at all.
 
     Raises `OSError`, and `BadSave` for an answer that is incomplete.
     """
@@ -52,16 +52,16 @@ def read_file(file: Path) -> Saved:
 
 
 def load_missing(client: Client, saved: Saved) -> int:
-    """Load the tasks and channels that the cluster does not have yet; returns how many tasks.
+    """Load the tasks and channels that the cluster does not have yet. Returns the number of tasks.
 
-    Raises `ForeignTasks` before any change, and `RefusedChannels` once all else is loaded.
+    Raises `ForeignTasks` before any change, and `RefusedChannels` after everything else has been loaded.
     """
     present = _present(client, saved)
     missing = [row for row in saved.tasks if row["task"]["name"] not in present]
     head = saved.head
     beside = len(present)
     for part in _parts(missing):
-        # With the first part only: the settings may have been changed since.
+        # Send the settings with the first part only: they may have been changed since.
         settings = {"settings": head["settings"]} if beside == 0 else {}
         counts = {"beside": beside, "token": head["token"], "orders": head["orders"]}
         client.call("POST", WHERE, body={**counts, **settings, "tasks": part}, timeout_s=PUT_S)
@@ -89,7 +89,7 @@ def _load_channels(client: Client, channels: dict[str, Any]) -> None:
 
 
 def _present(client: Client, saved: Saved) -> set[str]:
-    """The names of the tasks that the cluster has already. Raises `ForeignTasks` if one is not from the file."""
+    """The names of the tasks that the cluster already has. Raises `ForeignTasks` if one is not from the file."""
     try:
         rows = read(_lines(client.stream(WHERE, consistent="true"))).tasks
     except BadSave as error:

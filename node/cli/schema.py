@@ -1,4 +1,4 @@
-"""`rota schema`: the JSON Schema of files of tasks, by which editors complete and check them."""
+"""`rota schema`: the JSON Schema of task files, with which editors complete and check such files."""
 
 import json
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 )
 @api_command
 def schema_command(api: Api, of_cluster: bool) -> None:
-    """Print the JSON Schema of files of tasks, for editors and for CI.
+    """Print the JSON Schema of task files, for editors and for CI.
 
-    It asks no cluster, unless --cluster is given. The params of each kind that is installed here are part of it.
+    No cluster is asked, unless --cluster is given. The schema includes the params of each kind that is installed here.
     """
     schemas = _offered(api) if of_cluster else _installed()
     click.echo(json.dumps(file_schema(schemas), indent=2))
@@ -43,7 +43,7 @@ def _installed() -> dict[str, Mapping[str, Any]]:
 def file_schema(kinds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The JSON Schema of a file with one task or a list of tasks. `kinds` are the schemas of each kind's params.
 
-    A kind that is not among them may have any params: another node may offer it.
+    A kind that is not in `kinds` may have any params, because a node may offer it.
     """
     # Imported here: the models take as long to import as everything else that a command needs.
     from tasks.definition.spec import Spec
@@ -55,7 +55,7 @@ def file_schema(kinds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
             "then": {
                 "properties": {"params": _within(params, f"params-of-{kind}", defs)},
-                # Without any, the kind is given {}.
+                # A task without `params` counts as one with {}.
                 **({"required": ["params"]} if params.get("required") else {}),
             },
         }
@@ -72,7 +72,7 @@ def file_schema(kinds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _within(schema: Mapping[str, Any], name: str, defs: dict[str, Any]) -> dict[str, Any]:
-    """A reference to `schema`, put among `defs` under `name`: its own references then lead there."""
+    """Put `schema` into `defs` under `name`, with its own references changed to match, and return a reference to it."""
     at = f"#/$defs/{name}"
     defs[name] = _moved(dict(schema), at)
     return {"$ref": at}

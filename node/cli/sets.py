@@ -1,4 +1,4 @@
-"""Which set of files a task belongs to, and which registered tasks a set no longer has. Pure."""
+"""Decides which set each task of the files belongs to, and which registered tasks its set no longer has. Pure."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -9,13 +9,13 @@ from node.cli.task_files import TaskFromFile
 
 
 class WrongSet(Exception):
-    """The files and the options do not agree on the sets of the tasks. The message says what to do."""
+    """The files and the options disagree on the sets of the tasks. The message says how to fix that."""
 
 
 def with_set(tasks: Sequence[TaskFromFile], name: str | None) -> list[TaskFromFile]:
-    """The tasks, those without a set put into the set `name`.
+    """Put the tasks that have no set into the set `name`, and return all tasks.
 
-    Raises `WrongSet` for a name that a set cannot have, such as that of a variable that is not set, and for a task of
+    Raises `WrongSet` for a name that a set cannot have, such as the empty value of an unset variable, and for a task of
     another set.
     """
     if name is None:
@@ -35,7 +35,7 @@ def with_set(tasks: Sequence[TaskFromFile], name: str | None) -> list[TaskFromFi
 
 
 def sets_to_prune(tasks: Sequence[TaskFromFile], name: str | None, *, may_be_empty: bool) -> list[str]:
-    """The sets that the files are the whole of. Raises `WrongSet` if that is not said, or most likely a mistake."""
+    """The sets whose tasks are all in the files. Raises `WrongSet` if no set is named, or a mistake is likely."""
     if not tasks and not may_be_empty:
         raise WrongSet(
             "the files contain no task, so that all tasks of the set would be deleted: if that is meant, add "
@@ -56,16 +56,16 @@ def sets_to_prune(tasks: Sequence[TaskFromFile], name: str | None, *, may_be_emp
 def gone_from_files(
     registered: Iterable[Mapping[str, Any]], name: str, kept: Collection[str]
 ) -> list[Mapping[str, Any]]:
-    """The registered tasks of the set `name` that its files no longer have, by name.
+    """The registered tasks of the set `name` that its files no longer have, sorted by name.
 
-    Tasks of other sets are left out, should a node have answered with them: what this returns is deleted.
+    The returned tasks will be deleted, so tasks of other sets are left out, even if a node's answer has some.
     """
     doomed = (task for task in registered if task.get("set") == name and task["name"] not in kept)
     return sorted(doomed, key=lambda task: str(task["name"]))
 
 
 def taken_over(puts: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, str | None]]:
-    """The tasks that applying would take from a set: name, the set, and the set that they would have.
+    """The tasks that applying would take from another set: (name, present set, set afterwards).
 
     `puts` are the answers of a dry run.
 

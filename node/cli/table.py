@@ -8,7 +8,7 @@ from rich.cells import cell_len
 
 GAP: Final = 2
 LAST_LEAST: Final = 24
-"""Least width for wrapping the last column in place; if there is less, it is printed below its row."""
+"""The least width in which the last column is wrapped; if there is less, its cell is printed below the row."""
 INDENT: Final = " " * 4
 
 

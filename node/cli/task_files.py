@@ -17,23 +17,23 @@ from node.client import ApiProblem
 
 LIST_BYTES_MAX: Final = 900_000
 DEFAULTS_BYTES: Final = 300
-"""A longer list is sent in parts: a body may have 1 MiB, and so may the list with all defaults filled in, which adds
+"""A longer list is sent in parts. A body may have 1 MiB, and so may the list with all defaults filled in, which add
 `DEFAULTS_BYTES` to each task.
 """
 
 SHORT_CHARS: Final = 140
-"""How much of a value is shown: a name has 128 characters at most, but a file may hold anything."""
+"""At most this much of a value is shown: a valid name has up to 128 characters, but a file may hold anything."""
 
 TWICE_NAMED_MAX: Final = 10
-"""How many tasks that are defined more than once are named."""
+"""An error names at most this many tasks that are defined more than once."""
 
 _PLACE: Final = re.compile(r"^\[(\d+)\]")
-"""A place in the list of tasks that was sent, at the begin of a field's name."""
+"""Matches the position in the list of tasks that was sent, with which the API begins a field's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFromFile:
-    """A definition as it stands in a file, not checked yet; `origin` names the file, and the task in it."""
+    """A definition as written in a file, not checked yet; `origin` names the file, and the task in it."""
 
     definition: dict[str, Any]
     origin: str
@@ -50,7 +50,7 @@ def _state_fields() -> frozenset[str]:
 
 
 def definition(task: dict[str, Any]) -> dict[str, Any]:
-    """A task as the API returns it, without its state; any other mapping unchanged.
+    """Strip the state from a task as the API returns it; any other mapping is returned unchanged.
 
     >>> definition({"name": "a", "kind": "command", "version": 3, "registered_at": "2026-11-22T10:00:00Z"})
     {'name': 'a', 'kind': 'command'}
@@ -65,8 +65,8 @@ def definition(task: dict[str, Any]) -> dict[str, Any]:
 def tasks_of(places: Sequence[str]) -> list[TaskFromFile]:
     """The tasks of all these files and folders (`-`: standard input), in order.
 
-    Raises `click.UsageError` for a file or folder that cannot be read, a file that is given and has no task, and a name
-    that is defined twice.
+    Raises `click.UsageError` for a file or folder that cannot be read, a given file without a task, and a name that is
+    defined twice.
     """
     found: list[TaskFromFile] = []
     files_of: dict[str, list[str]] = {}
@@ -86,7 +86,7 @@ def tasks_of(places: Sequence[str]) -> list[TaskFromFile]:
 
 
 def parts(tasks: Iterable[TaskFromFile]) -> Iterator[list[TaskFromFile]]:
-    """The tasks in order, in lists that fit into one body each."""
+    """Split the tasks, in order, into lists that each fit into one request body."""
     part: list[TaskFromFile] = []
     size = 0
     for task in tasks:
@@ -101,7 +101,7 @@ def parts(tasks: Iterable[TaskFromFile]) -> Iterator[list[TaskFromFile]]:
 
 
 def with_files_named(problem: ApiProblem, origins: Sequence[str]) -> ApiProblem:
-    """The problem with its fields named by file and task, where the API names them by their place in the list.
+    """The problem with file and task in its fields' names, where the API has the task's position in the list.
 
     >>> with_files_named(ApiProblem(422, "", "", "", (("[0].kind", "is missing"),)), ["a.yaml: task 'x'"]).errors
     (("a.yaml: task 'x': kind", 'is missing'),)
@@ -111,7 +111,7 @@ def with_files_named(problem: ApiProblem, origins: Sequence[str]) -> ApiProblem:
         place = _PLACE.match(field)
         if place is not None and int(place[1]) < len(origins):
             rest = field[place.end() :].removeprefix(".")
-            field = ": ".join(filter(None, (origins[int(place[1])], rest)))  # noqa: PLW2901 - the same field, named
+            field = ": ".join(filter(None, (origins[int(place[1])], rest)))  # noqa: PLW2901 - the same field, renamed
         errors.append((field, message))
     return replace(problem, errors=tuple(errors))
 
@@ -136,7 +136,7 @@ def _specs(file: str) -> Iterator[dict[str, Any]]:
 
 
 def _origins(file: str, specs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Where each task of a file comes from, for messages.
+    """The origin of each task of a file, for messages.
 
     >>> _origins("a.yaml", [{"name": "x"}, {}]), _origins("-", [{}])
     (["a.yaml: task 'x'", 'a.yaml: task number 2'], ['standard input'])
@@ -151,7 +151,7 @@ def _origins(file: str, specs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _short(value: Any) -> str:
-    """A value for a message.
+    """A value, shortened for a message.
 
     >>> _short("a"), len(_short("a" * 1000))
     ("'a'", 140)
@@ -161,16 +161,16 @@ def _short(value: Any) -> str:
 
 
 SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
-"""Which files of a folder are read."""
+"""The suffixes of the files that are read in a folder."""
 
 
 def files_at(place: str) -> Iterator[str]:
-    """The files at a place: itself, or, sorted by path, those of a folder and of the folders in it.
+    """The file at `place`, or, sorted by path, the files of the folder there and of its subfolders.
 
-    Hidden files and folders are left out; links are followed. Raises `click.UsageError` for a folder that cannot be
-    read, a link that leads nowhere or to a folder that it is in, and for what has a file's name and is no file.
+    Hidden files and folders are left out; symlinks are followed. Raises `click.UsageError` for a folder that cannot be
+    read, a symlink that is broken or leads to a folder that contains it, and for a special file with a file's suffix.
     """
-    if place == "-" or not os.path.isdir(place):  # noqa: PTH112 - Path's raises where it may not look
+    if place == "-" or not os.path.isdir(place):  # noqa: PTH112 - Path.is_dir raises without permission
         yield place
     else:
         yield from sorted(_within(Path(place), ()), key=Path)
@@ -194,7 +194,7 @@ def _within(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
         try:
             path.stat()
         except OSError as error:
-            # A link that leads nowhere could be to a folder of tasks as well.
+            # A broken symlink, whatever its suffix, may be meant to lead to a folder of tasks.
             raise _unreadable(path, error) from error
         if path.is_dir():
             yield from _within(path, (*above, here))
@@ -205,7 +205,7 @@ def _within(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
 
 
 def _unreadable(path: Path, error: OSError) -> click.UsageError:
-    leads = " (a link that leads nowhere)" if os.path.islink(path) else ""  # noqa: PTH114 - Path's raises
+    leads = " (a link that leads nowhere)" if os.path.islink(path) else ""  # noqa: PTH114 - Path.is_symlink may raise
     return click.UsageError(
         f"{path} cannot be read: {error.strerror}{leads}. Mend or remove it: tasks in it would be overlooked"
     )

@@ -12,7 +12,7 @@ from node.client import path
 from tasks.definition.yaml_text import as_yaml
 
 OF_RUNS_ONLY: Final = "~"
-"""No task has this in its name, and each run in its id."""
+"""Each run has this in its id, and no task in its name."""
 
 
 @click.command("tasks")
@@ -22,8 +22,8 @@ OF_RUNS_ONLY: Final = "~"
 @click.option("--late", is_flag=True, help="Only tasks that have a breached deadline.")
 @api_command
 def tasks_command(api: Api, kind: str | None, owner: str | None, set_name: str | None, late: bool) -> None:
-    """List all tasks with their owners, which deadlines are breached, and what holds those that nobody has asked to
-    wait (see rota why).
+    """List all tasks with their owners and breached deadlines, and the reason why a task is held, unless somebody asked
+    for that (see rota why).
     """
     only_late = "true" if late else None
     items = list(api.client.items("/v1/tasks", kind=kind, owner=owner, set=set_name, late=only_late))
@@ -72,7 +72,7 @@ def nothing_listed(kind: str | None, owner: str | None, set_name: str | None, *,
 def show_command(api: Api, name: str) -> None:
     """Show a task as YAML that `rota apply` accepts, with its state in comments; or a run, by its id, as YAML.
 
-    The params of a run are those that were given for it, such as by `rota run --param`; a run without has the task's.
+    A run shows the params that were given for it, such as by `rota run --param`; without any, it has the task's params.
     """
     if OF_RUNS_ONLY in name:
         run = api.client.get(path("v1", "runs", name))
@@ -98,7 +98,7 @@ def _as_yaml(task: dict[str, Any]) -> str:
 def where_command(api: Api, name: str, without: tuple[str, ...]) -> None:
     """Show which node owns a task and why, and where the task runs now.
 
-    bootstrap/NODE is the work of feeding NODE with finished runs that it lacks.
+    The task bootstrap/NODE feeds NODE with the finished runs that NODE lacks.
     """
     answer = api.client.get(path("v1", "tasks", name, "owner"), without=",".join(without) or None)
     api.show(answer, lambda: _print_where(api, answer, without))
@@ -125,7 +125,7 @@ def _print_where(api: Api, answer: dict[str, Any], without: tuple[str, ...]) -> 
 @click.argument("name")
 @api_command
 def pause_command(api: Api, name: str) -> None:
-    """Pause a task: nothing of it falls due until it is resumed."""
+    """Pause a task: it does not fall due until it is resumed."""
     answer = api.client.call("POST", path("v1", "tasks", name, "pause")).json
     api.show(answer, f"{name} is paused")
 

@@ -17,7 +17,7 @@ def input_text(file: str) -> str:
 
 
 def source_name(file: str) -> str:
-    """What error messages call an input file: its name, or "standard input" for `-`."""
+    """The name of an input file in error messages: its path, or "standard input" for `-`."""
     return "standard input" if file == "-" else file
 
 
@@ -36,7 +36,7 @@ def say(text: str, *, err: bool = False) -> None:
 
 def _decoded(content: bytes, what: str) -> str:
     try:
-        return content.decode("utf-8-sig")  # without the mark that some editors begin a file with
+        return content.decode("utf-8-sig")  # without the byte order mark that some editors write
     except UnicodeDecodeError as error:
         raise click.UsageError(
             f"{what} is not UTF-8 text (first wrong byte: {error.start}): save it as UTF-8, or give another file"

@@ -1,8 +1,8 @@
 """The token of a cluster that `rota up` runs: where it is stored, and how the command line finds it.
 
 `rota up` stores the token in `DIR/token` and records the path of that file in this user's state folder, once for each
-port of the API. A command without ROTA_TOKEN and ROTA_TOKEN_FILE looks up the ports of ROTA_URL there, then in `.rota`
-of the working folder. It sends such a token to loopback addresses only.
+port of the API. A command without ROTA_TOKEN and ROTA_TOKEN_FILE looks up the ports of ROTA_URL in the state folder,
+then in `.rota` of the working folder. It sends such a token to loopback addresses only.
 """
 
 import json
@@ -18,7 +18,7 @@ FOLDER: Final = Path(".rota")
 
 
 def find_token_file(urls: Sequence[str], environ: Mapping[str, str], folder: Path = FOLDER) -> Path | None:
-    """The token file of the cluster on this machine that serves all of `urls`; None if none or several are known."""
+    """The token file of the cluster on this machine that serves all of `urls`; None if no one cluster is known to."""
     ports = [_port(url) for url in urls]
     if not ports or None in ports:
         return None
@@ -62,7 +62,7 @@ def _in_folder(folder: Path, ports: Sequence[int | None]) -> Path | None:
 
 
 def records_folder(environ: Mapping[str, str]) -> Path:
-    """Where `rota up` records token files, by port: in this user's state folder (XDG_STATE_HOME)."""
+    """The folder where `rota up` records token files, by port: in this user's state folder (XDG_STATE_HOME)."""
     return Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "rota" / "up"
 
 
@@ -77,7 +77,7 @@ def record(token: Path, ports: Iterable[int], environ: Mapping[str, str]) -> Non
 
 
 def forget_token_file(token: Path, ports: Iterable[int], environ: Mapping[str, str]) -> None:
-    """Remove what `record` wrote, unless another cluster has overwritten it."""
+    """Remove the records that `record` wrote, unless another cluster has overwritten them."""
     for port in ports:
         recorded = records_folder(environ) / str(port)
         with suppress(OSError):

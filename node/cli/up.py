@@ -38,11 +38,11 @@ from node.cli.ports import claim_ports
 def up_command(nodes: int, folder: Path, port: int) -> None:
     """Run a cluster on this machine until interrupted.
 
-    Data is kept in the folder: the same command starts the same cluster again. A node that dies is not restarted.
-    Tasks of kind `command` are allowed unless ROTA_ALLOW_COMMAND=0. Clients need the token in DIR/token, which this
-    command line finds by itself; ROTA_TOKEN sets another. Other ROTA_* variables are handed to every node.
+    Data is kept in the folder DIR: the same command starts the same cluster again. A node that dies is not restarted.
+    Tasks of kind `command` are allowed unless ROTA_ALLOW_COMMAND=0. Clients need the token in DIR/token, which `rota`
+    finds by itself; ROTA_TOKEN sets another token. Other ROTA_* variables are handed to every node.
     """
-    # Set before any file is created. The nodes start with the caller's umask, and so do tasks.
+    # Set the umask before any file is created. The nodes and their tasks get the caller's umask.
     umask = os.umask(0o077)
     ports = list(range(port, port + nodes))
     try:
@@ -83,7 +83,7 @@ def _lock(lock: IO[str], folder: Path) -> None:
 
 
 class _Interrupted(Exception):
-    """A signal has asked this process to stop."""
+    """A signal asks this process to stop."""
 
 
 def _run(cluster: LocalCluster) -> None:
@@ -126,7 +126,7 @@ def _run(cluster: LocalCluster) -> None:
 
 @contextmanager
 def _token_recorded(cluster: LocalCluster) -> Iterator[None]:
-    """Within the block, this user's command line finds the cluster's token from any folder."""
+    """Let this user's command line find the cluster's token from any folder during the block."""
     if cluster.token_file is None:
         yield
         return
@@ -156,7 +156,7 @@ def _refuse_leftover_nodes(folder: Path) -> None:
 
 
 def _holder(path: Path) -> str | None:
-    """The id of the process that holds the lock file of a node's data folder; None if none does."""
+    """The id of the process that holds the lock file of a node's data folder; None if no process does."""
     try:
         with path.open() as lock:
             try:
@@ -200,13 +200,13 @@ def _watch(cluster: LocalCluster, stop: threading.Event) -> None:
 
 
 class NotForUp(Exception):
-    """A setting is given that `rota up` cannot hand on. The message names it and says what to do."""
+    """A setting is given that `rota up` cannot hand on. The message names the setting and says what to do."""
 
 
 def handed_on(environ: Mapping[str, str]) -> dict[str, str]:
-    """The ROTA_* variables that every node of `rota up` gets: all but `ROTA_URL`. None is dropped silently.
+    """The ROTA_* variables that every node of `rota up` gets: all but `ROTA_URL`.
 
-    Raises `NotForUp` for those that cannot be the same on every node.
+    Raises `NotForUp` for a variable that cannot be the same on every node: no variable is dropped silently.
 
     >>> handed_on({"ROTA_ENV_ALLOW": "PGPASSWORD", "ROTA_URL": "http://127.0.0.1:8101", "HOME": "/root"})
     {'ROTA_ENV_ALLOW': 'PGPASSWORD'}

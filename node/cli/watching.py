@@ -8,16 +8,16 @@ from node.client import ApiProblem, Unreachable
 from tasks.definition.run import FINAL
 
 PAUSE_S: Final = 0.3
-"""Pause between two reads of the run."""
+"""The pause between two reads of the run."""
 
 MAJORITY_S: Final = 5.0
-"""Interval of reads that need a quorum. Without a quorum a member still answers with what it knows, and no run ends."""
+"""The interval of reads that need a quorum. Other reads succeed without one, though then no run can end."""
 
 AWAY_S: Final = 60.0
-"""How long no member may answer, or the quorum be missing."""
+"""How long to retry while no member answers, or there is no quorum."""
 
 BEHIND_S: Final = 5.0
-"""How long the run may be unknown: a member that restarts first fetches the runs that ended meanwhile."""
+"""How long to retry while a member does not know the run: after a restart it first fetches the runs that ended."""
 
 
 def patience_s(error: Exception) -> float:
@@ -39,8 +39,8 @@ def wait_for_end(
 ) -> dict[str, Any]:
     """Read a run until it has ended, and return it.
 
-    `read` reads the run; with True as argument, so that the read needs a quorum. `say` is called once for each series
-    of failed reads. Raises the `ApiProblem` or `Unreachable` that has lasted for its `patience_s`.
+    `read` reads the run; `read(True)` needs a quorum. `say` is called once for each series of failed reads. Raises an
+    `ApiProblem` or `Unreachable` that has lasted for its `patience_s`.
     """
     asked_s, since_s = clock(), None
     while True:

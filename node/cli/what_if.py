@@ -1,4 +1,4 @@
-"""The command `rota what-if`: which tasks would move, and which nobody could run, without some nodes."""
+"""The command `rota what-if`: which tasks would move, and which no node could run, without some nodes."""
 
 from typing import Any, Final
 
@@ -8,7 +8,7 @@ from node.cli.api import Api, api_command
 from node.cli.text import say
 
 SHOWN: Final = 50
-"""How many rows of a list are printed; `--json` has up to 10,000."""
+"""At most this many rows of a list are printed; `--json` prints up to 10,000."""
 
 
 @click.command("what-if")
@@ -17,7 +17,7 @@ SHOWN: Final = 50
 @click.option("--hours", type=click.IntRange(1, 168), default=24, show_default=True, help="How far ahead to look.")
 @api_command
 def what_if_command(api: Api, without: tuple[str, ...], back: tuple[str, ...], hours: int) -> None:
-    """Say what would be without these nodes: what moves, what goes on elsewhere, what nobody could run.
+    """Show which tasks would move, which runs go on elsewhere, and which tasks no node could run, without these nodes.
 
     Nothing is changed.
     """
@@ -56,7 +56,7 @@ def _print(api: Api, answer: dict[str, Any], hours: int) -> None:
 
 
 def majority_sentence(majority: dict[str, Any]) -> str:
-    """Whether the cluster would go on.
+    """A sentence that says whether a majority would be left.
 
     >>> majority_sentence({"members": 3, "needed": 2, "now": 3, "then": 1, "left": False})
     'NO MAJORITY would be left: 1 of 3 members up, 2 needed. Nothing would be claimed or changed.'

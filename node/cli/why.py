@@ -16,7 +16,7 @@ from node.client import ApiProblem, path
 def why_command(api: Api, name: str, run_id: str | None) -> None:
     """Say why a task does not run and what to do about it, or where it runs.
 
-    Below the answer stands the walk to it: what was looked at, in order, up to the first thing that holds the task.
+    Below the answer are the steps that led to it: the checks made, in order, up to the first that holds the task.
     """
     answer = api.client.get(path("v1", "tasks", name, "why"), run_id=run_id)
     api.show(answer, lambda: _print(api, answer))
@@ -31,15 +31,15 @@ def _print(api: Api, answer: dict[str, Any]) -> None:
 
 
 def why_it_waits(api: Api, run_id: str, task: str) -> str:
-    """Why a run waits, in a sentence."""
+    """A sentence that says why a run waits."""
     try:
         return str(api.client.get(path("v1", "tasks", task, "why"), run_id=run_id)["detail"])
     except ApiProblem as problem:
-        return f"the node that was asked cannot say why: {problem.detail}"  # it has begun since, or a node is older
+        return f"the node that was asked cannot say why: {problem.detail}"  # it has begun, or the node is older
 
 
 def state_of(item: dict[str, Any]) -> str:
-    """The state of a listed task, with its breached deadlines, and what holds it if that is unexpected.
+    """The state of a listed task, with its breached deadlines, and the reason if it is held unexpectedly.
 
     Older nodes do not send `held` and `late`.
 
