@@ -1,7 +1,7 @@
-"""The user that an attempt runs as, if it is not the node's own user: a named one, or a user id that only it has.
+"""The user that an attempt runs as, where that is not the node's user: a named user, or a user id of its own.
 
-A task names a user (`run_as`), and the member's settings say which it may name (`ROTA_RUN_AS`). Work without paths on
-the machine may have a number of its own instead (`ROTA_WORK_UIDS`): no two attempts can signal or trace one another.
+A task may name a user (`run_as`) that the member's settings allow (`ROTA_RUN_AS`). An attempt that needs no path on the
+machine may get a user id of its own instead (`ROTA_WORK_UIDS`), so that attempts cannot signal or trace one another.
 """
 
 import os
@@ -19,11 +19,11 @@ from tasks.errors import Unretryable
 
 ROOT: Final = "root"
 SHELL: Final = "/bin/sh"
-"""What cron puts into SHELL, whatever the user's own shell is."""
+"""The value of SHELL. As in cron, it does not depend on the user's own shell."""
 
 CAPABILITIES: Final = ("CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID")
-"""What a node needs to run attempts as other users: to become one, to give it its folders, to end its processes, and to
-remove what it has left."""
+"""The capabilities of a node that runs attempts as other users: to become a user, give it its folders, kill its
+processes, and remove its files."""
 
 
 class RefusedUser(Unretryable):
@@ -37,7 +37,7 @@ class NoFreeUid(Exception):
 class Account(NamedTuple):
     """A user of this machine."""
 
-    #: The user's name; "" for a number that only an attempt has.
+    #: The user's name; "" for a user id that only one attempt has.
     name: str
     #: The user id.
     uid: int
@@ -54,7 +54,7 @@ class Account(NamedTuple):
         return self.name or f"uid {self.uid}"
 
     def pack(self) -> bytes:
-        """As msgpack."""
+        """Pack as msgpack."""
         return bytes(msgpack.packb(self))
 
 
@@ -67,7 +67,7 @@ def unpack_account(packed: bytes) -> Account | None:
 
 
 def why_not_as(user: str, allowed: Collection[str], member: str) -> str:
-    """Why `member`, whose ROTA_RUN_AS names `allowed`, does not run attempts as `user`; "" if it does. Pure.
+    """The reason why `member` refuses to run attempts as `user`; "" if `allowed`, its ROTA_RUN_AS, has the user. Pure.
 
     >>> why_not_as("deploy", ("deploy", "postgres"), "node-1")
     ''
@@ -85,7 +85,7 @@ def why_not_as(user: str, allowed: Collection[str], member: str) -> str:
 
 
 def account_of(user: str, allowed: Collection[str], member: str) -> Account:
-    """The user of that name on this machine. Raises `RefusedUser`."""
+    """Look up `user` on this machine. Raises `RefusedUser` if it is not there, or not allowed."""
     if why := why_not_as(user, allowed, member):
         raise RefusedUser(why)
     try:
@@ -105,7 +105,7 @@ def account_of(user: str, allowed: Collection[str], member: str) -> Account:
 
 
 def of_number(uid: int, scratch: Path) -> Account:
-    """The user with that user id: it has no name and no other groups, and its home folder is the scratch folder."""
+    """The account of a bare user id: it has no name and no other groups, and its home folder is the scratch folder."""
     return Account("", uid, uid, (), str(scratch))
 
 
@@ -125,7 +125,10 @@ def lowest_free(numbers: range, used: Collection[int]) -> int:
 
 
 def account_for(order: Order, scratch: Path) -> Account | None:
-    """The user of an attempt, given its empty scratch folder; None: the node's own. Raises `RefusedUser`, `OSError`."""
+    """Determine the user of an attempt, and make it the owner of the empty `scratch`. None: the node's own user.
+
+    Raises `RefusedUser` and `OSError`.
+    """
     if order.run_as:
         found = account_of(order.run_as, order.may_run_as, order.node)
     elif order.uid is not None:
@@ -137,7 +140,7 @@ def account_for(order: Order, scratch: Path) -> Account | None:
 
 
 def environment(account: Account) -> dict[str, str]:
-    """The variables that say who a process is, as cron sets them. Pure.
+    """The environment variables that describe a user, as cron sets them. Pure.
 
     >>> environment(Account("deploy", 1001, 1001, (1001,), "/home/deploy"))
     {'HOME': '/home/deploy', 'USER': 'deploy', 'LOGNAME': 'deploy', 'SHELL': '/bin/sh'}
@@ -147,30 +150,30 @@ def environment(account: Account) -> dict[str, str]:
 
 
 def give(account: Account, scratch: Path) -> None:
-    """Give the user the attempt's empty scratch folder, and let it pass through the folder above. Raises `OSError`."""
+    """Make the user the owner of the empty `scratch`, and let all users pass through its parent. Raises `OSError`."""
     scratch.parent.chmod(0o711)
     scratch.chmod(0o700)
     os.chown(scratch, account.uid, account.gid, follow_symlinks=False)
 
 
 def become(account: Account, output: int, needed: Iterable[Path]) -> None:
-    """Become the user, for good, in a worker that has no other thread. `output` is its pipe to the log.
+    """Become the user, irreversibly. The worker must have no other thread. `output` is its pipe to the log.
 
     Raises `RefusedUser` if the user cannot reach one of the `needed` paths, and `OSError`.
     """
     parent = os.getppid()
-    os.fchown(output, account.uid, account.gid)  # so that the work can open it again, as /dev/stderr
+    os.fchown(output, account.uid, account.gid)  # so that the work can reopen it as /dev/stderr
     os.setgroups(account.groups)
     os.setresgid(account.gid, account.gid, account.gid)
     os.setresuid(account.uid, account.uid, account.uid)
     if account.uid != 0:
-        # The kernel drops capabilities only if the process was root; the node may be an ordinary user that has some.
+        # The kernel drops capabilities only if the process was root; a node that is an ordinary user may have some too.
         keep_capabilities(())
-    # The kernel forgets this when a process becomes another user.
+    # The kernel forgets the parent's death signal when a process becomes another user.
     die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-    open_memory()  # the kernel has closed it, as for every process that becomes another user
+    open_memory()  # the kernel has closed it, as it does at every change of user
     os.environ.update(environment(account))
     for path in needed:
         if (closed := first_closed(path)) is not None:

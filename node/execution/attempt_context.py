@@ -18,7 +18,7 @@ from tasks.secret import Redactor, reference_of
 
 ASK_AGAIN_S: Final = 0.5
 SECRET_BYTES_MIN: Final = 8
-"""A checkpoint is searched for secrets of this size and more. A shorter one may be in it by chance."""
+"""Checkpoints are searched for secrets of at least this size. A shorter one may occur by chance."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -26,7 +26,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class AttemptContext:
     """One attempt's view of the cluster. Implements `tasks.kind.Context`.
 
-    `saw_stop`: the kind has read `cancelled` when it was true.
+    `saw_stop` is True once the kind has read `cancelled` while it was True.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class AttemptContext:
 
     @property
     def params(self) -> Any:
-        """The task's params, checked."""
+        """The task's validated params."""
         return self._params
 
     @property
@@ -83,11 +83,11 @@ class AttemptContext:
 
     @property
     def checkpoint(self) -> Any:
-        """The last committed checkpoint of this run."""
+        """The last committed checkpoint of this run; None if there is none."""
         return self._checkpoint
 
     def save_checkpoint(self, value: Any) -> None:
-        """Commit `value`. Raises `Fenced`, and `ValueError` if it is too large or holds a secret's value."""
+        """Commit `value` as the checkpoint. Raises `Fenced`, and `ValueError` if it is too large or holds a secret."""
         packed = bytes(msgpack.packb(value, datetime=True))
         if len(packed) > CHECKPOINT_BYTES_MAX:
             raise ValueError(f"the checkpoint has {len(packed)} bytes; {CHECKPOINT_BYTES_MAX} at most are allowed")
@@ -103,7 +103,7 @@ class AttemptContext:
         self._checkpoint = _unpacked(packed)
 
     def progress(self, done: float, total: float | None = None, unit: str = "") -> None:
-        """Report how far the work is. Raises `ValueError` for figures that are not finite."""
+        """Report the progress of the work. Raises `ValueError` for figures that are not finite."""
         frame = frames.ProgressFrame(
             float(done), None if total is None else float(total), str(unit)[: frames.UNIT_CHARS_MAX]
         )
@@ -122,7 +122,7 @@ class AttemptContext:
         return self._scratch
 
     def secret(self, reference: Any) -> str:
-        """The value of a reference that the params name. Raises `MissingSecret`."""
+        """Resolve a secret that the params refer to. Raises `MissingSecret`."""
         value = self._link.secret(reference_of(reference))
         self._redactor.learn(value)
         return value

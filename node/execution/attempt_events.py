@@ -16,7 +16,7 @@ class AttemptStarted:
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """How far the work is, at most four times a second."""
+    """The progress of the work, reported at most four times a second."""
 
     #: The id of the run.
     run_id: str

@@ -1,7 +1,7 @@
 """A supervisor's decisions: when to freeze, thaw, stop and kill an attempt, and how the attempt has ended. Pure.
 
-Times (`*_s`) are in seconds on CLOCK_BOOTTIME. An `AttemptLife` is a value: events make a new one, and `step` says what
-to do now.
+Times (`*_s`) are in seconds on CLOCK_BOOTTIME. An `AttemptLife` is immutable: each event makes a new one, and `step`
+says what to do now.
 """
 
 import signal
@@ -26,7 +26,7 @@ _WEIGHT: Final[dict[StopReason | None, int]] = {
 """A reason to stop is replaced only by one of greater weight."""
 
 CHECK_S: Final = 1.0
-"""How often the processes of a frozen or killed attempt are checked for one that still runs."""
+"""The pause between two checks whether a process of a frozen or killed attempt still runs."""
 
 
 class Act(Enum):
@@ -50,11 +50,11 @@ class AttemptLife:
     limits: AttemptLimits
     #: Whether the processes are stopped because the lease has lapsed.
     frozen: bool = False
-    #: The reason to stop; None: there is none.
+    #: Why the attempt must stop; None: it may continue.
     why: StopReason | None = None
     #: The reason with which the worker was last asked to stop; None: it was not asked.
     asked: StopReason | None = None
-    #: When an attempt that was asked to stop is killed; None: it was not asked.
+    #: When the attempt is killed if it has not stopped by then; None: it was not asked to stop.
     kill_at_s: float | None = None
     #: Whether the processes were sent SIGKILL.
     killed: bool = False
@@ -82,7 +82,7 @@ def told_to_stop(life: AttemptLife, why: StopReason, now_s: float) -> AttemptLif
 
 
 def failed_by_node(life: AttemptLife, error: str, now_s: float) -> AttemptLife:
-    """The life of an attempt that the node fails now with `error`. The first error is kept."""
+    """The life of an attempt that the node now declares failed with `error`. The first error is kept."""
     return told_to_stop(life if life.error else replace(life, error=error), "failed", now_s)
 
 
@@ -92,7 +92,7 @@ def killing(life: AttemptLife, now_s: float) -> AttemptLife:
 
 
 def step(life: AttemptLife, now_s: float) -> tuple[AttemptLife, list[Act]]:
-    """The life after `now_s`, and the acts to carry out now."""
+    """Return the life as of `now_s`, and the acts to carry out now."""
     acts: list[Act] = []
     if life.killed:
         return (replace(life, check_at_s=now_s + CHECK_S), [Act.KILL]) if now_s >= life.check_at_s else (life, acts)
@@ -116,7 +116,7 @@ def step(life: AttemptLife, now_s: float) -> tuple[AttemptLife, list[Act]]:
 
 
 def wake_s(life: AttemptLife) -> float:
-    """When `step` next has something to do, unless an event comes before."""
+    """The time at which `step` next has something to do, unless an event comes before."""
     if life.killed:
         return life.check_at_s
     times = [life.check_at_s if life.frozen else life.deadline_s, life.timeout_at_s, life.kill_at_s]
@@ -126,9 +126,9 @@ def wake_s(life: AttemptLife) -> float:
 def conclude(
     life: AttemptLife, report: DoneFrame | FailedFrame | None, status: int | None, timeout_s: float | None
 ) -> EndedFrame:
-    """How the attempt ended, by its worker's last report, if there is one, and its wait status.
+    """Decide how the attempt ended, from the last report of its worker, if any, and the worker's exit status.
 
-    Work that was complete before its kind saw a request to stop has succeeded, unless it had timed out.
+    Work that was complete before its kind saw a request to stop counts as succeeded, unless it had timed out.
     """
     if report is not None and life.why in {None, "fenced", "cancelled", "handed_over"}:
         if not report.saw_stop or life.why in {None, "fenced"}:
@@ -142,7 +142,7 @@ def conclude(
         case "cancelled":
             return EndedFrame("cancelled", None, error or _late(life, "cancelled; ") or None, True, None)
         case "handed_over":
-            # Work that was asked to stop has not failed, however it ended. The attempt's log says how.
+            # Work that was asked to stop has not failed, however it ended. The attempt's log shows how.
             return EndedFrame("handed_over", None, _late(life, "handed over; ") or None, True, None)
         case "failed":
             return EndedFrame("failed", None, life.error, True, None)
@@ -165,7 +165,7 @@ def _late(life: AttemptLife, what: str = ", ") -> str:
 
 
 def death(status: int | None) -> str:
-    """How a worker has ended without a report, by its exit code; negative: a signal."""
+    """Describe the end of a worker without a report. `status` is its exit code; negative: a signal; None: unknown."""
     if status is None:
         return "the worker ended, and its exit status is unknown"
     if status >= 0:

@@ -1,6 +1,6 @@
 """The secrets of one attempt: what its supervisor knows of them, and how it answers the worker's requests.
 
-The worker has neither the folder of secrets nor a variable of the node's: it asks for a reference, and gets the value
+The worker has neither the folder of secrets nor the variables with secrets. It asks for a reference, and gets the value
 if the task's params name that reference.
 """
 
@@ -32,12 +32,12 @@ class AttemptSecrets:
     env_allow: tuple[str, ...] = ()
     """The names of the variables that the member lets tasks refer to."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """The values of those among `references` that are variables, are allowed, and are set."""
+    """The values of the variables among `references`, as far as they are allowed and set."""
     own: NodesOwn = NOBODYS
     """The node's own secret and token, to which no reference resolves."""
 
     def value(self, reference: Reference) -> str:
-        """The value of a reference. Reads a file. Raises `MissingSecret`."""
+        """Resolve a reference, from a variable or a file. Raises `MissingSecret`."""
         if reference not in self.references:
             raise MissingSecret(
                 f"{shown(reference)} is not named in the task's params: a kind is given the secrets that the params "
@@ -46,7 +46,7 @@ class AttemptSecrets:
         return resolve(reference, Path(self.folder), self.env_allow, self.variables, self.own)
 
     def pack(self) -> bytes:
-        """As msgpack; empty if the params name no secret."""
+        """Pack as msgpack; empty if the params name no secret."""
         if not self.references:
             return b""
         return bytes(
@@ -78,15 +78,15 @@ class AttemptSecrets:
 
 
 NO_SECRETS: Final = AttemptSecrets()
-"""The secrets of an attempt whose params name no secret, and what the worker gets in any case."""
+"""No secrets: for an attempt whose params name none, and for the worker of every attempt."""
 
 
 class SecretAnswers:
     """Answers the requests of one worker, one at a time.
 
     A thread looks each value up: the folder of secrets may be on a network, and the supervisor's loop, which keeps the
-    lease's deadline, does not wait for that. `learn` is told a value before the worker has it, so that the log never
-    shows it; `wake` is called once there is an answer. Both are called in that thread.
+    lease's deadline, does not wait for that. The thread calls `learn` with a value before the worker has it, so that
+    the log never shows the value, and `wake` once there is an answer.
     """
 
     def __init__(self, secrets: AttemptSecrets, learn: Callable[[str], None], wake: Callable[[], None]) -> None:
@@ -97,7 +97,7 @@ class SecretAnswers:
         self._answer: frames.SecretFrame | None = None
 
     def ask(self, request: frames.SecretAskFrame) -> None:
-        """Look a reference up. Raises `BadFrame` if it is no reference, or the last answer was not taken yet."""
+        """Begin to look up a reference. Raises `BadFrame` if it is invalid, or if the last answer was not taken yet."""
         if self._under_way:
             raise frames.BadFrame("a second request for a secret before the first was answered")
         try:
@@ -108,7 +108,7 @@ class SecretAnswers:
         threading.Thread(target=self._look_up, args=(reference,), daemon=True, name="secret").start()
 
     def take(self) -> frames.SecretFrame | None:
-        """The answer, given once; None while the reference is being looked up."""
+        """Return the answer, only once; None while the reference is being looked up."""
         answer, self._answer = self._answer, None
         if answer is not None:
             self._under_way = False

@@ -1,8 +1,8 @@
-"""cgroup v2, where it is delegated to the node: a group for each attempt, by which the kernel holds its limits.
+"""cgroup v2, where it is delegated to the node: the kernel enforces an attempt's limits through a group of its own.
 
 A node that is started in a cgroup of its own (systemd's `Delegate=yes`, a container whose cgroup file system can be
 written) moves itself into the group `rota-node` below that, and its attempts get groups beside it. A group can be
-killed at once, whatever its processes do; so it is made also where the kernel has no controllers to offer.
+killed at once, whatever its processes do, so attempts get groups even if the kernel has no controllers to offer.
 """
 
 import contextlib
@@ -22,19 +22,19 @@ NODE: Final = "rota-node"
 """The group of the node's own processes: the node, its nursery, the supervisors."""
 
 ATTEMPT: Final = "rota-attempt-"
-"""What the names of attempts' groups begin with; the pid and the start time of the supervisor follow."""
+"""The prefix of the names of attempts' groups. The pid and the start time of the supervisor follow."""
 
 PERIOD_US: Final = 100_000
-"""The time over which a share of the processor is counted."""
+"""The period of a group's CPU quota, in microseconds."""
 
 EMPTY_S: Final = 5.0
 EMPTY_CHECK_S: Final = 0.002
-"""How long the end of a group's killed processes is waited for, and the pause between two looks."""
+"""How long to wait until a killed group is empty, and the pause between two checks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """The cgroup below which attempts get theirs; "" if there is none. `controllers` are those that are enabled there.
+    """The cgroup below which attempts get theirs; "" if there is none. `controllers` are those enabled in it.
 
     `why_not` says why there is no group, or not every controller; "" if nothing is missing.
     """
@@ -44,7 +44,7 @@ class Delegation:
     why_not: str = ""
 
     def words(self) -> list[str]:
-        """As arguments of a program."""
+        """Encode as arguments of a program, without `why_not`."""
         return [self.folder, ",".join(self.controllers)]
 
 
@@ -52,7 +52,7 @@ NOTHING_DELEGATED: Final = Delegation(why_not="no cgroup was asked for")
 
 
 def delegation_of(words: list[str]) -> Delegation:
-    """The inverse of `Delegation.words`, which leaves out `why_not`."""
+    """The inverse of `Delegation.words`."""
     folder, controllers = words
     return Delegation(folder, tuple(filter(None, controllers.split(","))))
 
@@ -62,7 +62,7 @@ class NotDelegated(Exception):
 
 
 def take_over(proc: Path = Path("/proc")) -> Delegation:
-    """Move this process out of the way and enable the controllers, if its cgroup is delegated to it.
+    """If this process's cgroup is delegated to it, enable the controllers there and move the process into a child.
 
     Call this before the node starts any other process: processes that an earlier start left in the groups of attempts
     are killed. Never raises: the value's `why_not` says what is missing.
@@ -72,7 +72,7 @@ def take_over(proc: Path = Path("/proc")) -> Delegation:
         if base is None:
             raise NotDelegated("the kernel has none, or it is not mounted here")
         if base.name == NODE and os.access(base.parent / "cgroup.procs", os.W_OK):
-            base = base.parent  # this process has moved itself here before it executed itself anew
+            base = base.parent  # this process moved itself here before it re-executed itself
         _check_writable(base)
         _move(base)
         controllers, why_not = _enable(base)
@@ -96,7 +96,7 @@ def _check_writable(base: Path) -> None:
 
 
 def _move(base: Path) -> None:
-    """Move this process into the node's own group; its parents too, if they are there (a container's init)."""
+    """Move this process, and its parents in the same cgroup (a container's init), into the node's own group."""
     ours = process_tree.lineage(os.getpid())
     inside = [int(pid) for pid in (base / "cgroup.procs").read_text().split()]
     if others := [pid for pid in inside if pid not in ours]:
@@ -110,7 +110,7 @@ def _move(base: Path) -> None:
 
 
 def _enable(base: Path) -> tuple[tuple[str, ...], str]:
-    """Enable the controllers for attempts' groups. Returns those that are enabled, and why the others are not."""
+    """Enable the controllers for attempts' groups. Returns the enabled ones, and why the others are not enabled."""
     there = (base / "cgroup.controllers").read_text().split()
     why = [f"the controller {name} is not delegated to {base}" for name in CONTROLLERS.values() if name not in there]
     for name in CONTROLLERS.values():
@@ -124,7 +124,7 @@ def _enable(base: Path) -> tuple[tuple[str, ...], str]:
 
 
 class AttemptGroup:
-    """The cgroup of one attempt, at `path`. `controllers` are those that hold limits in it."""
+    """The cgroup of one attempt, at `path`. `controllers` are those that enforce limits in it."""
 
     def __init__(self, path: Path, controllers: tuple[str, ...]) -> None:
         self.path = path
@@ -132,10 +132,10 @@ class AttemptGroup:
 
     @classmethod
     def made(cls, delegation: Delegation, pid: int) -> "AttemptGroup | None":
-        """A new group below `delegation` with the process `pid` in it, for the attempt that the calling process
-        supervises. None if nothing is delegated.
+        """Make a group for the attempt that this process supervises, and move the process `pid` into it.
 
-        Takes some 10 ms: the kernel waits until no processor is in the midst of a fork. Raises `OSError`.
+        Returns None if no cgroup is delegated. Takes some 10 ms: the kernel waits until no processor is in the midst of
+        a fork. Raises `OSError`.
         """
         if not delegation.folder:
             return None
@@ -151,14 +151,14 @@ class AttemptGroup:
         return group
 
     def bound(self, may: Amounts) -> None:
-        """Have the kernel hold these limits, as far as there are controllers. Raises `OSError`."""
+        """Have the kernel enforce these limits, as far as controllers are enabled. Raises `OSError`."""
         if "memory" in self.controllers:
             self._write("memory.max", _or_max(may.memory))
             for name, value in (
                 ("memory.swap.max", "0" if may.memory is not None else "max"),
                 ("memory.oom.group", "1"),
             ):
-                # A kernel without swap, or one from before 4.19, does not have them.
+                # A kernel without swap, or older than 4.19, does not have these files.
                 if (self.path / name).exists():
                     self._write(name, value)
         if "pids" in self.controllers:
@@ -172,7 +172,7 @@ class AttemptGroup:
         return "memory" in self.controllers and self._events("memory.events").get("oom_kill", 0) > 0
 
     def forks_refused(self) -> int:
-        """How often the kernel has refused the group another process."""
+        """How often the kernel has refused to let the group start a process."""
         return self._events("pids.events").get("max", 0) if "pids" in self.controllers else 0
 
     def kill(self) -> None:
@@ -184,7 +184,7 @@ class AttemptGroup:
             self._write("cgroup.kill", "1")
 
     def end(self, wait_s: float = EMPTY_S) -> bool:
-        """Kill what is in the group, and remove it; blocks until it is empty. False if it is not after `wait_s`."""
+        """Kill the group's processes, and remove the group. Blocks; returns False if it is not empty after `wait_s`."""
         until_s = time.monotonic() + wait_s
         while True:
             self.kill()

@@ -1,16 +1,16 @@
-"""What the kernel of this machine cannot keep tasks from, in sentences for whoever runs the node. Pure."""
+"""Describes, for the operator, what the kernel of this machine cannot keep tasks from. Pure."""
 
 from collections.abc import Collection
 from typing import Final
 
 _SINCE: Final = {3: "6.2", 6: "6.12"}
-"""The first version of Linux that has an ABI of Landlock, by the ABI."""
+"""The first version of Linux with a Landlock ABI, by the ABI."""
 
 _LACKS: Final = {
     3: "tasks can truncate files that they may only read",
     6: "tasks can signal other processes of the node's user, the node's own too, and connect to abstract sockets",
 }
-"""What tasks can do as long as Landlock's ABI is older than the key, as a sentence."""
+"""A sentence on what tasks can do if Landlock's ABI is older than the key."""
 
 _NAMED: Final = 3
 """The most files that a sentence names."""
@@ -24,9 +24,11 @@ def not_kept(
     filtered: bool = True,
     linked: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """What tasks on this machine are not kept from. `landlock`: its ABI, 0 without; `commands`: the member runs them;
-    `filtered`: system calls are filtered (`node.execution.seccomp`); `linked`: the node's own files that have another
-    name somewhere.
+    """Sentences on what tasks can do on this machine although they should not; empty if nothing is lacking.
+
+    `landlock` is the kernel's Landlock ABI, 0 without. `commands`: the member runs commands, which are confined if
+    `command_confined`. `filtered`: system calls are filtered (`node.execution.seccomp`). `linked` are the node's own
+    files that have another name somewhere (hard links).
 
     >>> not_kept(7, commands=True, command_confined=True)
     ()

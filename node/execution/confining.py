@@ -1,4 +1,4 @@
-"""The worker's side of its domain (`node.execution.domain`): what it gives up before the kind sees the params."""
+"""The worker's side of its domain (`node.execution.domain`): it gives up rights before the kind sees the params."""
 
 import os
 import tempfile
@@ -23,7 +23,7 @@ _WRITING: Final = ("DAC_OVERRIDE", "FOWNER")
 
 
 def capabilities(reaches: Iterable[Reach]) -> frozenset[str]:
-    """The capabilities of root that it may take to read and write these paths, which may be another user's. Pure.
+    """The capabilities that root needs to read and write these paths if they belong to another user. Pure.
 
     >>> sorted(capabilities([Reach("source", "source", "/srv", "/srv"), Reach("to", "destination", "s3://b")]))
     ['DAC_READ_SEARCH']
@@ -37,14 +37,14 @@ def capabilities(reaches: Iterable[Reach]) -> frozenset[str]:
 
 
 def confine_early(needs: Needs, access: Access, *, becomes: bool) -> None:
-    """Give up the rights that do not depend on where this process finds its files, for good. Raises `OSError`.
+    """Give up, irreversibly, rights that take no ruleset: new privileges, system calls, capabilities. Raises `OSError`.
 
-    `becomes`: the process is still to become another user, and calls `give_up_capabilities` after that.
+    `becomes`: the process will become another user, and calls `give_up_capabilities` itself after that.
     """
     if not needs.confined:
         return
     if any(reach.path is not None for reach in needs.reaches):
-        # To recognize links to the node's own files later, when this process cannot see these files any more.
+        # Note the node's own files, so that links to them are recognized later, when this process cannot see the files.
         learn_own(access.own)
     gain_no_rights()
     enter_filter(network=needs.network)
@@ -53,17 +53,17 @@ def confine_early(needs: Needs, access: Access, *, becomes: bool) -> None:
 
 
 def give_up_capabilities(needs: Needs) -> None:
-    """Keep only the capabilities of root that it may take to use the paths in `needs`. Raises `OSError`."""
+    """Keep only the capabilities of root that the paths in `needs` may require. Raises `OSError`."""
     if needs.confined:
         keep_capabilities(capabilities(needs.reaches))
 
 
 def confine(needs: Needs, access: Access, scratch: Path, ruleset: Ruleset | None, target: str) -> None:
-    """Confine this process to `needs`. It has no other thread: a domain is that of one thread and its children.
+    """Confine this process to `needs`. It must have one thread: a domain covers only one thread and its children.
 
-    Call `confine_early` before. `ruleset` is the supervisor's; None: this kernel has no Landlock.
-    `target` is the kind or the preparation, as `module:name`, whose package may be read. Raises
-    `landlock.CannotConfine`, and what the functions raise that find tools.
+    Call `confine_early` before. `ruleset` is from the supervisor; None: this kernel has no Landlock. `target` is the
+    kind or the preparation, as `module:name`; its package may be read. Raises `landlock.CannotConfine`, and any error
+    of the functions that find tools.
     """
     if not needs.confined:
         return

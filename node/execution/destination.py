@@ -1,7 +1,7 @@
-"""Folders that an attempt writes to, opened from their root downwards, and made where they are missing.
+"""Opens the folders that an attempt writes to, from their root downwards, and makes missing ones.
 
-The supervisor makes them with more rights than the attempt has, below a root in which others may change names. So no
-path is looked up twice: each folder is opened in the one above, which is open, and a link is not followed.
+The supervisor has more rights than the attempt, and others may rename entries below the root meanwhile. So no path is
+looked up twice: each folder is opened relative to its open parent, and symlinks are not followed.
 """
 
 import errno
@@ -16,10 +16,11 @@ from tasks.places.fsync import sync_name, sync_open
 
 
 def opened_or_made(guard: FileGuard, folder: str, umask: int) -> tuple[int, Path]:
-    """An O_PATH descriptor of the destination `folder`, and its resolved path. The folder's name is synced to the disk.
+    """Open the destination `folder`, making what is missing, and sync its name to the disk.
 
-    The guard follows links on the way to the folder. Raises `AccessRefused` if the guard does not, or no longer, allow
-    it, and `OSError`: a folder on the way was replaced by a link (ENOTDIR), or cannot be made or synced.
+    Returns an O_PATH descriptor and the resolved path. The guard follows symlinks on the way to the folder. Raises
+    `AccessRefused` if the guard does not, or no longer, allow the folder, and `OSError` if a folder on the way was
+    replaced by a symlink (ENOTDIR), or cannot be made or synced.
     """
     resolved = guard.resolve(folder)
     real = str(resolved)
@@ -42,7 +43,7 @@ def opened_or_made(guard: FileGuard, folder: str, umask: int) -> tuple[int, Path
 
 
 def _entered_or_made(here: int, at: str, name: str) -> int:
-    """The folder `name` in the open folder `here`, which was opened by the path `at`."""
+    """Open the folder `name` in the open folder `here`, or make it. `here` was opened by the path `at`."""
     try:
         return locate_within(here, name, directory=True)
     except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""The domain of an attempt: what the kernel lets its processes open, as its needs say (`tasks.needs`).
+"""The domain of an attempt: the files that the kernel lets its processes open, by its needs (`tasks.needs`).
 
 The supervisor makes the ruleset, since it is not confined: it follows links, checks each path as `FileGuard` does, and
-makes folders that are missing. The worker adds its tools, and enters before the kind sees the params.
+makes folders that are missing. The worker adds its kind's tools, and enters before the kind sees the params.
 
-What an author of tasks could replace meanwhile is opened once, checked as it is open, and given to the kernel so.
+A file that an author of tasks could replace meanwhile is opened once; its descriptor is checked and passed to Landlock.
 """
 
 import json
@@ -51,19 +51,19 @@ _ETC: Final = tuple(
 """The files of /etc that libraries read. No other file there is allowed: some hold secrets, perhaps those of tasks."""
 
 _KERNEL: Final = ("/proc", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm")
-"""The kernel's files that may be read, about processors and memory. What /proc has of another process stays closed: to
-read it takes the right to trace that process, which a domain takes away."""
+"""The kernel's files on processors and memory, which may be read. In /proc, other processes' private files stay closed:
+reading them requires the right to trace the process, which a domain takes away."""
 
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _PTS: Final = "/dev/pts"
 _TERMINALS: Final = (_PTS, "/dev/ptmx", "/dev/tty")
-"""What a program needs to make a terminal for itself. The folder also has the terminals of all its user's sessions."""
+"""The files with which a program makes a terminal. /dev/pts also has the terminals of all sessions of its user."""
 _DISKS: Final = "/dev/disk"
 """Its links say which file system is on which device (`tasks.disk_identity`); the devices stay closed."""
 _MEMORY: Final = "/dev/shm"  # noqa: S108  an ordinary file system in memory, for all users
 
 _PROGRAMS: Final = ("/bin", "/sbin", "/usr", "/lib", "/lib32", "/lib64", "/opt")
-"""Folders of programs and what they need."""
+"""Folders of programs and of the files that they need."""
 
 _SYSTEMS: Final = ("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/sbin", "/usr", "/var/spool/cron")
 """Folders of the programs that root runs, and of the files that say what root runs, such as crontabs."""
@@ -83,17 +83,17 @@ class Domain:
 
     #: The kernel's ruleset, to which rights are added.
     ruleset: Ruleset
-    #: What is the node's own: never allowed by a path above it.
+    #: The node's own files: they stay refused even if a folder above them is allowed.
     own: Own
     #: The mounts by which `own` was found (`tasks.places.mounts.mountinfo`).
     mounted: str
     #: Sentences for the log of an attempt that fails in this domain.
     remarks: list[str] = field(default_factory=list)
-    #: The folders that were looked into, and when each had last changed, in nanoseconds since the epoch.
+    #: The folders that were listed, and when each had last changed, in nanoseconds since the epoch.
     looked_into: dict[str, int] = field(default_factory=dict)
 
     def allow(self, path: str, rights: int, but: Own | None = None) -> None:
-        """Allow `rights` at `path` and below, but not to what is the node's own, or to what `but` names instead."""
+        """Allow `rights` at `path` and below, except to the files of `but`; None: the node's own."""
         real = os.path.realpath(path)
         if (descriptor := landlock.located(real)) is not None:
             self.allow_open(descriptor, real, rights, but)
@@ -107,24 +107,24 @@ class Domain:
             os.close(descriptor)
 
     def and_kernels(self, more: Iterable[str] = ()) -> Own:
-        """The node's own, the kernel's file systems, and what is at the paths `more`."""
+        """The node's own files, together with the kernel's file systems and the paths `more`."""
         return and_at(self.own, (*kernels(self.mounted), *more), self.mounted)
 
     def allow_all(self, paths: Iterable[str], rights: int) -> None:
-        """The same as `allow` for each of `paths`."""
+        """Call `allow` for each of `paths`."""
         for path in paths:
             self.allow(path, rights)
 
 
 class Commands(NamedTuple):
-    """What the domains of all commands on a member share: the node's own, `roots` of `Needs`, and Landlock's ABI."""
+    """The inputs of the domain of a member's commands: the node's own paths, `Needs.roots`, and Landlock's ABI."""
 
     own: tuple[str, ...]
     roots: tuple[str, ...]
     version: int
 
     def word(self) -> str:
-        """As a text."""
+        """Encode as text."""
         return json.dumps(self)
 
 
@@ -139,20 +139,20 @@ def commands_of(word: str) -> Commands:
 
 
 class MadeAhead:
-    """The domain of a command, made ahead: to look into the many folders takes milliseconds."""
+    """The domain of a command, made before its attempt comes: listing the many folders takes milliseconds."""
 
     def __init__(self, commands: Commands) -> None:
-        """Make it. Raises `landlock.CannotConfine`."""
+        """Make the domain. Raises `landlock.CannotConfine`."""
         self._commands = commands
         self._begun_ns = time.time_ns()
         self._domain = _of_command(commands)
 
     def take(self, commands: Commands) -> Domain | None:
-        """The domain, for a command now; None if it is out of date: entries of a folder were added or removed since."""
+        """Return the domain for a command that begins now; None if entries of a folder were added or removed since."""
         if commands != self._commands or mountinfo() != self._domain.mounted:
             return None
         for folder, changed_ns in self._domain.looked_into.items():
-            # A change in the same tick of the kernel's clock as the look would not show.
+            # A change in the same tick of the kernel's clock as the listing would not show.
             if self._begun_ns - changed_ns < _TICK_NS or _changed_ns(folder) != changed_ns:
                 return None
         return self._domain
@@ -177,10 +177,10 @@ def of_attempt(
     environ: Mapping[str, str],
     ahead: MadeAhead | None = None,
 ) -> Domain:
-    """The domain of an attempt at `task`, without its tools. Folders that are missing are made, with `umask`.
+    """Make the domain of an attempt at `task`, without its tools. Missing destinations are made, with `umask`.
 
-    None: they are not made (`allow_missing`). `version` is Landlock's ABI, `environ` has the attempt's variables.
-    `ahead` is taken if it fits. Raises `landlock.CannotConfine`.
+    If `umask` is None, they are left to `allow_missing`. `version` is Landlock's ABI, `environ` has the attempt's
+    variables. `ahead` is used unless it is out of date. Raises `landlock.CannotConfine`.
     """
     if needs.everything:
         commands = Commands(access.own, needs.roots, version)
@@ -202,9 +202,9 @@ def of_attempt(
 
 
 def allow_missing(ruleset: Ruleset, needs: Needs, access: Access, task: str, umask: int) -> list[str]:
-    """Make the destinations that are missing, and allow them, in a process that has become the attempt's user.
+    """Make missing destinations, and allow them, in a process that has become the attempt's user.
 
-    The supervisor, as root, could make folders for that user where the user may make none. Returns the remarks. Raises
+    The supervisor does not make them: as root, it could do so where the user may not. Returns the remarks. Raises
     `landlock.CannotConfine`.
     """
     domain, guard = _domain(ruleset, access.own), FileGuard(access, "destination")
@@ -215,7 +215,7 @@ def allow_missing(ruleset: Ruleset, needs: Needs, access: Access, task: str, uma
 
 
 def of_preparation(access: Access, scratch: Path, version: int) -> Domain:
-    """The domain of a process that is prepared before its attempt is known: every root that a task may name.
+    """Make the domain of a process that is prepared before its attempt is known: it has every root that tasks may name.
 
     Raises `landlock.CannotConfine`.
     """
@@ -230,15 +230,15 @@ def of_preparation(access: Access, scratch: Path, version: int) -> Domain:
 def prepared_since(needs: Needs, access: Access, since_ns: int) -> bool:
     """Whether a process that was confined for a preparation at `since_ns` may open all paths that an attempt needs.
 
-    A folder above something of the node's own is not allowed as a whole: the process may not open what was added to it
-    since. Also False if this cannot be known. `since_ns` is in nanoseconds since the epoch.
+    A folder above the node's own files is not allowed as a whole: the process may not open entries added to it since
+    `since_ns` (in nanoseconds since the epoch). The result is False also if this cannot be known.
     """
     mounted = mountinfo()
     kept = paths_of((*access.own, *kernels(mounted)), mounted)
 
     def may(reach: Reach, path: str) -> bool:
         real = os.path.realpath(_folder(reach, path))
-        # The folder above a destination is opened too, to sync the destination's name; that of a root is allowed.
+        # The parent of a destination is opened too, to sync the destination's name. For a root, it need not be.
         above = str(Path(real).parent)
         return any(
             _was_there(real, root, kept, since_ns)
@@ -256,13 +256,13 @@ def _was_there(path: str, root: str, kept: Iterable[str], since_ns: int) -> bool
     way = [*reversed([str(each) for each in Path(path).parents if is_within(str(each), top)]), path]
     for each in way:
         if not any(is_within(own, each) for own in kept):
-            # Allowed as a whole if it was there then, which is certain if the folder above has not changed since.
+            # It was allowed as a whole if it existed at `since_ns`: certain, if its parent has not changed since then.
             return Path(each).exists() and _changed_ns(str(Path(each).parent)) < since_ns
     return False
 
 
 def found_tools(names: Iterable[str], environ: Mapping[str, str], access: Access) -> list[Tool]:
-    """The tools that these functions find on this machine. Raises what importing and calling them raises."""
+    """Call these functions (`module:function`), and return the tools that they find. Raises whatever they raise."""
     found: list[Tool] = []
     for name in names:
         module, _, function = name.partition(":")
@@ -300,7 +300,7 @@ def _domain(ruleset: Ruleset, own: Iterable[str]) -> Domain:
 
 
 def _allow_system(domain: Domain) -> None:
-    """Allow what every program reads of the machine."""
+    """Allow the system's files that every program reads."""
     ruleset = domain.ruleset
     domain.allow_all((*_LIBRARIES, *_ETC, *_KERNEL), READ)
     domain.allow_all(installation(), READ)
@@ -325,11 +325,11 @@ def installation() -> tuple[str, ...]:
 
 
 def _allow_everything(domain: Domain, roots: Collection[str]) -> None:
-    """Allow all that the node's user may do, except with the node's own; the installation can only be read and run.
+    """Allow all that the node's user may do, but not with the node's own files, and only read and run the installation.
 
-    With `roots`: only these folders, and what programs run and read.
+    With `roots`: allow only these folders, and the files that programs run and read.
     """
-    # Root without capabilities still owns the system's files. To change one would change the next program of root's.
+    # Root without capabilities still owns the system's files, and could change a program that root runs next.
     systems = _SYSTEMS if os.geteuid() == 0 else ()
     kept = domain.and_kernels((*installation(), *systems))
     everything = landlock.WRITE | READ | RUN
@@ -355,7 +355,7 @@ def _allow_everything(domain: Domain, roots: Collection[str]) -> None:
 
 
 def _allow_roots(domain: Domain, access: Access, use: Use) -> None:
-    """Allow every folder that tasks may name for a use."""
+    """Allow every folder that tasks may name as a source, or as a destination (`use`)."""
     kept = domain.and_kernels()
     for root in access.roots(use):
         domain.allow(root, READ if use == "source" else WRITE, kept)
@@ -366,7 +366,7 @@ def _folder(reach: Reach, path: str) -> str:
 
 
 def _allow_reach(domain: Domain, guard: FileGuard, reach: Reach, task: str, umask: int | None) -> None:
-    """Allow one path of the params; nothing if the node refuses the path, as the kind then says so in its own words."""
+    """Allow one path of the params. A path that the node refuses is left out: the kind reports that in its words."""
     assert reach.path is not None
     folder = _folder(reach, reach.path)
     rights = _BESIDE if reach.beside else READ if reach.use == "source" else WRITE
@@ -380,7 +380,7 @@ def _allow_reach(domain: Domain, guard: FileGuard, reach: Reach, task: str, umas
     except AccessRefused as refused:
         domain.remarks.append(str(refused))
         if reach.beside:
-            _allow_located(domain, guard, reach.path, rights)  # the folder is above the root, which is the file
+            _allow_located(domain, guard, reach.path, rights)  # the root is the file, and the folder is above it
         return
     except OSError as error:
         if umask is not None and (reach.use == "destination" or error.errno not in landlock.UNSEEN):
@@ -405,5 +405,5 @@ def _allow_located(domain: Domain, guard: FileGuard, path: str | Path, rights: i
     try:
         descriptor, real = guard.locate(path)
     except (AccessRefused, OSError):
-        return  # refused, or not there: the kind finds that out, and says it
+        return  # refused or missing: the kind finds that out and reports it
     domain.allow_open(descriptor, str(real), rights)

@@ -1,4 +1,4 @@
-"""The worker as its supervisor forks it: before there is an attempt for it."""
+"""A worker that its supervisor has forked, before there is an attempt for it."""
 
 import os
 import socket
@@ -10,16 +10,16 @@ from node.execution import frames, worker
 
 @dataclass(slots=True)
 class ForkedWorker:
-    """A worker that waits for its attempt: the supervisor's end of the channel, and the pipe that brings its output."""
+    """A worker that waits for its attempt, with the supervisor's ends of its channel and of the pipe for its output."""
 
     pid: int
     channel: socket.socket
     output: int
     unhanded: OSError | None = None
-    """Why a brief could not be handed to it; None: nothing failed."""
+    """The error of `hand_brief`; None: it did not fail."""
 
     def hand_brief(self, descriptor: int) -> None:
-        """Give the worker the file of a brief. It waits for `send_go`, which also raises what fails here."""
+        """Send the worker the file of a brief; it then waits for `send_go`, which also raises any error of this."""
         try:
             packet = frames.to_packet(frames.BriefFrame())
             socket.send_fds(self.channel, [packet], [descriptor], socket.MSG_NOSIGNAL)
@@ -34,7 +34,7 @@ class ForkedWorker:
 
 
 def fork_worker(*, rehearses: bool) -> ForkedWorker:
-    """Fork this process's worker. `rehearses`: there is time before its attempt comes. Raises `OSError`."""
+    """Fork this process's worker. `rehearses`: it has time for a rehearsal before its attempt. Raises `OSError`."""
     output_read, output_write = os.pipe2(os.O_CLOEXEC)
     ours, theirs = frames.new_channel()
     own = os.getpid()

@@ -68,10 +68,10 @@ class BriefFrame:
 
 @dataclass(frozen=True, slots=True)
 class GoFrame:
-    """Supervisor to worker: the process group is recorded, the work of the brief may begin.
+    """Supervisor to worker: the process group is recorded, and the work of the brief may begin.
 
-    With the ruleset as a descriptor, if there is one to enter. `remarks` are for the log of an attempt that fails in
-    that domain, a sentence a line. `account` is the `Account` to become, packed; empty: none.
+    It comes with the descriptor of the ruleset to enter, if any. `remarks` go to the log if the attempt fails in that
+    domain, a sentence a line. `account` is the packed `Account` to become; empty: none.
     """
 
     remarks: str = ""
@@ -80,26 +80,26 @@ class GoFrame:
 
 @dataclass(frozen=True, slots=True)
 class PreparingFrame:
-    """Supervisor to node: it has a process prepared, without an attempt. `HelloFrame` follows once it has one."""
+    """Supervisor to node: a process is being prepared, without an attempt. `HelloFrame` follows once there is one."""
 
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptFrame:
-    """Node to the supervisor of a prepared process, with the file of the brief: this is the attempt for it."""
+    """Node to the supervisor of a prepared process: run the attempt whose brief is in the file sent with this frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedFrame:
-    """Worker to supervisor to node: it is prepared for an attempt. `error` is one line; empty: nothing failed."""
+    """Worker to supervisor to node: the preparation is over. `error` is one line; empty: it succeeded."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class TakenFrame:
-    """Worker to supervisor: it has the brief. Before this frame, no part of the kind's work has begun."""
+    """Worker to supervisor: the worker has the brief. Before this frame, no part of the kind's work has begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class StartedFrame:
 
 @dataclass(frozen=True, slots=True)
 class ProgressFrame:
-    """Worker to supervisor to node: how far the work is."""
+    """Worker to supervisor to node: the progress of the work."""
 
     done: float
     total: float | None
@@ -126,7 +126,7 @@ class CheckpointAskFrame:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDoneFrame:
-    """Node to supervisor to worker: the outcome: `ok`, `fenced`, `unknown`, or why the checkpoint was refused."""
+    """Node to supervisor to worker: a checkpoint is `ok`, `fenced`, `unknown`, or refused for the reason given."""
 
     sequence: int
     code: str
@@ -134,7 +134,7 @@ class CheckpointDoneFrame:
 
 @dataclass(frozen=True, slots=True)
 class SecretAskFrame:
-    """Worker to supervisor: the value of a reference is needed. `source` is `secret` or `env`. One at a time."""
+    """Worker to supervisor: send the value of a reference. `source` is `secret` or `env`. One request at a time."""
 
     source: str
     name: str
@@ -142,7 +142,7 @@ class SecretAskFrame:
 
 @dataclass(frozen=True, slots=True)
 class SecretFrame:
-    """Supervisor to worker: the value, which does not appear in the log from now on; None: `why` there is none."""
+    """Supervisor to worker: the secret's value, from now on redacted in the log; None: `why` says the reason."""
 
     value: str | None
     why: str
@@ -150,7 +150,7 @@ class SecretFrame:
 
 @dataclass(frozen=True, slots=True)
 class DoneFrame:
-    """Worker to supervisor: the kind returned. `result` is JSON. `saw_stop`: it had seen a request to stop."""
+    """Worker to supervisor: the kind returned. `result` is JSON. `saw_stop`: the kind had seen a request to stop."""
 
     result: str | None
     saw_stop: bool
@@ -258,7 +258,7 @@ def from_packet(packet: bytes) -> Frame:
 
 
 def progress_fault(progress: ProgressFrame) -> str:
-    """Why nobody could show a progress, in a sentence; "" if it can be shown.
+    """What is wrong with a report of progress, in a sentence; "" if it can be shown.
 
     >>> progress_fault(ProgressFrame(1.0, None, "rows")), progress_fault(ProgressFrame(1.0, float("inf"), "rows"))
     ('', 'a progress of 1.0 of inf has no finite figures')
@@ -280,7 +280,7 @@ def receive(end: socket.socket) -> Frame | None:
     try:
         packet = end.recv(FRAME_BYTES_MAX)
     except ConnectionResetError:
-        # The other end was closed with unread data in it. Linux reports that once, before the frames that the other
-        # end sent last: these can still be read.
+        # The other end was closed before it had read all frames. Linux reports that once, but the frames that the other
+        # end sent last can still be read.
         packet = end.recv(FRAME_BYTES_MAX)
     return from_packet(packet) if packet else None

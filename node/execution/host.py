@@ -1,7 +1,7 @@
 """A process for one attempt, forked by the nursery: it forks the worker, waits for the attempt, and supervises it.
 
-Of an attempt's start, the two forks and the first use of their memory take the most time. Both are over before the
-attempt comes, if there was time (`spares`).
+The two forks and the first use of their memory take most of the time of an attempt's start. If there is time, both are
+over before the attempt comes (`spares`).
 """
 
 import os
@@ -20,10 +20,10 @@ from node.execution.supervisor import Supervisor
 
 
 def host(delegation: Delegation, commands: Commands, nursery: socket.socket, spare: bool) -> NoReturn:
-    """Host what comes on the channel `nursery`: an attempt, or a preparation and later its attempt. Then exit.
+    """Fork a worker, and run the attempt that comes on the channel `nursery`, perhaps after a preparation. Then exit.
 
-    `spare`: the attempt comes later, or never. The worker gets a cgroup of its own below what is delegated. `commands`
-    is what the domain of a command is made of.
+    `spare`: the attempt comes later, or never. The worker gets a cgroup of its own below `delegation`. A command's
+    domain is made ahead from `commands`.
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # A service manager may signal every process of a service. The node decides what happens to the work.
@@ -42,7 +42,7 @@ def host(delegation: Delegation, commands: Commands, nursery: socket.socket, spa
         if cgroup is not None and isinstance(worker, ForkedWorker):
             process_tree.end_children(worker.pid)
             cgroup.end()
-        os._exit(0)  # and the worker with it: the nursery is gone, or needs no spare any more
+        os._exit(0)  # and the worker with it: the nursery is gone, or no longer needs this spare
     nursery.close()
     channel, *files = descriptors
     if isinstance(worker, ForkedWorker):
@@ -64,7 +64,7 @@ def host(delegation: Delegation, commands: Commands, nursery: socket.socket, spa
 
 
 def _grouped(worker: ForkedWorker, delegation: Delegation) -> AttemptGroup | None:
-    """The worker's cgroup, if it gets one. Raises `OSError`; then the worker is ended."""
+    """Make the worker's cgroup, if one is delegated. Before it raises `OSError`, it ends the worker."""
     try:
         return AttemptGroup.made(delegation, worker.pid)
     except OSError:

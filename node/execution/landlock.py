@@ -1,11 +1,11 @@
 """Landlock: a process gives up, for good, every access to files that it did not name (landlock(7)).
 
 Three system calls through ctypes, without root, since Linux 5.13. A ruleset names what stays allowed; `Ruleset.enter`
-puts the calling thread into a *domain* of it, which its children inherit and which can only become smaller. What is
-open already stays open. A domain also keeps its processes from tracing others, reading their environment among it,
-and, since ABI 6, from signalling them and from connecting to abstract sockets outside.
+puts the calling thread into a *domain* of it, which its children inherit and which can only become smaller. Files that
+are open already stay open. A domain also keeps its processes from tracing others (and so from reading their
+environment), and, since ABI 6, from signalling processes outside and connecting to abstract sockets there.
 
-The first ABI counts as none: it refuses to rename a file into another folder, whatever the rules say.
+ABI 1 counts as no Landlock: it refuses to rename a file into another folder, whatever the rules say.
 """
 
 import ctypes
@@ -35,7 +35,7 @@ _ALL: Final = (1 << 16) - 1
 READ: Final = READ_FILE | READ_FOLDER
 RUN: Final = READ_FILE | EXECUTE
 WRITE: Final = _ALL & ~(EXECUTE | MAKE_CHAR | MAKE_BLOCK | IOCTL)
-"""To read, write, make, rename and remove files and folders."""
+"""The rights to read, write, make, rename and remove files and folders."""
 
 _OF_A_FILE: Final = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL
 
@@ -49,7 +49,7 @@ _SCOPES: Final = 3
 
 OLDEST: Final = 2
 NEWEST: Final = 7
-"""Later ABIs are used like this one: what they add is not supported here."""
+"""The newest supported ABI. Later ones are used like it: what they add is not supported here."""
 
 _PATH_BENEATH: Final = 1
 
@@ -64,7 +64,7 @@ _add.restype = ctypes.c_long
 
 
 class CannotConfine(OSError):
-    """The kernel has Landlock, and refused a ruleset or a domain. Nothing may go on without it."""
+    """The kernel has Landlock, but refused a ruleset or a domain. The attempt must not run without it."""
 
 
 def _call(*arguments: object) -> int:
@@ -79,7 +79,7 @@ def _checked(result: int) -> int:
 
 
 def abi() -> int:
-    """The ABI of this kernel's Landlock that is used, from `OLDEST` to `NEWEST`; 0: there is none, or it is too old."""
+    """The Landlock ABI to use on this kernel, from `OLDEST` to `NEWEST`; 0: there is none, or it is too old."""
     try:
         found = _call(_CREATE, None, ctypes.c_size_t(0), 1)
     except CannotConfine:
@@ -97,9 +97,9 @@ def handled(version: int) -> int:
 
 
 def located(path: str, folder: int | None = None, *, follow: bool = False) -> int | None:
-    """An O_PATH descriptor of what is at `path`, relative to the open `folder`; None: nothing that this user can see.
+    """Open `path`, relative to the open `folder`, with O_PATH. None: there is nothing that this user can see.
 
-    If it is a link, the link itself is opened, unless `follow`. Raises `OSError`.
+    A symlink itself is opened, unless `follow`. Raises `OSError`.
     """
     try:
         return os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW), dir_fd=folder)
@@ -119,7 +119,7 @@ class Ruleset:
 
     @classmethod
     def make(cls, version: int, *, network: bool) -> "Ruleset":
-        """A ruleset that allows nothing yet; `network`: TCP stays as it is. Raises `CannotConfine`."""
+        """Make a ruleset that allows no access to files yet. `network`: it leaves TCP alone. Raises `CannotConfine`."""
         tcp = 0 if network or version < _NETWORK_SINCE else _TCP
         scopes = _SCOPES if version >= _SCOPES_SINCE else 0
         attribute = struct.pack("=QQQ", handled(version), tcp, scopes)
@@ -128,9 +128,9 @@ class Ruleset:
         return cls(version, _call(_CREATE, ctypes.create_string_buffer(attribute, 24), ctypes.c_size_t(size), 0))
 
     def allow(self, path: str | int, rights: int) -> bool:
-        """Allow `rights` to what is at `path` now (or open as this descriptor), and to everything below it.
+        """Allow `rights` to the file or folder that is now at `path` (or open as `path`), and to everything below it.
 
-        Links are followed. False if there is nothing at `path` that this user can see: access to it stays refused.
+        Symlinks are followed. False if there is nothing at `path` that this user can see: access to it stays refused.
         Raises `CannotConfine`.
         """
         descriptor = located(path, follow=True) if isinstance(path, str) else path
@@ -148,7 +148,7 @@ class Ruleset:
         return True
 
     def enter(self) -> None:
-        """Put the calling thread into the domain, for good. It must not gain rights by exec (PR_SET_NO_NEW_PRIVS).
+        """Put the calling thread into the domain, irreversibly. PR_SET_NO_NEW_PRIVS must be set before.
 
         Raises `CannotConfine`.
         """

@@ -1,4 +1,4 @@
-"""Whether this machine has the resources to start attempts: what counts as scarcity, and the port that hears of it."""
+"""Which errors mean that this machine lacks the resources to start attempts, and the port that hears of them."""
 
 import errno
 from typing import Final, Protocol
@@ -17,13 +17,13 @@ def scarce(error: BaseException) -> bool:
 
 
 class LaunchObserver(Protocol):
-    """Is told of each attempt whether it could be started."""
+    """Hears, for each attempt, whether it could be started."""
 
     def cannot_start(self, why: str) -> None:
-        """An attempt could not be started, for lack of descriptors, processes or memory."""
+        """Note that an attempt could not be started, for lack of descriptors, processes or memory."""
 
     def started(self) -> None:
-        """An attempt has started."""
+        """Note that an attempt has started."""
 
 
 class IgnoreLaunches:

@@ -1,9 +1,10 @@
 """Leftovers: processes of attempts that outlived their supervisor. Recorded while an attempt runs, killed afterwards.
 
 A node's workers die with it. This module is for the case where that fails: supervisor and node were both killed, and
-something that the work had started lives on. The attempt's record in the data folder names its processes, and every
+A node's workers die with it. This module is for the case where that fails: supervisor and node were both killed, and
+a process that the work had started lives on. The attempt's record in the data folder names its processes, and every
 process below the nursery has the data folder in its environment unless it removed the variable itself. An attempt that
-has a user id of its own is found by that, whatever its processes do.
+has a user id of its own is found by that id, whatever its processes do.
 """
 
 import contextlib
@@ -31,14 +32,14 @@ CHECK_S_MAX: Final = 0.5
 process table, and a process that hangs in the kernel may take hours to end."""
 
 READABLE_S: Final = 1.0
-"""How long a worker that has just begun may take until it can be read."""
+"""How long a new worker may take until /proc shows it."""
 
 EXEC_WAIT_S: Final = 1.0
 EXEC_CHECK_S: Final = 0.001
-"""How long the environment of a process that is starting a program is waited for, and the pause between two looks."""
+"""How long to wait for the environment of a process that is in execve, and the pause between two looks."""
 
 _CODE, _ENV_START, _ENV_END = 26, 50, 51
-"""The fields of /proc/PID/stat, from 1, that say where the program is and between which addresses its environment."""
+"""Fields of /proc/PID/stat, counted from 1: the address of the program, and the start and end of its environment."""
 
 
 class LeftoversRemain(Exception):
@@ -47,9 +48,7 @@ class LeftoversRemain(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The processes of an attempt. Start times, in clock ticks since boot, tell them from later processes with the same
-    pids.
-    """
+    """The processes of an attempt. Their start times distinguish them from later processes with the same pids."""
 
     #: The id of the boot in which the processes were started.
     boot: str
@@ -78,7 +77,7 @@ def record_path(folder: Path, supervisor: int) -> Path:
 
 
 def write_record(folder: Path, worker: int, run_mark: str, group: AttemptGroup | None = None) -> Path:
-    """Record the attempt of this supervisor; the path of the record. Raises `OSError`. `group` is its cgroup.
+    """Record the attempt of this supervisor, and return the record's path. `group` is its cgroup. Raises `OSError`.
 
     The record is not synced: after a crash of the machine no process is left.
     """
@@ -99,7 +98,7 @@ def write_record(folder: Path, worker: int, run_mark: str, group: AttemptGroup |
 
 
 def _once_readable(pid: int) -> process_tree.Process | None:
-    """The process of a worker. /proc with hidepid does not show it until it has opened its memory, at its beginning."""
+    """Wait until /proc shows a worker, and return it. With hidepid, a worker is hidden until it opens its memory."""
     until_s = time.monotonic() + READABLE_S
     while (one := process_tree.process(pid)) is None or one.state == "?":
         if time.monotonic() > until_s:
@@ -131,7 +130,7 @@ def _is_of(one: process_tree.Process, record: Record, by_pid: dict[int, process_
         return True
     if record.worker not in (one.group, one.session):
         return False
-    # The kernel does not reuse a group's number while the group has members. If its leader lives, it must be ours.
+    # The kernel does not reuse a group's number while the group has members. A living leader must be the worker.
     leader = by_pid.get(record.worker)
     return one.started >= record.worker_started and (leader is None or leader.started == record.worker_started)
 
@@ -144,7 +143,7 @@ def _environment_has(pid: int, entries: frozenset[bytes]) -> bool:
                 return False
             time.sleep(EXEC_CHECK_S)
     except OSError:
-        # Gone, or another user's, or a thread of the kernel: not one of ours in any case.
+        # The process is gone, another user's, or a thread of the kernel: in no case one of ours.
         return False
     return entries.issubset(environment.split(b"\0"))
 
@@ -153,10 +152,9 @@ def _was_given_none(pid: int) -> bool:
     """Whether a process runs its program, and its environment is really empty (`env -i`).
 
     If this is False, a process that shows no environment is in the midst of execve: the kernel replaces the memory
-    first, then copies the environment into it, and says last where the program is (`create_elf_tables` and its caller
-    in fs/binfmt_elf.c). Close-on-exec descriptors are closed before all this. So whoever starts a process and waits for
-    these to close may see an empty environment for a moment. Raises `OSError` if the process is gone, or is a thread of
-    the kernel.
+    first, then copies the environment into it, and sets the program's address last (`create_elf_tables` and its caller
+    in fs/binfmt_elf.c). Close-on-exec descriptors are closed before all this. So a caller that waits for them to close
+    may see an empty environment for a moment. Raises `OSError` if the process is gone, or is a thread of the kernel.
     """
     Path(f"/proc/{pid}/exe").readlink()
     values = stat_fields(pid)
@@ -167,7 +165,7 @@ def _was_given_none(pid: int) -> bool:
 def _find(records: Iterable[Record], entries: frozenset[bytes], uids: range = NO_UIDS) -> list[int]:
     table = process_tree.processes()
     by_pid = {one.pid: one for one in table}
-    spared = process_tree.lineage(os.getpid())  # it has the mark if a task started this node
+    spared = process_tree.lineage(os.getpid())  # this node has the mark too if a task started it
     known = list(records)
     ours = {
         one.pid
@@ -185,9 +183,9 @@ def _find(records: Iterable[Record], entries: frozenset[bytes], uids: range = NO
 
 
 def _kill(records: list[Record], marks: dict[str, str], wait_s: float, uids: range) -> int:
-    """Kill the processes of `records`, those with the variables `marks` in their environment, and those of these users.
+    """Kill the processes of `records`, those with the variables `marks` in their environment, and those of `uids`.
 
-    Also removes what these users have left in shared memory. Returns how many processes there were.
+    Also removes these users' objects in shared memory. Returns how many processes there were.
 
     Blocks until they are gone. Raises `LeftoversRemain` after `wait_s`.
     """
@@ -197,7 +195,7 @@ def _kill(records: list[Record], marks: dict[str, str], wait_s: float, uids: ran
     pause_s = CHECK_S
     groups = [AttemptGroup(Path(record.cgroup), ()) for record in records if record.cgroup]
     for group in groups:
-        group.kill()  # at once, and also what this process may not signal
+        group.kill()  # at once, including processes that this one may not signal
     while pids := _find(records, entries, uids):
         if time.monotonic() > until_s:
             raise LeftoversRemain(_remaining(pids, process_tree.out_of_reach(pids)))
@@ -229,7 +227,7 @@ def _remaining(pids: list[int], beyond: list[int]) -> str:
 
 
 def kill_leftovers(folder: Path, wait_s: float = WAIT_S, uids: range = NO_UIDS) -> int:
-    """Kill the processes that an earlier node on `folder` left, and remove its scratch folders; how many were killed.
+    """Kill the processes that an earlier node on `folder` left, and remove its scratch folders. Returns their number.
 
     Every process of a user in `uids` counts as a leftover: no other program has these user ids (`ROTA_WORK_UIDS`).
     Blocks until they are gone; raises `LeftoversRemain` after `wait_s`. The caller holds the folder's lock, has not
@@ -251,7 +249,7 @@ def kill_attempt(
 ) -> int:
     """Kill what is left of one attempt whose supervisor was killed, and remove its scratch folder.
 
-    `uids` has the attempt's user id, if no other attempt has it.
+    `uids` contains the attempt's user id, if it has one of its own.
     Blocks until the processes are gone, and returns how many there were; raises `LeftoversRemain` after `wait_s`.
     """
     records = [record for record in _records(folder) if record.supervisor == supervisor]

@@ -1,6 +1,6 @@
-"""Watches what an attempt uses, where the kernel does not hold its limits: through /proc, in a thread of its own.
+"""Measures what an attempt uses, where the kernel does not enforce its limits: through /proc, in a thread of its own.
 
-The supervisor's loop, which keeps the lease's deadline, never waits for what is read here.
+The supervisor's loop, which keeps the lease's deadline, never waits for these reads.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ _THREADS: Final = b"Threads:"
 class LimitWatch:
     """Looks at the processes below `root` until they have exceeded a limit, or `close` is called.
 
-    `group` is the attempt's cgroup, if it has one: what a controller holds there is not measured.
+    `group` is the attempt's cgroup, if it has one: a resource that a controller limits there is not measured.
     """
 
     def __init__(self, watched: Watched, root: int, group: AttemptGroup | None) -> None:
@@ -35,16 +35,16 @@ class LimitWatch:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self.exceeded: str | None = None
-        """Which limit the attempt has exceeded, in words; None: none so far."""
+        """A sentence on the limit that the attempt has exceeded; None: it has exceeded none so far."""
 
     def start(self, on_exceeded: Callable[[], None]) -> None:
-        """Begin to look, unless no limit is watched. `on_exceeded` is called once, in the watch's thread."""
+        """Start the thread, unless no limit is watched. It calls `on_exceeded` once, when a limit is exceeded."""
         if self._memory or self._processes or self._group is not None:
             self._thread = threading.Thread(target=self._watch, args=(on_exceeded,), daemon=True, name="limits")
             self._thread.start()
 
     def close(self) -> None:
-        """Stop looking. Does not wait: a look may take long while the machine is out of memory."""
+        """Stop looking. Does not wait for the thread: a look may take long while the machine is out of memory."""
         self._over.set()
 
     def _watch(self, on_exceeded: Callable[[], None]) -> None:
@@ -73,7 +73,7 @@ class LimitWatch:
 
 
 def _resident(pids: list[int]) -> tuple[int, int]:
-    """The memory of the processes without mapped files, shared memory counted once for each; and how many threads."""
+    """Sum the processes' memory (shared memory once for each process, mapped files not at all) and their threads."""
     memory = threads = 0
     for pid in pids:
         for line in _lines(f"/proc/{pid}/status"):
@@ -85,7 +85,7 @@ def _resident(pids: list[int]) -> tuple[int, int]:
 
 
 def _proportional(pids: list[int]) -> int:
-    """As `_resident`, but what is shared is divided by the number of processes that share it.
+    """Sum the memory as `_resident` does, but divide shared memory by the number of processes that share it.
 
     If the share of a process cannot be read, as it is another user's, all of its memory counts.
     """
@@ -97,7 +97,7 @@ def _proportional(pids: list[int]) -> int:
 
 
 def _lines(path: str) -> list[bytes]:
-    """The lines of a file in /proc; none if its process is gone, or if it may not be read."""
+    """The lines of a file in /proc; empty if its process is gone, or if it may not be read."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
         # No pathlib, for speed: this runs for every process of an attempt, up to twenty times a second.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""What an attempt may use of its machine: decided from a task's limits, the member's, and what is measured. Pure.
+"""Decides what an attempt may use of its machine, from the task's limits, the member's, and measured usage. Pure.
 
 Sizes are in bytes, `cpu_milli` is in thousandths of a core, times (`*_s`) are in seconds.
 """
@@ -22,16 +22,16 @@ FILLED_BYTES_PER_S: Final = 2 * GIB
 comes."""
 
 COST_TIMES: Final = 200
-"""The pause after a look, at least, as a multiple of the processor time that the look took."""
+"""The shortest pause after a look, as a multiple of the processor time that the look took."""
 
 GROWTH: Final = 16
-"""An attempt grows if it uses a sixteenth of its limit more than at the last look."""
+"""An attempt grows if its usage has risen by more than a sixteenth of its limit since the last look."""
 
 Enforced = Literal["memory", "cpu", "processes"]
-"""A limit that a controller of cgroup v2 holds, if it is enabled."""
+"""A limit that the kernel enforces if its cgroup v2 controller is enabled."""
 
 CONTROLLERS: Final[Mapping[Enforced, str]] = {"memory": "memory", "processes": "pids", "cpu": "cpu"}
-"""The controller that holds each of these limits."""
+"""The cgroup v2 controller for each of these limits."""
 
 SETTINGS: Final[Mapping[str, str]] = {
     "memory": "ROTA_LIMIT_MEMORY",
@@ -41,12 +41,12 @@ SETTINGS: Final[Mapping[str, str]] = {
     "scratch": "ROTA_SCRATCH_BYTES",
     "log": "ROTA_LOG_BYTES",
 }
-"""The setting with a member's bound, by the field of `Amounts`."""
+"""The setting of the member's bound for each field of `Amounts`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """What one attempt may use of each resource; None: no bound."""
+    """How much one attempt may use of each resource; None: no bound."""
 
     #: Memory of all its processes, in bytes.
     memory: int | None = None
@@ -62,7 +62,7 @@ class Amounts:
     log: int | None = None
 
     def packed(self) -> dict[str, int | None]:
-        """As plain values, for msgpack."""
+        """Return plain values, for msgpack."""
         return asdict(self)
 
     @classmethod
@@ -87,13 +87,13 @@ def asked(limits: Limits) -> Amounts:
 
 
 class Refused(NamedTuple):
-    """Why an attempt is not begun: its limits are more than what its member allows. `error` is a sentence."""
+    """Why an attempt is refused: its limits exceed what its member allows. `error` is a sentence."""
 
     error: str
 
 
 def settled(task: Amounts, most: Amounts, member: str, files_hard: int) -> Amounts | Refused:
-    """What one attempt of a task with these limits may use on a member that allows `most`.
+    """Decide what one attempt of a task with the limits `task` may use on a member that allows `most`.
 
     A limit that is more than the member's is refused, never lowered. `files_hard` is the most that a process of an
     attempt may have open on the member at all (`ulimit -Hn` without what the node keeps for itself).
@@ -132,14 +132,14 @@ def _exact(name: str, amount: int) -> str:
 
 
 def allowed_by(name: str, task: Amounts, member: str) -> str:
-    """Who says how much of a resource an attempt may use: the task, or the member's setting."""
+    """The name of the bound that holds for a resource: the task's limit, or else the member's setting."""
     if getattr(task, name) is not None:
         return f"limits.{_field(name)}"
     return f"{SETTINGS[name]} on {member}"
 
 
 class Usage(NamedTuple):
-    """What an attempt uses: bytes of memory, processes and threads. `forks_refused`: the kernel refused some."""
+    """The usage of an attempt: memory in bytes, processes and threads, and how many forks the kernel has refused."""
 
     memory: int
     processes: int
@@ -147,7 +147,7 @@ class Usage(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """What is watched of an attempt, and who set the bounds: the task's limits, on the member."""
+    """What an attempt may use, and for messages the task's own limits and the member's name."""
 
     may: Amounts
     task: Amounts
@@ -178,7 +178,7 @@ def over(used: Usage, watched: Watched) -> str | None:
 
 
 def out_of_memory(watched: Watched) -> str:
-    """As `over`, where the kernel has killed the attempt."""
+    """The sentence of `over` for an attempt that the kernel has killed for want of memory."""
     return (
         f"over its limit of memory: the kernel killed it, since {_allows('memory', watched)} "
         f"{size(watched.may.memory or 0)}"
@@ -190,19 +190,19 @@ def _allows(name: str, watched: Watched) -> str:
 
 
 def _near(held: int, bound: int) -> str:
-    """`held` in words, such as "64 MiB"; in bytes if the bound would be the same words."""
+    """Format `held`, such as "64 MiB"; in bytes if `bound` would look the same."""
     return size(held) if size(held) != size(bound) else f"{held:,} bytes"
 
 
 class Pace(NamedTuple):
-    """When an attempt is looked at: what it used at the last look, and the pause after that look."""
+    """The pace of looks at an attempt: its usage at the last look, and the pause after it."""
 
     used: Usage = Usage(0, 0)
     pause_s: float = LOOK_S_MIN
 
 
 def next_look(pace: Pace, used: Usage, may: Amounts, free_bytes: int, cost_s: float) -> Pace:
-    """The pause until the next look at an attempt that uses `used`.
+    """Decide the pause until the next look at an attempt that uses `used`.
 
     The pause is short while the attempt grows, or could fill a quarter of the machine's free memory during it; an
     attempt that stands still is looked at once a second. `cost_s` is the processor time of this look.
@@ -226,9 +226,9 @@ def next_look(pace: Pace, used: Usage, may: Amounts, free_bytes: int, cost_s: fl
 
 
 def limits_not_held(controllers: tuple[str, ...], why_not: str) -> tuple[str, ...]:
-    """A sentence on the limits that this machine's kernel does not hold; empty if it holds all limits.
+    """A sentence on the limits that this machine's kernel does not enforce; empty if it enforces all.
 
-    `controllers` are those of cgroup v2 that are delegated to the node, `why_not` says why the others are not.
+    `controllers` are the cgroup v2 controllers delegated to the node; `why_not` says why others are not.
 
     >>> limits_not_held(("memory", "pids", "cpu"), "")
     ()
