@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _without_metadata(schema: "StructType") -> "StructType":
-    """The columns without what only Spark knows of them; all of them may be null."""
+    """The columns without Spark's metadata, all of them nullable."""
     return loads_columns(json.dumps(_plain(json.loads(schema.json()))))
 
 
@@ -32,9 +32,9 @@ _NULLABLE = {"nullable", "containsNull", "valueContainsNull"}
 
 
 def check_columns(standing: "StructType | None", batch: "StructType", where: str) -> "StructType":
-    """The columns of the sink `where` with the batch in it. It takes those of its first batch: then there are none yet.
+    """The columns of the sink `where` once it has the batch. The first batch sets them: `standing` is None then.
 
-    Raises `SinkUnfit` if the batch has others, and names them.
+    Raises `SinkUnfit`, which names the columns in which the batch differs.
     """
     theirs = _without_metadata(batch)
     if standing is None:
@@ -55,7 +55,7 @@ def check_columns(standing: "StructType | None", batch: "StructType", where: str
 
 
 def check_names(batch: "StructType", where: str) -> None:
-    """Raise `SinkUnfit` if a Delta table cannot have a column of the batch by its name."""
+    """Raise `SinkUnfit` if the batch has a column name that a Delta table cannot have."""
     if wrong := [name for name in batch.fieldNames() if check_name(name)]:
         raise SinkUnfit(f"{where} cannot have a column named {wrong[0]!r}: rename it in `transform`")
 
@@ -72,7 +72,7 @@ def chosen(rows: "DataFrame", names: list[str]) -> "DataFrame":
 
 
 def with_full_partitions(rows: "DataFrame", by: list[str], where: str) -> "DataFrame":
-    """The rows, which fail where a column of `by` has an empty text: as a partition of `where` it would be null."""
+    """The rows, with an error for an empty text in a column of `by`: as a partition of `where` it would become null."""
     from pyspark.sql import functions as f
 
     for name in (each.name for each in rows.schema.fields if each.name in by and each.dataType.typeName() == "string"):

@@ -1,11 +1,11 @@
 """A Delta table as the ledger of a task's batches: who holds it, which batch is its last, and one commit for each.
 
-It stands on `Table`, and adds the needs of a sink: a holder from before the first batch on, commits that
-take files away, and refusal of every attempt but the holder.
+It extends `Table` by the needs of a sink: a holder even before the first batch, commits that remove files, and refusal
+of every attempt but the holder.
 
-**Before there is a table** its log cannot say who holds it. Then `_rota/TASK/holder` does, which the last claim wins.
-An attempt makes the table first and reads that file afterwards; a claim writes the file first and looks for the table
-afterwards. So of two attempts at the first batch, either the older one finds the claim, or the newer one finds the
+**Before the table exists** it has no log that could name its holder. The file `_rota/TASK/holder` does so, and the last
+claim wins. An attempt first creates the table and then reads that file; a claim first writes the file and then looks
+for the table. So of two attempts at the first batch, either the older one finds the claim, or the newer one finds the
 table and claims it in the log.
 """
 
@@ -24,13 +24,13 @@ from spark_tasks.table.ledger import Mark, Page, mark_named
 from spark_tasks.table.part import Part
 
 RUNS_KEPT: Final = 200
-"""The number of newest batches in which a run's own is looked for."""
+"""The number of newest batches in which `has_run` looks for a run."""
 
 STAGED: Final = "staged"
-"""The kind of a folder, named MARK.staged, with rows that a batch was made from."""
+"""The suffix of a folder, named MARK.staged, with the rows that a batch was made from."""
 
 _LEFT: Final = (STAGED, "json.partial")
-"""What is left of a batch that was committed, beside its rows and its page."""
+"""The suffixes of leftovers of a committed batch, beside its rows and its page."""
 
 
 @contextmanager
@@ -50,15 +50,15 @@ def visible(page: Page) -> Visible:
 
 
 class BatchTable(Table):
-    """The table at `place`, as a sink of the task `task` commits to it. Raises what `Table` does."""
+    """The table at `place`, to which a sink of the task `task` commits. Raises the errors of `Table`."""
 
     def opened(self, schema_json: str) -> DeltaTable:
-        """The table at its present version. It is made with the columns `schema_json` if it is not there."""
+        """The table at its present version. It is created with the columns `schema_json` if it does not exist."""
         self._check_conditions()
         return self._open() or self._create(schema_json)
 
     def last_page(self) -> Page | None:
-        """The page of the last batch. Its commit is on the disk from then on."""
+        """The page of the last batch, after its commit was synced to the disk; None if there is no batch."""
         self.sync_log()
         return next(self.ledger.pages(self.last()), None)
 
@@ -77,12 +77,12 @@ class BatchTable(Table):
         return None if token is None else int(token)
 
     def holder(self) -> int | None:
-        """The token of the attempt that holds this task's part of the table, or will hold it once there is one."""
+        """The token of the attempt that holds this task's part of the table, or will hold it once it exists."""
         table = self._open()
         return self._registered() if table is None else self._holder(table)
 
     def claim(self, token: int, instead_of: int | None) -> bool:
-        """As `Table.claim`, and also before there is a table. Then it is the last claim that counts."""
+        """As `Table.claim`, and also before the table exists: then the last claim wins."""
         if self.version() is not None:
             return super().claim(token, instead_of)
         self._check_conditions()
@@ -123,10 +123,10 @@ class BatchTable(Table):
         *,
         alone: bool,
     ) -> bool:
-        """Commit the batch to the version of `table`, for which `check` was asked. `written` is put on the disk before.
+        """Commit the batch to the version of `table` that `check` has seen. Syncs the files `written` before.
 
-        With `alone` a commit that came in between refuses it, whoever made it: False, and the batch is not in. Without,
-        a commit of other tasks does not. Raises `Overtaken`.
+        With `alone`, any commit in between makes this one fail, whoever made it: returns False, and the batch is not in
+        the table. Without it, commits of other tasks do not. Raises `Overtaken`.
         """
         base = table.version()
         transactions = [
@@ -149,7 +149,7 @@ class BatchTable(Table):
         return True
 
     def sweep(self) -> list[str]:
-        """Remove files that can never be committed; their paths."""
+        """Remove files that can never be committed, and return their paths."""
         with store_errors(self.place):
             found = [
                 (f"{folder}/{name}", mark, name.partition(".")[2])
@@ -157,7 +157,7 @@ class BatchTable(Table):
                 for name in self.place.names(folder)
                 if (mark := mark_named(name.partition(".")[0])) is not None
             ]
-        # The log is read after the names: what a later attempt writes has then been claimed in it.
+        # The log is read after the names, so it has the claim of every attempt whose files are among them.
         table = self._open()
         last = None if table is None else self._last(table)
         holder = self._registered() if table is None else self._holds_now(table)
@@ -176,7 +176,7 @@ class BatchTable(Table):
         return sorted(gone)
 
     def _committed(self, marks: set[Mark], last: Mark | None) -> set[Mark]:
-        """Those of the marks that the ledger names. A batch has a page, so one with a single mark is known by it."""
+        """The marks that were committed. A single mark of a committed batch is; of several, the ledger names one."""
         if last is None:
             return set()
         passed = [mark for mark in marks if mark.batch <= last.batch]

@@ -21,19 +21,19 @@ MAPPING: Final = "delta.columnMapping.mode"
 
 READER_VERSION_MAX: Final = 3
 READER_FEATURES: Final = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"})
-"""What a reader of plain Parquet files by their own column names may leave to deltalake."""
+"""The protocol features that deltalake handles, so that a reader of the plain Parquet files may ignore them."""
 
 INSERTED: Final = "insert"
 DELETED: Final = "delete"
 BEFORE_UPDATE: Final = "update_preimage"
-"""Types of changes, as the change data feed names them. All others are rows as they are after the change."""
+"""Types of changes, as the change data feed names them. Rows of all other types are as after the change."""
 
 
 @dataclass(frozen=True)
 class TableFile:
     """A Parquet file of a table: its path in the table, and the values of the columns that it does not hold.
 
-    A value that is text is as in Delta's log; others have the column's type.
+    A value that is text is spelled as in Delta's log; other values have the column's type.
     """
 
     path: str
@@ -43,23 +43,23 @@ class TableFile:
 
 @dataclass(frozen=True)
 class VersionEntry:
-    """One version of a table, as its log tells it."""
+    """One version of a table, from its entry in the log."""
 
     #: The number of the version.
     version: int
-    #: The files of changes.
+    #: The files of the change data feed (`cdc`).
     changes: tuple[TableFile, ...] = ()
-    #: The files that it added with other rows than before.
+    #: The added files that change the table's rows.
     added: tuple[TableFile, ...] = ()
-    #: The files that it removed with other rows than before.
+    #: The removed files that change the table's rows.
     removed: tuple[TableFile, ...] = ()
-    #: Whether the change data feed was switched on or off; None: it stays as it was.
+    #: Whether the change data feed is on from this version on; None: as before.
     feed: bool | None = None
 
 
 @dataclass(frozen=True)
 class ChangedRows:
-    """A file whose rows a version changed. `change` is the type of all of them; None: the file says it of each row."""
+    """A file whose rows a version changed. `change` is the type of all changes; None: the file has it for each row."""
 
     file: TableFile
     version: int
@@ -72,7 +72,7 @@ def feed_is_on(configuration: Mapping[str, Any]) -> bool:
 
 
 def entry(version: int, text: bytes, shown: str) -> VersionEntry:
-    """The entry of that version of the table `shown`. Raises `SourceUnfit` for one that cannot be read."""
+    """Parse the log entry of that version of the table `shown`. Raises `SourceUnfit` if it cannot be read."""
     files: dict[str, list[TableFile]] = {"cdc": [], "add": [], "remove": []}
     feed = None
     try:
@@ -97,7 +97,7 @@ def _file(about: Mapping[str, Any]) -> TableFile:
 
 
 def path_in_table(path: str) -> str:
-    """The path of a file in its table. Raises `ValueError` for one outside of it, as in a shallow clone.
+    """Return the path of a file in its table. Raises `ValueError` for one outside of it, as in a shallow clone.
 
     >>> path_in_table("year=2013/part-0.parquet")
     'year=2013/part-0.parquet'
@@ -112,9 +112,9 @@ def changed(
 ) -> list[ChangedRows]:
     """The files with the rows that the versions changed, in their order.
 
-    `feed` says whether the change data feed is on before the first of them. With `read_feed` all changes are wanted,
-    else rows that were appended. With `skip`, a version of which that cannot be told brings nothing. Raises
-    `SourceUnfit`.
+    `feed` says whether the change data feed is on before the first version. With `read_feed` all changes are found,
+    else appended rows only. A version that does not tell its changes is left out with `skip`, and raises `SourceUnfit`
+    without.
     """
     found: list[ChangedRows] = []
     for each in entries:

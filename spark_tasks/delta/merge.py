@@ -1,8 +1,8 @@
-"""Merges a batch into a Delta table by its keys: the files that hold one of them are written anew, with the batch.
+"""Merges a batch into a Delta table by its keys: rewrites the files that hold one of the keys, with the batch.
 
-This is done for one version of the table, and nothing of it is visible until it is committed to that version. deltalake
-has a `merge` of its own; but its files bear no attempt's name, so that a sweep could not tell what a killed attempt
-left, and they are not put on the disk before the log names them.
+The merge is made for one version of the table, and is not visible until it is committed to that version. deltalake has
+a `merge` of its own; but its files bear no attempt's name, so that a sweep could not find the files of a killed
+attempt, and they are not synced to the disk before the log names them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,10 +30,10 @@ _DEAD: Final = "_rota_dead"
 _COUNT: Final = "_rota_count"
 
 FILE_BYTES: Final = 64 << 20
-"""About the size of the files that a merge writes: as many as the files that it reads would fill."""
+"""About the size of the files that a merge writes."""
 
 _BOUNDED: Final = ("byte", "short", "integer", "long", "string", "date")
-"""The types of keys by whose bounds a file is left out unread: their order is the same everywhere."""
+"""The types of keys whose bounds can exclude a file unread: their order is the same everywhere."""
 
 
 class RowsDiffer(Exception):
@@ -42,7 +42,7 @@ class RowsDiffer(Exception):
 
 @dataclass(frozen=True)
 class Merged:
-    """The outcome of a merge: the files written, those that they replace, and the rows put in and deleted."""
+    """The outcome of a merge: the files written, the files they replace, and the numbers of rows put in and deleted."""
 
     parts: tuple[Part, ...]
     gone: tuple[LiveFile, ...]
@@ -56,13 +56,13 @@ class KeyedBatch:
 
     #: The rows, which can be read more than once.
     rows: "DataFrame"
-    #: The size of the rows in files.
+    #: The size of the files with these rows.
     size_bytes: int
     #: The columns of the key.
     keys: list[str]
     #: The column that says whether a row deletes its key; None: no column does.
     tombstone: str | None
-    #: The table, for messages.
+    #: The table's path or URL, for messages.
     where: str
 
     def dead(self) -> "Column":
@@ -76,13 +76,13 @@ class KeyedBatch:
         return f.coalesce(column, f.lit(False)) if boolean else column.isNotNull()
 
     def marked(self) -> "DataFrame":
-        """The keys, and whether their rows are tombstones."""
+        """The keys of all rows, and whether each row is a tombstone."""
         from pyspark.sql import functions as f
 
         return self.rows.select(*[f.col(quoted(key)) for key in self.keys], self.dead().alias(_DEAD))
 
     def look(self) -> "KeyFacts":
-        """Count the rows and find the bounds of the keys. Raises `SinkUnfit` for a key that is null, or there twice."""
+        """Count the rows and find the bounds of the keys. Raises `SinkUnfit` for a null or duplicate key."""
         from pyspark.sql import functions as f
 
         schema = self.rows.schema
@@ -134,9 +134,9 @@ def _meet(low: Any, high: Any, file: LiveFile, key: str) -> bool:
 def merged(
     batch: KeyedBatch, columns: "StructType", place: "Place", live: Sequence[LiveFile], write: "Write", mark: "Mark"
 ) -> Merged:
-    """Write the batch, and those rows of the files `live` in `place` that stay beside it, with `write`.
+    """Write the batch, with the other rows of those files of `live` in `place` that hold one of its keys.
 
-    Raises `SinkUnfit` for keys that are null or there twice, `RowsDiffer`, and what Spark raises.
+    Raises `SinkUnfit` for null or duplicate keys, `RowsDiffer`, and Spark's errors.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.types import LongType, StructType

@@ -9,7 +9,7 @@ from spark_tasks.storage.stored import INNER, Stored, StoredTable, StoredUrl
 
 
 class DeltaRows(StoredTable):
-    """A Delta table: the rows of one version, or with `incremental: {versions: true}` what later versions bring."""
+    """A Delta table: the rows of one version, or with `incremental: {versions: true}` the changes of later versions."""
 
     use = "source"
 
@@ -33,7 +33,7 @@ class DeltaRows(StoredTable):
 
     @property
     def origin(self) -> str | None:
-        """The data that a cursor is of: None, since a cursor of a table has the table's id in it."""
+        """The data that a cursor belongs to: None, since the cursor of a table has the table's id in it."""
         return None
 
     @model_validator(mode="after")
@@ -47,9 +47,9 @@ DeltaColumn = Annotated[str, Field(min_length=1, max_length=255)]
 
 
 class DeltaTarget(StoredTable):
-    """A Delta table in a folder or at s3://. A batch is one commit of its log, which names the batch as well.
+    """A Delta table in a folder or at s3://. A batch is one commit of its log, which also names the batch.
 
-    The table is made from the first batch's columns if there is none; a later batch must have the same.
+    If there is no table, it is created with the first batch's columns; later batches must have the same columns.
     """
 
     use = "destination"
@@ -78,12 +78,12 @@ class DeltaTarget(StoredTable):
 
     @property
     def replaces(self) -> bool:
-        """Whether a batch takes the place of all rows before it, so that the source has to be read whole."""
+        """Whether a batch replaces all earlier rows, so that the source has to be read whole."""
         return self.mode == "replace"
 
     @property
     def adds(self) -> bool:
-        """Whether a row that comes again is there twice."""
+        """Whether a row that is written again is in the table twice."""
         return self.mode == "append"
 
     @model_validator(mode="after")
@@ -118,15 +118,15 @@ class ParquetTarget(Stored):
 
     @property
     def url(self) -> str:
-        """The folder's path or URL, as the params say it."""
+        """The path or URL of the folder, as the params give it."""
         return self.folder
 
     @property
     def replaces(self) -> bool:
-        """Whether a batch takes the place of all rows before it: never, since files are only added."""
+        """Whether a batch replaces all earlier rows: never, since files are only added."""
         return False
 
     @property
     def adds(self) -> bool:
-        """Whether a row that comes again is there twice."""
+        """Whether a row that is written again is in the folder twice."""
         return True

@@ -1,4 +1,4 @@
-"""Plain Parquet files as a sink: a batch is decided in a ledger that readers do not see, and then published.
+"""Plain Parquet files as a sink: a batch is committed to a ledger that readers do not see, and then published.
 
     part-TASK-00000007-42-00000.snappy.parquet    a file of batch 7, written by the attempt with token 42
     _rota/                                        a Delta table without rows: the ledger (`batch_table`)
@@ -6,9 +6,9 @@
     _rota/_rota/TASK/columns.json                 the columns that all batches have
 
 The rows are written into `_rota`, which readers of Parquet skip, as they skip all names that begin with `_`. The
-ledger's commit decides that the batch counts. Only then do its files get their names in the folder, one after another:
-a folder has no commit of several files. Whoever asks for the last batch first gives the rest of its files their names,
-so a crash in between is made good before anything else is done.
+ledger's commit decides that the batch counts. Only then are its files moved into the folder, one after another: a
+folder has no commit of several files. `last` first moves the files that a crash has left, so the last batch is complete
+before anything else is done.
 """
 
 import json
@@ -34,14 +34,14 @@ LEDGER: Final = "_rota"
 _COLUMNS: Final = json.dumps(
     {"type": "struct", "fields": [{"name": "file", "type": "string", "nullable": True, "metadata": {}}]}
 )
-"""The ledger has no rows; but a Delta table has columns."""
+"""A Delta table must have a column, although the ledger has no rows."""
 
 
 class ParquetSink:
-    """Parquet files at `place`, as the task `task` adds them. `scratch` is a local folder for messages.
+    """Parquet files at `place`, to which the task `task` adds. `scratch` is a local folder for messages.
 
-    Methods are as `contracts.sink.Sink` says, and raise `LedgerDamaged` and, for an object store, `NoBucket`,
-    `NoPermission` and `StoreAway` as well.
+    It implements `contracts.sink.Sink`. Its methods also raise `LedgerDamaged` and, for an object store, `NoBucket`,
+    `NoPermission` and `StoreAway`.
     """
 
     def __init__(self, place: Place, task: str, scratch: Path) -> None:
@@ -52,7 +52,7 @@ class ParquetSink:
         self._columns_file = f"{self.table.ledger.folder}/columns.json"
 
     def last(self) -> Visible | None:
-        """The last batch. All of its files are visible from then on."""
+        """The last batch, after all of its files were published."""
         page = self.table.last_page()
         if page is None:
             return None
@@ -60,7 +60,7 @@ class ParquetSink:
         return visible(page)
 
     def has_run(self, run_id: str) -> bool:
-        """Whether a batch of that run is visible, among the newest."""
+        """Whether one of the newest visible batches is of that run."""
         return self.table.has_run(run_id)
 
     def holder(self) -> int | None:
@@ -93,7 +93,7 @@ class ParquetSink:
     def _columns(self) -> "StructType | None":
         """The columns that all batches have; None before the first is committed."""
         if self.table.last() is None:
-            return None  # another attempt may have noted some for a batch that it did not commit
+            return None  # the file may be of a batch that another attempt did not commit
         with store_errors(self.place):
             noted = self.table.place.read(self._columns_file)
         return None if noted is None else loads_columns(noted.decode())
@@ -119,7 +119,7 @@ class ParquetSink:
         return Committed(written.rows, 0)
 
     def _publish(self, page: Page) -> None:
-        """Give the files of a committed batch their names in the folder, those that have not got them yet."""
+        """Move the files of a committed batch into the folder, unless they are there already."""
         staged = self.table.parquet_folder(page.mark)
         with store_errors(self.place):
             if self.table.place.names(staged):
@@ -129,9 +129,9 @@ class ParquetSink:
             self.table.place.inside(staged).remove_folder()
 
     def move(self, mark: Mark, about: About) -> None:
-        """Commit a batch without files to the ledger, whose cursor is that of `about`."""
+        """Commit a batch without files to the ledger, with the cursor of `about`."""
         self.commit(mark, Staged(0, ()), about)
 
     def sweep(self) -> list[str]:
-        """Remove the files of overtaken attempts."""
+        """Remove the files of overtaken attempts, and return their paths."""
         return [f"{LEDGER}/{name}" for name in self.table.sweep()]

@@ -1,10 +1,10 @@
-"""A Delta table as a sink: a batch is one commit of its log, which also says that the batch is in.
+"""A Delta table as a sink: a batch is one commit of its log, which also records the batch.
 
 The commit carries the batch's number and token as app transactions, and the run. The batch's page in the ledger beside
-the table has the cursor. How an attempt holds the table, and how one that was overtaken is refused: `batch_table`.
+the table has the cursor. `batch_table` says which attempt holds the table, and refuses one that was overtaken.
 
-A commit that takes files away is made to the version of the table from which they were chosen, and to no other. If
-another program has committed to the table since, it is refused, and the batch is made again.
+A commit that removes files is made to the version of the table from which they were chosen, and to no other. If another
+program has committed to the table since, the commit is refused, and the batch is made again.
 """
 
 from collections.abc import Callable
@@ -39,12 +39,12 @@ TRIES: Final = 10
 
 
 class TableBusy(Exception):
-    """Other programs committed to the table each time while a batch was made for it. Another attempt may succeed."""
+    """Other programs kept committing to the table while a batch was made for it. Another attempt may succeed."""
 
 
 @dataclass(frozen=True)
 class _Change:
-    """What a batch does: the table's columns, the version to commit to if only one will do, and the files that go."""
+    """The change by a batch: the table's columns, the version to commit to (None: any), and the files to remove."""
 
     columns: "StructType"
     handle: DeltaTable | None
@@ -53,10 +53,10 @@ class _Change:
 
 
 class DeltaSink:
-    """The table of `params` at `place`, as the task `task` writes it. `scratch` is a local folder for messages.
+    """The table of `params` at `place`, to which the task `task` writes. `scratch` is a local folder for messages.
 
-    Methods are as `contracts.sink.Sink` says, and raise `LedgerDamaged` and, for an object store, `NoBucket`,
-    `NoPermission` and `StoreAway` as well.
+    It implements `contracts.sink.Sink`. Its methods also raise `LedgerDamaged` and, for an object store, `NoBucket`,
+    `NoPermission` and `StoreAway`.
     """
 
     def __init__(self, params: DeltaTarget, place: Place, task: str, scratch: Path) -> None:
@@ -74,7 +74,7 @@ class DeltaSink:
         return None if page is None else visible(page)
 
     def has_run(self, run_id: str) -> bool:
-        """Whether a batch of that run is visible, among the newest."""
+        """Whether one of the newest visible batches is of that run."""
         return self.table.has_run(run_id)
 
     def holder(self) -> int | None:
@@ -87,7 +87,7 @@ class DeltaSink:
             return self.table.claim(token, instead_of)
 
     def write(self, rows: "DataFrame", mark: Mark) -> Staged:
-        """Write the rows into a folder of this attempt. For a merge, with the rows that stay beside them."""
+        """Write the rows into a folder of this attempt. A merge adds the rows to keep of the files it replaces."""
         self.scratch.mkdir(parents=True, exist_ok=True)
         with as_sink():
             columns = self._columns(rows.schema)
@@ -100,7 +100,7 @@ class DeltaSink:
         return Staged(sum(part.rows for part in parts), parts)
 
     def _columns(self, batch: "StructType") -> "StructType":
-        """The columns of the table with the batch in it. Raises `SinkUnfit` if the batch has others."""
+        """The table's columns once it has the batch. Raises `SinkUnfit` if the batch does not fit."""
         named = [self.params.tombstone] if self.params.tombstone else []
         check_named([*named, *self.params.keys, *self.params.partition_by], batch)
         written = type(batch)([field for field in batch.fields if field.name not in named])
@@ -118,7 +118,7 @@ class DeltaSink:
         return columns
 
     def _gone(self, parts: tuple[Part, ...]) -> "Callable[[DeltaTable], list[LiveFile]]":
-        """Which files of a version of the table a batch with these parts takes the place of."""
+        """A function that returns the files which a batch with these parts replaces in a version of the table."""
         touched = {tuple(sorted(part.partition_values.items())) for part in parts}
         match self.params.mode:
             case "overwrite_partitions":
@@ -184,11 +184,11 @@ class DeltaSink:
         said = f"another program has committed to {self.table.shown} during a merge"
         if self.refused == TRIES:
             raise TableBusy(f"{said}, {TRIES} times")
-        # Nothing of the batch is visible. The attempt makes it again, from the source.
+        # No row of the batch is visible. The attempt makes it again, from the source.
         raise SinkOvertaken(said)
 
     def move(self, mark: Mark, about: About) -> None:
-        """Commit a batch without files, whose cursor is that of `about`. Raises `TableBusy` as well."""
+        """Commit a batch without files, with the cursor of `about`. Raises `TableBusy` as well."""
         with as_sink():
             standing = self.table.schema_json()
             if standing is None:
@@ -199,7 +199,7 @@ class DeltaSink:
             self._commit_again(mark, Staged(0, ()), about, nothing)
 
     def _commit_again(self, mark: Mark, written: Staged, about: About, change: _Change) -> None:
-        """Commit, and again for as long as other programs commit in between."""
+        """Commit, and try again if other programs commit in between, up to `TRIES` times."""
         if not any(self._commit(mark, written, about, change) for _ in range(TRIES)):
             raise TableBusy(f"{self.table.shown}: {TRIES} commits of other programs came in between")
 
@@ -230,7 +230,7 @@ class DeltaSink:
         return done
 
     def sweep(self) -> list[str]:
-        """Remove the files of overtaken attempts, and files that Spark wrote twice."""
+        """Remove the files of overtaken attempts, and files that Spark wrote twice, and return their paths."""
         gone = self.table.sweep()
         if self.table.place.is_local:
             return gone

@@ -2,8 +2,8 @@
 
 A plan names a version, or two: the last one that was read, and the last one of the batch. A version never changes, so
 the rows of a plan are the same whenever they are read, as long as no vacuum removes their files. The cursor has the
-table's id, the version, and a digest of its entry in the log: a table that was replaced, or restored from a copy to
-other versions of the same numbers, is noticed.
+table's id, the version, and a digest of its entry in the log. They show if the table was replaced, or restored to other
+versions with the same numbers.
 """
 
 import os
@@ -48,7 +48,7 @@ LOG: Final = "_delta_log"
 
 CHANGE: Final = "_change_type"
 VERSION: Final = "_commit_version"
-"""Columns of the change data feed, whose names no column of a table that has it may have."""
+"""Columns that the change data feed adds. The table itself cannot have columns with these names."""
 
 _ANEW: Final = "`rota etl reset` says where to begin"
 
@@ -56,7 +56,7 @@ _ANEW: Final = "`rota etl reset` says where to begin"
 class DeltaReader:
     """The rows of the table in `place`. `guard` checks local files; None for an object store.
 
-    Methods are as `RowSource` says, and raise `AccessRefused`, `NoBucket`, `NoPermission`, `SourceReplaced`,
+    It implements `RowSource`. Its methods raise `AccessRefused`, `NoBucket`, `NoPermission`, `SourceReplaced`,
     `SourceUnfit` and `StoreAway`.
     """
 
@@ -91,7 +91,7 @@ class DeltaReader:
         most = self.incremental.batch_versions
         high = newest if most is None else min(newest, low + most)
         entries = self._entries_of(low, high)
-        self._changed(entries, feed=before)  # what cannot be read is said before Spark is started
+        self._changed(entries, feed=before)  # raises before Spark is started, if a version cannot be read
         reaches = self._reaches(now, high, feed_after(entries, before))
         return Plan(reaches, {"table": now, "above": low, "version": high, "feed": before}, more=high < newest)
 
@@ -133,7 +133,7 @@ class DeltaReader:
         return [self._entries[version] for version in wanted]
 
     def _log(self, versions: Sequence[int]) -> dict[int, bytes]:
-        """The entries of these versions, without those that are gone."""
+        """The log entries of these versions, without those that are gone."""
         names, guard = {f"{LOG}/{version:020d}.json": version for version in versions}, self.guard
         for name in names if guard is not None else ():
             assert guard is not None
@@ -215,7 +215,7 @@ class DeltaReader:
             raise SourceUnfit(f"{self._shown} has no column {', '.join(missing)}; it has {', '.join(names)}")
 
     def release(self) -> None:
-        """Forget the log's entries (`RowSource`): a plan holds nothing else."""
+        """Forget the log's entries (`RowSource`): a plan has no other resources."""
         self._entries.clear()
 
 
@@ -250,24 +250,24 @@ def _with_change(one: ChangedRows) -> ParquetRows:
 
 
 def _nullable(columns: "StructType") -> "StructType":
-    """The columns, each of which may be null, as columns are that were added later."""
+    """The columns, all of them nullable, since older files lack columns that were added later."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType([StructField(each.name, each.dataType) for each in columns.fields])
 
 
 def last_changes(rows: "DataFrame", keys: Sequence[str], tombstone: str) -> "DataFrame":
-    """Rows of a change data feed as they are after their last change, with the column `tombstone`.
+    """The rows of a change data feed, with the column `tombstone`, which says whether the row was deleted.
 
-    With `keys`, a row before an update counts as deleted: unless its keys are those after the update as well, which
-    come later, it is. Without them, such rows are left out, and each change is a row.
+    With `keys`, only the last change of each key is returned. The row before an update counts as deleted, unless the
+    row after the update has the same keys. Without `keys`, each change is a row, and rows before updates are left out.
     """
     from pyspark.sql import functions as f
 
     gone = f.col(CHANGE) == DELETED
     if keys:
         gone = f.col(CHANGE).isin(DELETED, BEFORE_UPDATE)
-        # A key that is there twice after one change stays so: the sink says what is wrong.
+        # If one version changed a key twice, both rows stay: the sink reports the error.
         rows = last_rows(rows, keys, [f.col(VERSION).desc(), gone.asc()], ties=True)
     else:
         rows = rows.filter(f.col(CHANGE) != BEFORE_UPDATE)

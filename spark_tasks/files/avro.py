@@ -82,7 +82,7 @@ def columns_as_written(place: Path) -> t.StructType:
 def spark_type(schema: Any, known: dict[str, Any], within: str = "") -> t.DataType:
     """The type of a column for an Avro schema. Raises `AvroUnreadable`, which names the field.
 
-    `known` gains the named types that are met, for references to them.
+    `known` collects the named types, so that later references to them can be resolved.
 
     >>> spark_type(["null", {"type": "long", "logicalType": "timestamp-micros"}], {}).simpleString()
     'timestamp'
@@ -145,7 +145,7 @@ def _union(options: Sequence[Any], known: dict[str, Any], within: str) -> t.Data
 
 
 class AvroSource(DataSource):
-    """Rows of Avro files. The option `places` is a list of their paths, as JSON; the schema is that of all of them."""
+    """Rows of Avro files. The option `places` is a list of their paths, as JSON; all of them have the given schema."""
 
     @classmethod
     def name(cls) -> str:
@@ -165,7 +165,7 @@ class AvroReader(DataSourceReader):
         self.places = places
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each file."""
+        """One partition for each file."""
         return [InputPartition(place) for place in self.places]
 
     def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
@@ -174,7 +174,7 @@ class AvroReader(DataSourceReader):
         from pyarrow import ArrowException, RecordBatch
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        # A UUID stays the text that it is in the file.
+        # A UUID stays text, as in the file.
         fastavro.read.LOGICAL_READERS["string-uuid"] = lambda value, *_: value
         arrow = to_arrow_schema(self.schema, timezone="UTC")
         place = Path(partition.value)

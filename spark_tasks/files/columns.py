@@ -1,4 +1,4 @@
-"""The columns of a table: those that it has, that a task names or that files have, and what new files make of them."""
+"""The columns of a table: its own, those that a task names, those of files, and how new files change them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ def table_columns(
 ) -> "StructType":
     """The columns of the table: its own if it exists, else those that the task names, else those of the first batch.
 
-    `found` are the layouts of the batch's files, which `evolve` then adapts the columns to.
+    `found` are the layouts of the batch's files, to which `evolve` adapts the columns afterwards.
 
     Raises `SchemaDrift` if table and task disagree, or if the columns cannot be inferred or are not valid in Delta;
     `BadFile` for a Parquet or Avro file whose columns cannot be read.
@@ -56,7 +56,7 @@ def table_columns(
 def _first(
     spark: "SparkSession", form: Form, places: Mapping[Path, Source], found: Sequence[Layout] | None
 ) -> "StructType":
-    """The columns of the first of the files."""
+    """The columns of a new table, from the files of the first batch."""
     if form.format == "csv" and form.header:
         for place, source in places.items():
             header_of(form, place, source)  # raises for a name that is there twice: Spark would rename the column
@@ -71,7 +71,7 @@ def _first(
 def evolve(
     schema: "StructType", form: Form, places: Mapping[Path, Source], found: Sequence[Layout] | None
 ) -> "StructType":
-    """The columns of the table once it has taken files with the layouts `found`. Raises `BadFile`."""
+    """The columns of the table after it has taken files with the layouts `found`. Raises `BadFile`."""
     if found is None:
         return schema
     for layout in found:

@@ -1,4 +1,4 @@
-"""Whether, and how, the columns of a table change for files that have other columns, by the task's rule."""
+"""Whether and how a table's columns change for files with other columns, by the task's rule."""
 
 import re
 from typing import TYPE_CHECKING, Final
@@ -26,7 +26,7 @@ def check_name(name: str) -> str | None:
 
 
 def evolved(standing: "StructType", found: "StructType", form: Form, source: Source) -> "StructType":
-    """The columns of a table with the columns `standing` once it has taken a file with the columns `found`.
+    """The columns of a table with the columns `standing` after it has taken a file with the columns `found`.
 
     Raises `BadFile` for a column that the task's rule does not allow. A column that the file lacks is null in its rows.
     """
@@ -56,7 +56,7 @@ def evolved(standing: "StructType", found: "StructType", form: Form, source: Sou
 
 
 def _one(name: str, ours: "DataType", theirs: "DataType", form: Form) -> "tuple[DataType, str | None]":
-    """The type that a column gets which table and file both have, and what is wrong if the types cannot be united."""
+    """The new type of a column that table and file both have, and the reason if the types cannot be united."""
     if fits(theirs, ours):
         return ours, None
     if form.schema_evolution == "widen" and fits(ours, theirs):

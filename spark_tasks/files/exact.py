@@ -1,10 +1,10 @@
-"""Values of text as columns of declared types, in Spark: exactly a value of the type, or the row is malformed.
+"""Converts text to columns of declared types, in Spark: exactly a value of the type, or the row is malformed.
 
 Spark's own conversions fill in defaults and round: `10:00` becomes today at ten, `2020-02` the first of that month,
 1.005 in a DECIMAL(3, 2) 1.01, 1e999 infinity, `1d` one. So columns of dates, times, decimals and floats are read as
-text, and Spark converts only texts that a check has found to be exactly a value. Most texts pass by a few comparisons.
-Only the others are matched with a pattern, since that costs as much as all else that is done to read a field. Integers
-and booleans need no check: Spark reads them exactly.
+text, and Spark converts only texts that a check has found to be exactly a value. Most texts pass after a few
+comparisons. Only the others are matched with a pattern, since a match costs as much as all other work on a field.
+Integers and booleans need no check: Spark reads them exactly.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +28,9 @@ the row."""
 _DATE: Final = r"[+-]?\d{4,6}-\d{1,2}-\d{1,2}"
 _TIME: Final = r"\d{1,2}(?::\d{1,2}(?::\d{1,2}(?:\.\d{0,6}0*)?)?)?"
 _ZONE: Final = r"\s*(?:Z|(?:UTC|GMT)?[+-]\d{1,2}(?::?\d{2}(?::?\d{2})?)?|UTC|GMT)"
-"""A zone is an offset or UTC. Names of places are refused, as an hour may come twice there; so are abbreviations, as
-many have several meanings."""
+"""A zone is an offset or UTC. Names of regions are refused, because an hour may occur twice there; so are
+abbreviations, because many have several meanings.
+"""
 
 _NUMBER: Final = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _ZERO: Final = r"[+-]?[0.]+(?:[eE].*)?"
@@ -37,18 +38,18 @@ _WHOLE: Final = r"[+-]?\d+(?:\.0*)?"
 _NOT_FINITE: Final = r"(?i:nan|[+-]?inf(?:inity)?)"
 
 _NOT_DECIMAL: Final = "dDfFxX"
-"""Letters of numbers that Java reads and nobody writes: `1d`, `1f`, `0x1p3`."""
+"""Letters that Java accepts in a number, although the text is no decimal number: `1d`, `1f`, `0x1p3`."""
 
 
 def read_as(kind: "DataType", form: Form) -> "DataType":
-    """The type as which a column of that type is read from text: its checked values are text."""
+    """The type with which Spark reads a column of the type `kind`: text for values that are checked."""
     from pyspark.sql import types as t
 
     match kind:
         case t.DateType() | t.TimestampNTZType() | t.DecimalType() | t.FloatType() | t.DoubleType():
             return t.StringType()
         case t.TimestampType():
-            # Spark takes a given pattern strictly. In JSON it would take a number for seconds all the same.
+            # Spark follows a given pattern strictly, but in JSON it would still take a number for seconds.
             return kind if form.timestamp_format is not None and form.format != "json" else t.StringType()
         case t.StructType():
             return t.StructType([t.StructField(one.name, read_as(one.dataType, form)) for one in kind.fields])
@@ -60,7 +61,7 @@ def read_as(kind: "DataType", form: Form) -> "DataType":
 
 
 def columns_as_text(columns: "StructType", form: Form) -> "StructType":
-    """The columns as they are read from text."""
+    """The columns with the types of `read_as`."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType([StructField(field.name, read_as(field.dataType, form)) for field in columns.fields])
@@ -72,7 +73,7 @@ def checked_names(columns: "StructType", form: Form) -> list[str]:
 
 
 def raising(rows: "DataFrame", columns: "StructType", form: Form) -> "DataFrame":
-    """The rows, which were read by `columns_as_text`, with converted values. A value that is not of its type raises."""
+    """Convert rows that were read with `columns_as_text`. A value that is not of its type makes the Spark job fail."""
     from pyspark.sql import functions as f
 
     names = checked_names(columns, form)
@@ -92,7 +93,7 @@ def raising(rows: "DataFrame", columns: "StructType", form: Form) -> "DataFrame"
 def marking(
     rows: "DataFrame", columns: "StructType", form: Form, mark: str, text: "Column | None" = None
 ) -> "DataFrame":
-    """As `raising`, but marks a row with such a value: its column `mark` has `text`, or without that a key (`KEY`)."""
+    """As `raising`, but marks the row instead: its column `mark` gets `text`, or, if that is None, a key (`KEY`)."""
     from pyspark.sql import functions as f
 
     names = checked_names(columns, form)
@@ -133,8 +134,8 @@ def _value_of(name: str) -> "Column":
 def _converted(
     rows: "DataFrame", columns: "StructType", names: Sequence[str], pattern: str | None
 ) -> "tuple[DataFrame, dict[str, Column]]":
-    """The rows with a further column for each checked column, the value that Spark makes of its text; and tests, by
-    name, of whether these values are exact.
+    """The rows with converted values of the checked columns, in further columns, and tests, by name, that they are
+    exact.
 
     The conversion is a step of its own, so that Spark does not convert twice.
     """
@@ -147,7 +148,7 @@ def _converted(
 
 
 def _value(text: "Column", kind: "DataType", pattern: str | None) -> "Column":
-    """The value that Spark makes of a text, or of texts within arrays, maps and structs; `pattern` is that of times."""
+    """The value that Spark makes of a text, or of texts within arrays, maps and structs; `pattern` is for times."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
@@ -186,7 +187,7 @@ def _fits(text: "Column", value: "Column", kind: "DataType", pattern: str | None
         case t.TimestampType() if pattern is not None:
             return value.isNotNull()
         case t.TimestampType():
-            # With these signs, Spark takes the text only as a whole date with hh:mm:ss, or an hour and a zone hh:mm:ss.
+            # With these signs there, Spark accepts only a whole date with hh:mm:ss, or an hour and a zone hh:mm:ss.
             usual = {5: "-", 14: ":", 17: ":"}
             quick = _has_at(text, 19, usual) | (_has_at(text, 20, usual) & f.endswith(text, f.lit("Z")))
             return value.isNotNull() & (quick | _is(text, rf"{_DATE}(?:[T ]{_TIME}(?:{_ZONE})?)?"))
@@ -203,12 +204,12 @@ def _fits(text: "Column", value: "Column", kind: "DataType", pattern: str | None
 
 
 def _is(text: "Column", pattern: str) -> "Column":
-    r"""Whether the whole text is as the pattern says, with nothing but blanks around it."""
+    r"""Whether the whole text matches the pattern, apart from blanks around it."""
     return text.rlike(rf"^\s*(?:{pattern})\s*$")
 
 
 def _has_at(text: "Column", length: int, signs: "Mapping[int, str]") -> "Column":
-    """Whether the text has this length, in bytes, and these signs at these places, from 1, as most dates and times."""
+    """Whether the text has `length` bytes, and `signs` at their places, from 1, as most dates and times have."""
     from pyspark.sql import functions as f
 
     there = [f.locate(sign, text, place) == place for place, sign in signs.items()]
@@ -240,7 +241,7 @@ def decimal_pattern(scale: int) -> str:
 
 
 def _float_fits(text: "Column", value: "Column", exact_below: int) -> "Column":
-    """Whether a number is the nearest one of its type to the text; a whole number has to be exactly that number."""
+    """Whether `value` is the number of its type nearest to the text; a whole number has to be exactly equal."""
     from pyspark.sql import functions as f
 
     usual = (f.abs(value) < float(exact_below)) & (value != 0.0)

@@ -11,7 +11,7 @@ from spark_tasks.spark import causes
 from tasks.errors import Unretryable
 
 CUT: Final = "rota: a timestamp is not a whole number of microseconds"
-"""The beginning of the error that is raised for a timestamp that Spark would cut."""
+"""The beginning of the error that is raised for a timestamp that Spark would truncate to microseconds."""
 
 
 class MalformedRows(Unretryable):
@@ -23,15 +23,15 @@ class SchemaDrift(Unretryable):
 
 
 class ReadFailed(Exception):
-    """A file could not be read, for a reason that is not in the file: another attempt may read it."""
+    """A file could not be read, for a reason outside the file: another attempt may read it."""
 
 
 class FileDamaged(Unretryable):
-    """A file is damaged. A repaired file is ingested: as it has another size or name, it counts as new."""
+    """A file is damaged. A repaired file counts as new, and is ingested, since it has another size or name."""
 
 
 class ValueUnfit(Unretryable):
-    """A value of a file does not fit its column's type in the table: it would be changed."""
+    """A value of a file does not fit its column's type in the table: Spark would change it."""
 
 
 class BadFile(Exception):
@@ -93,7 +93,7 @@ _NOT_THE_FILES: Final = (
 
 
 def read_failure(name: str, what: str, error: Exception) -> Exception:
-    """The failure to read the file `name`, which is damaged unless the operating system has refused it."""
+    """The error for the file `name`: `ReadFailed` if the operating system refused to read it, else `FileDamaged`."""
     if isinstance(error, OSError) and error.errno is not None:
         return ReadFailed(f"{name}: {error}")
     return FileDamaged(f"{name}: {what}: {error}")

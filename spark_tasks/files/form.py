@@ -1,4 +1,4 @@
-"""The format of the files of an ingest, as a task says it."""
+"""The format of a task's files, as its params give it, and Spark's options for it."""
 
 import csv
 import re
@@ -34,7 +34,7 @@ def _timestamp_format(text: str) -> str:
 
 
 def _defaulted(pattern: str) -> str | None:
-    """Which part of a time the pattern lacks, so that Spark would make it up, in words; None if it lacks none."""
+    """The part of a time, in words, that the pattern lacks and Spark would make up; None if the pattern is complete."""
     always = set(_OPTIONAL.sub("", pattern))
     if not always & set("HhKkmsS"):  # of parts that are all optional, one has to be there
         always = set(pattern)
@@ -53,7 +53,7 @@ _OPTIONAL: Final = re.compile(r"\[[^\[\]]*\]")
 
 
 def columns_text(text: str) -> str:
-    """`text`, if it is a list of columns. Raises `ValueError`."""
+    """Return `text` unchanged if it is a list of columns. Raises `ValueError` if it is not."""
     read_columns(text)
     return text
 
@@ -135,7 +135,7 @@ class Form(BaseModel):
         return self
 
     def wrong_together(self) -> Iterator[str]:
-        """The errors of fields that are valid each by itself, but not together."""
+        """The errors of fields that are valid alone, but not together."""
         if self.format == "tbl" and self.columns is None:
             yield "`columns` is required for format tbl, whose files do not name their columns"
         if self.format != "csv" and self.encoding != "utf-8":
@@ -172,14 +172,14 @@ class Form(BaseModel):
 
     @property
     def quoting(self) -> dict[str, Any]:
-        """How quotes are read, as Python's module csv has it."""
+        """The arguments for quotes and escapes of Python's csv readers."""
         if not self.quotes:
             return {"quoting": csv.QUOTE_NONE}
         return {} if self.escape is None else {"doublequote": False, "escapechar": self.escape}
 
     @property
     def is_text(self) -> bool:
-        """Whether the files are text, of which a row may be malformed; in others all rows have the file's types."""
+        """Whether the files are text. A row of text may be malformed; in other files all rows have the file's types."""
         return self.format in ("csv", "json", "tbl")
 
 

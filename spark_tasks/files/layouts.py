@@ -29,7 +29,7 @@ _SPARKS_OWN: Final = b"org.apache.spark.sql.parquet.row.metadata"
 """The key under which Spark writes the columns, in JSON, into a Parquet file."""
 
 KINDS: Final = ("parquet", "avro")
-"""The formats of such files."""
+"""The formats of files that carry their own schema."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _key(kind: str, place: Path, source: Source) -> Any:
 def unknown_type(written: bytes | None) -> str | None:
     """What is wrong with the columns that Spark has written into a Parquet file, in JSON; None if nothing is. Pure.
 
-    A type may be a user's own, with the name of a class or module, which Spark loads when it reads the columns.
+    A user-defined type names a class or module, which Spark would load when it reads the columns.
 
     >>> unknown_type(b'{"type": "struct", "fields": [{"name": "a", "type": "long"}]}')
     >>> unknown_type(b'{"type": "struct", "fields": [{"name": "a", "type": {"type": "udt", "pyClass": "os.X"}}]}')
@@ -96,7 +96,7 @@ def unknown_type(written: bytes | None) -> str | None:
 
 
 def _layout(spark: "SparkSession", kind: str, places: Sequence[Path], first: Source) -> Layout:
-    """The layout of files that are alike, of which `first` is one. Raises `BadFile`."""
+    """The layout of files with the same columns; `first` is one of these files. Raises `BadFile`."""
     if kind == "avro":
         return Layout(_avro_columns(places[0], first), tuple(places))
     from pyarrow import parquet
@@ -166,7 +166,7 @@ _DIGITS: Final[Mapping[str, int]] = {"tinyint": 3, "smallint": 5, "int": 10, "bi
 
 
 def fits(found: "DataType", into: "DataType") -> bool:
-    """Whether each value of the type `found` is a value of the type `into`, and stays what it is."""
+    """Whether every value of the type `found` is also a value of the type `into`, unchanged."""
     from pyspark.sql.types import DecimalType
 
     name = found.simpleString()
@@ -184,12 +184,12 @@ def load_layouts(spark: "SparkSession", kind: str, schema: "StructType", found: 
 
 
 def united(parts: "Sequence[DataFrame]") -> "DataFrame":
-    """The rows of frames with the same columns."""
+    """The rows of all these DataFrames, which have the same columns."""
     return reduce(lambda one, other: one.unionByName(other), parts)
 
 
 def fitted(rows: "DataFrame", columns: "StructType", schema: "StructType", *others: str) -> "DataFrame":
-    """The rows, which have `columns`, with the columns `schema`, and with their own columns `others` beside them.
+    """Convert rows with `columns` to the columns `schema`. Their columns `others` stay beside these.
 
     A column that the rows lack is null. If `schema` has a column `RESCUED`, it gets, as JSON, the values of the columns
     that `schema` lacks.

@@ -6,7 +6,7 @@ folders with such names that a wildcard matches: write a file under such a name,
 it is complete.
 
 The new files are cut into batches, by their number and their bytes. The cut depends only on the order and the sizes of
-the files, and a batch is closed without a look at the files after it. So an attempt that goes on after batch 3 cuts the
+the files, and a batch does not depend on the files after it. So an attempt that goes on after batch 3 cuts the
 remaining files as the attempt before it would have.
 """
 
@@ -89,7 +89,7 @@ def listing(globs: Iterable[str], access: Access = EVERYTHING) -> tuple[Source, 
     """The files that `globs` find, each once, sorted by their paths.
 
     Raises `NoSourceFiles` if a local glob's folder does not exist, since a member without the mount must not report
-    "nothing new"; `AccessRefused` for a folder, a file or a host that `access` does not allow. `StoreAway`.
+    "nothing new"; `AccessRefused` for a folder, a file or a host that `access` does not allow; and `StoreAway`.
     """
     found: dict[str, Source] = {}
     guard = FileGuard(access, "source")

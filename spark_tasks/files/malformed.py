@@ -82,7 +82,7 @@ def bad_rows(
     layouts: Sequence[Layout] | None,
     rows_max: int | None = None,
 ) -> Iterator[BadRow]:
-    """The malformed rows of the marked frame `rows`, file by file, in the order of their lines."""
+    """The malformed rows in `rows`, which `load_marked` has read, file by file, in the order of their lines."""
     own = {place: text_columns(layout, schema) for layout in layouts or () for place in layout.places}
     found: dict[Path, list[tuple[str, Mapping[str, Any]]]] = defaultdict(list)
     bad = _bad(rows) if rows_max is None else _bad(rows).limit(rows_max)
@@ -105,7 +105,7 @@ class _FileRows:
         self.shown = shown
 
     def bad(self, found: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[BadRow]:
-        """The rows with their lines; `found` are their texts or keys, and their values, as Spark has them."""
+        """The rows with their line numbers. `found` has their texts or keys, and the values that Spark has read."""
         texts = [(text, values) for text, values in found if not text.startswith(exact.KEY)]
         keyed = [(text.removeprefix(exact.KEY), values) for text, values in found if text.startswith(exact.KEY)]
         rows: list[tuple[int | None, BadRow]] = []
@@ -142,7 +142,7 @@ class _FileRows:
 
 
 def _plain(value: Any) -> Any:
-    """A JSON value as text, without nulls, to be compared: in a column of one value Spark has an object as text."""
+    """A JSON value without nulls, for comparisons. An object in a text column is parsed, since Spark has it as text."""
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items() if inner is not None}
     if isinstance(value, list):
@@ -160,7 +160,8 @@ def _text_records(
 ) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
     r"""The records of a text file whose columns are `names`: the line from 1, the text, and the values by name.
 
-    A value is the text of a field; None if that stands for no value. What cannot be read is left out.
+    A value is the text of a field; None if that text stands for a missing value. Records that cannot be read are left
+    out.
 
     >>> list(_text_records(Form(format="csv"), ["n", "at"], ["n,at\n", "1,10:00\n", "2\n"]))
     [(2, '1,10:00', {'n': '1', 'at': '10:00'})]
@@ -206,7 +207,7 @@ def csv_records(form: Form, lines: Iterable[str]) -> Iterator[tuple[int, str, Se
 
 
 def first_bad(spark: "SparkSession", form: Form, schema: "StructType", places: Mapping[Path, Source]) -> BadFile | None:
-    """The first file of `places` with a malformed row, and the first of these rows in it; None if all rows fit."""
+    """The error for the first malformed row of the first file in `places` that has one; None if all rows fit."""
     layouts = layouts_of(spark, form, places)
     rows = load_marked(spark, form, schema, places, layouts)
     row = next(bad_rows(rows, form, schema, places, layouts, rows_max=1), None)
@@ -251,7 +252,7 @@ def _source_name(place: Path, places: Mapping[Path, Source]) -> str:
 def _numbered(rows: Sequence[tuple[str, T]], lines: Iterable[str]) -> Iterator[tuple[int | None, tuple[str, T]]]:
     """Each row with its line number, from 1, in the order of the lines; rows that are not found come last.
 
-    A row is its text, and whatever goes with it.
+    A row is a pair: its text, and any value.
 
     >>> list(_numbered([("x,y", 0), ("x,y", 1), ("gone", 2)], ["a,b", "x,y", "1,2", "x,y"]))
     [(2, ('x,y', 0)), (4, ('x,y', 1)), (None, ('gone', 2))]

@@ -17,12 +17,12 @@ ZSTD: Final = (".zst",)
 GZIP: Final = (".gz",)
 
 LINE_MAX_BYTES: Final = 4 * 2**20
-"""The longest line that is read. A driver with 512 MiB of memory does not survive one of 32 MiB."""
+"""The longest line that is read. A driver with 512 MiB of memory runs out of memory at a line of 32 MiB."""
 
 
 @contextmanager
 def opened(place: Path) -> Iterator[BinaryIO]:
-    """The bytes of the file, decompressed. Reading a damaged one raises one of `damages()`."""
+    """The bytes of the file, decompressed. Reading a damaged file raises one of `damages()`."""
     with ExitStack() as closing:
         file: BinaryIO = closing.enter_context(place.open("rb"))
         if place.suffix in GZIP:
@@ -52,9 +52,9 @@ def damages() -> tuple[type[Exception], ...]:
 
 
 def header_of(form: Form, place: Path, source: Source) -> tuple[str, ...]:
-    """The names in the first line of a CSV file; empty for an empty file, and for a damaged one, which Spark explains.
+    """The names in the first line of a CSV file; empty for an empty file, and for a damaged one, as Spark reports it.
 
-    Raises `BadFile` for a name that is there twice.
+    Raises `BadFile` if a name is there twice.
     """
     try:
         with opened_text(place, form.encoding) as lines:

@@ -50,14 +50,14 @@ class FileRows(Form):
     )
 
     def wrong_together(self) -> Iterator[str]:
-        """The errors of fields that are valid each by itself, but not together (`Form`)."""
+        """The errors of fields that are valid alone, but not together (`Form`)."""
         yield from super().wrong_together()
         if self.format in ("csv", "json") and self.columns is None:
             yield f"`columns` is required for format {self.format}: the types of text are not guessed"
 
     @property
     def origin(self) -> str | None:
-        """The data that a cursor is of, in words."""
+        """The data that a cursor belongs to, in words."""
         return f"the files {self.files}"
 
     @property

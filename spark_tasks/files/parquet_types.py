@@ -1,8 +1,7 @@
-"""Which columns of a Parquet file Spark reads as they are, and what is done about the others.
+"""Which columns of a Parquet file Spark reads correctly, and how the other columns are converted or refused.
 
 Spark 4 has no nanoseconds. Timestamps in nanoseconds are read as numbers, and become times if they are whole
-microseconds. Timestamps in the older form INT96 would be cut to microseconds by Spark, so they are checked here, before
-Spark reads them.
+microseconds. Spark would truncate timestamps in the older form INT96 to microseconds, so they are checked here first.
 """
 
 from collections.abc import Iterator
@@ -25,9 +24,9 @@ _SPARK: Final = b"org.apache.spark.version"
 
 
 def wrong_columns(schema: "Schema") -> str | None:
-    """What is wrong with the columns of a file for a table; None if nothing is. Pure.
+    """The reason why a table cannot have the columns of a file; None if it can. Pure.
 
-    Raised with a name, since Spark names neither the file nor, for most of these, the column.
+    The reason names the column: Spark names neither the file nor, in most of these cases, the column.
     """
     return next(_wrong(list(schema.names), [field.type for field in schema], ""), None)
 
@@ -70,7 +69,7 @@ def _wrong_type(name: str, kind: "ArrowType") -> Iterator[str]:
 
 
 def cut_int96(place: Path, schema: "Schema") -> str | None:
-    """The error of a timestamp in the form INT96 that Spark would cut to microseconds; None if there is none.
+    """The error for a timestamp in the form INT96 that Spark would truncate to microseconds; None if there is none.
 
     Files that Spark wrote have no such timestamps, and are not read.
     """
@@ -90,8 +89,8 @@ def cut_int96(place: Path, schema: "Schema") -> str | None:
 def _first_cut(place: Path, name: str) -> str | None:
     from pyarrow import compute, int64, parquet
 
-    # Nanoseconds since 1970 fit into 64 bits from 1677 to 2262 only. Outside both sides wrap around modulo 2**64, and
-    # their difference is still right.
+    # Nanoseconds since 1970 fit into 64 bits from 1677 to 2262 only. Outside of that, both numbers wrap around modulo
+    # 2**64, and their difference is still right.
     fine = parquet.ParquetFile(place, coerce_int96_timestamp_unit="ns")
     whole = parquet.ParquetFile(place, coerce_int96_timestamp_unit="us")
     for one, other in zip(fine.iter_batches(columns=[name]), whole.iter_batches(columns=[name]), strict=True):
@@ -114,7 +113,7 @@ def _leaf(values: Any) -> Any:
 
 
 def as_times(columns: "StructType", schema: "Schema") -> "StructType":
-    """The columns that Spark reads, with timestamps in the place of numbers that are nanoseconds."""
+    """The columns that Spark reads, as timestamps where the numbers are nanoseconds."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType(
@@ -140,7 +139,7 @@ def _as_time(read: "DataType", written: "ArrowType") -> "DataType":
 
 
 def in_micros(rows: "DataFrame", read: "StructType", columns: "StructType") -> "DataFrame":
-    """The rows, read with the columns `read`, converted to `columns`. A timestamp that would be cut is an error."""
+    """The rows, read with the columns `read`, converted to `columns`. A timestamp that would be truncated raises."""
     from pyspark.sql import functions as f
 
     if read == columns:

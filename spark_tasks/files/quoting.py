@@ -11,11 +11,11 @@ WITHIN: Final = (
 
 
 def well_quoted(text: bytes, between: bytes, escape: bytes | None, *, breaks: bool) -> bool:
-    """Whether all quotes in whole lines are as they should be; `breaks`: quoted fields may have line breaks in them.
+    """Whether all quotes in `text`, which is whole lines, are correct. `breaks`: quoted fields may contain line breaks.
 
     The text is split at its quotes: the pieces are outside of quoted fields and inside them, in turn. A piece outside
     must begin and end with a delimiter or a line end; an empty piece is the gap between the halves of a doubled quote.
-    Few pieces of a file differ, so each is checked once.
+    Most pieces of a file are equal, so each distinct piece is checked once.
 
     >>> [well_quoted(text, b",", None, breaks=False) for text in (b'1,"a ""b"" c",2', b'5" x,"a"', b'"a"b,1')]
     [True, False, False]
@@ -44,7 +44,7 @@ def well_quoted(text: bytes, between: bytes, escape: bytes | None, *, breaks: bo
 
 
 def problem_in(text: bytes, between: bytes, escape: bytes | None) -> tuple[int, str, bool] | None:
-    """The first wrong quote in a line, or in several: where it is, what is wrong, and whether its record ends.
+    """The first wrong quote in some lines: its position, the error, and whether its record ends; None if all are right.
 
     >>> problem_in(b'1,"a', b",", None), problem_in(b'"a ""b"" c",', b",", None)
     ((2, 'a quoted field does not end', False), None)

@@ -114,7 +114,7 @@ def load_files(
 
 
 def text_columns(layout: Layout, schema: "StructType") -> "StructType":
-    """The columns by which text files of a layout are read: their own, with the types that the table has."""
+    """The columns with which text files of a layout are read: the files' own, with the table's types."""
     from pyspark.sql.types import StructType
 
     if not layout.columns.fields:  # of an empty file
@@ -126,7 +126,7 @@ def text_columns(layout: Layout, schema: "StructType") -> "StructType":
 def marks(form: Form) -> bool:
     """Whether rows that do not fit are marked.
 
-    They never are in TBL, which Spark reads as plain lines. CSV and JSON are read faster without marks.
+    TBL always has marks, since Spark reads it as plain lines. CSV and JSON are read faster without marks.
     """
     return form.format == "tbl" or (form.is_text and form.malformed == "quarantine")
 
@@ -157,7 +157,7 @@ def load_marked(
 
 def _reader(spark: "SparkSession", form: Form) -> "DataFrameReader":
     if form.encoding == "windows-1252":
-        # Spark 4 reads six encodings unless it is told that any of Java's will do.
+        # By default Spark 4 accepts six encodings. This setting allows all of Java's.
         spark.conf.set("spark.sql.legacy.javaCharsets", "true")
     reader = spark.read.format(form.format).options(**options(form))
     return reader.option("enforceSchema", False) if form.format == "csv" else reader
@@ -218,7 +218,8 @@ def check_fields(
 def unknown_fields(found: Any, known: Any, within: str = "") -> Iterator[str]:
     """The dotted names of fields of the type `found` that a column of the type `known` would lose.
 
-    Both are in Spark's and Delta's JSON form. A text keeps an object as it is written, and a map its fields as keys.
+    Both are in Spark's and Delta's JSON form. A text column keeps an object as it is written, and a map keeps the
+    fields as keys.
 
     >>> list(unknown_fields({"type": "struct", "fields": [{"name": "a", "type": "long"}]}, {"type": "struct"}))
     ['a']

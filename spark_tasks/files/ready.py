@@ -51,13 +51,13 @@ def marker_of(path: str, marker: str) -> str:
 
 
 def marked(sources: Sequence[Source], marker: str, there: Collection[str]) -> tuple[Source, ...]:
-    """Those of `sources` whose marker is among the paths `there`, without the markers themselves. Pure."""
+    """The files of `sources` whose marker is among the paths `there`, without the markers themselves. Pure."""
     markers = {marker_of(source.path, marker) for source in sources}
     return tuple(source for source in sources if marker_of(source.path, marker) in there and source.path not in markers)
 
 
 def aged(sources: Sequence[Source], modified_s: Mapping[str, float], age_s: float, now_s: float) -> tuple[Source, ...]:
-    """Those of `sources` that were modified at least `age_s` seconds before `now_s`. Pure.
+    """The files of `sources` that were modified at least `age_s` seconds before `now_s`. Pure.
 
     >>> aged([Source("a", 1), Source("b", 1)], {"a": 100.0, "b": 140.0}, age_s=60, now_s=160)
     (Source(path='a', size_bytes=1),)
@@ -101,7 +101,7 @@ def modified_s(sources: Sequence[Source], now_s: float) -> dict[str, float]:
 
 
 def staged_modified_s(place: Path, source: Source, now_s: float) -> float:
-    """As `modified_s`, of the local file that was opened at `place`, or of a remote one after it was fetched there."""
+    """As `modified_s`, for the local file opened at `place`, or for a remote file after it was fetched to `place`."""
     import fsspec
 
     if is_local(source.path):

@@ -1,6 +1,6 @@
-"""Why a row does not fit the columns, in a few words: Spark marks such a row and does not say. Pure.
+"""Why a row does not fit the columns, in a few words: Spark marks such a row, but gives no reason. Pure.
 
-A row is parsed here once more, by Python's own readers, beside the values that Spark could make of it.
+Each row is parsed again by Python's own readers, and compared with the values that Spark could read.
 """
 
 import csv
@@ -20,7 +20,7 @@ OTHER: Final = "it does not fit the columns"
 def reason(form: Form, types: Mapping[str, str], text: str, values: Mapping[str, Any]) -> str:
     """Why the row `text` does not fit the columns. `types` has the columns' types by their names, in their order.
 
-    `values` are what Spark made of the row: None where it has no value, or one that does not fit.
+    `values` are the values that Spark has read: None for a missing value, and for one that does not fit.
 
     >>> form = Form(format="csv")
     >>> reason(form, {"n": "int", "t": "string"}, "x,y", {"n": None, "t": "y"})
@@ -66,7 +66,7 @@ def _json_reason(types: Mapping[str, str], text: str, values: Mapping[str, Any])
 
 
 def misfit(types: Mapping[str, str], given: Mapping[str, Any], values: Mapping[str, Any]) -> str:
-    """Say which value of `given` is not of its column's type: the first one of which Spark made None in `values`."""
+    """Name the first value of `given` that Spark could not convert to its column's type: it is None in `values`."""
     for name, kind in types.items():
         if given.get(name) is not None and values.get(name) is None:
             return f"column {name}: {_shown(given[name])} is not {kind}{_hint(kind, given[name])}"
@@ -74,7 +74,7 @@ def misfit(types: Mapping[str, str], given: Mapping[str, Any], values: Mapping[s
 
 
 def _hint(kind: str, value: Any) -> str:
-    """A hint on what the type needs, for a value that looks much like one of this type."""
+    """A hint for a value that nearly fits its column's type; empty if there is no hint."""
     if kind.startswith("decimal") and isinstance(value, str) and _NUMBER.fullmatch(value):
         return ": it has more digits than that"
     if kind.startswith("timestamp") and _EPOCH.fullmatch(str(value)):

@@ -38,8 +38,8 @@ WHOLE_FILES_MAX: Final = 10_000
 class FilesReader:
     """The rows of files, for the view `view`. `pins` opens local files; None if Spark's executors open them themselves.
 
-    `now_s` is the time, since 1970. Methods are as `RowSource` says, and raise `AccessRefused`, `NoSourceFiles`,
-    `SourceReplaced` and `SourceUnfit`; `load` also what `files.faults` names.
+    `now_s` returns the time in seconds since 1970. The class implements `RowSource`. Its methods raise `AccessRefused`,
+    `NoSourceFiles`, `SourceReplaced` and `SourceUnfit`; `load` also the errors of `files.faults`.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class FilesReader:
                 )
 
     def explained(self, error: Exception) -> Exception | None:
-        """What is wrong with a file that Spark could not read (`contracts.source.ExplainsErrors`)."""
+        """The error that names the file which Spark could not read (`contracts.source.ExplainsErrors`)."""
         if self._read is None:
             return None
         spark, schema, places = self._read
@@ -145,7 +145,7 @@ class FilesReader:
 
 
 def _checked(rows: "DataFrame") -> "DataFrame":
-    """The rows; one that does not fit fails the Spark job."""
+    """The rows. The Spark job fails at a row that does not fit."""
     from pyspark.sql import functions as f
 
     unfit = f.raise_error(f.lit(exact.UNFIT)).cast("boolean")
@@ -162,7 +162,7 @@ def next_files(
 ) -> tuple[list[Source], float, bool]:
     """The next batch of files that were changed after `low_s` and not after `high_s`; its end; whether there are more.
 
-    `most` are the files and the bytes of a batch. Files of one time are in one batch. Pure.
+    `most` are the files and the bytes of a batch. Files with the same time are in one batch. Pure.
 
     >>> files = [Source(name, 1) for name in "abcd"]
     >>> batch, end, more = next_files(files, {"a": 1, "b": 5, "c": 5, "d": 9}, 1, 9, (1, 100))

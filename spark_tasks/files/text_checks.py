@@ -1,8 +1,8 @@
-"""Finds what Spark would not survive, or would read wrongly in silence: endless lines, wrong quotes, other encodings.
+"""Finds text that would crash Spark or be read wrongly in silence: endless lines, wrong quotes, other encodings.
 
 The files are read once before Spark reads them, at the speed of the disk cache, and line by line only where something
-is wrong. A line that is wrong by itself makes a malformed row: it is taken out before Spark reads the file, from a copy
-in which it is empty. What makes the lines around it uncertain fails the file.
+is wrong. A line that is wrong by itself is a malformed row: Spark then reads a copy of the file in which this line is
+empty. An error that makes the lines around it uncertain fails the file.
 """
 
 import codecs
@@ -28,7 +28,7 @@ _LONE_SURROGATE: Final = re.compile(
 
 
 class WrongText(NamedTuple):
-    """What is wrong at a line, from 1. `alone`: only that line is wrong; else the file is unreliable from there on."""
+    """An error at a line, from 1. `alone`: only that line is wrong; else the file is unreliable from there on."""
 
     line: int
     why: str
@@ -43,12 +43,12 @@ def check_text(form: Form, places: Mapping[Path, Source]) -> None:
 
 
 def clean_text(form: Form, places: Mapping[Path, Source], folder: Path) -> tuple[dict[Path, Source], list[BadRow]]:
-    """The files that Spark is to read, and the rows that are malformed by their text alone.
+    """The files for Spark to read, and the rows that are malformed by their text alone.
 
-    Raises `BadFile` for a text file that Spark would not survive, or would silently read wrongly: with a line that is
-    too long, with a quoted field that does not end, or with bytes that are not text in UTF-8. If malformed rows are not
-    kept, it is also raised for the first malformed row; else files that have some are copied into `folder` without
-    them. A damaged compressed file passes: Spark's error for it says more.
+    Raises `BadFile` for a text file that would crash Spark, or that Spark would silently read wrongly: a line is too
+    long, a quoted field does not end, or bytes are not UTF-8. If malformed rows are not kept, it is also raised for the
+    first malformed row; else files with malformed rows are copied into `folder` without them. A damaged compressed file
+    passes: Spark's error for it says more.
     """
     if form.malformed == "fail":
         check_text(form, places)
@@ -79,7 +79,7 @@ def _bad(source: Source, found: WrongText) -> BadFile:
 
 
 def _copied(form: Form, place: Path, copy: Path, wrong: Mapping[int, str], source: Source) -> Iterator[BadRow]:
-    """Copy the file with the lines `wrong` left empty, so that the others keep their numbers. Returns these rows."""
+    """Copy the file with the lines `wrong` left empty, so that the others keep their numbers. Yields these rows."""
     with opened(place) as file, copy.open("wb") as out:
         for line, text in enumerate(file, 1):
             if line in wrong:
@@ -110,10 +110,10 @@ def _found(form: Form, file: BinaryIO) -> Iterator[WrongText]:
         text = rest + chunk
         if in_lines or quoted:
             end = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
-        else:  # not between the halves of a pair of surrogates
+        else:  # do not cut between the halves of a pair of surrogates
             end = (text.rfind(b'"') + 1 if b"\\u" in text else 0) or len(text)
         if not in_lines and quoted and text.count(b'"', 0, end) % 2:
-            end = 0  # within a field
+            end = 0  # it is within a field
         whole, rest = text[:end], text[end:]
         if decoder is not None and (at := _undecodable(decoder, chunk)) is not None:
             yield _not_text(form, line + at)
@@ -130,7 +130,7 @@ def _found(form: Form, file: BinaryIO) -> Iterator[WrongText]:
 
 
 def _within(form: Form, text: bytes, line: int, end_of_line: bytes) -> Iterator[WrongText]:
-    """What is wrong in whole lines, or whole records, of which the first is at `line`."""
+    """The errors in whole lines, or whole records; the first one is at `line`."""
     if form.format == "csv" and form.multiline:
         if b'"' in text and form.quotes and not _is_well_quoted(form, text):
             at, why, _ = problem_in(text, form.between.encode(form.encoding), _escape(form)) or (0, "", False)
