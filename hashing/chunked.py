@@ -15,11 +15,11 @@ V = TypeVar("V")
 
 CHUNK: Final = 8192
 SAMPLED: Final = 32
-"""The number of samples from each chunk, by which all of them are split."""
+"""The number of values sampled from each chunk. The samples decide where all chunks are split."""
 
 
 def list_in_chunks(items: Iterable[T], chunk: int = CHUNK) -> list[T]:
-    """As `list`, `chunk` items at a time."""
+    """Like `list(items)`, but takes `chunk` items at a time."""
     made: list[T] = []
     rest = iter(items)
     while piece := list(islice(rest, chunk)):
@@ -28,7 +28,7 @@ def list_in_chunks(items: Iterable[T], chunk: int = CHUNK) -> list[T]:
 
 
 def set_in_chunks(items: Iterable[T], chunk: int = CHUNK) -> set[T]:
-    """As `set`, `chunk` items at a time."""
+    """Like `set(items)`, but takes `chunk` items at a time."""
     made: set[T] = set()
     rest = iter(items)
     while piece := list(islice(rest, chunk)):
@@ -37,7 +37,7 @@ def set_in_chunks(items: Iterable[T], chunk: int = CHUNK) -> set[T]:
 
 
 def dict_in_chunks(items: Iterable[tuple[K, V]], chunk: int = CHUNK) -> dict[K, V]:
-    """As `dict`, `chunk` items at a time."""
+    """Like `dict(items)`, but takes `chunk` items at a time."""
     made: dict[K, V] = {}
     rest = iter(items)
     while piece := list(islice(rest, chunk)):
@@ -52,7 +52,7 @@ def sorted_in_chunks(
     sampled: int = SAMPLED,
     on_range: Callable[[int], object] = lambda _length: None,
 ) -> list[T]:
-    """As `sorted`, by sample sort: sorted chunks are split at the same values, and each range is sorted on its own.
+    """Like `sorted`, by sample sort: split sorted chunks at the same values, and sort each range on its own.
 
     `sampled` is the number of samples from each chunk; `on_range` is called with the length of each sorted range.
 
@@ -82,7 +82,7 @@ def sorted_in_chunks(
 
 
 def _together(pieces: list[list[T]], begun: list[int], ends: list[int], key: Callable[[T], Any] | None) -> list[T]:
-    """The items in these ranges of the chunks, sorted. Items of earlier chunks come first, so the sort is stable."""
+    """The items from `begun` to `ends` of each chunk, sorted. Stable: equal items keep the order of the chunks."""
     made = list(chain.from_iterable(piece[lo:hi] for piece, lo, hi in zip(pieces, begun, ends, strict=True)))
     made.sort(key=key)
     return made

@@ -1,6 +1,6 @@
 """Tasks as columns: the values that placement needs, extracted once and kept from one placement to the next.
 
-When a member dies, no task changes; when a list of tasks is registered, only a few do.
+Most columns stay valid: no task changes when a member dies, and only a few do when a list of tasks is registered.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ Trait = tuple[str, tuple[tuple[str, str], ...]]
 
 @dataclass(frozen=True)
 class Columns:
-    """Tasks in the order in which they were registered. A value, whose columns are computed on first use."""
+    """Tasks in the order in which they were registered. Immutable; each column is computed on first use."""
 
     tasks: tuple[Task, ...]
 
@@ -27,7 +27,7 @@ class Columns:
         return tasks if isinstance(tasks, Columns) else cls(tuple(tasks))
 
     def followed_by(self, tasks: Sequence[Task]) -> "Columns":
-        """The columns of `tasks`. Those of tasks that are known already, as after a registration, are kept."""
+        """The columns of `tasks`. If they begin with these tasks, as after a registration, computed values are kept."""
         known = len(self.tasks)
         whole = Columns(tuple(tasks))
         if whole.tasks[:known] != self.tasks:
@@ -36,7 +36,7 @@ class Columns:
             return self
         more = Columns(whole.tasks[known:])
         pins = [*self.pins, *((known + position, pin) for position, pin in more.pins)]
-        whole.__dict__.update(  # the values that the cached properties would have
+        whole.__dict__.update(  # fill the cached properties
             keys=self.keys + more.keys,
             weights=self.weights + more.weights,
             weight=self.weight + more.weight,

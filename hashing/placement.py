@@ -1,12 +1,12 @@
 """The owner of each task: the first member in its preference order that has room.
 
 Room is computed exactly, in integers. A member with capacity c may have a load of up to
-`share * (1 + slack) = W * c * (1000 + slack_milli) / (C * 1000)`. Loads are integers, so the floor of that, the
-*limit*, is equivalent and is computed once. The second rule of room, that no eligible member would have a smaller
-(load + w) / capacity, matters only if no eligible member is within its limit: if one is, then a member with the
-smallest quotient is within its own too, because limit / capacity is the same number for all of them before the floor.
-So a task goes to the first member of its order that is within its limit, and otherwise to the first of those with the
-smallest quotient.
+`share * (1 + slack) = W * c * (1000 + slack_milli) / (C * 1000)`. Loads are integers, so it is enough to compare them
+with the floor of this number, the member's *limit*, which is computed once. A member also has room for a task of weight
+w if no eligible member would have a smaller (load + w) / capacity. This second rule matters only if no eligible member
+is within its limit: if any is, so is the member with the smallest quotient, because limit / capacity before the floor
+is the same number for all members. So a task goes to the first member of its order that is within its limit. If there
+is none, it goes to the member with the smallest quotient; of several, to the first in the order.
 """
 
 from collections.abc import Iterable, Sequence
@@ -73,7 +73,7 @@ class _Placing:
         return pools
 
     def pin(self) -> dict[int, int]:
-        """Place the tasks whose pin is eligible, without regard to room; their slots, by position."""
+        """Place each task whose pin is eligible, even without room. Returns the slots by the tasks' positions."""
         placed = {}
         for position, member in self.columns.pins:
             task = self.columns.tasks[position]
@@ -84,7 +84,7 @@ class _Placing:
         return placed
 
     def pour(self, columns: Columns) -> list[int | None]:
-        """Place these tasks in their order; their owners. This loop determines the speed of placement."""
+        """Place these tasks in their order. Returns the owners' slots. This loop determines the speed of placement."""
         load, owners = self.load, list[int | None]()
         give = owners.append
         firsts = map(jump.hash, columns.keys, repeat(len(self.slots)))
@@ -134,10 +134,10 @@ class _Placing:
         return None
 
     def _least(self, key: int, weight: int, eligible: tuple[int, ...], incumbent: int | None) -> int | None:
-        """The first in the preference order of those with the smallest (load + weight) / capacity."""
+        """The slot with the smallest (load + weight) / capacity; of several, the first in the preference order."""
         least: list[int] = []
         for slot in eligible:
-            # a/b < c/d as a*d < c*b: exact
+            # Compare a/b < c/d as a*d < c*b, which is exact.
             if least:
                 mine = (self.load[slot] + weight) * self.capacity[least[0]]
                 best = (self.load[least[0]] + weight) * self.capacity[slot]
@@ -154,7 +154,7 @@ class _Placing:
 
 
 def limits(slots: Sequence[Slot], weight: int, balance_slack_milli: int | None) -> list[int]:
-    """The load up to which each slot has room, where all tasks together have this weight."""
+    """The limit of each slot's load, if `weight` is the total weight of all tasks."""
     if balance_slack_milli is None:
         return [weight] * len(slots)  # room for everything
     up = sum(slot.capacity for slot in slots if slot.member is not None and slot.status == "up")
@@ -164,7 +164,7 @@ def limits(slots: Sequence[Slot], weight: int, balance_slack_milli: int | None) 
 
 def place(slots: Sequence[Slot], tasks: Sequence[Task] | Columns, balance_slack_milli: int | None) -> Placement:
     """The owner of every task. `tasks` are in the order in which they were registered; `balance_slack_milli` is the
-    setting `balance_slack` in thousandths, None: room is off. A function of its arguments and nothing else.
+    setting `balance_slack` in thousandths (None: no limits on load). Pure: the result depends on the arguments only.
 
     To place the same tasks again with other members, keep their `Columns` and pass those.
     """
@@ -184,9 +184,9 @@ def place(slots: Sequence[Slot], tasks: Sequence[Task] | Columns, balance_slack_
 def standbys(slots: Sequence[Slot], task: Task, owner: int | None) -> list[int]:
     """The slots of the task's standbys while `owner` has it: at most `task.standbys` of them.
 
-    They come after the owner in the preference order: first one in each zone in which neither the owner nor another
-    standby is, then the others in their order. Members without the label `zone` are in no zone. A task without an owner
-    has no standbys.
+    They come after the owner in the preference order: first one in each zone that has neither the owner nor a standby
+    yet, then the others in their order. Members without the label `zone` are in no zone. A task without an owner has
+    no standbys.
     """
     if owner is None:
         return []

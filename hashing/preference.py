@@ -35,7 +35,7 @@ def seats(slots: Sequence[Slot]) -> dict[str, int]:
 def walk(slots: Sequence[Slot], task: Task) -> Iterator[int | str]:
     """The task's pin, its incumbent, then its succession: each slot once, eligible or not.
 
-    A pin or an incumbent that is in no slot (it was removed, or has not joined yet) is given by its id.
+    A pin or an incumbent that is in no slot (it was removed, or has not joined yet) is yielded as its id.
     """
     by_member = seats(slots)
     before: list[int | str] = []
@@ -56,10 +56,10 @@ def preference(slots: Sequence[Slot], task: Task) -> list[int]:
 
 
 def because(slots: Sequence[Slot], task: Task, owner: int | None) -> list[Reason]:
-    """Why the member in slot `owner` (from `hashing.placement.place`) has the task: the verdicts of the walk to it.
+    """Why the member in slot `owner` (from `hashing.placement.place`) has the task: the verdicts in the walk up to it.
 
     The last verdict is `chosen`. Eligible members before it are `full`; a pin or an incumbent that is not a member
-    (any more) is `vacant`. For a task without an owner it is the whole walk.
+    (any more) is `vacant`. For a task without an owner, the verdicts of the whole walk are returned.
     """
     found: list[Reason] = []
     for place in walk(slots, task):

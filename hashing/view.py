@@ -34,15 +34,15 @@ class Task(NamedTuple):
 
     #: The task's name.
     name: str
-    #: `hashing.key.key64` of its key or name.
+    #: `hashing.key.key64` of the task's key or name.
     key64: int
-    #: Its kind.
+    #: The task's kind.
     kind: str
     #: The labels that a member must have, as sorted pairs.
     group: tuple[tuple[str, str], ...] = NO_LABELS
-    #: The preferred member; None: there is none.
+    #: The preferred member; None: no preference.
     pin: str | None = None
-    #: Of a sticky task, the member that made the last claim; None: no member, or the task is not sticky.
+    #: The member that made the last claim, if the task is sticky; None: no claim yet, or the task is not sticky.
     incumbent: str | None = None
     #: Its weight, an integer from 1 to 1,000,000.
     weight: int = 1
