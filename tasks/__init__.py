@@ -1,5 +1,5 @@
 """Tasks: their definition, the places of their files, and the kinds that do their work.
 
-What lies here directly is what a kind imports, one in a package of its own too: those names stay. Imports neither
-`node` nor `hashing`.
+The modules directly in this folder are those that a kind imports, even a kind in another package: their names must not
+change. This package imports neither `node` nor `hashing`.
 """

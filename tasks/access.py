@@ -57,12 +57,12 @@ the node's user, `connection_string` names a host, and a caching or chained file
 
 
 class AccessRefused(Unretryable, Failed):
-    """The node does not allow a task to reach this. The message names the setting that would allow it."""
+    """The node does not allow a task to reach a path or host. The message names the setting that would allow it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What tasks on one node may reach. Without arguments: nothing."""
+    """What tasks on one node may reach. `Access()` allows nothing."""
 
     #: The node's id.
     node: str = ""
@@ -76,7 +76,7 @@ class Access:
     destination_hosts: tuple[str, ...] = ()
     #: The node's own files and folders, which no task may reach.
     own: tuple[str, ...] = ()
-    #: The folder of pg_dump, psql and pg_restore; None: they are searched for.
+    #: The folder of pg_dump, psql and pg_restore; None: the PATH and the usual folders are searched.
     postgres_bin: str | None = None
 
     @classmethod
@@ -118,7 +118,7 @@ def _is_kernels(path: str) -> bool:
 
 
 def check_path(access: Access, use: Use, path: str, named: str = "") -> None:
-    """Raise `AccessRefused` unless the resolved `path` may be a source or destination. `named` is the task's own text.
+    """Raise `AccessRefused` unless the resolved `path` may be a source or destination. `named`: as the task wrote it.
 
     >>> check_path(Access("node-1", source_roots=("/srv",)), "source", "/etc/shadow")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -136,7 +136,7 @@ def check_path(access: Access, use: Use, path: str, named: str = "") -> None:
 def addresses(url: str, options: Mapping[str, Any]) -> tuple[str, ...]:
     """The addresses of a remote file system: `host:port` (`host` if the port is not known), or `s3://bucket`.
 
-    `options` are fsspec's, secrets resolved. Raises `ValueError` if `url` and `options` name no address.
+    `options` are fsspec's, with secrets resolved. Raises `ValueError` if `url` and `options` name no address.
 
     >>> addresses("s3://backups/rota", {}), addresses("s3a://backups", {"endpoint_url": "http://10.0.0.9:9000"})
     (('s3://backups',), ('10.0.0.9:9000',))
@@ -270,9 +270,9 @@ def _allows(entry: str, address: str) -> bool:
 
 
 def _port(given: Any) -> str | None:
-    """The option `port` as it was given, so that a secret in its place can be redacted.
+    """The option `port` as text, not reformatted: if its value comes from a secret, redaction must find it.
 
-    Raises `ValueError`, which does not repeat the value.
+    Raises `ValueError`, whose message does not contain the value.
     """
     if given is None or re.fullmatch(r"[1-9][0-9]{0,4}", str(given)):
         return None if given is None else str(given)
@@ -280,7 +280,7 @@ def _port(given: Any) -> str | None:
 
 
 def _host_of(url: str, standard: int | None, port: Any) -> str:
-    """The `host:port` that a URL names, if every library reads it the same way. Raises `ValueError`."""
+    """The `host:port` that a URL names. Raises `ValueError` if two libraries could read the URL differently."""
     authority = re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]
     match = _AUTHORITY.fullmatch(authority)
     if match is None:

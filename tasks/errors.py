@@ -2,7 +2,7 @@
 
 
 class Fenced(Exception):
-    """The attempt's token is no longer the run's current one: another attempt has taken the run over. Stop."""
+    """Another attempt has taken the run over: this attempt's token is no longer the current one. It must stop."""
 
 
 class MissingSecret(Exception):
@@ -10,11 +10,11 @@ class MissingSecret(Exception):
 
 
 class Failed(Exception):
-    """Raised by a kind if the message says everything. The attempt fails, and its log has no traceback."""
+    """Raised by a kind whose message needs no traceback. The attempt fails, and its log has the message only."""
 
 
 class Away(Failed):
-    """Raised by a kind if what the task needs, such as a server, does not answer. The run waits and tries again.
+    """Raised by a kind if a server or store that the task needs does not answer. The run waits and tries again.
 
     Such attempts do not use up the run's retries: see `away_s` in `tasks.definition.spec.Retry`.
     """

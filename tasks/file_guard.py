@@ -1,8 +1,8 @@
 """Checks files against a node's policy (`tasks.access`) when they are opened.
 
-A path is resolved before it is checked, and the open file is checked again by the path that the kernel has for it, so
-that a link or a folder that is swapped in between gains nothing. Hard links and bind mounts have other paths: the
-node's own files are recognized behind them by device and inode.
+A path is resolved before it is checked, and the open file is checked again by the path that the kernel has for it. So
+swapping a link or a folder between the two checks gains nothing. A hard link or a bind mount gives a file another path:
+the node's own files are recognized by device and inode too.
 """
 
 import os
@@ -28,7 +28,7 @@ def file_id(about: os.stat_result) -> FileId:
 
 
 def file_ids(own: Iterable[str]) -> frozenset[FileId]:
-    """The identities of the files at the paths `own`, and of those in them two levels deep (journal, history, secrets).
+    """The identities of the paths `own` and of everything in them, two levels deep (journal, history, secrets).
 
     Paths that do not exist or cannot be read are skipped.
     """
@@ -42,7 +42,7 @@ _learned: dict[tuple[str, ...], frozenset[FileId]] = {}
 
 
 def learn_own(own: tuple[str, ...]) -> None:
-    """Note the identities of the node's own files for all `FileGuard`s of this process: it cannot see them later."""
+    """Note the identities of the node's own files for later `FileGuard`s: a confined process cannot see these files."""
     _learned[own] = file_ids(own)
 
 
@@ -60,7 +60,7 @@ def _file_ids(path: str, deep: int) -> Iterator[FileId]:
 
 
 class FileGuard:
-    """Checks the files of one use (source or destination). It reads the node's own files once, when it is made."""
+    """Checks files that tasks use as `use`. The identities of the node's own files are read once, at construction."""
 
     def __init__(self, access: Access, use: Use) -> None:
         self.access = replace(
@@ -92,14 +92,14 @@ class FileGuard:
                 raise AccessRefused(self._own_by_another_path(named))
 
     def is_own(self, about: os.stat_result) -> bool:
-        """Whether that file or folder is the node's own."""
+        """Whether a file or folder with this status is the node's own."""
         return file_id(about) in self._own
 
     def _own_by_another_path(self, named: str | Path) -> str:
         return f"{named} is another path to one of {self.access.node or 'this node'}'s own files or folders"
 
     def check_opened(self, descriptor: int, named: str | Path) -> None:
-        """Raise `AccessRefused` unless the open file may be used, by its inode and the path that the kernel has."""
+        """Raise `AccessRefused` unless the open file may be used, judged by its inode and by its path in the kernel."""
         about = os.fstat(descriptor)
         if self.is_own(about):
             raise AccessRefused(self._own_by_another_path(named))
@@ -110,7 +110,7 @@ class FileGuard:
         return self._open(path, _OPEN | os.O_DIRECTORY)
 
     def locate(self, path: str | Path) -> tuple[int, Path]:
-        """An O_PATH descriptor of what is at `path`, and its resolved path. Raises `AccessRefused` and `OSError`."""
+        """An O_PATH descriptor of the entry at `path`, and its resolved path. Raises `AccessRefused` and `OSError`."""
         return self._open(path, _LOCATE)
 
     def _open(self, path: str | Path, flags: int) -> tuple[int, Path]:
@@ -129,7 +129,7 @@ def _real(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def path_of(descriptor: int) -> str:
-    """The path that the kernel has for an open file now."""
+    """The present path of an open file, as the kernel knows it."""
     return os.readlink(f"/proc/self/fd/{descriptor}").removesuffix(" (deleted)")  # noqa: PTH115  a string is wanted
 
 
@@ -139,9 +139,9 @@ def open_within(folder: int, name: str, *, directory: bool = False) -> int:
 
 
 def locate_within(folder: int, name: str, *, directory: bool = False) -> int:
-    """An O_PATH descriptor of the entry `name` of the open folder `folder`, which may be a link: it is not followed.
+    """An O_PATH descriptor of the entry `name` of the open folder `folder`. If the entry is a link, it is not followed.
 
-    With `directory` only of a folder. Raises `OSError` (ENOTDIR, for a link too).
+    `directory`: the entry must be a folder. Raises `OSError` (ENOTDIR if it is not, also if it is a link to one).
     """
     return os.open(name, _LOCATE | (os.O_DIRECTORY if directory else 0), dir_fd=folder)
 

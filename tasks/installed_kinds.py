@@ -39,16 +39,16 @@ class KindEntry:
     target: str
     #: The settings that the kind asks for, by variable (`tasks.kind.Kind`).
     environment: Mapping[str, str] = field(default_factory=dict)
-    #: The kind's `prepare`, as `module:function` (`preparation_of`); "": it has none.
+    #: The kind's `prepare`, as `module:function` (`preparation_of`); "": the kind has none.
     preparation: str = ""
     #: The functions that find the tools of the preparation, each as `module:function`.
     preparation_tools: tuple[str, ...] = ()
-    #: The setting that bounds how many attempts of the kind run at once; "": there is none.
+    #: The setting that limits how many attempts of the kind run at once; "": no such setting.
     at_once: str = ""
 
 
 def installed(points: Iterable[EntryPoint] | None = None) -> dict[str, KindEntry]:
-    """The kinds that are installed here, by name. None of them is imported.
+    """The kinds that are installed here, by name; they are not imported.
 
     Raises `KindError` if two packages offer different kinds under one name.
     """
@@ -90,12 +90,12 @@ def environment_of(kind: type[Any]) -> dict[str, str]:
 
 
 def bound_of(kind: type[Any]) -> str:
-    """The setting that bounds how many attempts of a kind (as `load_kind` gave it) run at once on a node; "": none."""
+    """The setting that limits how many attempts of a kind (as `load_kind` gave it) run at once on a node; "": none."""
     return str(getattr(kind, "at_once", ""))
 
 
 def action_of(kind: type[Any], action: str) -> type[BaseModel]:
-    """The model of the args of an action that a kind (as `load_kind` gave it) has. Raises `KindError`."""
+    """The model of the args of `action`. Raises `KindError` if the kind (as `load_kind` gave it) has no such action."""
     actions: Mapping[str, type[BaseModel]] = getattr(kind, "actions", {})
     if action not in actions:
         there = ", ".join(actions) or "none"
@@ -113,7 +113,7 @@ def preparation_of(kind: type[Any]) -> str:
 
 
 def preparation_at(target: str) -> Callable[[Mapping[str, str], Path], None]:
-    """The function at `module:function`, which `preparation_of` named. Raises what importing it raises."""
+    """Import the function at `module:function`, as `preparation_of` names it. Raises any error of the import."""
     module_name, _, names = target.partition(":")
     found: Any = importlib.import_module(module_name)
     for name in names.split("."):
@@ -137,7 +137,7 @@ def settings_asked_for(entries: Iterable[KindEntry]) -> frozenset[str]:
 def needs_of(kind: type[Any], params: Mapping[str, Any], task: str) -> Needs:
     """What an attempt of a kind (as `load_kind` gave it) needs of the machine.
 
-    A kind without `needs` gets what a command gets. Invalid params need nothing: the attempt reports them.
+    A kind without `needs` gets the needs of a command. Invalid params need nothing, as the attempt only reports them.
     """
     says = getattr(kind, "needs", None)
     if says is None:
@@ -156,10 +156,10 @@ def params_schema(kind: type[Any]) -> dict[str, Any]:
 
 
 def check_params(kind: type[Any], params: Mapping[str, Any], *, bound: bool) -> list[FieldError]:
-    """What is wrong with `params`, field by field; an empty list if they are valid.
+    """The errors in `params`, field by field; an empty list if they are valid.
 
     `bound`: the task may run on one member only. If it is not bound, the params that the kind's `local_data` names (see
-    `tasks.kind.Kind`) are errors too: on another member they would be other data.
+    `tasks.kind.Kind`) are errors too: on another member they would name other data.
     """
     try:
         valid = kind.Params.model_validate(dict(params))
@@ -172,6 +172,6 @@ def check_params(kind: type[Any], params: Mapping[str, Any], *, bound: bool) -> 
 
 
 def refused_reaches(kind: type[Any], params: Mapping[str, Any], task: str, access: Access) -> list[str]:
-    """The paths and hosts in the valid `params` that a node with `access` would refuse, as far as `reaches` says."""
+    """Sentences about the paths and hosts in the valid `params` that `access` refuses. Needs the kind's `reaches`."""
     reaches = getattr(kind, "reaches", None)
     return [] if reaches is None else refusals(access, reaches(kind.Params.model_validate(dict(params)), task))

@@ -1,4 +1,4 @@
-"""A kind of task, and what it is given when it runs.
+"""A kind of task, and the context that its `run` gets.
 
 A kind is a class with a pydantic model for its params and one method. It is found by the entry-point group
 `rota.kinds`, and needs no base class:
@@ -64,13 +64,13 @@ class Context(Protocol[P_co]):
 
     @property
     def checkpoint(self) -> Any:
-        """The value of the run's last committed checkpoint; None if there is none."""
+        """The value of the run's last committed checkpoint; None if the run has no checkpoint."""
 
     def save_checkpoint(self, value: Any) -> None:
         """Commit `value` as the point to resume from: anything that msgpack can pack, 64 KiB packed at most.
 
-        Returns when a majority has it. Raises `Fenced` if another attempt has taken the run over, and `ValueError` if
-        the value is too large or contains a secret's value.
+        Returns when a majority of the members has stored it. Raises `Fenced` if another attempt has taken the run over,
+        and `ValueError` if the value is too large or contains a secret's value.
         """
 
     def progress(self, done: float, total: float | None = None, unit: str = "") -> None:
@@ -85,7 +85,7 @@ class Context(Protocol[P_co]):
         """This attempt's scratch folder. It is removed when the attempt ends."""
 
     def secret(self, reference: Any) -> str:
-        """The value of a reference `{"secret": name}` or `{"env": NAME}`; a plain name means `secret`.
+        """The value of a reference `{"secret": name}` or `{"env": NAME}`; a plain text is the name of a `secret`.
 
         Raises `MissingSecret`, also for a reference that the params (or an action's args) do not name as a
         `tasks.secret.Reference`: an attempt gets the secrets that its task refers to, and no other. The value is
@@ -117,21 +117,21 @@ class Kind(Protocol[P_contra]):
       member's own disk, unless the params say that all members see the same data there. A task with such params is
       accepted only if its group binds it to one member (`group: {node: ID}`).
     - `reaches(params, task)`: a static method that returns a `tasks.reach.Reach` for each path or host that the params
-      name. A client that registers a task is warned of those that the answering node would refuse.
+      name. A client that registers a task is warned of each one that the answering node would refuse.
 
     - `needs(params, task)`: a static method that returns the `tasks.needs.Needs` of an attempt: the kernel refuses the
-      attempt everything else. A kind without it gets what a command gets: all that the node's user may, without what
-      is the node's own.
-    - `prepare(environment, scratch)`: a static method, or a module's function, that a worker calls before there is an
-      attempt for it, so that `run` finds ready what takes long to start. `environment` are the worker's variables,
-      `scratch` is a folder that lasts as long as the process. It knows nothing of a task, and must do nothing that is
-      seen from outside. Kinds that have the same function share the processes. `run` must do without it, too.
-      `prepare_tools`, a tuple of `module:function`, finds what it needs of the machine (`tasks.needs.Tools`).
+      attempt everything else. A kind without `needs` gets what a command gets: all that the node's user may use, except
+      the node's own files.
+    - `prepare(environment, scratch)`: a static method, or a module's function, that a worker calls before it gets an
+      attempt, so that slow parts, such as a JVM, have started when `run` begins. `environment` are the worker's
+      variables; `scratch` is a folder that lasts as long as the process. `prepare` gets no task, and must not change
+      anything outside its process. Kinds with the same function share the processes. `run` must also work without it.
+      `prepare_tools`, a tuple of `module:function`, finds the programs and files that it uses (`tasks.needs.Tools`).
     - `at_once`: the name of a setting, such as `ROTA_ENGINES`: the most attempts of all kinds with this name that a
       node runs at once, prepared processes among them. It is half of `ROTA_MAX_RUNS` if it is not set.
 
-    - `actions`: a mapping from the name of a method to a pydantic model of its args: what a client may ask for beside
-      the task's work, such as a preview (`POST /v1/tasks/NAME/actions/ACTION`). The method is called as
+    - `actions`: a mapping from the name of a method to a pydantic model of its args: other things that a client may ask
+      of a task, such as a preview (`POST /v1/tasks/NAME/actions/ACTION`). The method is called as
       `action(ctx, args)` in an attempt of its own, and returns what `run` may return. It runs beside the task's runs,
       is not retried, and counts for none of the task's figures.
 

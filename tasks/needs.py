@@ -15,12 +15,12 @@ from tasks.reach import Reach
 Use = Literal["read", "write", "run"]
 
 CredentialGroup = Literal["postgres_password", "postgres_certificate", "s3", "gs", "abfs", "sftp"]
-"""The credential files of the node's user that libraries find by themselves if a task's params name no secret: libpq
-its password file, the clients of object stores their profiles."""
+"""The credential files of the node's user that libraries find by themselves if a task's params name no secret, such as
+libpq's password file and the profiles of object stores' clients."""
 
 
 class Tool(NamedTuple):
-    """A path of this machine that a kind uses whatever its params are: to `run` it, or to `read` or `write` there."""
+    """A path on this machine that a kind uses with any params: a program to `run`, or a path to `read` or `write`."""
 
     path: str
     use: Use
@@ -33,7 +33,7 @@ confined, and before the kind sees the params."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """The needs of one attempt. Without arguments: only its scratch folder."""
+    """The needs of one attempt. The default is the scratch folder and the network."""
 
     #: The paths that the params name. Hosts among them are checked by name where they are connected to.
     reaches: tuple[Reach, ...] = ()
@@ -41,14 +41,14 @@ class Needs:
     tools: tuple[str, ...] = ()
     #: Whether the attempt uses the network, loopback included. Without it the kernel refuses all sockets but AF_UNIX.
     network: bool = True
-    #: The credential files of the node's user by which hosts are reached, if the params name no secret.
+    #: The credential files of the node's user that log in to hosts, if the params name no secret.
     own_credentials: tuple[CredentialGroup, ...] = ()
     #: Whether the attempt runs a program of the task's author: it may do all that the node's user may, except with the
     #: node's own files.
     everything: bool = False
-    #: The only folders, beside programs and libraries, that `everything` allows; empty: it allows all.
+    #: The only folders, beside programs and libraries, that `everything` allows; empty: all folders.
     roots: tuple[str, ...] = ()
-    #: False: nothing is taken away. Only a setting of the member says so, never a task.
+    #: False: the kernel does not confine the attempt. Only a member's setting can turn this off, never a task.
     confined: bool = True
 
     @classmethod
@@ -76,7 +76,7 @@ class _Files(NamedTuple):
 
 _FILES: Final[Mapping[CredentialGroup, _Files]] = {
     "postgres_password": _Files(("PGPASSFILE",), (".pgpass",)),
-    # libpq takes what is there for every server: a file that is there and cannot be read is an error to it.
+    # libpq uses these files for every server if they exist, and fails if one exists that it cannot read.
     "postgres_certificate": _Files(
         ("PGSSLCERT", "PGSSLKEY", "PGSSLROOTCERT", "PGSSLCRL", "PGSERVICEFILE", "KRB5CCNAME"),
         (".postgresql", ".pg_service.conf"),
@@ -89,7 +89,7 @@ _FILES: Final[Mapping[CredentialGroup, _Files]] = {
 
 
 def credential_groups(url: str, options: Mapping[str, Any]) -> tuple[CredentialGroup, ...]:
-    """The credential files by which the file system at an fsspec URL is reached; empty if the options have a secret or
+    """The credential files that log in to the file system at an fsspec URL; empty if the options have a secret or
     `anon`.
 
     >>> credential_groups("s3://b/x", {})
@@ -111,11 +111,11 @@ def credential_groups(url: str, options: Mapping[str, Any]) -> tuple[CredentialG
 
 
 def credential_files(groups: Iterable[CredentialGroup], environ: Mapping[str, str]) -> Iterator[str]:
-    """The paths of the groups' files and folders that exist, for whoever has the variables `environ`."""
+    """The paths of the groups' files and folders that exist, for a process with the variables `environ`."""
     home = environ.get("HOME") or os.path.expanduser("~")  # noqa: PTH111  paths are strings here
     for group in groups:
         variables, below = _FILES[group]
         named = (environ.get(name, "").removeprefix("FILE:") for name in variables)
         for path in (*named, *(f"{home}/{name}" for name in below)):
-            if path.startswith("/") and os.path.exists(path):  # noqa: PTH110  the same
+            if path.startswith("/") and os.path.exists(path):  # noqa: PTH110  paths are strings here
                 yield path

@@ -1,7 +1,7 @@
 """How the processes of a node and of an attempt are recognised: by two variables, and by /proc/PID/stat.
 
-A process that builds the environment of another one must pass the variables on: by them, `node.execution.leftovers`
-finds the processes that have outlived their supervisor.
+A process that builds the environment of another one must pass the variables on, because `node.execution.leftovers`
+looks for them to find processes that have outlived their supervisor.
 """
 
 import os
@@ -18,13 +18,13 @@ RUN_MARK: Final = "NURSERY_RUN"
 
 PARENT: Final = 4
 STARTED: Final = 22
-"""Fields, as proc(5) counts them: the parent's pid, and the start in clock ticks since boot."""
+"""Field numbers of proc(5): the parent's pid, and the start in clock ticks since boot."""
 
 _WALKS_MAX: Final = 20
 
 
 def stat_fields(pid: int) -> list[bytes]:
-    """The fields of /proc/PID/stat behind the name: field n of proc(5) is at n - 3. Raises `OSError`."""
+    """The fields of /proc/PID/stat after the name: field n of proc(5) is at index n - 3. Raises `OSError`."""
     # No pathlib, for speed: this runs for every process of the machine while an attempt waits to be frozen.
     descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -36,7 +36,7 @@ def stat_fields(pid: int) -> list[bytes]:
 
 
 def is_below(pid: int, roots: Collection[int]) -> bool:
-    """Whether a process is one of `roots` or a descendant of one. False if it is gone. `roots` outlive this call."""
+    """Whether a process is in `roots` or a descendant of one. False if it is gone. No root may end during this call."""
     for _ in range(_WALKS_MAX):
         found = _walk_up(pid, roots)
         if found is not None:
@@ -45,7 +45,7 @@ def is_below(pid: int, roots: Collection[int]) -> bool:
 
 
 def _walk_up(pid: int, roots: Collection[int]) -> bool | None:
-    """As `is_below`; None if a process on the way ended meanwhile: its children have another parent now."""
+    """Try `is_below` once. None if a process on the way ended meanwhile: its children have another parent now."""
     at, child_started = pid, sys.maxsize
     while at not in roots:
         try:
@@ -54,7 +54,7 @@ def _walk_up(pid: int, roots: Collection[int]) -> bool | None:
             return False if at == pid else None
         started, parent = int(fields[STARTED - 3]), int(fields[PARENT - 3])
         if started > child_started:
-            return None  # another process has the number of the parent by now
+            return None  # the parent has ended, and another process has its pid now
         if parent == 0:
             return False
         at, child_started = parent, started

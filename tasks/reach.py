@@ -18,26 +18,26 @@ class Reach(NamedTuple):
 
     #: The field's name, such as `source`.
     field: str
-    #: Whether it is read or written.
+    #: Whether the field names a source or a destination.
     use: Use
     #: The field's text.
     named: str
-    #: The path of a file or folder on the node; None: it is not on the node.
+    #: The path of a file or folder on the node; None: the field names a remote system.
     path: str | None = None
-    #: As `tasks.access.addresses` gives them.
+    #: The addresses of the remote system, in the form of `tasks.access.addresses`.
     addresses: tuple[str, ...] = ()
-    #: Folders in `path` that may be links to others, by their path within it.
+    #: Folders in `path` that may be links to other folders, as paths relative to it.
     inner: tuple[str, ...] = ()
-    #: Whether `path` is a file beside which others are made, as SQLite does.
+    #: Whether `path` is a file beside which other files are created, such as SQLite's journal.
     beside: bool = False
     #: Whether links in the folder are followed, to anywhere that the node allows.
     links: bool = False
-    #: Whether a folder that is made there is for its owner only.
+    #: Whether a folder that is created at `path` may be used by its owner only.
     private: bool = False
 
 
 def remote(field: str, use: Use, url: str, options: Mapping[str, Any]) -> Reach:
-    """The file system at an fsspec URL. Its `addresses` are empty if a secret or an invalid URL hides them.
+    """The `Reach` of an fsspec URL. Its `addresses` are empty if a secret or an invalid URL hides them.
 
     >>> remote("destination", "destination", "s3://backups/rota", {"key": object()}).addresses
     ('s3://backups',)

@@ -110,7 +110,7 @@ def resolve(
 
 
 def _too_short(value: str) -> str | None:
-    """Why a value is too short to be a secret; more than one blank counts as one. None if it is long enough."""
+    """Why a value is too short to be a secret; a run of blanks counts as one character. None if it is long enough."""
     if not value.strip():
         return "is empty: write the value that is meant into it"
     if len(" ".join(value.split())) < VALUE_CHARS_MIN:  # the shortest of its spellings
@@ -160,7 +160,7 @@ def _from_file(name: str, secrets_dir: Path, own: NodesOwn) -> str:
 
 @contextmanager
 def _opened(name: str, secrets_dir: Path, own: NodesOwn) -> Iterator[BinaryIO]:
-    """The file of a secret, open. Raises `MissingSecret`, also for what its reader cannot read."""
+    """Open the file of a secret. Raises `MissingSecret` if it cannot be opened, or if reading it in the block fails."""
     path = secrets_dir / name
     try:
         # Without blocking: opening a named pipe would wait for a writer.
@@ -183,9 +183,9 @@ def lacking(
     environ: Mapping[str, str],
     own: NodesOwn = NOBODYS,
 ) -> str | None:
-    """Why `reference` does not resolve here; None if nothing speaks against it. No file's content is read.
+    """Why `reference` does not resolve here; None if no reason is found. Does not read the content of a file.
 
-    So only the attempt notices a file that is not UTF-8, that is too short but for its blanks, or that holds the node's
+    So only the attempt notices a file that is not UTF-8, that is too short without its blanks, or that holds the node's
     own secret.
     """
     try:
@@ -206,11 +206,11 @@ def lacking(
 
 
 def _is_own(descriptor: int, secrets_dir: Path, own: NodesOwn) -> bool:
-    """Whether an open file is the node's own: by its inode, so by every link, and by where it lies."""
+    """Whether an open file is the node's own, judged by its inode, so that no link hides it, and by its folder."""
     if file_id(os.fstat(descriptor)) in file_ids(own.files):
         return True
     path, data, folder = path_of(descriptor), os.path.realpath(own.data), os.path.realpath(secrets_dir)
-    # The folder of secrets may lie in the data folder; what is in it is not the node's data.
+    # The folder of secrets may be in the data folder, but its files are not the node's own data.
     return bool(own.data) and is_within(path, data) and not (is_within(folder, data) and is_within(path, folder))
 
 
@@ -235,7 +235,7 @@ def spellings(value: str) -> frozenset[bytes]:
 
     For a multi-line value, each line of `LINE_BYTES_MIN` bytes or more is among them, as a program that prints it line
     by line may put a prefix before each; a shorter line (`}`, `-----`) may be ordinary text. Empty for a value shorter
-    than `VALUE_CHARS_MIN`: `resolve` gives no such secret.
+    than `VALUE_CHARS_MIN`, since `resolve` returns no such secret.
     """
     if _too_short(value) is not None:
         return frozenset()
@@ -258,7 +258,7 @@ def _bytes(text: str) -> bytes:
 
 
 class Redactor:
-    """Redacts values from a stream of bytes, also a value that spans two pieces.
+    """Redacts values from a stream of bytes, even a value that spans two pieces.
 
     >>> redactor = Redactor()
     >>> redactor.learn("hunter2")
@@ -304,7 +304,7 @@ class Redactor:
         return b"".join([*shown, data[at:cut]])
 
     def rest(self) -> bytes:
-        """The part that was held back, redacted; for the end of the stream."""
+        """The part that was held back, redacted. Call it at the end of the stream."""
         held, self._held = self._held, b""
         return self.redact(held)
 
@@ -321,7 +321,7 @@ class Redactor:
         return any(len(spelling) >= size_min and spelling in data for spelling in self._spellings)
 
     def _beginning_of_value(self, data: bytes) -> int:
-        """The start of the longest suffix of `data` that is a proper prefix of a value; `len(data)` without one."""
+        """The start of the longest suffix of `data` that is a proper prefix of a value; `len(data)`: no such suffix."""
         for at in range(max(0, len(data) - self._longest + 1), len(data)):
             if data[at] in self._first_bytes and self._begins(data[at : at + _HEAD_BYTES]) and self._begins(data[at:]):
                 return at
@@ -346,7 +346,7 @@ def _any_of(spellings: list[bytes]) -> bytes:
 
 
 def redact_json(value: Any, redactor: Redactor) -> Any:
-    """`value` (JSON types) with the secrets' values redacted from every text in it, including names."""
+    """`value` (JSON types) with the secrets' values redacted from every text in it, including the keys of objects."""
     match value:
         case str():
             return redactor.redact_text(value)
@@ -374,7 +374,7 @@ def references_in(params: Any) -> Iterator[SecretFile | SecretEnv]:
 
 
 def names_secrets(params: Any) -> bool:
-    """Whether params hold something that looks like a reference, whatever their kind.
+    """Whether params of any kind contain a value that looks like a reference.
 
     >>> names_secrets({"source": [{"password": {"secret": "pg"}}]}), names_secrets({"env": {"A": "b"}, "secret": 1})
     (True, False)

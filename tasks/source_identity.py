@@ -1,8 +1,8 @@
 """The identity of a data source: facts that distinguish it from another source of the same name, and their comparison.
 
 Facts are short texts by name: the machine, the file system's UUID, a database server's identifier. Two sources count as
-the same unless a fact that is known of both differs. A fact that is missing from one of them is ignored: a container
-has no machine id, an old kernel does not tell the UUID.
+the same unless a fact that is known of both differs. A fact that is missing from one of them is ignored: for example, a
+container has no machine id, and an old kernel does not report the UUID.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ SAID_AS: Final = {
     "system": "PostgreSQL system identifier",
     "database": "database",
 }
-"""The names of all facts, in the order in which they are shown, and what users see as their names."""
+"""All facts in the order in which they are shown: the name of each in the code, and the name that users see."""
 
 
 class OtherSource(Failed, Unretryable):
@@ -54,7 +54,7 @@ def identity_id(facts: Facts) -> str:
 
 
 def differing(was: Facts, now: Facts) -> list[str]:
-    """The names of the facts that are known of both sources and differ. Empty: it is the same source.
+    """The names of the facts that are known of both sources and differ; empty if the sources count as the same.
 
     The file system's id counts only if its UUID is not known of both: some file systems make a new id at each mount.
 

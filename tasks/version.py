@@ -1,4 +1,4 @@
-"""The version of this build: the release, and the commit or the sources that it was made of.
+"""The version of this build: the release, and the commit or a digest of the sources.
 
 setuptools asks this module when a wheel or an image is built (pyproject.toml), so it imports nothing else of Rota. git
 is not needed: the commit is read from git's files. Without these files, a digest of the sources takes its place. The
@@ -27,10 +27,10 @@ def version() -> str:
 
 
 def version_at(folder: Path) -> str:
-    """The version of the code in `folder`: by its commit; as it was installed; else by a digest of its sources."""
+    """The version of the code in `folder`: from its commit, else from installed metadata, else from its sources."""
     if (commit := commit_at(folder / ".git")) is not None:
         return f"{RELEASE}+g{commit[:_SHOWN]}"
-    from importlib import metadata  # takes as long to import as most commands run
+    from importlib import metadata  # not above: the import takes as long as most commands run
 
     try:
         return metadata.version("rota")

@@ -1,4 +1,4 @@
-"""Signatures as the Standard Webhooks specification (1.0.0) has them (pure)."""
+"""Signatures as the Standard Webhooks specification (1.0.0) defines them (pure)."""
 
 import base64
 import binascii
@@ -11,7 +11,7 @@ _BYTES: Final = range(24, 65)
 
 
 def signing_keys(secret: str) -> list[bytes]:
-    """The keys in a secret: one, or two for a rotation. Raises `ValueError`, which does not repeat the value.
+    """The keys in a secret: one, or two for a rotation. Raises `ValueError`, whose message does not contain the secret.
 
     >>> [len(key) for key in signing_keys("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")]
     [24]

@@ -1,7 +1,7 @@
-"""Compresses a stream of bytes into a file and back, in constant memory, with checksums.
+"""Compresses a stream of bytes into a file, and unpacks it, in constant memory and with checksums.
 
-Two checksums are computed on the way: of the file as stored, which `sha256sum` checks, and of the content. The file is
-one zstd frame with its own checksum, which `zstd -d` unpacks.
+Two checksums are computed on the way: one of the file as stored, as `sha256sum` does, and one of the content. The file
+is one zstd frame with its own checksum, and `zstd -d` can unpack it.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from tasks.places.place import Place
 CHUNK_BYTES = 1 << 20
 
 Progress = Callable[[int], None]
-"""Called with the number of bytes of content that were processed so far."""
+"""A callback that gets the number of bytes of content that were processed so far."""
 
 
 def quiet(done_bytes: int) -> None:
@@ -34,7 +34,9 @@ class Damaged(Exception):
 
 
 class Writer:
-    """The file-like object that a source writes to: compresses, sums and counts the content on its way into a file."""
+    """The file-like object that a source writes to: compresses the content into a file, counts it and adds it up in
+    checksums.
+    """
 
     def __init__(self, file: IO[bytes], level: int, progress: Progress) -> None:
         self._file = file
@@ -86,11 +88,11 @@ class _Summed(io.RawIOBase):
         self._file = file
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True: the file can be read."""
         return True
 
     def readinto(self, buffer: Buffer) -> int:
-        """Fill `buffer` with what comes next; 0 at the end."""
+        """Fill `buffer` with the next bytes. Returns their number, 0 at the end."""
         target = memoryview(buffer).cast("B")
         data = self._file.read(len(target))
         target[: len(data)] = data
@@ -100,9 +102,9 @@ class _Summed(io.RawIOBase):
 
 
 def stored_content(place: Place, entry: FileEntry, progress: Progress) -> Iterator[bytes]:
-    """The content of a stored file, checked. Raises `Damaged`.
+    """Yield the content of a stored file, and check it. Raises `Damaged`.
 
-    The last chunk is yielded only after every checksum has matched, so that a damaged file is never read to its end
+    The last chunk is yielded only after every checksum has matched, so that no caller reads a damaged file to its end
     without an error.
     """
     held = b""
@@ -114,18 +116,18 @@ def stored_content(place: Place, entry: FileEntry, progress: Progress) -> Iterat
 
 
 class Content(io.RawIOBase):
-    """Checked content as a readable file. `read` raises `Damaged`."""
+    """The chunks of `stored_content` as a readable file. `read` raises `Damaged`."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
         self._rest = memoryview(b"")
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True: the file can be read."""
         return True
 
     def readinto(self, buffer: Buffer) -> int:
-        """Fill `buffer` with what comes next; 0 at the end."""
+        """Fill `buffer` with the next bytes. Returns their number, 0 at the end."""
         target = memoryview(buffer).cast("B")
         if not self._rest:
             self._rest = memoryview(next(self._chunks, b""))
@@ -145,7 +147,7 @@ def _unpacked(place: Place, entry: FileEntry, progress: Progress) -> Iterator[by
     try:
         with place.reading(entry.name) as file:
             stored = _Summed(file)
-            # Read in pieces of content, not of the file: a megabyte of archive may unpack to gigabytes.
+            # Read by pieces of unpacked content, not of the file: a megabyte of it may unpack to gigabytes.
             buffered = io.BufferedReader(stored, CHUNK_BYTES)
             reader = zstandard.ZstdDecompressor().stream_reader(buffered)
             while chunk := reader.read(CHUNK_BYTES):

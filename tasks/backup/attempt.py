@@ -1,4 +1,4 @@
-"""One attempt at a backup, once its place is known: writes it, and then removes old ones."""
+"""One attempt at a backup: writes the backup to its folder, and then removes old backups."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from tasks.places.place import Place
 
 @dataclass(frozen=True, kw_only=True)
 class BackupAttempt:
-    """An attempt at a backup, once its place is known."""
+    """An attempt at a backup, whose source has been checked and whose folder is known."""
 
     #: The attempt's context.
     ctx: Context[BackupParams]
@@ -25,17 +25,17 @@ class BackupAttempt:
     place: Place
     #: When the backup was begun.
     created: datetime
-    #: The content of the source, which it writes into `place`.
+    #: Writes the content of the source into `place`.
     content: BackupContent
     #: The identity of the source.
     identity: dict[str, str]
     #: The lineage that the backup continues.
     held: lineage.Lineage
-    #: The value of the attempt's checkpoints: which backups were begun.
+    #: The value of the attempt's checkpoints: the folders of backups that attempts at the run have begun.
     begun: dict[str, Any]
 
     def write(self, now: Callable[[], datetime]) -> Manifest:
-        """Write the content and, as the last step, the manifest. After any exception nothing of it is left."""
+        """Write the content and, as the last step, the manifest. On any exception, remove all that was written."""
         ctx, source = self.ctx, self.ctx.params.source
         try:
             entry, tools, remarks = self.content.write()
@@ -55,9 +55,9 @@ class BackupAttempt:
                 identity=self.identity,
                 lineage=self.held.name,
             )
-            # Raises `Fenced` if the attempt was taken over: then it makes no backup.
+            # Raises `Fenced` if another attempt has taken the run over: then this one must not complete its backup.
             ctx.save_checkpoint(self.begun | {"finishing": self.place.url})
-            # If the attempt was paused here and taken over, its successor has removed the files.
+            # If this attempt was paused here and its run was taken over, the next attempt has removed the files.
             self._check_stored(done)
             manifest.write_manifest(self.place, done)
         except Exception:
@@ -68,8 +68,8 @@ class BackupAttempt:
     def prune(self, done: Manifest) -> retention.Pruned:
         """Remove old backups, if this attempt still holds the run and its backup is complete.
 
-        Raises `Fenced` and `Vanished`: an attempt that was paused while it wrote its manifest may have been taken over
-        since, and its files removed.
+        Raises `Fenced` and `Vanished`: if this attempt was paused while it wrote its manifest, another one may have
+        taken the run over and removed the files.
         """
         fenced: Fenced | None = None
         try:
@@ -106,7 +106,7 @@ class BackupAttempt:
             )
 
     def _discard(self) -> None:
-        """Remove what was written. A failure to do so is logged: the caller raises the attempt's own error."""
+        """Remove the files that were written. A failure is only logged: the caller raises the attempt's own error."""
         self.ctx.log.info("removing what was written to %s", self.place.url)
         try:
             retention.remove(self.place)
@@ -115,7 +115,7 @@ class BackupAttempt:
 
 
 def printable(remark: str) -> str:
-    r"""A remark without lone surrogates, which JSON and msgpack do not take: names of files may be any bytes.
+    r"""A remark with lone surrogates escaped. File names may be any bytes, but JSON and msgpack refuse surrogates.
 
     >>> printable("caf\udce9 vanished")
     'caf\\udce9 vanished'

@@ -1,4 +1,4 @@
-"""The content of a backup: the identity of its source, and the writing of its files; and the errors of an attempt."""
+"""The content of a backup: finds the identity of its source, and writes its files. Also the errors of an attempt."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ from tasks.version import version
 
 
 class BackupStopped(Exception):
-    """The attempt was asked to stop. It made no backup, and removed what it had written."""
+    """The attempt was asked to stop. It made no backup, and removed the files that it had written."""
 
 
 class NoBackupSource(Unretryable):
@@ -30,7 +30,7 @@ class Vanished(Failed):
 
 
 def check_source(source: Source, access: Access, node: str) -> None:
-    """Raise `NoBackupSource` or `AccessRefused`. Files are checked again when they are opened."""
+    """Raise `NoBackupSource` or `AccessRefused` if `source` cannot be read. Files are checked again when opened."""
     if isinstance(source, postgres.PostgresSource):
         source.check(access)
     elif not (found := FileGuard(access, "source").resolve(source.path)).exists():
@@ -49,7 +49,7 @@ class BackupContent:
         self._total: int | None = None
 
     def identity(self) -> dict[str, str]:
-        """The source's identity facts. Raises what the module of the source names."""
+        """The source's identity facts. Raises the errors of `identity` in the source's module."""
         match self._ctx.params.source:
             case postgres.PostgresSource() as source:
                 database = self._database(source)
@@ -64,7 +64,7 @@ class BackupContent:
         return postgres.Database(source.url, self._ctx.scratch, password, self._ctx.access.postgres_bin)
 
     def write(self) -> tuple[FileEntry, dict[str, str], list[str]]:
-        """Write the content. Returns its entry for the manifest, the versions of the tools, and remarks."""
+        """Write the content. Returns the file's entry for the manifest, the versions of the tools, and remarks."""
         remarks: list[str] = []
         tools = {"rota": version(), "zstandard": zstandard.__version__}
         match self._ctx.params.source:

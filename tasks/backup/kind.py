@@ -34,7 +34,7 @@ RESULT: Final = {
 """The fields of a run's result, for the reference."""
 
 POSTGRES_TOOLS: Final = "tasks.backup.sources.postgres_tools:programs"
-"""Finds PostgreSQL's programs (`tasks.needs.Tools`)."""
+"""The function that finds PostgreSQL's programs (`tasks.needs.Tools`)."""
 
 
 class Backup:
@@ -68,7 +68,7 @@ class Backup:
 
     @staticmethod
     def needs(params: BackupParams, task: str) -> Needs:
-        """What an attempt needs of the machine (`tasks.kind.Kind`)."""
+        """The needs of an attempt (`tasks.kind.Kind`)."""
         source = params.source
         reaches = Backup.reaches(params, task)
         own = credential_groups(params.destination, params.options)
@@ -82,12 +82,12 @@ class Backup:
         )
 
     def run(self, ctx: Context[BackupParams]) -> dict[str, Any]:
-        """Make one backup. Result: its URL, its sizes, the seconds it took, and what was removed and what was not.
+        """Make one backup. Returns the fields of `RESULT`.
 
         Raises `AccessRefused`, `BackupStopped`, `BadDestination`, `Fenced`, `MissingSecret`, `NoBackupSource`,
-        `NoBucket`, `OtherSource`, `Vanished`, and what the module of the source names.
+        `NoBucket`, `OtherSource`, `Vanished`, and the errors of the source's module.
         """
-        # The files of a backup are for this user only: the source's own permissions may hide its data from others.
+        # Only this user may read a backup's files, because the source's permissions may hide its data from others.
         with closed_to_others():
             return self._make(ctx)
 
@@ -119,9 +119,9 @@ class Backup:
         }
 
     def _prepared(self, ctx: Context[BackupParams], before: Sequence[str]) -> BackupAttempt:
-        """Check the source and the destination, and change nothing. `before` are folders that were begun earlier."""
+        """Check the source and the destination, and change nothing. `before`: folders that earlier attempts began."""
         created = self._now()
-        # Checked before the destination is used, so that a refused source leaves nothing there.
+        # First the source, so that a refused one leaves nothing at the destination.
         check_source(ctx.params.source, ctx.access, ctx.node)
         task_place = _task_place(ctx)
         name = manifest.folder_name(created, ctx.token)
@@ -150,7 +150,7 @@ def _task_place(ctx: Context[BackupParams]) -> Place:
 
 
 def _new_place(task_place: Place, name: str) -> Place:
-    """The folder of a new backup. Raises `FileExistsError` if a backup is in it."""
+    """The folder of a new backup. Raises `FileExistsError` if it already contains a backup."""
     place = task_place.inside(name)
     if place.read(manifest.NAME) is not None:
         raise FileExistsError(f"{place.url} exists already: another cluster writes to the same destination")
@@ -158,11 +158,11 @@ def _new_place(task_place: Place, name: str) -> Place:
 
 
 def _lineage(ctx: Context[BackupParams], task_place: Place, identity: dict[str, str]) -> lineage.Lineage:
-    """The lineage of the backup of this source. Raises `OtherSource`."""
+    """The lineage that a backup of the source with this identity continues. Raises `OtherSource`."""
     try:
         newest = lineage.newest_identified(task_place)
     except PermissionError as error:
-        # A member that may only write there cannot remove anything either, so continuing does no harm.
+        # A member that may write but not read there cannot remove old backups either, so continuing does no harm.
         ctx.log.warning("cannot read whether the backups at %s are of this source: %s", task_place.url, error)
         return lineage.Lineage(None)
     return lineage.continue_lineage(newest, identity, ctx.params.accept_source, ctx.node)
@@ -171,7 +171,7 @@ def _lineage(ctx: Context[BackupParams], task_place: Place, identity: dict[str, 
 def _warn_of_kept(
     ctx: Context[BackupParams], failed: list[str], pruned: retention.Pruned, identity: dict[str, str]
 ) -> None:
-    """Log which old folders are still there: `failed` to be removed, or not counted."""
+    """Log which old folders were not removed: those in `failed`, and those that `keep` does not count."""
     for why in failed:
         ctx.log.warning("the backup is complete, but an old folder could not be removed: %s", why)
     for why in pruned.unreadable:

@@ -1,9 +1,9 @@
-"""Lineages: the backups of one source, so that `keep` does not count or remove those of another source.
+"""Lineages: each is the backups of one source, so that `keep` does not count or remove those of another source.
 
 Each backup names its lineage and the identity of its source (`tasks.source_identity`). An attempt compares its source
-with that of the newest backup: if the identities differ, it fails before it writes anything, unless its params accept
-the source. Backups that were made before identities were recorded have no lineage; they are neither counted nor
-removed, unless the params accept the source.
+with that of the newest backup. If the identities differ, the attempt fails before it writes anything, unless its params
+accept the source. Backups from before identities were recorded have no lineage; they are neither counted nor removed,
+unless the params accept the source.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,7 +18,7 @@ from tasks.source_identity import Facts, OtherSource, describe, differing, ident
 class Lineage:
     """The lineage of an attempt's backup. `name` is None if the older backups could not be read.
 
-    `adopts`: backups without an identity, of this type of source, belong to the lineage too.
+    `adopts`: a type of source. Backups of this type without an identity belong to the lineage too; None: they do not.
     """
 
     name: str | None
@@ -34,7 +34,7 @@ class Lineage:
 def newest_identified(place: Place) -> Manifest | None:
     """The newest backup of a task that names its lineage; manifests that cannot be read are skipped.
 
-    Raises what the storage raises: `PermissionError` if this member may write there but not read.
+    Raises the storage's errors, such as `PermissionError` if this member may write to `place` but not read it.
     """
     names = [(by.created, by.token, name) for name in place.folders() if (by := begun(name)) is not None]
     for _, _, name in sorted(names, reverse=True):

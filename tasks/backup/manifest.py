@@ -1,7 +1,7 @@
-"""The manifest, which makes a folder a backup: it is written last, when every file that it names is complete.
+"""The manifest of a backup. It is written last, when every file that it names is complete: it makes a folder a backup.
 
-A backup is one folder, `DESTINATION/TASK/CREATED-TOKEN/`. No two attempts have the same token, so an attempt that was
-taken over and writes late writes next to the good backup, never over it.
+A backup is one folder, `DESTINATION/TASK/CREATED-TOKEN/`. No two attempts have the same token. So if an attempt still
+writes after its run was taken over, it writes next to the good backup, never over it.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class NoBackup(Exception):
 
 
 class FileEntry(BaseModel):
-    """A file of a backup: its size and checksum as stored, and those of its content."""
+    """A file of a backup: the size and checksum of the stored file, and those of its content."""
 
     name: str
     size_bytes: int = Field(description="Of the content")
@@ -36,7 +36,7 @@ class FileEntry(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What was backed up, when, by which attempt and with which tools, and the files of the backup."""
+    """The record of one backup: its source, times, attempt, tools and files."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -76,7 +76,7 @@ class Manifest(BaseModel):
 
 
 def folder_name(created: datetime, token: int) -> str:
-    """The name of a backup's folder. Names sort by their time.
+    """The name of a backup's folder. Sorted by name, folders are in the order of their times.
 
     >>> folder_name(datetime(2026, 11, 21, 3, 0, tzinfo=UTC), 42)
     '20261121T030000.000000Z-42'
@@ -86,14 +86,14 @@ def folder_name(created: datetime, token: int) -> str:
 
 @dataclass(frozen=True)
 class Begun:
-    """When a backup was begun, and the token of its attempt: the parts of its folder's name."""
+    """The parts of a backup folder's name: when the backup was begun, and the token of its attempt."""
 
     created: datetime
     token: int
 
 
 def begun(name: str) -> Begun | None:
-    """The inverse of `folder_name`; None for a name that it did not make.
+    """The inverse of `folder_name`; None if `folder_name` cannot have made `name`.
 
     >>> begun("20261121T030000.000000Z-42").token
     42
@@ -111,7 +111,7 @@ def begun(name: str) -> Begun | None:
 
 
 def read_manifest(place: Place) -> Manifest | None:
-    """The manifest in the folder `place`; None if there is none. Raises `NoBackup` if it cannot be read."""
+    """The manifest in the folder `place`; None if there is no such file. Raises `NoBackup` if it cannot be read."""
     try:
         text = place.read(NAME)
     except (PermissionError, IsADirectoryError) as error:
@@ -126,23 +126,23 @@ def read_manifest(place: Place) -> Manifest | None:
 
 
 def write_manifest(place: Place, manifest: Manifest) -> None:
-    """Write the manifest into `place`, which makes it a backup."""
+    """Write the manifest into `place`. This makes the folder a backup."""
     place.write_whole(NAME, manifest.model_dump_json(indent=1).encode())
 
 
 @dataclass(frozen=True)
 class Survey:
-    """The folders of a task: complete backups, the newest first; unreadable manifests; folders without a manifest."""
+    """The folders of a task: the manifests of complete backups (newest first), and the other folders."""
 
     complete: tuple[Manifest, ...]
     unreadable: tuple[str, ...]
-    """For each manifest that is damaged, of another version or not readable by this user: which, and why."""
+    """A sentence for each manifest that is damaged, of another version or not readable by this user."""
 
     without: tuple[str, ...]
     """The names of the folders without a manifest."""
 
     def newest(self, url: str) -> Manifest:
-        """The newest complete backup. Raises `NoBackup`, which says what is at `url` instead."""
+        """The newest complete backup. Raises `NoBackup`, whose message says what was found at `url` instead."""
         if not self.complete:
             why = "; ".join(self.unreadable) or f"{url} holds no folder with a {NAME}"
             raise NoBackup(f"{why}: give DESTINATION/TASK, or the URL of one backup")
@@ -150,7 +150,7 @@ class Survey:
 
 
 def survey(place: Place, names: Sequence[str] | None = None) -> Survey:
-    """The folders of `place`: all of them, or those in `names`."""
+    """Read the manifests in the folders of `place`: all folders, or those in `names`."""
     complete, unreadable, without = [], [], []
     for name in place.folders() if names is None else names:
         try:
@@ -167,10 +167,10 @@ def survey(place: Place, names: Sequence[str] | None = None) -> Survey:
 
 
 def survey_url(url: str, options: dict[str, Any] | None = None) -> Survey:
-    """The survey of `url`: of the folders of one task (`DESTINATION/TASK`), or of one backup.
+    """The survey of a URL: that of a task's folder (`DESTINATION/TASK`), or that of one backup.
 
-    `options` are fsspec's for that URL, secrets resolved. Raises `NoBackup` if `url` is a backup whose manifest cannot
-    be read.
+    `options` are fsspec's for that URL, with secrets resolved. Raises `NoBackup` if `url` is a backup whose manifest
+    cannot be read.
     """
     place = Place(url, options)
     own = read_manifest(place)

@@ -1,4 +1,4 @@
-"""The params of the kind `backup`: what to back up, and where to keep it; where the backups of a task are."""
+"""The params of the kind `backup`: the source and the destination; and the URL of a task's backups."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
@@ -19,7 +19,7 @@ KEEPS_NOTHING: Final = {
 
 
 def allowed_destination(url: str) -> str:
-    """`url`, if its text allows it as a destination. Raises `ValueError`. Touches no file."""
+    """Return `url`, or raise `ValueError` if it cannot be a destination. Checks the text only, and touches no file."""
     if (protocol := check_protocol(url)) in KEEPS_NOTHING:
         raise ValueError(
             f"{protocol}:// cannot keep a backup ({KEEPS_NOTHING[protocol]}): give a folder or an s3:// URL"
@@ -71,7 +71,7 @@ class BackupParams(BaseModel):
 
     @model_validator(mode="after")
     def _not_into_itself(self) -> "BackupParams":
-        # As text only, because a node checks params on its event loop. The attempt follows links.
+        # Compare the paths as text, because a node checks params on its event loop. The attempt follows links.
         if isinstance(self.source, folder.FolderSource):
             inner, outer = local_path(self.destination), local_path(self.source.path)
             if inner is not None and outer is not None and inner.is_relative_to(outer):
@@ -94,7 +94,7 @@ class _Destination(BaseModel):
 
 
 def backup_location(params: Mapping[str, Any], task: str) -> tuple[str, dict[str, Any]]:
-    """The URL of a task's backups, and fsspec's options for it, with references to secrets as they are.
+    """The URL of a task's backups, and fsspec's options for it, with references to secrets not resolved.
 
     The other params need not be valid, so that backups made under older rules can be restored. Raises
     `ValidationError`.

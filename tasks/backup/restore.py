@@ -1,4 +1,4 @@
-"""Restore a backup into a folder, an SQLite file or a PostgreSQL database: all of it, or nothing."""
+"""Restores a backup into a folder, an SQLite file or a PostgreSQL database, completely or not at all."""
 
 import tempfile
 import time
@@ -18,15 +18,15 @@ class BadTarget(Exception):
 
 @dataclass(frozen=True)
 class Restored:
-    """What was restored, and where."""
+    """The result of restoring a backup."""
 
     #: The manifest of the backup.
     manifest: Manifest
     #: The target into which it was restored, as text.
     target: str
-    #: What the backup lacks, and what could not be checked here, as sentences.
+    #: Sentences about files that the backup lacks, and about checks that this machine could not make.
     remarks: tuple[str, ...]
-    #: The size of what was restored.
+    #: The size of the restored content.
     size_bytes: int
     #: How long restoring took.
     seconds: float

@@ -1,9 +1,9 @@
-"""Which backups to keep; removal of the others, and of the leftovers of attempts that made no backup.
+"""Decides which backups to keep, and removes the others, and the leftovers of attempts that made no backup.
 
-Only folders are removed whose names have exactly the form of `folder_name` and a smaller token than the attempt that
-removes them. Folders of other programs, copies under other names and backups of newer attempts stay. So do backups of
-another lineage (`tasks.backup.lineage`), and those whose manifest cannot be read: it may be of a later version, or the
-rest of a damaged disk.
+A folder is removed only if its name has exactly the form of `folder_name`, with a smaller token than that of the
+attempt that removes it. Folders of other programs, copies under other names and backups of newer attempts stay. So do
+backups of another lineage (`tasks.backup.lineage`), and backups whose manifest cannot be read: a later version may have
+written it, or the disk may be damaged.
 """
 
 from collections.abc import Sequence
@@ -16,23 +16,24 @@ from tasks.backup.manifest import NAME, Manifest, begun, survey
 from tasks.places.place import Place
 
 ABANDONED_AFTER: Final = timedelta(days=1)
-"""A folder without a manifest that was neither begun nor written to for this long is a leftover.
+"""A folder without a manifest is a leftover once it was begun, and last written to, this long ago.
 
-Another run of the task may still write to it (`overlap: allow`), and this code cannot ask the cluster. If one does, it
-finds its files missing before it writes its manifest, and fails: only its work is lost, never a backup.
+Another run of the task may still write to it (`overlap: allow`), and this code cannot ask the cluster. Such a run finds
+its files missing before it writes its manifest, and fails: its work is lost, but never a backup.
 """
 
 LEFTOVERS_MAX: Final = 50
-"""The number of old folders that are checked for leftovers: the newest ones, so that each is checked in 50 runs."""
+"""The most old folders that one run checks for leftovers: the newest ones, so that each is checked in 50 runs."""
 
 _BEGUN_MAX: Final = 500
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """The folders that were removed; those that could not be, and why; and the manifests that cannot be read, and why.
+    """The result of a removal: the names of removed folders; sentences about folders that could not be removed
+    (`failed`), and about manifests that cannot be read (`unreadable`).
 
-    `others`: the number of backups of other lineages or of none; known only if `keep` is given.
+    `others`: the number of backups of other lineages or of no lineage; known only if `keep` is given.
     """
 
     removed: tuple[str, ...] = ()
@@ -45,7 +46,7 @@ def surplus(found: Sequence[Manifest], made: str, keep: int, token: int) -> list
     """The names of the backups in `found` (newest first) to remove, so that `keep` of them stay.
 
     The backup at the URL `made` always stays, whatever the members' clocks say. So does a backup whose token is not
-    smaller than `token`: an attempt that was taken over removes no backup of the attempt that took over.
+    smaller than `token`: an attempt whose run was taken over removes no backup of the attempt that took it over.
     """
     others = [(name_of(manifest.url), manifest) for manifest in found if manifest.url != made]
     ours = [(name, by) for name, _ in others if (by := begun(name)) is not None]
@@ -53,7 +54,7 @@ def surplus(found: Sequence[Manifest], made: str, keep: int, token: int) -> list
 
 
 def possible_leftovers(names: Sequence[str], token: int, now: datetime) -> list[str]:
-    """The folders in `names` that may be leftovers, by their names: they were begun by older attempts, and long ago.
+    """The folders in `names` that may be leftovers, because older attempts began them long ago. Reads names only.
 
     >>> names = ["20260101T000000.000000Z-1", "20260103T000000.000000Z-2", "20260101T000000.000000Z-9", "photos"]
     >>> possible_leftovers(names, 3, begun("20260103T000000.000000Z-3").created)
@@ -64,10 +65,10 @@ def possible_leftovers(names: Sequence[str], token: int, now: datetime) -> list[
 
 
 def prune(place: Place, made: str, token: int, lineage: Lineage, keep: int | None, now: datetime) -> Pruned:
-    """Remove leftovers, and all but the newest `keep` backups of a lineage (None: keep all). Raises nothing.
+    """Remove leftovers, and all but the newest `keep` backups of a lineage (None: keep all). Does not raise.
 
-    `made` is the URL of the backup that the attempt with `token` just made. Backups of other lineages, or of none, are
-    neither counted nor removed.
+    `made` is the URL of the backup that the attempt with `token` just made. Backups of other lineages, or of no
+    lineage, are neither counted nor removed.
     """
     removed: list[str] = []
     failed: list[str] = []
@@ -100,20 +101,20 @@ def remove(place: Place) -> None:
 
 
 def begun_before(checkpoint: Any) -> list[str]:
-    """The folders that earlier attempts at a run have begun, from the run's checkpoint (see `begun_by_now`)."""
+    """The folders that earlier attempts at a run have begun, read from the run's checkpoint (see `begun_by_now`)."""
     names = checkpoint.get("begun", []) if isinstance(checkpoint, dict) else []
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def begun_by_now(before: Sequence[str], name: str) -> dict[str, Any]:
-    """The checkpoint of an attempt that begins the folder `name`: what its successor removes if the attempt dies."""
+    """The checkpoint of an attempt that begins the folder `name`, so that the next attempt can remove this folder."""
     return {"begun": [*before, name][-_BEGUN_MAX:]}
 
 
 def remove_unfinished(place: Place, before: Sequence[str], token: int) -> Pruned:
-    """Remove the folders `before` of earlier attempts at the same run that have no manifest. Raises nothing.
+    """Remove those folders in `before`, of earlier attempts at the same run, that have no manifest. Does not raise.
 
-    Their age does not matter: once the attempt with `token` has committed a checkpoint, they can make no backup.
+    Their age does not matter: once the attempt with `token` has committed a checkpoint, earlier ones make no backup.
     """
     removed: list[str] = []
     failed: list[str] = []

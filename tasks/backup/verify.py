@@ -1,4 +1,4 @@
-"""Verify a backup: read all of it, and check its checksums, its compression and its content."""
+"""Verifies a backup: reads all of it, and checks its checksums, its compression and its content."""
 
 import tempfile
 import time
@@ -19,11 +19,11 @@ class Report:
 
     #: The manifest of the backup.
     manifest: Manifest
-    #: What is wrong with the backup, as sentences; empty: it is good.
+    #: Sentences about defects of the backup; empty: the backup is good.
     problems: tuple[str, ...]
-    #: What could not be checked here, as sentences.
+    #: Sentences about checks that could not be made on this machine, and the remarks of the manifest.
     remarks: tuple[str, ...]
-    #: How much was read.
+    #: The size of the stored files that were read.
     read_bytes: int
     #: How long verifying took.
     seconds: float
@@ -37,9 +37,9 @@ class Report:
 def verify(url: str, options: dict[str, Any] | None = None, progress: archive.Progress = archive.quiet) -> Report:
     """Read and check the backup at `url` (the newest one if `url` is a task's folder).
 
-    Checks every file's checksums and zstd frame; then, by pg_restore, a PostgreSQL dump's table of contents; by
-    SQLite's own check, an SQLite database (in a temporary file); member by member, a folder's archive. Raises
-    `NoBackup` if there is none.
+    Checks every file's checksums and zstd frame. pg_restore then checks the table of contents of a PostgreSQL dump;
+    SQLite's own check, in a temporary file, an SQLite database; a folder's archive is checked member by member. Raises
+    `NoBackup` if there is no backup at `url`.
     """
     began_s = time.monotonic()
     manifest = newest_backup(url, options)

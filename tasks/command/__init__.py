@@ -1,1 +1,1 @@
-"""The kind `command`: a program of the task's author, which speaks to its attempt by `rota ctx`."""
+"""The kind `command`: runs a program of the task's author, which reports to its attempt through `rota ctx`."""

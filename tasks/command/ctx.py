@@ -1,10 +1,10 @@
-"""What a command sees of its own run: variables, its last checkpoint as a file, and a socket for `rota ctx`.
+"""A command's interface to its own run: variables, the last checkpoint as a file, and a socket for `rota ctx`.
 
-Through the socket any process that the command starts (a shell, a subshell, a child that has closed its descriptors)
-can save a checkpoint, report progress and leave a result. A connection carries one request, JSON until the end of the
+Through the socket, any process that the command starts (a shell, a subshell, a child that has closed its descriptors)
+can save a checkpoint, report progress and set the result. A connection carries one request, JSON until the end of the
 stream, and one answer, `{"code": "ok" | "fenced" | "refused", "detail": ..., "value": ...}`. The files and the socket
-are in `.rota` in the attempt's scratch folder. Only the node's user may enter it, and it is removed with the scratch
-folder. The attempts of a node have one user: a caller that is not a process of this attempt is refused.
+are in `.rota` in the attempt's scratch folder. Only the node's user may enter `.rota`, and it is removed with the
+scratch folder. Other attempts may run as the same user, so a caller that is not a process of this attempt is refused.
 """
 
 import errno
@@ -49,14 +49,14 @@ REQUEST_S: Final = 30.0
 RETRY_S: Final = 0.1
 
 _SO_PEERPIDFD: Final = 77
-"""A socket option, since Linux 6.5, that gives a descriptor of the process at the other end. Unlike its pid, it stays
-that of this process."""
+"""A socket option, since Linux 6.5, that gives a descriptor of the process at the other end. Unlike a pid, the
+descriptor never refers to another process later."""
 
 Answer = dict[str, Any]
 
 
 class CommandCtx:
-    """One attempt's socket and files, from `__enter__` to `__exit__`. `result` is what `rota ctx result` has set."""
+    """One attempt's socket and files, from `__enter__` to `__exit__`. `result` is set by `rota ctx result`."""
 
     def __init__(self, ctx: Context[Any], bind: Callable[[socket.socket, Path], Path] | None = None) -> None:
         self._ctx = ctx
@@ -69,12 +69,12 @@ class CommandCtx:
         self._closed = threading.Event()
         self._changing = threading.Lock()
         self._last = ""
-        # This worker, and its supervisor: what the work starts is below the worker, or adopted by the supervisor.
+        # The worker and its supervisor: the command's processes descend from the worker, or the supervisor adopts them.
         self._family = (os.getpid(), os.getppid())
         self.result: dict[str, Any] = {}
 
     def __enter__(self) -> "CommandCtx":
-        """Make the files, and serve the socket in a thread. Raises `OSError`."""
+        """Create the files, and serve the socket in a thread. Raises `OSError`."""
         self._folder.mkdir(mode=0o700)
         if self._ctx.checkpoint is not None:
             self._last = _json(self._ctx.checkpoint) + "\n"
@@ -83,7 +83,7 @@ class CommandCtx:
         try:
             self._socket = self._bind(self._listening, self._folder)
         except OSError:
-            # Some file systems have no sockets, for example network mounts and folders shared with a virtual machine.
+            # Some file systems support no sockets, such as network mounts and folders shared with a virtual machine.
             self._elsewhere = Path(tempfile.mkdtemp(prefix="rota-ctx-"))
             self._socket = self._bind(self._listening, self._elsewhere)
         self._listening.listen(128)
@@ -156,7 +156,7 @@ class CommandCtx:
                 case _:
                     return _refused("not a request that this version of Rota knows")
         except Fenced as error:
-            # Logged here, as `rota ctx` may not get to say it: it is in the process group that is asked to stop now.
+            # Logged here, because `rota ctx` may be stopped first: it is in the process group that gets SIGTERM now.
             self._ctx.log.warning("checkpoint refused, fenced: %s", error)
             return {"code": "fenced", "detail": "another attempt runs"}
         except (ValueError, OverflowError, RecursionError) as error:
@@ -182,14 +182,14 @@ class CommandCtx:
             self.result = result
 
     def _write_checkpoint(self) -> None:
-        """Write the checkpoint's file; it is empty if there is no checkpoint. Raises `OSError`."""
+        """Write the checkpoint's file, which is empty if there is no checkpoint. Raises `OSError`."""
         fresh = self._checkpoint.with_suffix(".new")
         fresh.write_text(self._last)
         fresh.replace(self._checkpoint)
 
 
 def bound(listening: socket.socket, folder: Path) -> Path:
-    """Bind `listening` in a folder that only this user may enter; the socket's path. Raises `OSError`."""
+    """Bind `listening` in a folder that only this user may enter. Returns the socket's path. Raises `OSError`."""
     # Through a descriptor of the folder: a socket's path has 107 bytes at most, and a scratch folder's may be longer.
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
@@ -201,21 +201,21 @@ def bound(listening: socket.socket, folder: Path) -> Path:
 
 
 def _caller(end: socket.socket) -> int:
-    """The pid of the process that has connected; 0 if it is in a namespace that this process does not see."""
+    """The pid of the process that has connected; 0 if it is in a pid namespace that this process cannot see."""
     pid, _, _ = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     return int(pid)
 
 
 def _is_of(end: socket.socket, caller: int, family: tuple[int, ...]) -> bool:
-    """Whether the process that has connected is one of `family`, or a descendant. False if it has ended: its number
-    may be another process's by then.
+    """Whether the process that has connected is in `family` or a descendant. False if it has ended, because its pid may
+    belong to another process by then.
     """
     if caller <= 0:
         return False
     try:
         [pidfd] = struct.unpack("i", end.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, struct.calcsize("i")))
     except OSError as error:
-        # An older kernel lacks the option. The caller waits for its answer, and keeps its number as long as it waits.
+        # An older kernel lacks the option. The caller waits for its answer, and keeps its pid as long as it waits.
         return error.errno == errno.ENOPROTOOPT and is_below(caller, family)
     try:
         ended = select.poll()

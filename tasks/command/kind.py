@@ -20,7 +20,7 @@ from tasks.needs import Needs
 from tasks.secret import Reference
 
 CHECK_S: Final = 0.2
-"""How often a running command checks whether it should stop. The end of its process is noticed at once."""
+"""The interval for checking whether a running command should stop. The end of its process is noticed at once."""
 
 RESULT: Final = {
     "exit_code": "0",
@@ -45,7 +45,7 @@ class CommandFailed(Failed):
 
 
 class CommandParams(BaseModel):
-    """The program to run. It inherits the node's environment variables, except for the node's ROTA_*.
+    """The program to run. It inherits the node's environment variables, except ROTA_*.
 
     Rota sets variables that name the run (`tasks.command.ctx.VARIABLES`); `env` may not set those.
     """
@@ -73,18 +73,18 @@ class CommandParams(BaseModel):
 class Command:
     """Runs a program. Exit code 0 is success; SIGTERM to its process group asks it to stop.
 
-    What the program passed to `rota ctx result` is the run's result, with `exit_code` added.
+    The run's result is the program's input to `rota ctx result`, with `exit_code` added.
     """
 
     Params = CommandParams
 
     @staticmethod
     def needs(params: CommandParams, task: str) -> Needs:
-        """What an attempt needs of the machine (`tasks.kind.Kind`): whatever its author says."""
+        """The needs of an attempt (`tasks.kind.Kind`): everything, since any program may run."""
         return Needs(everything=True)
 
     def run(self, ctx: Context[CommandParams]) -> dict[str, Any]:
-        """Run the program to its end. Result: `{"exit_code": 0}`, and what the program passed to `rota ctx result`.
+        """Run the program to its end. Returns its input to `rota ctx result`, with `"exit_code": 0` added.
 
         Raises `CommandFailed` and `MissingSecret`.
         """

@@ -1,1 +1,1 @@
-"""What a task is: its definition, when it is due, what the policies let run, and the states of a run. Pure."""
+"""A task's definition: its fields, its due times, the policies for its runs, and the states of a run. Pure."""

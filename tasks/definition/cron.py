@@ -1,11 +1,11 @@
-"""Cron lines and the calendar: what can be due, and when. Times are microseconds since the Unix epoch, UTC.
+"""Cron lines and their due times. Times are microseconds since the Unix epoch, UTC.
 
-Cron lines are read by cronsim, which follows Debian's cron when the clocks change:
+cronsim reads the lines, and follows Debian's cron when the clocks change:
 
 - A line of five fields at fixed times (neither minute nor hour begins with `*`) follows the wall clock. A time that the
-  clocks skip is due at the first minute after the change; a time that comes twice is due once, the first time.
+  clocks skip is due at the first minute after the change; a time that occurs twice is due only the first time.
 - Any other line (`*/5 * * * *`, `0 * * * *`, six fields) follows elapsed time: nothing is due in an hour that does not
-  exist, and an hour that comes twice has its due times twice.
+  exist, and an hour that occurs twice has its due times twice.
 """
 
 from collections.abc import Iterator
@@ -27,16 +27,16 @@ NAMED: Final[dict[str, str]] = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-"""The names that cron knows for common lines (crontab(5)); `@reboot` has no meaning in a cluster."""
+"""cron's names for common lines (crontab(5)). `@reboot` is not among them: it has no meaning in a cluster."""
 
 LAST_FIRE_US: Final = 253_370_764_800_000_000
-"""The beginning of the year 9999. After it, the calendar has no room for the time of a second attempt."""
+"""The beginning of the year 9999. A later run could have no second attempt, as the calendar ends with that year."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _CHECKED_FROM_US: Final = 946_684_800_000_000
-"""2000-01-01. A line that is not due in the fifty years after it (cronsim's horizon) is never due: a 29 February on a
-given day of the week comes every 28 years, or after 40 years around a century that is not a leap year."""
+"""2000-01-01. A line without a due time in the next fifty years (cronsim's horizon) has none at all: a 29 February on a
+given day of the week occurs every 28 years, or after 40 years around a century that is not a leap year."""
 
 
 def at_us_of(at: datetime) -> int:
@@ -45,7 +45,7 @@ def at_us_of(at: datetime) -> int:
 
 
 def check_at(at: datetime) -> None:
-    """Raise `ValueError`, with a sentence for users, if `at` is too late to be a due time.
+    """Raise `ValueError`, with a message for users, if `at` is too late to be a due time.
 
     >>> check_at(datetime(9999, 1, 1, 0, 0, 1, tzinfo=UTC))
     Traceback (most recent call last):
@@ -56,13 +56,13 @@ def check_at(at: datetime) -> None:
 
 
 def check_timezone(name: str) -> None:
-    """Raise `ValueError`, with a sentence for users, unless `name` is a time zone of the IANA database."""
+    """Raise `ValueError`, with a message for users, unless `name` is a time zone of the IANA database."""
     _zone(name)
 
 
 @lru_cache(maxsize=4096)
 def check_cron(line: str, timezone: str) -> None:
-    """Raise `ValueError`, with a sentence for users, unless `line` parses and has a due time.
+    """Raise `ValueError`, with a message for users, unless `line` parses and has a due time.
 
     >>> check_cron("0 0 30 2 *", "UTC")
     Traceback (most recent call last):
@@ -91,7 +91,7 @@ def unreadable_line(line: str, timezone: str) -> str | None:
 class CronLine:
     """A cron line that caches the last interval between two due times.
 
-    All times in that interval have the same next due time, so that ten thousand tasks on one line cost one search.
+    All times in this interval have the same next due time, so ten thousand tasks with one line cost one search.
     """
 
     def __init__(self, line: str, timezone: str) -> None:
@@ -100,7 +100,7 @@ class CronLine:
         self._gap: tuple[int, int] | None = None
 
     def next_us(self, after_us: int) -> int | None:
-        """The first due time later than `after_us`, or None where there is none."""
+        """The first due time later than `after_us`; None if there is none."""
         gap = self._gap
         if gap is not None and gap[0] <= after_us < gap[1]:
             return gap[1]
@@ -112,14 +112,14 @@ class CronLine:
 
 @lru_cache(maxsize=4096)
 def cron_line(line: str, timezone: str) -> CronLine:
-    """The same object for the same line, however many tasks have it."""
+    """The shared `CronLine` of all tasks with this line and time zone."""
     return CronLine(line, timezone)
 
 
 def cron_times(line: str, timezone: str, after_us: int) -> Iterator[int]:
-    """Due times of a cron line later than `after_us`, in order; none if this machine cannot read it.
+    """Due times of a cron line later than `after_us`, in order; none if this machine cannot read the line.
 
-    It was checked when the task was registered, by some member.
+    Another member, with other time zones, may have checked the line when the task was registered.
     """
     try:
         times = CronSim(_expression(line), _aware(after_us, _zone(timezone)))
@@ -129,7 +129,7 @@ def cron_times(line: str, timezone: str, after_us: int) -> Iterator[int]:
         last_us = after_us
         for due in times:
             due_us = (due.astimezone(UTC) - _EPOCH) // _MICROSECOND
-            # From a start in the second pass of an hour that comes twice, cronsim first gives times of the first pass.
+            # In the second pass of an hour that occurs twice, cronsim first yields times of the first pass.
             if due_us > last_us:
                 yield due_us
                 last_us = due_us
@@ -155,7 +155,7 @@ def _expression(line: str) -> str:
 
 
 def _complaint(line: str, expression: str) -> str:
-    """What is wrong with a line that cronsim refused, as a sentence."""
+    """A sentence for users about a line that cronsim refused."""
     fields = expression.upper().split()
     if len(fields) not in (5, 6):
         return (
@@ -179,7 +179,7 @@ def _bad_field(line: str, fields: list[str]) -> str:
 
 @lru_cache(maxsize=512)
 def _zone(name: str) -> ZoneInfo:
-    """The time zone of that name; `ValueError` if there is none."""
+    """The time zone of that name. Raises `ValueError` if there is none."""
     if name not in _zone_names():
         raise ValueError(f"{name!r} is not a time zone of the IANA database, such as Europe/Paris or UTC")
     return ZoneInfo(name)
@@ -192,9 +192,9 @@ def _zone_names() -> frozenset[str]:
 
 
 ACCEPTED: Final = {"accepted": True}
-"""The context for reading what is packed. Its time zones (and a schedule's cron line and `at`) were checked when it was
-accepted, and are not checked again: the replicated state must not depend on the time zones that one machine knows, and
-must stay readable if an earlier version accepted more."""
+"""The validation context for a spec that was accepted before. Its time zones, cron line and `at` are not checked again:
+the replicated state must not depend on the time zones that one machine knows, and must stay readable even if an earlier
+version accepted more."""
 
 
 def _known(name: str, info: ValidationInfo) -> str:
@@ -206,4 +206,4 @@ def _known(name: str, info: ValidationInfo) -> str:
 Timezone = Annotated[
     str, AfterValidator(_known), Field(description="A time zone of the IANA database", examples=["Europe/Paris"])
 ]
-"""The name of a time zone. Checked, except in the context `ACCEPTED`."""
+"""The name of a time zone. It is checked, except in the context `ACCEPTED`."""

@@ -7,7 +7,7 @@ import msgpack
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 DeadlineName = Literal["start_within", "finish_within", "success_every"]
-"""A deadline, by the name of its field without the unit."""
+"""The name of a deadline: that of its field, without the unit."""
 
 DEADLINES: Final[tuple[DeadlineName, ...]] = get_args(DeadlineName)
 
@@ -15,9 +15,9 @@ Limit = Annotated[float, Field(ge=1, le=366 * 86_400)]
 
 
 class Deadlines(BaseModel):
-    """By when a task must have done what. A missed one changes nothing about the task's runs: it is shown and told.
+    """Deadlines for a task's runs. A missed deadline does not change the runs: it is only shown, and sent on channels.
 
-    A paused task, or one that is not enabled, is not judged; when it is resumed, time counts anew.
+    A paused or disabled task misses no deadline; when it is resumed, the time is counted from then.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,7 +46,7 @@ class Deadlines(BaseModel):
         return self
 
     def limit_us(self, name: DeadlineName) -> int | None:
-        """How long the deadline `name` allows, in microseconds; None: there is no such deadline."""
+        """The time that the deadline `name` allows, in microseconds; None: the task has no such deadline."""
         limit_s: float | None = getattr(self, f"{name}_s")
         return None if limit_s is None else round(limit_s * 1_000_000)
 
@@ -62,7 +62,7 @@ def deadlines_of(packed: bytes) -> Deadlines | None:
     >>> deadlines_of(Spec(name="a", kind="command").pack()) is None
     True
     """
-    # Nearly all tasks have none, and all are looked at when a leader is elected.
+    # A quick test first: most tasks have no deadlines, and a new leader looks at all tasks.
     return _deadlines_of(packed) if b"deadlines" in packed else None
 
 

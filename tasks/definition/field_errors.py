@@ -1,4 +1,4 @@
-"""What is wrong with a definition or with params, field by field, in the user's own terms."""
+"""The errors of a definition or of params, field by field, in the user's own terms."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -13,7 +13,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """What is wrong with one field. `field` is its path as the user wrote it: `params.argv[0]`."""
+    """An error in one field. `field` is its path as the user would write it, such as `params.argv[0]`."""
 
     field: str
     message: str
@@ -32,9 +32,9 @@ def dotted(path: Sequence[str | int]) -> str:
 
 
 def raise_all(model: str, wrong: Iterable[str]) -> None:
-    """Raise all that a check of several fields has found, for a validator of pydantic; nothing if it has found nothing.
+    """Raise one `ValidationError` with all messages in `wrong`, in a pydantic validator. Does nothing if it is empty.
 
-    A validator that raises `ValueError` at the first of them hides the others.
+    A validator that raised `ValueError` for the first message would hide the others.
     """
     details = [
         InitErrorDetails(type=PydanticCustomError("value_error", "{said}", {"said": said}), input=None)
@@ -45,10 +45,10 @@ def raise_all(model: str, wrong: Iterable[str]) -> None:
 
 
 def all_errors(model: type[BaseModel], given: Mapping[str, Any]) -> list[FieldError]:
-    """All errors of `given` as that model, also those of checks that run only if each field by itself is valid.
+    """All errors of `given` under `model`, even of checks that pydantic runs only if each field by itself is valid.
 
-    For these, the invalid fields are left out and the rest is checked again, until no further field is invalid. An
-    error that names a field that was left out is not returned: it says nothing new.
+    To find these, the invalid fields are left out and the rest is checked again, until no further field is invalid. An
+    error that names a field that was left out is not returned, as it may be due to the missing field.
     """
     errors: list[FieldError] = []
     rest, left_out = deepcopy(dict(given)), dict[str, str]()
@@ -77,18 +77,18 @@ def _of_what_is_left_out(error: FieldError, left_out: Mapping[str, str]) -> bool
 
 
 _LOOKS: Final = 4
-"""How often a definition is checked, at most."""
+"""The most times that a definition is checked."""
 
 
 def _path_in(given: Any, place: Sequence[str | int]) -> Path:
-    """The path of the innermost field of an object that an error at `place` is about; () if it is about all of it."""
+    """The path in `given` of the innermost object field on the way to `place`; () if the error is about all of it."""
     path: list[str | int] = []
     for part in place:
         inner = _inner(given, part)
         if inner is _NOTHING:
-            continue  # pydantic's name of an alternative, which is no field
+            continue  # pydantic's label of a union's member, not a field
         if isinstance(part, int):
-            break  # only the list as a whole can be left out: without one item, the others would be at other places
+            break  # the list must be left out as a whole: without this item, later items would get other indexes
         path.append(part)
         given = inner
     return tuple(path)
@@ -100,7 +100,7 @@ _NOT_AN_OBJECT: Final = ("model_type", "model_attributes_type")
 class UnionForms(NamedTuple):
     """A union of models that users write as alternative forms of one field.
 
-    `keys`: by the name of each model, the field that marks its form. `expected`: the message if no form fits.
+    `keys`: the field that marks each form, by the name of its model. `expected`: the message if no form fits.
     """
 
     keys: Mapping[str, str]
@@ -108,7 +108,7 @@ class UnionForms(NamedTuple):
 
 
 def message(finding: ErrorDetails) -> str:
-    """An error of pydantic as a clause that follows the field's path."""
+    """The text of a pydantic error, as a clause that follows the field's path."""
     return _MESSAGES.get(finding["type"]) or finding["msg"].removeprefix("Value error, ")
 
 
@@ -125,11 +125,11 @@ _MESSAGES: Final = {
 def field_errors(
     error: ValidationError, given: Any, within: Sequence[str | int] = ("params",), forms: UnionForms | None = None
 ) -> list[FieldError]:
-    """What pydantic found wrong with `given`, each error with the path of its field under `within`.
+    """The errors that pydantic found in `given`, each with the path of its field under `within`.
 
-    Pydantic's paths contain the names of models and validators where a field may be one of several. They are left out,
-    and only the errors of the closest alternative are returned: of a union of models in `forms`, in its words. No value
-    is repeated: it may be a secret.
+    For a union, pydantic reports the errors of every alternative, with its name in the path. These names are left out,
+    and only the errors of the closest alternative are returned; for the union in `forms`, with the messages of `forms`.
+    No error contains a value, which may be a secret.
     """
     found = error.errors(include_url=False, include_input=False, include_context=False)
     findings = [_Finding.of(detail, given, within) for detail in found]
@@ -137,9 +137,9 @@ def field_errors(
 
 
 class _Finding(NamedTuple):
-    """`choices`: each place where one of several alternatives had to be chosen, and the alternative that this is about.
+    """An error of pydantic. `choices`: the path of each union on the way, and the alternative that the error is about.
 
-    `distance`: how strongly it indicates that the user did not mean that alternative.
+    `distance`: how strongly the error suggests that the user did not mean this alternative.
     """
 
     error: FieldError
@@ -178,7 +178,7 @@ def _inner(given: Any, part: str | int) -> Any:
 
 
 def _closest(findings: list[_Finding], depth: int, forms: UnionForms | None) -> list[_Finding]:
-    """The findings, without those about alternatives that the user hardly meant."""
+    """The findings of the alternatives that the user most likely meant. `depth` counts the unions chosen so far."""
     kept: list[_Finding] = []
     places: dict[Path, dict[str | int, list[_Finding]]] = {}
     for finding in findings:
@@ -203,7 +203,7 @@ def _model_named(alternative: str | int) -> str:
 
 
 def _of_form(place: Path, by_model: Mapping[str, list[_Finding]], forms: UnionForms) -> list[_Finding]:
-    """The findings about the closest form; if none was meant, one that lists all forms."""
+    """The findings about the closest form; if no form fits, one finding with the message `forms.expected`."""
     model, meant = min(by_model.items(), key=lambda item: (sum(one.kind == "missing" for one in item[1]), len(item[1])))
     key = forms.keys[model]
     if any(one.kind in ("missing", *_NOT_AN_OBJECT) for one in meant):

@@ -1,4 +1,4 @@
-"""A task's limits, as a part of its definition: what one attempt may use of the machine that it runs on."""
+"""A task's limits, as a part of its definition: the memory, CPU, disk and so on that one attempt may use."""
 
 import re
 from decimal import Decimal
@@ -26,10 +26,10 @@ MEMORY_MIN: Final = 32 * 1024**2
 
 
 def parse_size(value: Any) -> Any:
-    """A size as a number of bytes, if it is text such as "512MiB". What is not text is returned as it is.
+    """The number of bytes in a text such as "512MiB". A value that is not text is returned unchanged.
 
-    Raises `ValueError` if the text is no such size. "512M" is none: it means 512,000,000 to some and 536,870,912 to
-    others.
+    Raises `ValueError` for any other text. "512M" is refused, since it means 512,000,000 to some people and 536,870,912
+    to others.
 
     >>> parse_size("512MiB"), parse_size("2GB"), parse_size(4096)
     (536870912, 2000000000, 4096)
@@ -48,9 +48,9 @@ def parse_size(value: Any) -> Any:
 
 
 def thousandths(value: float | None) -> float | None:
-    """The number as it is, if it has at most three decimal places, so that thousandths of it are exact.
+    """Return the number unchanged. Raises `ValueError` if it has more than three decimal places.
 
-    Raises `ValueError`.
+    So its thousandths are an exact integer.
     """
     exponent = Decimal(repr(value)).as_tuple().exponent if value is not None else 0
     if not isinstance(exponent, int) or exponent < -3:
@@ -62,15 +62,14 @@ _Whole = Annotated[int, Field(ge=SIZE_MIN, le=SIZE_MAX)]
 _Text = Annotated[str, Field(pattern=_SIZE_PATTERN)]
 
 Size = Annotated[_Whole, BeforeValidator(parse_size, json_schema_input_type=_Whole | _Text)]
-"""Bytes: a whole number, or text such as "512MiB", which is stored as the number."""
+"""A number of bytes: a whole number, or text such as "512MiB", which is stored as a number."""
 
 
 class Limits(BaseModel):
-    """What one attempt may use, all its processes together. The run of an attempt that uses more fails, and says so.
+    """What one attempt may use, all its processes together. If an attempt uses more, its run fails with that reason.
 
-    A limit may be less than what the member allows one attempt (`ROTA_LIMIT_MEMORY` and the like), not more: the
-    attempt fails then before it begins. null: what the member allows. Sizes are bytes, or text such as `512MiB`
-    (1024) or `500MB` (1000).
+    A limit must not exceed what the member allows one attempt (`ROTA_LIMIT_MEMORY` and the like), or the attempt fails
+    before it begins. null: what the member allows. Sizes are bytes, or text such as `512MiB` (1024) or `500MB` (1000).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,6 +1,6 @@
 """A task's policies: whether to retry, and which due occurrences to run, to queue or to skip.
 
-Pure: due times, counts and `now` in, a decision out.
+Pure: each function decides from due times, counts and the current time.
 """
 
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from tasks.definition.spec import Failover, Retry
 
 KEPT: Final = 100
-"""The most waiting runs that `queue` and `catch_up: all` keep for a task."""
+"""The most runs of one task that wait because of `overlap: queue` or `catch_up: all`."""
 
 LATENESS_S: Final = 10.0
-"""`catch_up: skip` still runs an occurrence that is late by this at most, or by a little more than a failover takes.
+"""`catch_up: skip` runs an occurrence that is late by at most this, or by a little more than a failover takes.
 
-A failover takes at most 6 s with the default leases (docs/explanation/execution.md). So the loss of one member does not
-make a task miss its time, and an outage of the whole cluster does.
+A failover takes at most 6 s with the default leases (docs/explanation/execution.md). So a task misses its time after an
+outage of the whole cluster, but not after the loss of one member.
 """
 
 _BEYOND_LEASES_S: Final = 6.5
@@ -32,7 +32,7 @@ AWAY_MAX_S: Final = 900.0
 """The longest pause of such a run."""
 
 AWAY_ANEW_S: Final = 300.0
-"""If an attempt has worked for longer, the service had been reachable: the pauses begin anew after it."""
+"""If an attempt worked for longer than this, the service was reachable: the next pause is the first one again."""
 
 _DOUBLINGS: Final = 8
 
@@ -56,7 +56,7 @@ def retry_after_s(retry: "Retry", failures: int) -> float | None:
     if failures >= retry.attempts:
         return None
     if retry.backoff_s == 0:
-        return 0.0  # not 0 * infinity
+        return 0.0  # otherwise a large factor would make this 0 * infinity
     try:
         growing_s = retry.backoff_s * retry.factor ** (failures - 1)
     except OverflowError:
@@ -67,7 +67,7 @@ def retry_after_s(retry: "Retry", failures: int) -> float | None:
 def away_after_s(retry: "Retry", aways: int) -> float | None:
     """The pause in seconds after `aways` attempts in a row whose database or store did not answer; None: the run fails.
 
-    It doubles from `AWAY_FIRST_S` to `AWAY_MAX_S`; all pauses together take `retry.away_s`.
+    The pause doubles from `AWAY_FIRST_S` to `AWAY_MAX_S`; all pauses together take `retry.away_s`.
 
     >>> from tasks.definition.spec import Retry
     >>> [away_after_s(Retry(), n) for n in (1, 2, 3, 8, 9, 200)]
@@ -85,7 +85,7 @@ def away_after_s(retry: "Retry", aways: int) -> float | None:
 def after_orphaning(failover: "Failover", orphanings: int) -> Literal["orphaned", "abandoned"]:
     """The state of a run after it was orphaned for the `orphanings`-th time.
 
-    After `max` orphaned attempts it is abandoned; with a `max` of 0 or 1 no attempt is taken over.
+    The run is abandoned after `failover.max` orphaned attempts; with a `max` of 0 or 1 it is never taken over.
     """
     if failover.resume == "abandon" or orphanings >= failover.max:
         return "abandoned"
@@ -95,7 +95,7 @@ def after_orphaning(failover: "Failover", orphanings: int) -> Literal["orphaned"
 def rest_s(retry: "Retry", last: "RunState | None") -> float:
     """The pause in seconds before the next run of a continuous task, after its last run ended in the state `last`.
 
-    After a failure it is the pause before a first retry: a task that fails at once would otherwise restart without end.
+    After a failure it is the pause before a first retry. Without it, a task that fails at once would restart endlessly.
     """
     return retry.backoff_s if last in ("failed", "timed_out", "abandoned") else 0.0
 
@@ -107,8 +107,8 @@ def room_for_another(overlap: Overlap, active: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DuePlan:
-    """What to do with a task's due occurrences, each in microseconds since the epoch. The first ones are missed or
-    skipped, then some are queued or one is claimed. At most one of `enqueue` and `claim` is given.
+    """What to do with a task's due occurrences, each in microseconds since the epoch. The oldest are missed or skipped;
+    later ones are queued, or one is claimed. At most one of `enqueue` and `claim` is given.
     """
 
     #: Occurrences to record as missed, oldest first.
@@ -119,7 +119,7 @@ class DuePlan:
     enqueue: tuple[int, ...] = ()
     #: The occurrence to claim; None: no occurrence.
     claim: int | None = None
-    #: Whether the active run must be cancelled first. The claim follows when it has ended.
+    #: Whether the active run must be cancelled first. `claim` is claimed when that run has ended.
     replace: bool = False
 
 
@@ -136,19 +136,19 @@ def settle(
 ) -> DuePlan:
     """Decide what to do with the unhandled occurrences `due_us` of a task, all due by now, oldest first.
 
-    `more` says that later ones are due as well; then more than `KEPT` must be given. `active` counts the
-    task's active runs of any kind, `waiting` those of them that wait. What was due before `late_us` is late: the
-    cluster stood still, or it has waited for something other than an active run or a place. `lost`: the member of an
-    active run was lost, and no other has taken that run over yet. What the verdict leaves unsaid is to be asked again
-    afterwards.
+    `more`: later occurrences are due as well; then `due_us` must have more than `KEPT`. `active` is the number of the
+    task's active runs of any kind; `waiting` of them are waiting. An occurrence due before `late_us` is late: the
+    cluster stood still, or the occurrence has waited for something other than an active run or a place. `lost`: the
+    member of an active run was lost, and no other has taken that run over yet. The plan may leave occurrences out; the
+    caller asks again once the plan is carried out.
 
-    - While a run is active, `overlap: skip` skips all of them, and `replace` all but the latest, for which it
-      makes room, unless that is late and `catch_up` is `skip`. But under `skip` with `catch_up: all`, those that fell
-      due while nothing could run (the first of them is late, or the active run is lost) wait for the active run. Under
-      `allow`, or where nothing is active, and before anything is queued, `catch_up` chooses:
-    - `latest`: the latest is run, those before it are missed;
-    - `skip`: likewise, but what is late is missed;
-    - `all`: each is run, in order; the newest `KEPT`, less those that wait already.
+    - While a run is active, `overlap: skip` skips all occurrences. `replace` skips all but the latest, and cancels the
+      active run for the latest, unless that is late and `catch_up` is `skip`. With `overlap: skip` and `catch_up: all`,
+      occurrences wait for the active run if they fell due while nothing could run (the first one is late, or the
+      active run is lost).
+    - With `allow` or `queue`, or if no run is active, `catch_up` chooses: `latest` runs the latest occurrence, and
+      those before it are missed; `skip` does the same, but a late occurrence is missed; `all` runs each in order, but
+      no more may wait than `KEPT`, including those that wait already. `replace` treats `all` as `latest`.
     """
     if not due_us:
         return DuePlan()
@@ -179,7 +179,7 @@ def _replace(due_us: Sequence[int]) -> DuePlan:
 
 def _each(overlap: Overlap, due_us: Sequence[int], more: bool, active: int, waiting: int) -> DuePlan:
     if more or len(due_us) > KEPT:
-        # Later occurrences follow: only the newest `KEPT` of these can be among the newest `KEPT` of all.
+        # More occurrences follow, so only the newest `KEPT` of these can be among the newest `KEPT` of all.
         return DuePlan(missed=tuple(due_us[: len(due_us) - KEPT]))
     if len(due_us) == 1 and (active == 0 or overlap == "allow"):
         return DuePlan(claim=due_us[0])
@@ -187,7 +187,7 @@ def _each(overlap: Overlap, due_us: Sequence[int], more: bool, active: int, wait
 
 
 def _queue(due_us: Sequence[int], waiting: int) -> DuePlan:
-    """Queue the newest occurrences, as many as there are free places, and skip the others."""
+    """Plan to queue as many of the newest occurrences as there are free places, after the older ones are skipped."""
     places = max(0, KEPT - waiting)
     full = len(due_us) - places
     if full > 0:

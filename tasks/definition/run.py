@@ -1,7 +1,7 @@
-"""The states of a run, and the one table of transitions between them.
+"""The states of a run, and the table of transitions between them.
 
-A run is one occurrence of a task. `node.state.apply` makes the transitions in `TRANSITIONS` and no others, which the
-tests and the simulation check. The picture in ARCHITECTURE.md is drawn from this table.
+A run is one occurrence of a task. `node.state.apply` makes only the transitions in `TRANSITIONS`; the tests and the
+simulation check this.
 """
 
 from typing import Final, Literal
@@ -37,7 +37,7 @@ FINAL: Final[frozenset[RunState]] = frozenset(
 
 TRANSITIONS: Final[dict[RunState | None, frozenset[RunState]]] = {
     # None: the run does not exist yet. An occurrence is claimed when it is due, or waits (started by hand, or queued
-    # behind another run), or is recorded as not run.
+    # behind another run), or is recorded as skipped or missed.
     None: frozenset({"claimed", "waiting", "skipped", "missed"}),
     "waiting": frozenset({"claimed", "cancelled"}),
     # The report that an attempt has ended may come before the report that it has started.
@@ -54,9 +54,9 @@ TRANSITIONS: Final[dict[RunState | None, frozenset[RunState]]] = {
     "skipped": frozenset(),
     "missed": frozenset(),
 }
-"""A retry is `running -> waiting`: the attempt has failed, and the run waits for its next attempt. An attempt that a
-member gives back without having started it, and one that the holder of a continuous task hands over, lead to `waiting`
-too."""
+"""The states that may follow each state. A retry is `running -> waiting`: the attempt has failed, and the run waits for
+its next attempt. A run also waits after a member gives its claim back without starting the attempt, and after the
+holder of a continuous task hands it over."""
 
 
 def may_change(before: RunState | None, after: RunState) -> bool:

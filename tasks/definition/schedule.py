@@ -9,9 +9,9 @@ from tasks.definition.spec import At, Continuous, Cron, Every, Schedule
 def occurrences(schedule: Schedule | None, since_us: int, after_us: int) -> Iterator[int]:
     """The due times of `schedule` that are later than both `since_us` and `after_us`, in order; often without end.
 
-    `since_us` is the time from which the schedule counts (the registration, the last change or the resumption): an
-    `at` that is not later is never due. A continuous schedule has one occurrence, `since_us` itself, which has been
-    handled once `after_us` is not before it; `since_us` moves when a run has ended.
+    `since_us` is the time from which the schedule counts (the registration, the last change or the resumption); an
+    `at` that is not later is never due. A continuous schedule has one occurrence, `since_us` itself, which counts as
+    handled if `after_us` is not before it; `since_us` is moved when a run has ended.
     """
     start_us = max(since_us, after_us)
     match schedule:
@@ -35,7 +35,7 @@ def occurrences(schedule: Schedule | None, since_us: int, after_us: int) -> Iter
 
 
 def next_due_us(schedule: Schedule | None, since_us: int, after_us: int) -> int | None:
-    """The first of `occurrences`; None if there is none. Cheap for many tasks with the same cron line.
+    """The first due time that `occurrences` yields; None if there is none. Cheap for many tasks with one cron line.
 
     >>> next_due_us(Every(every_s=300), since_us=7, after_us=300_000_007)
     600000007
@@ -48,7 +48,7 @@ def next_due_us(schedule: Schedule | None, since_us: int, after_us: int) -> int 
 
 
 def may_be_due(schedule: Schedule | None, since_us: int, due_us: int) -> bool:
-    """Whether `due_us` is one of `occurrences`, as far as every machine can tell, whatever it knows of time zones.
+    """Whether `due_us` may be one of `occurrences`. The answer does not depend on the machine's time zones.
 
     >>> may_be_due(Every(every_s=300), since_us=7, due_us=600_000_007), may_be_due(Every(every_s=300), 7, 600_000_000)
     (True, False)
@@ -61,7 +61,7 @@ def may_be_due(schedule: Schedule | None, since_us: int, due_us: int) -> bool:
 
 
 def unreadable(schedule: Schedule | None) -> str | None:
-    """Why the due times of an accepted schedule cannot be computed on this machine; None if they can be.
+    """Why this machine cannot compute the due times of an accepted schedule; None if it can.
 
     Such a schedule has no due times here. Time zones depend on a machine's version of tzdata, and another member with
     another version may have accepted the task.

@@ -1,8 +1,8 @@
 """A task's definition, as a user registers it, checked field by field.
 
-The same models check the input, describe it in /openapi.json and in docs/reference/spec.md, and give the packed form
-that is replicated. An accepted spec is complete: every default is written out, so that the defaults of a later version
-do not change tasks that are registered already.
+The same models check the input, describe it in /openapi.json and in docs/reference/spec.md, and make the packed form
+that is replicated. An accepted spec is complete: every default is written out, so that other defaults in a later
+version do not change registered tasks.
 """
 
 from datetime import datetime
@@ -44,7 +44,7 @@ User = Annotated[str, StringConstraints(pattern=USER_PATTERN)]
 Weight = Annotated[int, Field(ge=1, le=1_000_000)]
 
 Overlap = Literal["skip", "queue", "replace", "allow"]
-"""What happens to an occurrence that is due while another run of the task is active."""
+"""The treatment of an occurrence that is due while another run of the task is active."""
 
 CatchUp = Literal["skip", "latest", "all"]
 """Which of several missed occurrences are run."""
@@ -57,8 +57,8 @@ class _Model(BaseModel):
 class Cron(_Model):
     """Due at the times of a cron line.
 
-    When the clocks change, a line with a fixed minute and hour follows the wall clock: a time that is skipped is due at
-    the first minute after the change, a time that comes twice is due once. Other lines follow elapsed time.
+    When the clocks change, a line with a fixed minute and hour follows the wall clock: a time that the clocks skip is
+    due at the first minute after the change, a time that occurs twice is due once. Other lines follow elapsed time.
     """
 
     cron: str = Field(
@@ -250,7 +250,7 @@ class Spec(_Model):
 
     @property
     def bound(self) -> bool:
-        """Whether the task may run on one member only. A `pin` is a preference, and binds nothing."""
+        """Whether the task may run on one member only. A `pin` is only a preference, and does not bind the task."""
         return NODE_LABEL in self.group
 
     @property
@@ -259,11 +259,11 @@ class Spec(_Model):
         return isinstance(self.schedule, Continuous)
 
     def pack(self) -> bytes:
-        """The spec as msgpack, every default written out; for whether two of them are the same, `same_spec`.
+        """The spec as msgpack, with every default written out. Compare two packed specs by `same_spec`.
 
-        `params`, `group` and `labels` keep the order in which they were written, which says something to their readers.
-        `labels`, `deadlines`, `limits` and `run_as` are left out where there are none: so tasks from before there were
-        any stay unchanged when they are registered again, and `tasks.definition.deadlines.deadlines_of` is cheap.
+        `params`, `group` and `labels` keep the author's order, which may help readers. `labels`, `deadlines`, `limits`
+        and `run_as` are left out if they are empty. So a task that is older than these fields stays the same when it is
+        registered again, and `tasks.definition.deadlines.deadlines_of` is cheap.
         """
         exclude = {name for name, none in _LATER if getattr(self, name) == none}
         plain = self.model_dump(mode="json", exclude=exclude)
@@ -276,20 +276,20 @@ _LATER: Final[tuple[tuple[str, Any], ...]] = (
     ("limits", Limits()),
     ("run_as", None),
 )
-"""The fields that are left out of the packed form if they have their empty value, each with that value."""
+"""The fields that `Spec.pack` leaves out if they are empty, each with its empty value."""
 
 
 _AS_WRITTEN: Final = ("params", "group", "labels")
-"""The fields with names inside that the task's author or a kind has chosen."""
+"""The fields whose keys the task's author or a kind has chosen: `Spec.pack` keeps their order."""
 
 
 def same_spec(one: Any, other: Any) -> bool:
-    """Whether two unpacked specs differ in nothing but the order in which they were written.
+    """Whether two unpacked specs are the same, except for the order of their fields.
 
     >>> same_spec({"a": 1, "b": 2}, {"b": 2, "a": 1}), same_spec({"a": 1}, {"a": True}), same_spec([1, 2], [2, 1])
     (True, False, False)
     """
-    # The first comparison is quick, and takes 1 for True and for 1.0.
+    # The first comparison is quick, but Python's 1 equals True and 1.0: so the second compares the types too.
     return bool(one == other) and msgpack.packb(_sorted(one)) == msgpack.packb(_sorted(other))
 
 
@@ -300,22 +300,22 @@ def _sorted(value: Any) -> Any:
 
 
 def accepted(plain: Any) -> Spec:
-    """The spec with these plain values, which was packed. Raises `ValueError` (pydantic's) if they are not a spec.
+    """The spec with the plain values of an accepted one. Raises `ValueError` (pydantic's) if they are not a spec.
 
-    The result is the same on every member: time zones and cron lines are not checked again.
+    The result is the same on every member, because time zones and cron lines are not checked again.
     """
     return Spec.model_validate(plain, context=ACCEPTED)
 
 
 def read_spec(packed: bytes) -> Spec:
-    """The spec that `Spec.pack` packed. Raises as `accepted`, or msgpack's `ValueError`."""
+    """The spec that `Spec.pack` packed. Raises `ValueError` (pydantic's or msgpack's) if `packed` is not a spec."""
     return accepted(msgpack.unpackb(packed))
 
 
 @lru_cache(maxsize=1024)
 def cached_spec(packed: bytes) -> Spec:
-    """As `read_spec`, but cached, for specs that are needed again. A spec is twenty objects or so: a long list should
-    not go through this cache: the garbage collector would have to visit all of them (node/runtime/gc_tuning.py).
+    """Like `read_spec`, but cached, for specs that are needed again. Do not read a long list through this cache: a spec
+    has about twenty objects, and the garbage collector would have to visit all of them (node/runtime/gc_tuning.py).
     """
     return read_spec(packed)
 
@@ -331,13 +331,13 @@ def set_of(packed: bytes) -> str | None:
     'site'
     """
     if _SET not in packed.replace(_NO_SET, b""):
-        return None  # most specs have no set: to see this here takes a tenth of the time again
+        return None  # most specs have no set: this test takes a tenth of the time of unpacking
     found: str | None = msgpack.unpackb(packed).get("set")
     return found
 
 
 def labels_of(packed: bytes) -> dict[str, str]:
-    """The labels of a spec that `Spec.pack` packed, as `set_of` finds the set.
+    """The labels of a spec that `Spec.pack` packed, without reading the whole spec (see `set_of`).
 
     >>> labels_of(Spec(name="a", kind="command", labels={"team": "bi"}).pack())
     {'team': 'bi'}
@@ -347,7 +347,7 @@ def labels_of(packed: bytes) -> dict[str, str]:
 
 
 def run_as_of(packed: bytes) -> str | None:
-    """The user of a spec that `Spec.pack` packed, as `set_of` finds the set.
+    """The field `run_as` of a spec that `Spec.pack` packed, without reading the whole spec (see `set_of`).
 
     >>> run_as_of(Spec(name="a", kind="command", run_as="deploy").pack())
     'deploy'
@@ -371,9 +371,10 @@ class TaskTiming(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def timing(packed: bytes) -> TaskTiming:
-    """The timing of a spec that `Spec.pack` packed: the same as that of `cached_spec`, at a tenth of its cost.
+    """The timing of a spec that `Spec.pack` packed, at a tenth of the cost of `cached_spec`.
 
-    A member that starts reads the timing of every task, and of most tasks nothing else. Raises as `cached_spec` does.
+    A starting member reads the timing of every task, and nothing else of most tasks. Raises the same errors as
+    `cached_spec`.
 
     >>> timing(Spec(name="a", kind="command", schedule={"every_s": 5}).pack()).schedule
     Every(every_s=5.0)

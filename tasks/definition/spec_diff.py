@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 ABSENT: Final = None
-"""The value of a field that one of the two does not have. In a definition, too, null means: not given."""
+"""The value of a field that only the other definition has. In a definition, null means the same: not given."""
 
 
 class FieldChange(NamedTuple):

@@ -1,4 +1,4 @@
-"""YAML and JSON texts as values, and values as YAML: definitions of tasks as people write them."""
+"""Reads YAML and JSON texts as values, and writes values as YAML: the definitions of tasks that people write."""
 
 import json
 import math
@@ -16,26 +16,26 @@ _UNREAD: Final = frozenset({"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:va
 
 
 CHARS_MAX: Final = 64 * 1024 * 1024
-"""Limit for a YAML text with its aliases expanded, unless four times its own length is more: without a limit, ten lines
-can expand to terabytes ("billion laughs")."""
+"""The limit for a YAML text with its aliases expanded; for a long text, four times its own length. Without a limit, ten
+lines could expand to terabytes ("billion laughs")."""
 
 
 _BREAKS: Final = re.compile("[\x85\u2028\u2029\ufeff]")
 
 DEPTH_MAX: Final = 200
-"""The deepest nesting of a YAML text. libyaml calls itself for each level: at some ten thousand its stack overflows,
-which kills the process.
+"""The deepest nesting of a YAML text. libyaml recurses for each level: at about ten thousand levels, its stack
+overflows, which kills the process.
 """
 
 
 class YamlUnreadable(ValueError):
-    """A text is neither YAML nor JSON, or is too large. Says so in a clause that follows the text's name."""
+    """A text is neither YAML nor JSON, or is too large. The message is a clause that follows the text's name."""
 
 
 class _Yaml(_Loader):  # type: ignore[valid-type, misc]
-    """YAML restricted to what JSON can express: a timestamp stays text, which the API checks; so does a lone `=`.
+    """YAML restricted to JSON's types: a timestamp stays text, which the API checks; so does a lone `=`.
 
-    A key is text, and is given once in a mapping; `<<` merges keys beneath those that are given.
+    A key must be text, and must be unique in its mapping; a mapping's own keys override those that `<<` merges.
     """
 
     def __init__(self, text: str) -> None:
@@ -43,7 +43,7 @@ class _Yaml(_Loader):  # type: ignore[valid-type, misc]
         self._checked: dict[int, yaml.MappingNode] = {}
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Merge the mappings that `<<` names into a mapping. Called before a mapping is read, maybe more than once."""
+        """Merge the mappings that `<<` names into `node`. Called before a mapping is read, maybe more than once."""
         if id(node) not in self._checked:
             self._checked[id(node)] = node
             _check_keys(node)
@@ -61,9 +61,9 @@ _Yaml.yaml_constructors = {
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes text with Unicode's own line breaks in double quotes: as plain text they are read as spaces.
+    """Writes text with Unicode's line breaks in double quotes, as a reader of plain text takes them for spaces.
 
-    Text of several lines, such as a script, is written line by line where YAML can.
+    Text of several lines, such as a script, is written line by line if YAML can express it so.
     """
 
 
@@ -76,17 +76,17 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def documents(text: str) -> list[Any]:
-    """The documents in a text. JSON is tried first: PyYAML reads JSON too, but takes a hundred times as long.
+    """The documents in a text. It is first read as JSON: PyYAML reads JSON too, but takes a hundred times as long.
 
     Raises `YamlUnreadable`.
     """
     try:
-        # Unlike JSON, Python knows NaN and Infinity; in YAML, such a word is text.
+        # Python's JSON reader accepts NaN and Infinity, which JSON does not have. In YAML they are text.
         return [json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_finite)]
     except YamlUnreadable:
         raise
     except (ValueError, RecursionError):
-        return yaml_documents(text)  # not JSON; the YAML reader reports where an error is
+        return yaml_documents(text)  # not JSON; the YAML reader reports the position of an error
 
 
 def yaml_documents(text: str) -> list[Any]:
@@ -109,7 +109,7 @@ def yaml_documents(text: str) -> list[Any]:
 
 
 def as_yaml(value: Any) -> str:
-    r"""A value as YAML, its fields in their order, and no line of a text cut in two.
+    r"""A value as YAML. Fields keep their order, and no line of a text is split.
 
     >>> as_yaml({"name": "a", "argv": ["sh", "-c", "cd /srv\n./sync\n"]})
     'name: a\nargv:\n- sh\n- -c\n- |\n  cd /srv\n  ./sync\n'
@@ -118,7 +118,7 @@ def as_yaml(value: Any) -> str:
 
 
 def line_of(text: str, field: str) -> int | None:
-    r"""The line, from 1 on, at which a field such as `params.argv[0]` begins; if it is missing, that of its container.
+    r"""The line number, from 1, of a field such as `params.argv[0]`; if the field is missing, that of its container.
 
     None if the text is not a mapping.
 
@@ -148,7 +148,7 @@ def line_of(text: str, field: str) -> int | None:
 
 
 def _check_depth(text: str) -> None:
-    """Raise `YamlUnreadable` if a YAML text is nested too deeply to be read, as far as it is YAML."""
+    """Raise `YamlUnreadable` if a YAML text is nested too deeply, and yaml.YAMLError if it is not YAML."""
     depth = 0
     for event in yaml.parse(text, Loader=_Yaml):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -160,7 +160,7 @@ def _check_depth(text: str) -> None:
 
 
 def _check_keys(node: yaml.MappingNode) -> None:
-    """Raise `YamlUnreadable` for a key that is not text, and for one that is given twice."""
+    """Raise `YamlUnreadable` for a key that is not text, and for a key that occurs twice."""
     lines: dict[str, int] = {}
     for key, _ in node.value:
         kind = key.tag.rpartition(":")[2]

@@ -1,1 +1,1 @@
-"""Where tasks keep files: folders at any fsspec URL, what makes local ones last, and the mounts below them."""
+"""Where tasks keep files: folders at any fsspec URL, syncing of local files, and the mounts below them."""

@@ -1,4 +1,4 @@
-"""Put files, and the names in folders, on the disk, so that they survive a power cut."""
+"""Syncs files, and the names in folders, to the disk, so that they survive a power cut."""
 
 import errno
 import os
@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Final
 
 _WITHOUT_NAMES: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
-"""The error codes of a file system that has no files without names (O_TMPFILE)."""
+"""The error codes of a file system that cannot create a file without a name (O_TMPFILE)."""
 
 
 def sync(path: Path) -> None:
-    """Return when the content of a file, or the names in a folder, are on the disk. Raises `OSError`."""
+    """Wait until the content of a file, or the names in a folder, are on the disk. Raises `OSError`."""
     _sync_at(path, None)
 
 
 def sync_open(folder: int) -> None:
-    """As `sync`, for the names in an open folder, which may have been opened with O_PATH. Raises `OSError`."""
+    """Sync the names in an open folder, which may have been opened with O_PATH. Raises `OSError`."""
     _sync_at(".", folder)
 
 
@@ -26,7 +26,7 @@ def _sync_at(path: str | Path, folder: int | None) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network file systems cannot sync a folder: their server has a name as soon as it was given.
+        # Some network file systems cannot sync a folder, as their server stores each new name at once.
         if error.errno != errno.EINVAL or not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             raise
     finally:
@@ -43,26 +43,26 @@ def sync_names(folder: Path, top: Path) -> None:
 
 
 def sync_name(folder: Path | int) -> None:
-    """Sync the name of a folder (a path, or open) in the folder above, if this process may open that.
+    """Sync the name of a folder (a path or a descriptor) in its parent, if this process may open the parent.
 
-    A process that may not open the folder above did not make the name, and whoever made it has synced it: the kernel
-    keeps an attempt from the folder above its destination, whose name the supervisor has synced. Raises `OSError`, also
-    if this user could have made the name and cannot sync it.
+    A process that may not open the parent did not create the name, so another process has synced it: the kernel denies
+    an attempt the parent of its destination, and the supervisor has synced the destination's name. Raises `OSError`,
+    also if the file modes would allow this user to create the name but not to sync it.
     """
     above, at = ("..", folder) if isinstance(folder, int) else (folder.parent, None)
     try:
         _sync_at(above, at)
     except PermissionError:
-        # This asks for file modes only, not for what the kernel confines this process to.
+        # `os.access` sees file modes only, not the rules that confine this process.
         if os.access(above, os.W_OK, dir_fd=at) and not os.access(above, os.R_OK, dir_fd=at):
             raise
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Write a file, whole and synced, at a path where nothing is. Raises `FileExistsError` and `OSError`.
+    """Write a new file, whole and synced. Raises `FileExistsError` if the path exists, and `OSError`.
 
-    A process that is killed meanwhile leaves nothing in the folder: until the file gets its name, it has none. A file
-    system without such files, as NFS, keeps NAME.PID-THREAD.partial then.
+    A process that is killed meanwhile leaves nothing in the folder, because the file gets its name last. On a file
+    system that cannot do this, such as NFS, NAME.PID-THREAD.partial is left.
     """
     try:
         descriptor = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)

@@ -1,4 +1,4 @@
-"""The mounts that this process sees, as /proc/self/mountinfo has them (proc(5))."""
+"""The mounts that this process sees, as /proc/self/mountinfo lists them (proc(5))."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True)
 class Mount:
-    """A mount: its mount point, the type of its file system, which folder of that it shows, and whose device it is."""
+    """A mount: its mount point, its file system's type, the folder of the file system that it shows, and its device."""
 
     point: str
     type: str
@@ -45,7 +45,7 @@ def mounts(text: str) -> Mapping[int, Mount]:
     {36: Mount(point='/mnt of b', type='nfs', root='/a', device='98:0')}
     """
     found = {}
-    for line in filter(None, text.split("\n")):  # a folder's name may have what splitlines() takes for an end
+    for line in filter(None, text.split("\n")):  # a folder's name may contain a character at which splitlines() splits
         before, _, after = line.partition(" - ")
         number, _, device, root, point = before.split(" ")[:5]
         kind = after.split(" ")[0]
@@ -54,7 +54,7 @@ def mounts(text: str) -> Mapping[int, Mount]:
 
 
 def mount_of(descriptor: int, known: Mapping[int, Mount]) -> Mount:
-    """The mount on which an open file is, of those that are `known`. Raises `OSError` if it is none of them."""
+    """The mount of an open file, looked up in `known`. Raises `OSError` if the mount is not in `known`."""
     for line in Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines():
         name, _, value = line.partition(":")
         if name == "mnt_id" and int(value) in known:

@@ -1,7 +1,7 @@
 """A place where tasks keep files, such as backups and tables: a folder at any fsspec URL.
 
-An object store shows an object only once it is complete. A local file system does not: there every file is synced to
-disk, and a small file that others go by is written under a temporary name and renamed.
+An object store shows an object only once it is complete, but a local file system shows parts of a file. So every local
+file is synced to disk, and a small file that readers rely on is written under a temporary name and renamed.
 """
 
 import posixpath
@@ -20,7 +20,7 @@ from tasks.secret import SecretEnv, SecretFile
 
 
 class BadDestination(Failed):
-    """A URL that no installed file system takes, or a folder that cannot be this task's destination."""
+    """No installed file system takes the URL, or the folder cannot be this task's destination."""
 
 
 class NoBucket(Unretryable):
@@ -38,7 +38,7 @@ def local_path(url: str) -> PurePosixPath | None:
 
 
 def check_url(url: str) -> None:
-    """Raise `ValueError` if the text of `url` does not allow it as a destination. Touches no file."""
+    """Raise `ValueError` if `url` cannot be a destination. Checks the text only, and touches no file."""
     if "\0" in url:
         raise ValueError("contains a NUL character, which no path and no URL may have")
     protocol = check_protocol(url)
@@ -53,16 +53,16 @@ def check_url(url: str) -> None:
 
 
 def resolved(options: Mapping[str, Any], secret: Callable[[Any], str]) -> dict[str, Any]:
-    """fsspec's options, each reference replaced by its value, as `secret` gives it. Raises what `secret` raises."""
+    """fsspec's options, each reference replaced by the value that `secret` returns. Raises what `secret` raises."""
     return {
         name: secret(value) if isinstance(value, SecretFile | SecretEnv) else value for name, value in options.items()
     }
 
 
 class Place:
-    """A folder at `url`. `options` are fsspec's, secrets resolved.
+    """A folder at `url`. `options` are fsspec's, with secrets resolved.
 
-    `access` is what a node's tasks may reach; None: no limit but the rights of this process. Raises `AccessRefused` and
+    `access` is what a node's tasks may reach; None: all that this process may reach. Raises `AccessRefused` and
     `BadDestination`.
     """
 
@@ -83,7 +83,7 @@ class Place:
         self._files.invalidate_cache()
 
     def _check_remote(self) -> None:
-        """Raise `AccessRefused` for a host that is not allowed, and `ValueError`. Does not connect to the host."""
+        """Raise `AccessRefused` for a host, `ValueError` for an option that tasks may not name. Connects to nothing."""
         if self._access is None:
             return
         check_options(self.url, self._options)
@@ -104,7 +104,7 @@ class Place:
 
     @property
     def options(self) -> dict[str, Any]:
-        """A copy of fsspec's options, secrets resolved: not for logs."""
+        """A copy of fsspec's options, with secrets resolved. Never log it."""
         return dict(self._options)
 
     @property
@@ -134,7 +134,7 @@ class Place:
         return sorted(entry["name"].rstrip("/").rpartition("/")[2] for entry in found if entry["type"] == "directory")
 
     def names(self, folder: str) -> list[str]:
-        """The sorted names of the files and folders in `folder` of this one; an empty list if it does not exist."""
+        """The sorted names of the files and folders in the subfolder `folder`; an empty list if it does not exist."""
         self._files.invalidate_cache()
         try:
             found = self._files.ls(f"{self._path}/{folder}", detail=False)
@@ -168,7 +168,7 @@ class Place:
         return content
 
     def read_many(self, names: Iterable[str]) -> dict[str, bytes]:
-        """The content of several small files, read at once where the storage can; without those that do not exist."""
+        """The content of small files, read in parallel if the storage can. Files that do not exist are left out."""
         paths = {f"{self._path}/{name}": name for name in names}
         if not paths:
             return {}
@@ -180,13 +180,13 @@ class Place:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[IO[bytes]]:
-        """A file, opened for reading as a stream. Raises `FileNotFoundError`."""
+        """Open a file for reading as a stream. Raises `FileNotFoundError`."""
         with self._files.open(f"{self._path}/{name}", "rb") as file:
             yield file
 
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
-        """A file, opened for writing as a stream. When the block ends, it is on the disk or uploaded."""
+        """Open a file for writing as a stream. When the block ends, the file is on the disk or uploaded."""
         path = f"{self._path}/{name}"
         if self.is_local:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -198,11 +198,11 @@ class Place:
 
     @contextmanager
     def _missing_bucket_named(self) -> Iterator[None]:
-        """Turn `FileNotFoundError` of an object store into `NoBucket`: it has no folders, so the bucket is missing."""
+        """Turn an object store's `FileNotFoundError` into `NoBucket`: it has no folders, so the bucket is missing."""
         try:
             yield
         except FileNotFoundError as error:
-            if self.is_local or error.filename is not None:  # a local file, so one of the source's
+            if self.is_local or error.filename is not None:  # a local file, such as one of the source's
                 raise
             bucket = self._path.partition("/")[0]
             raise NoBucket(
@@ -212,7 +212,7 @@ class Place:
     def write_whole(self, name: str, content: bytes, writer: str = "") -> None:
         """Write a small file so that no reader sees only a part of it.
 
-        Several that write the same file at once must give `writer`s of their own, which are part of a temporary name.
+        Concurrent writers of one file must each pass another `writer`, which is a part of the temporary file's name.
         """
         path = f"{self._path}/{name}"
         if not self.is_local:
@@ -223,9 +223,9 @@ class Place:
         self._sync_names(name)
 
     def write_new(self, name: str, content: bytes) -> bool:
-        """Write a small file as `write_whole` does; False if there is one of that name, which is not changed.
+        """Write a small file as `write_whole` does. Returns False if a file of that name exists; it is not changed.
 
-        Of several that write it at once, one does. An object store must know conditional writes for this.
+        Of several concurrent writers, one succeeds. An object store must support conditional writes for this.
         """
         path = f"{self._path}/{name}"
         try:
@@ -252,9 +252,9 @@ class Place:
         sync_names(Path(f"{self._path}/{name}").parent, top=Path(self._path))
 
     def move(self, name: str, to: str) -> bool:
-        """Give a file of this folder another name in it; False if there is no such file.
+        """Rename a file in this folder. Returns False if there is no file `name`.
 
-        What has that name already is replaced. An object store copies the file, and then removes it.
+        An existing file `to` is replaced. In an object store the file is copied, and then the old one is removed.
         """
         here, there = f"{self._path}/{name}", f"{self._path}/{to}"
         try:

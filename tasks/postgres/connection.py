@@ -41,7 +41,7 @@ class PostgresConnection(BaseModel):
     )
 
     def check(self, access: Access, use: Use = "source") -> None:
-        """Raise `AccessRefused` unless `access` allows the servers, and the file of root certificates."""
+        """Raise `AccessRefused` unless `access` allows the servers and the file of root certificates."""
         for address in self.addresses():
             check_address(access, use, address, self.url)
         root = parse(self.url).root_certificate
@@ -49,7 +49,7 @@ class PostgresConnection(BaseModel):
             FileGuard(access, "source").resolve(root)
 
     def certificate(self, field: str) -> tuple[Reach, ...]:
-        """The file of root certificates that the URL names, if it is not where systems keep them."""
+        """The URL's file of root certificates, as a `Reach`; empty if it is in one of the system's own folders."""
         root = parse(self.url).root_certificate
         if root is None or any(is_within(os.path.realpath(root), place) for place in _CERTIFICATES):
             return ()
@@ -57,7 +57,7 @@ class PostgresConnection(BaseModel):
 
     @property
     def own_credentials(self) -> tuple[CredentialGroup, ...]:
-        """The node user's own files by which the server is reached."""
+        """The credential files of the node's user that libpq uses for this connection."""
         return ("postgres_certificate",) if self.password is not None else ("postgres_certificate", "postgres_password")
 
     def addresses(self) -> tuple[str, ...]:

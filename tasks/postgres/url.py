@@ -27,9 +27,10 @@ _FILES: Final = frozenset("passfile sslcert sslkey sslcrl sslcrldir sslkeylogfil
 
 @dataclass(frozen=True)
 class PostgresUrl:
-    """The servers that a URL names, each as `(host, port)`, those in `hostaddr` included; and more of it.
+    """The parts of a PostgreSQL URL. `servers` are pairs `(host, port)`, including those in `hostaddr`.
 
-    `root_certificate` is its `sslrootcert`. `database` is the user's name if the URL names none, "" without a user.
+    `root_certificate` is the URL's `sslrootcert`. `database` is the user's name if the URL names no database, and "" if
+    it names no user either.
     """
 
     servers: tuple[tuple[str, str], ...]
@@ -38,7 +39,7 @@ class PostgresUrl:
 
 
 def parse(url: str) -> PostgresUrl:
-    """The parts of `url`. Raises `ValueError` if it is invalid or sets what a task may not set.
+    """The parts of `url`. Raises `ValueError` if it is invalid or sets a parameter that a task may not set.
 
     >>> parse("postgresql://a@db:5433,[::1]/orders?hostaddr=10.0.0.7").servers
     (('db', '5433'), ('::1', ''), ('10.0.0.7', '5433'))
@@ -49,7 +50,7 @@ def parse(url: str) -> PostgresUrl:
     if prefix is None:
         raise ValueError("a PostgreSQL URL begins with postgresql://")
     rest = url.removeprefix(prefix)
-    # To libpq, `#` and `?` before the `@` are part of the user's name, and there are no fragments.
+    # libpq takes `#` and `?` before the `@` as part of the user's name, and knows no fragments.
     user = _USER.match(rest)
     if user is not None:
         if ":" in user[0]:
@@ -123,9 +124,9 @@ def _parameters(query: str) -> dict[str, str]:
 
 
 def with_password(url: str, password: str | None, **defaults: str) -> str:
-    """A valid URL with the password in it, for a library that takes nothing else. Never put it on a command line.
+    """`url` with the password in it, for a library that takes it no other way. Never put the result on a command line.
 
-    `defaults` are parameters that it gets unless it sets them itself.
+    `defaults` are parameters that are added unless `url` sets them itself.
 
     >>> with_password("postgresql://a@db/orders?sslmode=require", "p&w", sslmode="prefer", connect_timeout="15")
     'postgresql://a@db/orders?sslmode=require&connect_timeout=15&password=p%26w'

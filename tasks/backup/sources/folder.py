@@ -1,4 +1,4 @@
-"""A folder, as a tar stream: names in a stable order, links as links, in constant memory."""
+"""Backs up a folder as a tar stream: sorted names, links as links, in constant memory. Restores it too."""
 
 import errno
 import os
@@ -42,7 +42,7 @@ class FolderFailed(Failed):
 def identity(source: FolderSource, node: str) -> dict[str, str]:
     """The folder's identity facts (`tasks.source_identity`). Raises `OSError`.
 
-    The folder's inode is not among them: a folder that is made anew under its name is the same source.
+    The folder's inode is not among the facts: a folder that is recreated under the same name is the same source.
     """
     return {
         "type": source.type,
@@ -52,7 +52,7 @@ def identity(source: FolderSource, node: str) -> dict[str, str]:
 
 
 class _AsLongAsListed:
-    """A file of a fixed size: a file that has grown is truncated, one that has shrunk is padded with zeros."""
+    """A file read as `size_bytes` bytes: it is truncated if it has grown, and padded with zeros if it has shrunk."""
 
     def __init__(self, file: IO[bytes], size_bytes: int) -> None:
         self._file = file
@@ -74,11 +74,11 @@ _OWN = "was left out: it belongs to the node itself or to the kernel"
 def dump(folder: Path, out: Writer, guard: FileGuard | None = None) -> list[str]:
     """Write the folder as a tar archive. Returns remarks for the manifest.
 
-    A file that vanishes while the folder is read is left out, and one that shrinks is padded, each with a remark. The
-    node's own files, as `guard` knows them, are left out too. No link below the folder is followed, nor one that
-    appears while it is read. Raises `AccessRefused` if the folder may not be read, `FolderFailed` if it was replaced in
-    the meantime (renamed, unmounted), and `OSError` for a file or folder that cannot be read: a backup without it would
-    be incomplete.
+    A file that vanishes while the folder is read is left out, and a file that shrinks is padded, each with a remark.
+    The node's own files, as `guard` knows them, are left out too. No link in the folder is followed, not even one that
+    appears during the dump. Raises `AccessRefused` if the folder may not be read, `FolderFailed` if it was replaced in
+    the meantime (renamed, unmounted), and `OSError` for a file or folder that cannot be read, because a backup without
+    it would be incomplete.
     """
     guard = guard or FileGuard(EVERYTHING, "source")
     sink = cast(IO[bytes], out)  # tarfile uses only its method write
@@ -105,8 +105,8 @@ def _is_still(folder: Path, before: os.stat_result) -> bool:
 class _Dumping:
     """Writes a folder into an archive, and collects remarks.
 
-    Every file is opened through the descriptor of its folder, never by its path: a program that may write there can
-    replace a folder by a link at any moment.
+    Every file is opened through the descriptor of its folder, never by its path: a program that may write to the folder
+    can replace a subfolder by a link at any moment.
     """
 
     def __init__(self, archive: tarfile.TarFile, guard: FileGuard, real: Path) -> None:
@@ -116,9 +116,9 @@ class _Dumping:
         self._real = real
 
     def content_of(self, folder: int, path: Path, within: str) -> None:
-        """Put the entries of the open `folder`, at `path`, into the archive; `within` is the prefix of their names."""
+        """Add the entries of the open `folder`, at `path`, to the archive; `within` is the prefix of their names."""
         try:
-            # A set, since a folder that is changed in the meantime may list a name twice.
+            # As a set, since a folder that changes during the listing may list a name twice.
             names = sorted(set(os.listdir(folder)))
         except FileNotFoundError:
             self._say(path, _VANISHED)
@@ -153,7 +153,7 @@ class _Dumping:
         self.remarks.append(f"{path} {remark}")
 
     def _add(self, folder: int, name: str, path: Path, within: str) -> bool:
-        """Put one entry of the open `folder` into the archive. True if it is a folder, whose entries come next."""
+        """Add one entry of the open `folder` to the archive. Returns True for a folder, whose entries come next."""
         about = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if self._guard.is_own(about) or is_own(self._guard.access, f"{self._real}/{within}{name}"):
             self._say(path, _OWN)
@@ -177,7 +177,7 @@ class _Dumping:
                 raise
             self._say(path, _VANISHED)
             return
-        # Open the file before `gettarinfo`, which remembers it and stores later names of the same file as links to it.
+        # Open the file first: `gettarinfo` remembers its inode, and stores other names of the same file as links.
         with os.fdopen(opened, "rb") as file:
             about = os.fstat(opened)
             if not stat.S_ISREG(about.st_mode) or self._guard.is_own(about):
@@ -185,7 +185,7 @@ class _Dumping:
                 return
             member = self._archive.gettarinfo(arcname=within + name, fileobj=file)
             if about.st_nlink == 1:
-                # No later name can be a link to this file. Forget it: there may be millions.
+                # The file has no other name. Forget its inode, since there may be millions of files.
                 self._archive.inodes.pop((about.st_ino, about.st_dev), None)
             content = _AsLongAsListed(file, member.size)
             self._archive.addfile(member, content)
@@ -196,7 +196,7 @@ class _Dumping:
 def restore(content: Content, target: Path, overwrite: bool) -> None:
     """Unpack the archive as the folder `target`, which appears complete or not at all.
 
-    Raises `TargetExists` if `target` exists, is not an empty folder, and `overwrite` is not set; `Damaged`.
+    Raises `Damaged`, and `TargetExists` if `target` exists, is not an empty folder, and `overwrite` is not set.
     """
     target = target.resolve()
     if not overwrite and target.exists() and (not target.is_dir() or not empty(target)):

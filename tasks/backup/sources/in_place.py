@@ -1,4 +1,4 @@
-"""Replaces a target by content that was restored next to it: completely, or not at all, and the old content stays."""
+"""Replaces a target by content that was restored next to it. If that fails, the old content stays as it was."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ from tasks.places.mounts import mountinfo, mounts
 
 @contextmanager
 def closed_to_others() -> Iterator[None]:
-    """Files made in the block can be read by their owner only, until they get their final mode."""
+    """Set the umask for the block, so that only the owner can read new files until they get their final mode."""
     before = os.umask(0o077)
     try:
         yield
@@ -29,7 +29,7 @@ def empty(folder: Path) -> bool:
 
 
 def beside(target: Path) -> Path:
-    """A new path on the file system of `target`, from which a rename can replace it: inside, if it is a mount point.
+    """A new path next to `target`, from which a rename can replace it; inside `target` if that is a mount point.
 
     A mount point cannot be renamed, and its parent folder is on another file system.
     """
@@ -46,9 +46,9 @@ def _is_mounted(path: Path) -> bool:
 
 
 def put_folder(aside: Path, target: Path) -> None:
-    """Move the folder `aside`, a path from `beside`, to `target`; what was there is removed.
+    """Move the folder `aside`, a path from `beside`, to `target`, and remove the old content of `target`.
 
-    Raises `OSError`; then what was there stays.
+    Raises `OSError`; then the old content stays.
     """
     if aside.parent == target:
         _move_up(aside, target)
@@ -65,7 +65,7 @@ def put_folder(aside: Path, target: Path) -> None:
 
 
 def _move_up(aside: Path, target: Path) -> None:
-    """As `put_folder`, for a mount point: its entries are renamed one by one."""
+    """Do `put_folder` for a mount point, by renaming its entries one by one."""
     about = aside.stat()
     # The mode of `aside` may forbid renaming its entries.
     aside.chmod(0o700)
@@ -92,7 +92,7 @@ def _move_up(aside: Path, target: Path) -> None:
 
 @contextmanager
 def _all_or_none() -> Iterator[list[tuple[Path, Path]]]:
-    """Gives a list for renames. If the block raises, the renames in it are undone, the last one first."""
+    """Yield a list in which the block notes its renames. If the block raises, undo them, the last one first."""
     moved: list[tuple[Path, Path]] = []
     try:
         yield moved
@@ -108,9 +108,9 @@ def _move(path: Path, to: Path, moved: list[tuple[Path, Path]]) -> None:
 
 
 def put_file(aside: Path, target: Path, with_it: Iterable[Path]) -> None:
-    """Move the file `aside`, a path from `beside`, to `target`; what was there, and the files `with_it`, are removed.
+    """Move the file `aside`, a path from `beside`, to `target`, and remove the old file and the files `with_it`.
 
-    Raises `OSError`; then what was there stays.
+    Raises `OSError`; then the old files stay.
     """
     sync(aside)
     with _all_or_none() as moved:
@@ -125,7 +125,7 @@ def put_file(aside: Path, target: Path, with_it: Iterable[Path]) -> None:
 
 def _sync(folder: Path) -> None:
     """Sync the file system of `folder`. Raises `OSError`."""
-    # One call for any number of files. Python's os.sync syncs all file systems, and reports no errors.
+    # syncfs is one call for any number of files. Python's os.sync syncs all file systems, and reports no errors.
     libc = ctypes.CDLL(None, use_errno=True)
     with _opened(folder) as descriptor:
         if libc.syncfs(descriptor) != 0:

@@ -1,7 +1,7 @@
-"""A PostgreSQL database, dumped by pg_dump in its custom format through a pipe.
+"""Backs up a PostgreSQL database by pg_dump, in its custom format and through a pipe. Restores it by pg_restore.
 
-The programs get a password in a file that only this user can read (PGPASSFILE), never on a command line. Roles and
-tablespaces belong to the server, not to a database, and are not in the backup.
+PostgreSQL's programs get a password in a file that only this user can read (PGPASSFILE), never on a command line. Roles
+and tablespaces belong to the server, not to a database, and are not in the backup.
 """
 
 import os
@@ -50,7 +50,7 @@ class PostgresSource(PostgresConnection):
 class Database:
     """A database, and how to reach it. `scratch` is for the password file and the programs' messages.
 
-    `bin` is the folder of PostgreSQL's programs; None: the one in ROTA_POSTGRES_BIN, else they are searched for.
+    `bin` is the folder of PostgreSQL's programs; None: ROTA_POSTGRES_BIN, else the PATH and the usual folders.
     """
 
     url: str
@@ -84,7 +84,10 @@ class Database:
 
     @contextmanager
     def running(self, argv: list[str], stdin: int, stdout: int) -> "Iterator[subprocess.Popen[bytes]]":
-        """A program that runs while the block lasts, and is killed if the block raises. Raises `PostgresFailed`."""
+        """Run a program during the block, and wait for its end. It is killed if the block raises.
+
+        Raises `PostgresFailed` if its exit code is not 0.
+        """
         messages = self.scratch / f"{Path(argv[0]).name}.stderr"
         with messages.open("w+b") as stderr:
             process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=stderr, env=self._environ())
@@ -94,7 +97,7 @@ class Database:
                     process.stdin.close()
                 code = process.wait()
             except BrokenPipeError:
-                # The program ended before it had read all its input. Its messages say why.
+                # The program ended before it had read all its input. Its messages will say why.
                 code = process.wait()
             finally:
                 if process.poll() is None:
@@ -114,7 +117,7 @@ def _close(pipe: IO[bytes] | None) -> None:
     try:
         pipe.close()
     except BrokenPipeError:
-        # The rest of the buffer has no reader; the exit code reports the program's failure.
+        # The program has ended and reads no more. Its exit code reports the failure.
         return
 
 
@@ -138,8 +141,8 @@ def _password_file(scratch: Path, password: str) -> Path:
 def identity(database: Database, tools: Tools) -> dict[str, str]:
     """The database's identity facts (`tasks.source_identity`). Raises `PostgresFailed`.
 
-    The system identifier is that of the data: a standby has the same as its primary. Other servers that speak
-    PostgreSQL's protocol may have none.
+    The system identifier identifies the data, not the machine: a standby has the same one as its primary. Other servers
+    that speak PostgreSQL's protocol may have no system identifier.
     """
     facts = {"type": "postgres", "database": database.ask(tools, _DATABASE)}
     try:
@@ -150,7 +153,7 @@ def identity(database: Database, tools: Tools) -> dict[str, str]:
 
 def dump(database: Database, tools: Tools, out: Writer) -> None:
     """Write the database as an archive in pg_dump's custom format. Raises `PostgresFailed`."""
-    # Uncompressed, since the archive is compressed with zstd.
+    # Let pg_dump not compress, since zstd compresses its output.
     argv = [tools.program("pg_dump"), "--format=custom", "--compress=0", "--no-password", f"--dbname={database.url}"]
     with database.running(argv, subprocess.DEVNULL, subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -159,10 +162,10 @@ def dump(database: Database, tools: Tools, out: Writer) -> None:
 
 
 def restore(content: Content, database: Database, dumped_with: str, overwrite: bool) -> None:
-    """Restore the archive into a database in one transaction: all of it, or nothing.
+    """Restore the archive into a database in one transaction. The restoring user owns the objects.
 
-    The restoring user owns the objects. Raises `TargetExists` if the database has tables and `overwrite`, which first
-    drops the objects that are in the archive, is not set; `PostgresFailed`; `Damaged`.
+    `overwrite` first drops the objects that are in the archive. Raises `TargetExists` if the database has tables and
+    `overwrite` is not set; `PostgresFailed`; `Damaged`.
     """
     tools = database.tools(at_least=int(dumped_with.partition(".")[0]))
     if not overwrite and int(database.ask(tools, _USER_RELATIONS)) > 0:
@@ -180,7 +183,7 @@ def _feed(content: Content, process: "subprocess.Popen[bytes]") -> None:
 
 
 def check(content: Content, scratch: Path, dumped_with: str) -> str | None:
-    """Read the whole archive, and have pg_restore list it. Returns why pg_restore could not run; None if it did.
+    """Read the whole archive, and let pg_restore list it. Returns a remark if no pg_restore fits; else None.
 
     Raises `Damaged`, and `PostgresFailed` if pg_restore refuses the archive.
     """

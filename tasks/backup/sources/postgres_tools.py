@@ -1,4 +1,4 @@
-"""Finds PostgreSQL's own programs in a version that fits: pg_dump refuses a server that is newer than itself."""
+"""Finds PostgreSQL's own programs in a version that fits, because pg_dump refuses a server newer than itself."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from tasks.errors import Failed
 from tasks.needs import Tool
 
 OTHER_PLACES = "/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql@*/bin"
-"""Where distributions put the programs of each version."""
+"""The folders in which distributions install the programs of each version."""
 
 NAMES = "pg_dump", "pg_restore", "psql"
 
@@ -28,7 +28,7 @@ class PostgresFailed(Failed):
 
 @dataclass(frozen=True)
 class Tools:
-    """A folder with pg_dump, pg_restore and psql, and their version: `"17.2"`, major 17."""
+    """A folder with pg_dump, pg_restore and psql, and their version, such as `"17.2"`."""
 
     folder: Path
     version: str
@@ -44,10 +44,10 @@ class Tools:
 
 
 def programs(environ: Mapping[str, str], access: Access) -> Iterator[Tool]:
-    """PostgreSQL's programs on this machine, and their libraries, as a domain allows them (`tasks.needs.Tools`).
+    """PostgreSQL's programs on this machine, and the folders of their libraries (`tasks.needs.Tools`).
 
-    Of all installed versions, since the server's version decides which is used. Debian's programs in /usr/bin are left
-    out: they are a script, which would need its interpreter, and which only chooses one of the other programs.
+    All installed versions are yielded, since the server's version decides which one is used. Debian's programs in
+    /usr/bin are left out: they are a script that needs its interpreter, and only starts one of the other programs.
     """
     for place in (Path(access.postgres_bin),) if access.postgres_bin else _places(environ):
         for program in (place / name for name in NAMES):
@@ -65,7 +65,7 @@ def _is_script(program: Path) -> bool:
 
 
 def installed_tools(folder: str | None, environ: Mapping[str, str]) -> list[Tools]:
-    """The installed programs, each version once: in `folder` if it is given, else in the PATH and the usual places."""
+    """The installed programs, each version once: in `folder` if it is given, else in the PATH and the usual folders."""
     found: dict[str, Tools] = {}
     for place in [Path(folder)] if folder else _places(environ):
         version = _version(place / "pg_dump")
@@ -97,7 +97,7 @@ def _version(program: Path) -> str | None:
 
 
 def choose(tools: Sequence[Tools], major: int) -> Tools:
-    """The programs for a server or an archive of version `major`: of that version, else of the next newer one.
+    """The programs for a server or an archive of version `major`: those of that version, else of the next newer one.
 
     Raises `NoTool`.
 

@@ -1,4 +1,4 @@
-"""An SQLite database, copied by SQLite's own backup API: consistent while other programs read and write."""
+"""Backs up an SQLite database by SQLite's backup API: consistent while other programs use it. Restores it too."""
 
 import os
 import re
@@ -31,10 +31,10 @@ _NOT_HERE = re.compile(
     r"(?:no such collation sequence: (?P<collation>.+)|no such module: .+"
     r"|(?:no such function: |unknown function: )(?P<function>.+?)(?:\(\))?)"
 )
-"""The check's errors for functions, collations and modules that only the application provides."""
+"""Errors of SQLite's check for functions, collations and modules that only the application provides."""
 
 _CONTENT = re.compile(r"CHECK constraint failed in |[-\w]+ value in ")
-"""The check's findings about values that the tables should not contain. The file is sound, so these do not fail it."""
+"""Findings of SQLite's check about invalid values in tables. The file itself is sound, so a backup does not fail."""
 
 
 class SqliteSource(BaseModel):
@@ -60,7 +60,7 @@ class SqliteFailed(Failed):
 def identity(source: SqliteSource, node: str) -> dict[str, str]:
     """The database's identity facts (`tasks.source_identity`). Raises `SqliteFailed`.
 
-    A file with an application_id is identified by that, any other file by its inode.
+    A file with an application_id is identified by this id, and any other file by its inode.
     """
     path = Path(source.path)
     try:
@@ -77,16 +77,16 @@ def identity(source: SqliteSource, node: str) -> dict[str, str]:
 def dump(path: Path, scratch: Path, out: Writer, step: Callable[[], None], guard: FileGuard | None = None) -> list[str]:
     """Write the database as one file. Returns remarks. The copy is made in `scratch`, which must have room for it.
 
-    `step` is called regularly, and may raise to stop. `guard` checks every file that SQLite opens, once it is open.
-    Raises `AccessRefused` and `SqliteFailed`; a damaged database fails too, since its backups would replace the ones
-    from before the damage.
+    `step` is called regularly, and may raise to stop the copy. `guard` checks every file that SQLite has opened. Raises
+    `AccessRefused` and `SqliteFailed`. A damaged database fails too, since its backups would replace those from before
+    the damage.
     """
     copy = scratch / "copy.sqlite"
     copy.unlink(missing_ok=True)
     try:
         before = regular_files_open()
         with closing(_open(path)) as source:
-            # In one read transaction, so that writers do not make the copy start over. In WAL mode they can write
+            # Copy in one read transaction, so that writers do not make the copy start over. In WAL mode they can write
             # at the same time; in the older modes they wait.
             source.execute("BEGIN")
             source.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -112,7 +112,7 @@ def dump(path: Path, scratch: Path, out: Writer, step: Callable[[], None], guard
 
 
 def permissions(path: Path) -> dict[str, int]:
-    """The mode and owner of the database file, by their names in the manifest."""
+    """The mode and owner of the database file, under the names of the manifest's fields."""
     about = path.stat()
     return {"mode": stat.S_IMODE(about.st_mode), "uid": about.st_uid, "gid": about.st_gid}
 
@@ -124,8 +124,8 @@ def _open(path: Path) -> sqlite3.Connection:
 def restore(content: Content, target: Path, overwrite: bool, entry: FileEntry) -> list[str]:
     """Write the database to the file `target`, which appears complete and checked, or not at all. Returns remarks.
 
-    The file gets the mode and, if root restores it, the owner in `entry`; without a mode only its owner may read it.
-    Raises `TargetExists` if `target` exists and `overwrite` is not set; `Damaged`.
+    The file gets the mode in `entry`, and the owner if root restores it; without a mode only the owner may read it.
+    Raises `Damaged`, and `TargetExists` if `target` exists and `overwrite` is not set.
     """
     target = target.resolve()
     if target.is_dir():
@@ -151,7 +151,7 @@ def restore(content: Content, target: Path, overwrite: bool, entry: FileEntry) -
 
 
 def _check(path: Path) -> list[str]:
-    """Have SQLite check the restored file. Returns remarks. Raises `Damaged`."""
+    """Let SQLite check the restored file. Returns remarks. Raises `Damaged`."""
     try:
         return _examine(path, lambda: None)
     except _Unsound as error:
@@ -162,10 +162,10 @@ def _check(path: Path) -> list[str]:
 
 
 def _examine(path: Path, step: Callable[[], None]) -> list[str]:
-    """Have SQLite check the file, which nobody else has open. Returns remarks. Raises `_Unsound`, and as `step`."""
+    """Let SQLite check a file that no program has open. Returns remarks. Raises `_Unsound`, or an error of `step`."""
     remarks: list[str] = []
     try:
-        # Opened immutable, SQLite does not evaluate constraints, which may need functions of the application.
+        # With immutable=1 SQLite does not evaluate constraints, which may need functions of the application.
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)) as database:
             database.set_progress_handler(step, _OPERATIONS_A_STEP)
             while True:
@@ -180,15 +180,15 @@ def _examine(path: Path, step: Callable[[], None]) -> list[str]:
                     if not _stand_in(database, missing):
                         return remarks
     except sqlite3.Error as error:
-        # An exception of `step` during the check appears as an interruption of SQLite: raise it again.
+        # If `step` raised during the check, SQLite reports an interruption: call `step` again to raise its error.
         step()
         raise _Unsound(str(error)) from error
 
 
 def _findings(database: sqlite3.Connection) -> list[str]:
-    """The check's findings about values. Raises `_Unsound` for a finding about the file itself."""
+    """Run the check. Returns a remark on invalid values. Raises `_Unsound` for a finding about the file itself."""
     first, others = "", -1
-    # The check ends after a number of findings, and findings about values may come before those about the file.
+    # A high limit of findings, since findings about values may come before those about the file.
     for (found,) in database.execute("PRAGMA quick_check(1000000)"):
         if found == "ok":
             return []
@@ -199,7 +199,9 @@ def _findings(database: sqlite3.Connection) -> list[str]:
 
 
 def _stand_in(database: sqlite3.Connection, missing: re.Match[str]) -> bool:
-    """Provide a substitute for what the application provides, so that the check can read every page; False: cannot."""
+    """Register a substitute for a missing collation or function of the application, so that the check can read every
+    page. Returns False for a missing module, which has no substitute.
+    """
     if missing["collation"] is not None:
         database.create_collation(missing["collation"], lambda left, right: (left > right) - (left < right))
     elif missing["function"] is not None:
@@ -210,7 +212,7 @@ def _stand_in(database: sqlite3.Connection, missing: re.Match[str]) -> bool:
 
 
 def check(content: Content, scratch: Path) -> list[str]:
-    """Read the whole archive, and have SQLite check the database. Returns remarks. Raises `Damaged`."""
+    """Read the whole archive, and let SQLite check the database. Returns remarks. Raises `Damaged`."""
     copy = scratch / "check.sqlite"
     with copy.open("wb") as file:
         while chunk := content.read(CHUNK_BYTES):

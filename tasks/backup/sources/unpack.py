@@ -1,7 +1,7 @@
-"""Unpacks or checks an untrusted archive of a folder: nothing is written outside of the target or through a link.
+"""Unpacks or checks an untrusted archive of a folder. Never writes outside the target or through a link.
 
-tarfile's own filters are not enough for that. `data` changes modes and owners, which must stay; `tar` does not check
-hard links; and neither considers what an earlier member has put in the path of a later one.
+tarfile's own filters do not suffice: `data` changes modes and owners, which must stay; `tar` does not check hard links;
+and neither notices that an earlier member has put a link in the path of a later one.
 """
 
 import os
@@ -19,7 +19,7 @@ ROOT = "."
 
 
 def extract(content: Content, into: Path) -> None:
-    """Unpack the archive into the empty folder `into`, which gets the mode, owner and time of the original.
+    """Unpack the archive into the empty folder `into`, which gets the mode, owner and time of the original folder.
 
     Raises `Damaged`; the members that were unpacked before the error stay in `into`.
     """
@@ -34,7 +34,7 @@ def extract(content: Content, into: Path) -> None:
 def check_archive(content: Content) -> int:
     """Read the whole archive. Returns the number of its members. Raises `Damaged`.
 
-    Keeps eight bytes for each file, since a later hard link may refer to any of them.
+    Keeps eight bytes of memory for each file, since a later hard link may refer to any file.
     """
     members, files, links = 0, array("Q"), _Links()
     try:
@@ -55,7 +55,7 @@ def check_archive(content: Content) -> int:
 
 
 class _Links:
-    """The hard links of an archive, by their targets."""
+    """The hard links of an archive, by a hash of their targets' names."""
 
     def __init__(self) -> None:
         self._wanted: dict[int, tuple[int, tarfile.TarInfo]] = {}
@@ -103,7 +103,7 @@ def _parts(member: tarfile.TarInfo, name: str) -> list[str]:
 
 
 def _there(member: tarfile.TarInfo, name: str, into: str) -> os.stat_result | None:
-    """The status of an existing `name`, without following a link; None if there is none.
+    """The status of the file `name` in `into`, without following a link; None if it does not exist.
 
     Raises `Damaged` if a part of the path before it is not a folder.
     """
@@ -120,7 +120,7 @@ def _there(member: tarfile.TarInfo, name: str, into: str) -> os.stat_result | No
 
 
 def _inside(member: tarfile.TarInfo, into: str) -> tarfile.TarInfo:
-    """The member unchanged, with its mode and owner, if it may be unpacked. Raises `Damaged`."""
+    """Return the member unchanged, with its mode and owner. Raises `Damaged` if it may not be unpacked."""
     there = _there(member, member.name, into)
     if there is not None and not (member.isdir() and stat.S_ISDIR(there.st_mode)):
         raise _refused(member, "this name exists already")
