@@ -31,7 +31,7 @@ _CAPABILITIES: Final = {
     "SETUID": 7,
     "SYS_PTRACE": 19,
 }
-"""The capabilities that are asked for here, and their numbers as in capabilities(7)."""
+"""Numbers of the capabilities that Rota asks for, as in capabilities(7)."""
 
 _CAPABILITY_VERSION_3 = 0x20080522
 _TFD_NONBLOCK = os.O_NONBLOCK
@@ -74,10 +74,10 @@ def adopt_orphans() -> None:
 
 
 def close_memory() -> None:
-    """Keep other processes of this user from this one's memory, environment and open files, and from debugging it.
+    """Keep other processes of this user from tracing this one, and from reading its memory, environment and open files.
 
-    The kernel then gives what is below /proc/PID to root, and writes no core dump. A process that this one forks begins
-    closed too; a program that is executed does not.
+    The kernel then makes root the owner of the files in /proc/PID, and writes no core dump. A process that this one
+    forks begins closed too; a program that is executed does not.
     """
     _checked(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl(PR_SET_DUMPABLE)")
 
@@ -118,10 +118,10 @@ class _CapSets(ctypes.Structure):
 
 
 def keep_capabilities(names: Iterable[str]) -> None:
-    """Give up all capabilities of this thread but those named, as far as it has them. Raises `OSError`.
+    """Give up all capabilities of this thread except `names`. Raises `OSError`.
 
-    The programs that it starts have them too, root's or not: a JVM with fewer could not open what this process hands it
-    by /proc/PID/fd. With `gain_no_rights`, no program has more, not even one of root's.
+    Programs that it starts keep the same capabilities, as root or not: a JVM with fewer could not open the files that
+    this process hands it by /proc/PID/fd. After `gain_no_rights`, no program has more, not even one of root's.
     """
     header, sets = _CapHeader(_CAPABILITY_VERSION_3, 0), (_CapSets * 2)()
     _checked(_libc.capget(ctypes.byref(header), ctypes.byref(sets)), "capget")
@@ -136,7 +136,7 @@ def keep_capabilities(names: Iterable[str]) -> None:
 
 
 def session_priority() -> int | None:
-    """A descriptor for `lower_session`, which a confined process cannot open any more; None: there is none."""
+    """Open a descriptor for `lower_session` while this process is not confined. None: the kernel does not offer it."""
     try:
         return os.open(_AUTOGROUP, os.O_WRONLY | os.O_CLOEXEC)
     except OSError:

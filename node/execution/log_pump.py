@@ -1,4 +1,4 @@
-"""An attempt's log file: what its processes print, secrets redacted, up to a limit."""
+"""Writes an attempt's log file: what its processes print, with secrets redacted, up to a limit."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""How much memory there is here: the machine's, or less where a container or a service is given less."""
+"""Reads how much memory this process may use: the machine's, or less if its container or service has a limit."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ _PROC: Final = Path("/proc")
 
 
 def memory_bytes(proc: Path = _PROC) -> int:
-    """The memory that this process and its neighbours may use at most. Raises `OSError`."""
+    """The machine's memory, or a lower memory limit of a cgroup that this process is in. Raises `OSError`."""
     bounds = [_meminfo(proc, "MemTotal")]
     for folder, name in _memory_cgroups(proc):
         with contextlib.suppress(OSError, ValueError):  # not readable, or "max": no bound there
@@ -31,9 +31,9 @@ def _meminfo(proc: Path, field: str) -> int:
 
 
 def cgroup_folders(proc: Path, controller: str) -> Iterator[Path]:
-    """The folder of this process's cgroup, and those above it up to the root of what is mounted.
+    """Yield the folder of this process's cgroup, and its parents up to the mount point.
 
-    `controller` is a controller of cgroup v1; "": cgroup v2. Nothing if there is none, or none is mounted.
+    `controller` is a controller of cgroup v1; "": cgroup v2. Yields nothing if there is none, or none is mounted.
     """
     own = next(
         (

@@ -1,7 +1,7 @@
 """Finds the node's own files at every path that leads to them, and lists what else is in the folders above them.
 
-Landlock only allows. "All but the node's own" is therefore a list: of each folder on the way to something of the node's
-own, everything else that is in it now. What is added to such a folder later is refused, and so is listing it.
+Landlock can only allow. "All but the node's own" is therefore a list: for each folder above one of the node's own
+files, everything else that is in it now. Entries that are added to such a folder later are refused, as is listing it.
 """
 
 import os
@@ -21,28 +21,28 @@ _DEEP: Final = 2
 
 
 _KERNELS: Final = ("proc", "sysfs", "devtmpfs")
-"""Types of the kernel's file systems, by which root may change the machine. A chroot has mounts of its own of them."""
+"""Types of the kernel's file systems, through which root may change the machine. A chroot may mount them again."""
 
 
 class Own(NamedTuple):
     """The files that stay refused although a folder above them is allowed."""
 
-    #: Real paths. What is at one may not be there yet.
+    #: The real paths of these files, some of which may not exist yet.
     paths: tuple[str, ...]
-    #: The folders above these. The kernel goes by inodes: allowed at one path, a folder is allowed at each.
+    #: The folders above these paths, by inode: a folder that is allowed at one path is allowed at all its paths.
     above: frozenset[FileId] = frozenset()
-    #: The files there that have another name somewhere (hard links).
+    #: Those of the files that have another name somewhere (hard links).
     linked: frozenset[FileId] = frozenset()
 
 
 def nodes_own(named: Iterable[str], mounted: str) -> Own:
-    """What the settings name as the node's own, as it is now. `mounted` is the text of `mountinfo`."""
+    """Find the node's own files, which the settings name, as they are now. `mounted` is the text of `mountinfo`."""
     given = tuple(named)
     return _own(paths_of(given, mounted), frozenset(with_other_names(real_and_named(given))))
 
 
 def and_at(own: Own, named: Iterable[str], mounted: str) -> Own:
-    """The node's own, and what is at the paths `named`."""
+    """Add the paths `named` to the node's own."""
     return _own(tuple(dict.fromkeys((*own.paths, *paths_of(named, mounted)))), own.linked)
 
 
@@ -52,7 +52,7 @@ def _own(paths: tuple[str, ...], linked: frozenset[FileId]) -> Own:
 
 
 def paths_of(named: Iterable[str], mounted: str) -> tuple[str, ...]:
-    """The real paths of `named`, and every other path at which the mounts `mounted` show the same, or a part of it."""
+    """The real paths of `named`, and all other paths at which the mounts `mounted` show them or parts of them."""
     known, paths = mounts(mounted), real_and_named(named)
     once = {device for device, count in Counter(each.device for each in known.values()).items() if count == 1}
     shown = [path for own in paths for path in (*_mounts_below(own, known), own)]
@@ -66,12 +66,12 @@ def kernels(mounted: str) -> tuple[str, ...]:
 
 def _ids(paths: Iterable[str]) -> Iterator[FileId]:
     for path in paths:
-        with suppress(OSError):  # not there, or not for this user: what is allowed is opened before it is compared
+        with suppress(OSError):  # missing, or hidden from this user, who then cannot open it and allow it either
             yield file_id(os.stat(path))  # noqa: PTH116  paths are strings here
 
 
 def real_and_named(own: Iterable[str]) -> tuple[str, ...]:
-    """The real paths of `own`, and of links that name them: whoever could replace a link would choose its target."""
+    """The real paths of `own`, and of symlinks in it: a task that could replace a symlink would choose its target."""
     given = list(own)
     named = (os.path.join(os.path.realpath(os.path.dirname(each)), os.path.basename(each)) for each in given)  # noqa: PTH118, PTH119, PTH120  paths are strings here
     return tuple(dict.fromkeys((*map(os.path.realpath, given), *named)))
@@ -82,9 +82,10 @@ def _mounts_below(own: str, known: Mapping[int, Mount]) -> Iterator[str]:
 
 
 def _shown_elsewhere(path: str, known: Mapping[int, Mount], once: Collection[str]) -> Iterator[str]:
-    """The paths at which other mounts show what is at `path`, or in it. If nothing is there yet, its folder decides.
+    """The paths at which mounts show the file or folder at `path`, or a part of it. If it does not exist yet, its
+    nearest existing parent decides.
 
-    `once` has the devices that are mounted a single time.
+    `once` contains the devices that are mounted a single time.
     """
     there = path
     while (descriptor := located(there)) is None:
@@ -95,14 +96,14 @@ def _shown_elsewhere(path: str, known: Mapping[int, Mount], once: Collection[str
             return  # a subvolume may have a device number of its own, which is not in `once`
         mount = mount_of(descriptor, known)
     except OSError:
-        return  # of another mount namespace, by a descriptor: no path here leads to it
+        return  # in another mount namespace, reached by a descriptor: no path here leads to it
     finally:
         os.close(descriptor)
     yield from other_paths(path, mount, known.values())
 
 
 def other_paths(path: str, mount: Mount, known: Iterable[Mount]) -> Iterator[str]:
-    """The paths at which `known` mounts show what is at `path`, which is on `mount`, or what is in it. Pure.
+    """The paths at which the mounts `known` show the file or folder at `path` (on `mount`), or a part of it. Pure.
 
     >>> disk, view = Mount("/srv", "ext4", "/vol", "8:1"), Mount("/mnt/view", "ext4", "/vol/node", "8:1")
     >>> list(other_paths("/srv/node/data", disk, [disk, view, Mount("/logs", "ext4", "/vol/node/data/logs", "8:1")]))
@@ -125,7 +126,7 @@ def _moved(path: str, out_of: str, into: str) -> str:
 
 
 def with_other_names(own: Iterable[str]) -> dict[FileId, str]:
-    """The files at the paths `own`, and in folders there two levels deep, that have another name: hard links."""
+    """The files at the paths `own`, and up to two levels below, that have another hard link: a path for each id."""
     found: dict[FileId, str] = {}
     for path in own:
         for each in _files(path, _DEEP):
@@ -137,14 +138,14 @@ def with_other_names(own: Iterable[str]) -> dict[FileId, str]:
 
 
 def _files(path: str, deep: int) -> Iterator[str]:
-    """`path` if it is a file, else the files in it. A folder of logs has many folders: they are not looked at."""
+    """`path` if it is a file, else the files below it, `deep` levels down. Deeper folders, as of logs, are too many."""
     try:
         entries = os.scandir(path)
     except NotADirectoryError:
         yield path
         return
     except OSError:
-        return  # not there yet, or not to be seen by this user
+        return  # missing, or hidden from this user
     with entries:
         for entry in entries:
             if entry.is_file(follow_symlinks=False):
@@ -154,11 +155,11 @@ def _files(path: str, deep: int) -> Iterator[str]:
 
 
 def without(folder: int, path: str, own: Own, looked_into: dict[str, int] | None = None) -> Iterator[int]:
-    """Descriptors that together cover the folder, or file, open as `folder`, without `own`, as it is now.
+    """Yield open descriptors that together cover the open folder or file `folder` as it is now, except for `own`.
 
-    `path` is its real path. All but `folder` are closed as the iteration goes on. A folder that has something of `own`
-    below it is not among them: only what else is in it. Such folders are added to `looked_into`, with the time at which
-    each had last changed.
+    `path` is its real path. Each descriptor but `folder` is closed as the iteration goes on. In place of a folder with
+    a file of `own` below it, the folder's other entries are yielded. Such folders are added to `looked_into`, with the
+    time at which each had last changed.
     """
     inside = tuple(each for each in own.paths if is_within(each, path))
     if path in inside or any(is_within(path, each) for each in own.paths):
@@ -173,7 +174,7 @@ def without(folder: int, path: str, own: Own, looked_into: dict[str, int] | None
     begin = len(path.rstrip("/")) + 1
     leading = {each[begin:].partition("/")[0] for each in inside}
     for name in _names(folder):
-        # Opened relative to the folder that was listed: a link that has replaced it is not followed.
+        # Opened relative to the listed folder, so that a symlink that has replaced the entry is not followed.
         entry = located(name, folder)
         if entry is None:
             continue
@@ -191,7 +192,7 @@ def _names(folder: int) -> list[str]:
     try:
         readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
-        return []  # this user cannot look into it, and so cannot open anything in it but by name
+        return []  # this user cannot list it, so nothing in it is allowed
     try:
         with os.scandir(readable) as entries:
             return [entry.name for entry in entries if not entry.is_symlink()]

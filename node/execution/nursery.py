@@ -1,7 +1,7 @@
 """The nursery: `python -m node.execution.nursery FD PARENT CGROUP CONTROLLERS`.
 
-It forks a supervisor for every attempt. Starting an interpreter and importing pydantic takes 150-250 ms; forking a
-process that has done so takes a few milliseconds, and none if it was done before (`spares`). The nursery has one
+It forks a supervisor for every attempt. Starting an interpreter and importing pydantic takes 150-250 ms. Forking a
+process that has done so takes a few milliseconds, and no time if it was forked ahead (`spares`). The nursery has one
 thread, so that forking it is safe. Supervisors survive its end.
 """
 
@@ -25,19 +25,19 @@ from node.execution.linux import adopt_orphans, close_memory, die_with_parent
 from node.execution.spares import SpareCount
 
 FORK: Final = b"fork"
-"""A request of the node, with the descriptors of the attempt's channel and of the files of its brief."""
+"""The node's request to fork a supervisor, with the descriptors of its channel and of the files of its brief."""
 
 COMMANDS: Final = "NURSERY_COMMANDS"
-"""The environment variable with the `Commands` of the member, as a word. No other process inherits it."""
+"""The environment variable with the member's `Commands`, as encoded by `word`. No other process inherits it."""
 
 EXPECT: Final = b"expect"
-"""A request of the node: an attempt is expected soon."""
+"""The node's notice that an attempt is expected soon."""
 
 
 def main(descriptor: int, parent: int, delegated: list[str]) -> None:
     """Serve the node at the other end of the channel `descriptor` until it is gone. `parent` is the node's pid.
 
-    `delegated` are the words of a `Delegation`.
+    `delegated` is a result of `Delegation.words`.
     """
     close_memory()
     die_with_parent(signal.SIGKILL)
@@ -70,10 +70,10 @@ class _Host:
 
 
 class Nursery:
-    """The loop: takes requests, and reaps children.
+    """The nursery's loop: it takes requests, and reaps children.
 
-    A fork calls `host`, which does not return, with the channel on which it is given its attempt, and whether it is a
-    spare, which may have to wait for it long.
+    A fork calls `host`, which does not return. Its arguments are the channel on which the fork is given its attempt,
+    and whether the fork is a spare, which may have to wait long for that attempt.
     """
 
     def __init__(self, node: socket.socket, host: Callable[[socket.socket, bool], NoReturn]) -> None:
@@ -102,7 +102,7 @@ class Nursery:
             if self._node.fileno() in ready:
                 if not self._take():
                     return
-            else:  # an attempt that is to begin comes first
+            else:  # only without a request: an attempt comes first
                 self._tend()
 
     def _take(self) -> bool:
@@ -118,7 +118,7 @@ class Nursery:
         return bool(packet)
 
     def _begin(self, descriptors: list[int]) -> None:
-        """Give an attempt to a process: to one that waits, or to a new one."""
+        """Give an attempt to a spare process, or to a new one."""
         self._count.used(time.monotonic())
         try:
             while True:
@@ -130,7 +130,7 @@ class Nursery:
                 except OSError:
                     if not waited:
                         raise
-                    # It was killed (for want of memory?), and is not reaped yet.
+                    # The spare was killed (for want of memory?), and is not reaped yet.
                 finally:
                     host.channel.close()
         except OSError as error:
@@ -169,7 +169,7 @@ class Nursery:
     def _become_host(self, ours: socket.socket, theirs: socket.socket, spare: bool) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
-            # Other spares' channels, too: a spare exits when every copy of the nursery's end of its channel is closed.
+            # Other spares' channels too: a spare exits once every copy of the nursery's end of its channel is closed.
             for end in (self._node, ours, *(other.channel for other in self._spares)):
                 end.close()
             os.close(self._wake_read)

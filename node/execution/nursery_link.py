@@ -27,7 +27,7 @@ RESTART_S_MAX: Final = 5.0
 HAND_OUT_AGAIN_S: Final = 1.0
 READY_S: Final = 30.0
 EXPECT_AGAIN_S: Final = 1.0
-"""The shortest time between two messages to the nursery that an attempt is expected."""
+"""The shortest time between two `EXPECT` messages to the nursery."""
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Handout:
         self.drop()
 
     def drop(self) -> None:
-        """Close the descriptors. If they were not sent, this ends the attempt's channel, and it was not started."""
+        """Close the descriptors. If they were not sent, the closed channel tells that the attempt was not started."""
         self._channel.close()
         for descriptor in self._files:
             os.close(descriptor)
@@ -68,8 +68,8 @@ class Handout:
 class NurseryLink:
     """Keeps one nursery running, as a child of the event loop's thread.
 
-    `on_give_up` is called with a reason when the attempts that wait for a nursery are dropped. `commands` is what the
-    domain of a command is made of, which is made ahead. `delegation` is where attempts get cgroups.
+    `on_give_up` is called with the reason when attempts that wait for a nursery are dropped. The nursery makes domains
+    of commands ahead, from `commands`, and cgroups of attempts below `delegation`.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class NurseryLink:
             raise NurseryFailed(f"the nursery process was not ready within {READY_S:g} s") from None
 
     def launch(self, handout: Handout) -> None:
-        """Have a supervisor forked; later, if the nursery is busy or is being restarted."""
+        """Have the nursery fork a supervisor; later, if the nursery is busy or is being restarted."""
         self._waiting.append(handout)
         self._hand_out()
 
@@ -178,11 +178,11 @@ class NurseryLink:
                 return
             except OSError as error:
                 if error.errno == errno.ETOOMANYREFS:
-                    # The kernel limits each user's descriptors in transit: a task sends many, and nobody takes them.
+                    # The kernel limits each user's descriptors in transit: a task sends many that no process receives.
                     log.warning("attempts wait: processes of the node's user have too many descriptors under way")
                     loop.remove_writer(self._socket.fileno())
                     self._again = loop.call_later(HAND_OUT_AGAIN_S, self._hand_out_again)
-                # Else the nursery has just ended. The reader notices that, and the next nursery gets what waits.
+                # Otherwise the nursery has just ended: the reader notices that, and the next one gets what waits here.
                 return
             self._delay_s = RESTART_S
             self._waiting.popleft()
@@ -203,7 +203,7 @@ class NurseryLink:
             loop.run_in_executor(None, process.wait)
         log.warning("the nursery process ended; restarting it in %.1f s", self._delay_s)
         if not was_ready:
-            # It did not even start. The attempts that wait for it are given back, so that another member runs them.
+            # This nursery never got ready. The attempts that wait are given back, so that another member runs them.
             self._drop_waiting()
             self._on_give_up("the nursery process does not start")
         self._start_again()

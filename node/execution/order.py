@@ -1,4 +1,4 @@
-"""What the node tells the runner: an attempt's `Order`, the limits of every attempt, and where its files are."""
+"""The runner's input: an attempt's `Order`, the limits of every attempt, and the paths of their files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -47,9 +47,9 @@ class Order:
     timeout_s: float | None
     #: The end of the lease, in seconds on CLOCK_BOOTTIME.
     deadline_s: float
-    #: What the supervisor answers `ctx.secret` from.
+    #: The secrets from which the supervisor answers `ctx.secret`.
     secrets: AttemptSecrets = NO_SECRETS
-    #: Added to the variables of the worker.
+    #: Environment variables to add for the worker.
     env: Mapping[str, str] = field(default_factory=dict)
     #: The member on which the attempt runs.
     node: str = ""
@@ -57,13 +57,13 @@ class Order:
     access: Access = NOTHING
     #: The name of the preparation that the worker may have done before (`node.execution.preparation`); "": none.
     preparation: str = ""
-    #: What the kind does instead of the task's work; "": the work.
+    #: The kind's action to run instead of the task's work; "": the work.
     action: str = ""
     #: The arguments of `action`.
     args: Mapping[str, Any] = field(default_factory=dict)
     #: What the attempt needs of the machine. The kernel refuses it everything else.
     needs: Needs = UNCONFINED
-    #: The limits of the task itself. One above the member's is refused (`node.execution.limits.settled`).
+    #: The limits of the task itself. A limit above the member's is refused (`node.execution.limits.settled`).
     limits: Amounts = NO_BOUNDS
     #: The user of the attempt, by name; "": the node's own user (`node.execution.account`).
     run_as: str = ""
@@ -102,19 +102,19 @@ class Brief:
     folder: str
 
     def pack(self) -> bytes:
-        """As msgpack, without `Order.secrets`: the worker reads it too, and only the supervisor may know those."""
+        """Pack as msgpack, without `Order.secrets`: the worker reads it too, and must not have them."""
         return bytes(msgpack.packb(self, default=_values))
 
 
 def _values(value: Any) -> dict[str, Any]:
-    """The fields of an object that msgpack cannot pack. `asdict` would take longer: it copies all values deeply."""
+    """The fields of an object that msgpack cannot pack. `asdict` would take longer, because it copies values deeply."""
     if isinstance(value, BaseModel):
         return value.model_dump()
     return {each.name: getattr(value, each.name) for each in fields(value) if each.type is not AttemptSecrets}
 
 
 def unpack_brief(packed: bytes, secrets: bytes = b"") -> Brief:
-    """The inverse of `Brief.pack`. `secrets` is the result of `AttemptSecrets.pack`; empty: without secrets."""
+    """The inverse of `Brief.pack`. `secrets` is the result of `AttemptSecrets.pack`; empty: there are none."""
     brief = msgpack.unpackb(packed)
     order = brief["order"]
     order["secrets"] = AttemptSecrets.unpacked(secrets)
@@ -126,7 +126,7 @@ def unpack_brief(packed: bytes, secrets: bytes = b"") -> Brief:
 
 
 def unpack_limits(values: Mapping[str, Any]) -> AttemptLimits:
-    """The limits that were packed as plain values."""
+    """Make the limits from their packed fields."""
     return AttemptLimits(**{**values, "most": Amounts.unpacked(values["most"])})
 
 
@@ -143,7 +143,7 @@ def log_path(folder: Path, run_id: str, attempt: int) -> Path:
 def scratch_path(folder: Path, order: Order, prepared: Path | None = None) -> Path:
     """The attempt's scratch folder, which is removed when the attempt ends. Each claim has its own.
 
-    A process that was prepared is confined to its folder `prepared`, so the scratch folder is inside that.
+    A prepared process is confined to its folder `prepared`, so the scratch folder is inside that folder.
     """
     return scratch_folder(folder, order.run_id, order.token) if prepared is None else prepared / "attempt"
 

@@ -1,4 +1,4 @@
-"""What a worker may do before there is an attempt for it: the preparation of a kind (`tasks.kind.Kind`)."""
+"""The preparation of a kind (`tasks.kind.Kind`): what a worker may do before there is an attempt for it."""
 
 import os
 from collections.abc import Mapping
@@ -25,9 +25,9 @@ class PreparationBrief:
 
     #: The function to call, as `module:function`.
     target: str
-    #: Added to the variables of the worker.
+    #: Environment variables to add for the worker.
     env: Mapping[str, str]
-    #: The number of the prepared process, which no other one of this node has.
+    #: The number of the prepared process, unique on this node.
     number: int
     #: The member's limits of every attempt.
     limits: AttemptLimits
@@ -41,12 +41,12 @@ class PreparationBrief:
     access: Access = NOTHING
 
     def pack(self) -> bytes:
-        """As msgpack."""
+        """Pack as msgpack."""
         return bytes(msgpack.packb({"preparation": asdict(self)}))
 
     @property
     def mark(self) -> str:
-        """The mark of the processes of this preparation, until they have an attempt."""
+        """The value of `RUN_MARK` for the processes of this preparation, until they have an attempt."""
         return f"prepared:{self.number}"
 
     @property
@@ -61,7 +61,7 @@ def prepared_folder(folder: Path, number: int) -> Path:
 
 
 def brief_files(brief: Brief | PreparationBrief) -> list[int]:
-    """The descriptors of files in memory: one holds the brief; a second the attempt's secrets, if there are any.
+    """Write the brief, and the attempt's secrets if there are any, into two files in memory. Returns their descriptors.
 
     Raises `OSError`.
     """
@@ -87,7 +87,7 @@ def _file_of(packed: bytes) -> int:
 
 
 def read_brief(descriptor: int, secrets: int | None = None) -> Brief | PreparationBrief:
-    """The brief in the files that `brief_files` made. Supervisor and worker share the first: its position stays."""
+    """Read a brief from the files of `brief_files`. Supervisor and worker share the first, so its position stays."""
     packed = _bytes_of(descriptor)
     values = msgpack.unpackb(packed)
     if "order" in values:

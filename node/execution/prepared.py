@@ -1,7 +1,7 @@
-"""Processes that are prepared before there is an attempt for them, as their node sees them.
+"""The node's side of processes that are prepared before there is an attempt for them.
 
-Used from the event loop, except for `renew`. Each has a channel to its supervisor (`node.execution.prepared_host`),
-which becomes that of its attempt.
+Used from the event loop, except for `renew`. Each process has a channel to its supervisor
+(`node.execution.prepared_host`), which becomes the channel of its attempt.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from tasks.needs import Needs
 log = logging.getLogger(__name__)
 
 TOO_LONG_S: Final = 120.0
-"""A process whose preparation takes longer is given up."""
+"""A process is given up if its preparation takes longer."""
 
 
 @dataclass(eq=False, slots=True)
 class Prepared:
     """A process that is prepared, or being prepared."""
 
-    #: What its supervisor was given.
+    #: The brief that its supervisor was given.
     brief: PreparationBrief
     #: The node's end of the socket to its supervisor.
     channel: socket.socket
@@ -42,11 +42,11 @@ class Prepared:
     begun_s: float
     #: When it was started, in nanoseconds since the epoch, to compare with the change times of folders.
     begun_ns: int
-    #: The pid of its supervisor; None until the nursery has told it.
+    #: The pid of its supervisor; None until the supervisor has sent it.
     supervisor: int | None = None
-    #: Whether it is prepared.
+    #: Whether the preparation has succeeded.
     ready: bool = False
-    #: Whether it could not be prepared.
+    #: Whether the preparation has failed.
     failed: bool = False
     #: Whether it was told to end.
     leaving: bool = False
@@ -55,7 +55,7 @@ class Prepared:
 class PreparedProcesses:
     """Starts prepared processes, gives them to attempts, and ends those that are not needed.
 
-    `preparations` are by their names (`module:function`); `access` is what any attempt may reach.
+    `preparations` are by name (`module:function`); `access` is what any attempt may reach.
     """
 
     def __init__(
@@ -83,23 +83,23 @@ class PreparedProcesses:
         self._gone.set()
 
     def lead_s(self, name: str) -> float:
-        """How long before its occurrence is due a process is started, in seconds: as long as preparing takes here."""
+        """The lead time, in seconds: how long before an occurrence is due its process is started."""
         return self._counts[name].lead_s
 
     def ready(self, name: str) -> int:
-        """How many processes of this preparation are prepared."""
+        """How many processes of this preparation are ready for an attempt."""
         return sum(each.ready for each in self._of(name))
 
     def want(self, name: str, start: int, keep: int) -> None:
-        """Of this preparation, `start` processes are needed soon; up to `keep` of those that are there may stay."""
+        """Set how many processes of this preparation are needed soon (`start`), and how many may stay (`keep`)."""
         if not self._closed:
             self._change(name, self._counts[name].change(len(self._of(name)), start, keep, _now_s()))
 
     def give(self, name: str, brief: Brief, needs: Needs) -> Prepared | None:
-        """Give the attempt of `brief` to a process of this preparation, to one that is prepared if there is one.
+        """Give the attempt of `brief` to a process of this preparation, if possible to one that is ready.
 
-        The process may open the paths in `needs`, and has the network: an attempt without network gets no such process.
-        The caller owns the process and its channel from then on. None if there is no process. Raises `OSError`.
+        The process can open the paths in `needs`. It has the network, so an attempt without network gets no process.
+        The caller then owns the process and its channel. Returns None if no process fits. Raises `OSError`.
         """
         if needs.confined and not needs.network:
             return None
@@ -111,7 +111,7 @@ class PreparedProcesses:
             try:
                 send_attempt(process.channel, brief)
             except (BlockingIOError, ConnectionError):
-                self._lost(process)  # it has ended, and this was not noticed yet
+                self._lost(process)  # it has ended unnoticed
                 continue
             self._forget(process)
             return process
@@ -138,14 +138,14 @@ class PreparedProcesses:
         self._set_timer(name)
 
     def renew(self, deadline_s: float, packet: bytes) -> None:
-        """Tell every process that the lease lasts until `deadline_s`, by the frame `packet`. Any thread."""
+        """Tell every process, by the frame `packet`, that the lease lasts until `deadline_s`. Works from any thread."""
         self._deadline_s = deadline_s
         with self._changing:
             for process in self._there:
                 try:
                     process.channel.send(packet)
                 except OSError:
-                    continue  # as for an attempt: without the renewal it is frozen
+                    continue  # without the renewal it is frozen, like an attempt
 
     def end_all(self) -> None:
         """Tell all processes to end."""
@@ -271,7 +271,7 @@ class PreparedProcesses:
 
     async def _clear(self, process: Prepared) -> None:
         assert process.supervisor is not None
-        # One that was not killed has removed its record.
+        # A supervisor that was not killed has removed its record itself.
         if not record_path(self._folder, process.supervisor).exists():
             return
         try:

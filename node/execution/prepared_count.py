@@ -1,4 +1,4 @@
-"""How many processes of one preparation are started and ended, and how long before something is due. Decides only.
+"""Decides how many processes of one preparation to start or end, and how long before an occurrence is due.
 
 Times (`*_s`) are in seconds on a monotonic clock.
 """
@@ -7,19 +7,19 @@ from typing import Final
 
 LEAD_S_MIN: Final = 2.0
 LEAD_S_MAX: Final = 60.0
-"""The bounds of the lead time: what takes longer to prepare is not waited for."""
+"""The bounds of the lead time. A preparation that takes longer is not started earlier."""
 
 LEAD_S_UNKNOWN: Final = 15.0
-"""The lead time before anything was prepared here."""
+"""The lead time before any preparation has succeeded here."""
 
 LEAD_TIMES: Final = 1.5
 """The lead time as a multiple of how long preparing takes: the machine may be busier the next time."""
 
 FORGET: Final = 0.2
-"""The share of the difference by which a faster preparation shortens the lead time. A slower one counts in full."""
+"""The share by which a faster preparation shortens the expected duration. A slower one counts in full."""
 
 GRACE_S: Final = 3.0
-"""A process that is not needed any more is kept for this long: between a claim and its launch none is counted."""
+"""How long a process stays that no attempt needs: between its claim and its launch, an attempt is not counted."""
 
 FAILED_S: Final = 5.0
 FAILED_S_MAX: Final = 300.0
@@ -27,7 +27,7 @@ FAILED_S_MAX: Final = 300.0
 
 
 class PreparedCount:
-    """Decides for one preparation, from what it is told.
+    """The decisions for one preparation, from the events that are noted here.
 
     >>> count = PreparedCount()
     >>> count.lead_s, count.change(0, 1, 1, 10.0), count.change(1, 1, 1, 10.0)
@@ -51,7 +51,7 @@ class PreparedCount:
 
     @property
     def lead_s(self) -> float:
-        """How long before its occurrence is due a process is started, in seconds."""
+        """The lead time, in seconds: how long before an occurrence is due its process is started."""
         if self._took_s is None:
             return LEAD_S_UNKNOWN
         return min(LEAD_S_MAX, max(LEAD_S_MIN, LEAD_TIMES * self._took_s))
@@ -68,16 +68,16 @@ class PreparedCount:
         self._failures = min(self._failures + 1, 10)
 
     def change(self, there: int, start: int, keep: int, now_s: float) -> int:
-        """How many to start now; negative: how many to end.
+        """Return how many processes to start now; negative: how many to end.
 
-        `there` are prepared or being prepared. `start` are needed within the lead time; up to `keep` of those that are
-        there are not ended.
+        `there` processes are prepared or being prepared. `start` are needed within the lead time. Up to `keep` of the
+        present ones may stay.
         """
         self._start, self._keep = start, max(start, keep)
         return self.due(there, now_s)
 
     def due(self, there: int, now_s: float) -> int:
-        """The same as `change`, with the `start` and `keep` of its last call."""
+        """The result of `change` for the `start` and `keep` of its last call."""
         if there <= self._keep:
             self._surplus_since_s = None
         elif self._surplus_since_s is None:

@@ -49,7 +49,7 @@ class PreparedHost:
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def wait(self) -> Brief | None:
-        """Wait for the attempt: its brief. None if nothing was assigned; then processes and files are gone too."""
+        """Wait for the attempt, and return its brief. None: no attempt came, and all processes and files are gone."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         self._node.setblocking(False)
@@ -71,7 +71,7 @@ class PreparedHost:
         if self._assigned is None:
             self._end()
             return None
-        # If the worker has ended meanwhile, the attempt's supervisor finds that out, and says that it did not begin.
+        # If the worker has ended meanwhile, the attempt's supervisor reports that the attempt did not start.
         signal.set_wakeup_fd(-1)
         for descriptor in (self._wake_read, self._wake_write):
             os.close(descriptor)
@@ -150,7 +150,7 @@ class PreparedHost:
 
     def _reap(self) -> None:
         os.read(self._wake_read, 4096)
-        # Its own children may end, as those of any process; an orphan that this process has adopted, too.
+        # SIGCHLD also comes for orphans that this process has adopted. Only the end of the worker matters.
         if os.waitid(os.P_PID, self._worker.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
             self._over = True
 

@@ -1,4 +1,4 @@
-"""The processes of an attempt: found through /proc, stopped, continued and killed, whatever group they are in.
+"""Finds an attempt's processes through /proc, and stops, continues and kills them, whatever group they are in.
 
 A worker leads its own session and process group, but the processes that it starts may leave both (with `setsid`, as
 many daemons do). The supervisor adopts orphans, so every process that the work starts stays below the supervisor.
@@ -16,10 +16,10 @@ from tasks.processes import stat_fields
 
 END_CHECK_S = 0.005
 END_CHECK_S_MAX = 0.5
-"""The pause between two looks at killed processes, which doubles up to the second."""
+"""The pause between two checks of killed processes, which doubles up to `END_CHECK_S_MAX`."""
 
 PASSES_MAX = 64
-"""Each pass stops every process it finds, so that only those not yet found can start others. A few passes suffice."""
+"""The most passes of `freeze`. Each stops all processes that it finds, so only others can fork: a few suffice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Process:
 
 
 def process(pid: int) -> Process | None:
-    """The process with that pid; None if there is none."""
+    """The process with that pid; None if it does not exist."""
     try:
         values = stat_fields(pid)
     except (FileNotFoundError, ProcessLookupError):
@@ -59,7 +59,7 @@ def process(pid: int) -> Process | None:
 
 
 def _unreadable(pid: int) -> Process | None:
-    """What can be known of a process whose line in /proc is not readable (mounted with hidepid)."""
+    """The known facts of a process whose files in /proc are not readable (mounted with hidepid)."""
     try:
         # An unknown start counts as a late one, so that a process in an attempt's session counts as the attempt's.
         return Process(pid=pid, parent=0, group=os.getpgid(pid), session=os.getsid(pid), state="?", started=sys.maxsize)
@@ -68,7 +68,7 @@ def _unreadable(pid: int) -> Process | None:
 
 
 def uids(pid: int) -> tuple[int, ...]:
-    """The real, effective, saved and file system's user ids of a process; none if it is gone."""
+    """The real, effective, saved and file system's user ids of a process; empty if it is gone."""
     try:
         status = Path(f"/proc/{pid}/status").read_bytes()
     except OSError:
@@ -118,7 +118,7 @@ def below(root: int) -> list[int]:
         try:
             threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208  (see `process`)
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
         for thread in threads:
             try:
                 with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:  # noqa: PTH123
@@ -146,7 +146,7 @@ def send(pid: int, number: int) -> bool:
 
 
 def send_group(group: int, number: int) -> bool:
-    """Send a signal to a whole process group at once. False if it is gone; True, as `send`, if no signal is allowed."""
+    """Send a signal to a whole process group at once. False if it is gone; True also if it may not be signalled."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:
@@ -174,7 +174,7 @@ def _may_signal(pid: int) -> bool:
 def freeze(root: int, group: int | None, table: Callable[[], list[Process]] = processes) -> set[int]:
     """Stop every process below `root`, first the whole process group `group` at once. Returns the stopped pids.
 
-    Processes that may not be signalled are among them, so that they are retried at the next call and not in each pass.
+    The result includes processes that may not be signalled, so that each call tries them once, and not in each pass.
     """
     if group is not None:
         send_group(group, signal.SIGSTOP)

@@ -1,8 +1,8 @@
-"""Rehearsals: a fork that waits for its attempt writes ahead to the memory that the attempt will write to.
+"""Rehearsals: a fork that waits for its attempt touches ahead the memory that the attempt will write to.
 
 A page that forks share is copied when one of them writes to it, and counting a reference is a write. The first
 attempt of a fork meets a thousand such pages, which takes 5 to 7 ms of processor time. So the steps of a start are
-gone through once with an example. Nothing of it is seen from outside.
+gone through once with an example. The rehearsal has no visible effect.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""The runner: a member's attempts, as its node sees them. Used from the event loop, except for `renew`.
+"""The runner: the node's side of a member's attempts. Used from the event loop, except for `renew`.
 
-Each attempt has its own channel to its supervisor. Nothing in this module blocks on one.
+Each attempt has its own channel to its supervisor. No function in this module blocks on a channel.
 """
 
 import asyncio
@@ -61,9 +61,9 @@ class Runner:
     """Launches attempts, sends them requests, and reports their events.
 
     `on_event` is called on the event loop. Every launch is followed by exactly one `AttemptEnded`. A request to an
-    attempt that has ended, or was never launched here, is dropped. `preparations` has the preparations by name.
-    Prepared processes are confined to `access`, which is what any attempt may reach. `command_roots` limits the folders
-    that commands may use; `delegation` is where attempts get cgroups.
+    attempt that has ended, or was never launched here, is dropped. `preparations` are by name. Prepared processes are
+    confined to `access`, which is what any attempt may reach. `command_roots` limits the folders that commands may use.
+    Attempts get their cgroups below `delegation`.
     """
 
     def __init__(
@@ -165,11 +165,11 @@ class Runner:
         self._nursery.expect()
 
     def prepare(self, name: str, start: int, keep: int) -> None:
-        """Have processes prepared: `start` are needed soon; up to `keep` of those that are there may stay."""
+        """Set how many processes of a preparation are needed soon (`start`), and how many may stay (`keep`)."""
         self._prepared.want(name, start, keep)
 
     def lead_s(self, name: str) -> float:
-        """How long before an occurrence is due a process is prepared for it, in seconds."""
+        """The lead time of a preparation, in seconds: how long before an occurrence is due its process is started."""
         return self._prepared.lead_s(name)
 
     def prepared_ready(self, name: str) -> int:
@@ -177,13 +177,13 @@ class Runner:
         return self._prepared.ready(name)
 
     def prepared_folders(self, run_id: str, token: int) -> tuple[Path, ...]:
-        """The folder of the process that was prepared for an attempt; none if it was not."""
+        """The folder of the process that was prepared for an attempt; empty if none was."""
         attempt = self._attempts.get((run_id, token))
         return () if attempt is None or attempt.prepared is None else (attempt.prepared.brief.scratch,)
 
     @property
     def uids(self) -> frozenset[int]:
-        """The user ids that only one attempt here has. One is free again once no process of its attempt is left."""
+        """The user ids that belong to one attempt each. An id is free again once no process of its attempt is left."""
         return frozenset(each.order.uid for each in self._open.values() if each.order.uid is not None)
 
     def cancel(self, run_id: str, token: int) -> None:
@@ -199,11 +199,11 @@ class Runner:
         self._tell(run_id, token, frames.KillFrame())
 
     def fail(self, run_id: str, token: int, error: str) -> None:
-        """Kill an attempt now. It ends as `failed` with that error (it has exceeded a limit)."""
+        """Kill an attempt now, such as one that has exceeded a limit. It ends as `failed` with `error`."""
         self._tell(run_id, token, frames.FailFrame(error))
 
     def checkpoint_done(self, run_id: str, token: int, sequence: int, code: CheckpointCode) -> None:
-        """Answer a `CheckpointAsked`. `fenced` also has the attempt stopped."""
+        """Answer a `CheckpointAsked`. The code `fenced` also stops the attempt."""
         self._tell(run_id, token, frames.CheckpointDoneFrame(sequence, code))
 
     def renew(self, deadline_s: float) -> None:
@@ -217,7 +217,7 @@ class Runner:
                 try:
                     attempt.channel.send(packet)
                 except OSError:
-                    # Full, or closing. A renewal that does not arrive freezes the attempt, which is safe.
+                    # The channel is full or closing. A renewal that does not arrive freezes the attempt, which is safe.
                     continue
         self._prepared.renew(deadline_s, packet)
 
@@ -371,7 +371,7 @@ def _values(result: str) -> dict[str, Any]:
     values = json.loads(result, parse_constant=_no_number)
     if not isinstance(values, dict):
         raise ValueError("it is no JSON object")  # noqa: TRY004  the text is wrong, not a type of ours
-    msgpack.packb(values)  # it is replicated so; raises for what msgpack has not
+    msgpack.packb(values)  # results are replicated as msgpack; raises for values that it cannot hold
     return values
 
 

@@ -1,10 +1,10 @@
-"""A filter of system calls for attempts (seccomp(2)): what Landlock does not look at.
+"""A filter of attempts' system calls (seccomp(2)), for what Landlock does not cover.
 
-A process may change the limits, priority, processors and scheduling of every other one of its user, the node among
-them, and end or slow it so. And where an attempt needs no network, Landlock keeps it from TCP only.
+A process may change the limits, priority, processors and scheduling of every other process of its user, and so end or
+slow down the node. And if an attempt needs no network, Landlock keeps it only from TCP.
 
-The filter sees registers and no memory. So a process may change itself, given as process number 0, and no process that
-is given by another number.
+The filter sees registers, but no memory. So a process may change itself if it gives its number as 0, and may not
+change any process that it gives by another number.
 """
 
 import ctypes
@@ -41,7 +41,7 @@ _ITSELF: Final[tuple[Words, ...]] = ({_FIRST: 0},)
 _OF_UNIX: Final[tuple[Words, ...]] = ({_FIRST: AF_UNIX},)
 
 RULES: Final[Mapping[str, tuple[Words, ...]]] = {
-    "prlimit64": (*_ITSELF, {_THIRD: 0, _THIRD_HIGH: 0}),  # its own limits, or it only asks
+    "prlimit64": (*_ITSELF, {_THIRD: 0, _THIRD_HIGH: 0}),  # its own limits, or a mere query
     # Not PRIO_USER, nor IOPRIO_WHO_USER: the user's processes are the node's too. A group is of the attempt's session.
     "setpriority": tuple({_FIRST: which, _SECOND: 0} for which in (os.PRIO_PROCESS, os.PRIO_PGRP)),
     "ioprio_set": tuple({_FIRST: which, _SECOND: 0} for which in (1, 2)),
@@ -49,7 +49,7 @@ RULES: Final[Mapping[str, tuple[Words, ...]]] = {
     "sched_setattr": _ITSELF,
     "sched_setparam": _ITSELF,
     "sched_setscheduler": _ITSELF,
-    # Its operations, sockets among them, pass no filter. Nothing of ours needs it; Docker's profile refuses it too.
+    # The operations of io_uring, sockets among them, pass no filter. Rota needs none; Docker's profile refuses it too.
     "io_uring_setup": (),
 }
 """Each of these calls is refused unless its arguments match one of the alternatives. All other calls are allowed."""
@@ -57,7 +57,7 @@ RULES: Final[Mapping[str, tuple[Words, ...]]] = {
 NO_NETWORK: Final[Mapping[str, tuple[Words, ...]]] = {
     "socket": _OF_UNIX,
     "socketpair": _OF_UNIX,
-    "socketcall": (),  # of 32-bit programs: the family is in memory
+    "socketcall": (),  # of 32-bit programs: the family is in memory, which the filter cannot see
 }
 """Further rules, in addition to `RULES`, for an attempt that needs no network."""
 
@@ -119,12 +119,12 @@ MACHINES: Final[Mapping[str, Numbers]] = {
     "x86_64": {0xC000003E: _X86_64, 0x40000003: _I386},
     "aarch64": {0xC00000B7: _AARCH64, 0x40000028: _ARM},
 }
-"""The numbers of calls, by machine: programs of an older architecture run on it, too."""
+"""The numbers of calls, by machine. A machine also runs programs of its older architecture."""
 
 _SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
 _X32: Final = 0x40000000
-"""The bit in a call's number that marks a program with short pointers on x86_64. Otherwise the numbers of the calls in
-`RULES` are the same."""
+"""The bit in a call's number that marks a program with short pointers (x32) on x86_64. Apart from this bit, the numbers
+of the calls in `RULES` are the same."""
 
 _FILTERS: Final = Path("/proc/sys/kernel/seccomp/actions_avail")
 
@@ -150,14 +150,14 @@ def program(machine: Numbers, *, network: bool) -> bytes:
 
 
 def _call(number: int, ways: tuple[Words, ...]) -> bytes:
-    """Instructions that judge the call with that number, and do nothing for other calls.
+    """Instructions that allow or refuse the call with that number, and do nothing for other calls.
 
-    The number of the call is loaded before them, and after them.
+    Before them, and after them for other calls, the number of the call is loaded.
     """
     judged = b""
     for words in ways:
         way = _end(_ALLOWED)
-        for offset, value in words.items():  # all of them, in whatever order
+        for offset, value in words.items():  # all words must match, in any order
             way = _load(offset) + _unless(value, way) + way
         judged += way
     judged += _end(_REFUSED)
@@ -193,10 +193,10 @@ def is_supported() -> bool:
 
 
 def enter_filter(*, network: bool) -> None:
-    """Have the kernel refuse the calls of `RULES` to this thread and all that it starts; without `network`, sockets of
-    other families than AF_UNIX too. Raises `OSError`.
+    """Have the kernel refuse the calls of `RULES` to this thread and all that it starts. Without `network`, it also
+    refuses sockets of other families than AF_UNIX. Raises `OSError`.
 
-    It must not gain rights by exec (PR_SET_NO_NEW_PRIVS). Does nothing where seccomp is not supported (`is_supported`).
+    PR_SET_NO_NEW_PRIVS must be set before. Does nothing where seccomp is not supported (`is_supported`).
     """
     if not is_supported():
         return

@@ -1,7 +1,7 @@
 """Removes shared memory, semaphores and queues that attempts with a user id of their own leave behind (ROTA_WORK_UIDS).
 
-Only its user says to which attempt an object belongs: the kernel names the creating process only for System V's shared
-memory, by a number that may be another process's by now. What an attempt without a user id of its own leaves stays.
+Only an object's user tells which attempt it belongs to: the kernel records the creating process only for System V's
+shared memory, by a pid that another process may have by now. Objects of an attempt without its own user id stay.
 """
 
 import ctypes
@@ -25,13 +25,13 @@ _POSIX: Final = (Path("/dev/shm"), Path("/dev/mqueue"))  # noqa: S108  an ordina
 
 
 def remove_shared(uids: range) -> None:
-    """Remove the shared objects of the users `uids`. These have no process now, and nobody else uses these user ids.
+    """Remove the shared objects of the users `uids`. These users have no process now, and belong to no other program.
 
-    This process can become these users. What cannot be removed stays. Raises `OSError` if no process can be forked.
+    This process can become these users. Objects that cannot be removed stay. Raises `OSError` if fork fails.
     """
     owners = {uid for kind in _SYSTEM_V for _, uid in _rows(kind)} | {uid for _, uid in _files()}
     for uid in sorted(owners.intersection(uids)):
-        # In a process of its own, as that user: only with all of root's rights does one remove another's.
+        # A child becomes that user: without all of root's rights, a process removes only its own user's objects.
         pid = os.fork()
         if pid == 0:
             _remove_and_exit(uid)

@@ -1,4 +1,4 @@
-"""How many processes the nursery keeps ready for attempts, and when it forks and ends them. Decides only.
+"""Decides how many processes the nursery keeps ready for attempts, and when it forks and ends them.
 
 A fork that has only just begun takes milliseconds to touch its memory for the first time. So the nursery forks before
 there is an attempt: when the node says that something is due soon, and again after a fork was used.
@@ -13,14 +13,14 @@ KEPT_S: Final = 60.0
 """The spare processes are ended once no attempt was due or begun for this long: an idle node keeps none."""
 
 REFILL_S: Final = 0.1
-"""A used spare process is replaced this much later: until then the attempt that has begun has the processor."""
+"""The pause before a used spare process is replaced. Until then the attempt that has begun has the processor."""
 
 PAUSE_S: Final = 5.0
 """The pause before the next try after a fork has failed."""
 
 
 class SpareCount:
-    """Decides from what it is told; `now_s` is on a monotonic clock.
+    """The decisions on spare processes, from the events noted here. `now_s` is on a monotonic clock.
 
     >>> count = SpareCount()
     >>> count.missing(0, 10.0), count.wait_s(0, 10.0)
@@ -52,11 +52,11 @@ class SpareCount:
         self._refill_s = now_s + PAUSE_S
 
     def missing(self, there: int, now_s: float) -> int:
-        """How many processes to fork now, given those that are there."""
+        """How many processes to fork now, if `there` are ready."""
         return max(0, SPARES - there) if self._refill_s <= now_s < self._until_s else 0
 
     def surplus(self, there: int, now_s: float) -> int:
-        """How many processes to end now."""
+        """How many processes to end now, if `there` are ready."""
         return there if now_s >= self._until_s else 0
 
     def wait_s(self, there: int, now_s: float) -> float | None:

@@ -46,9 +46,9 @@ EXIT_S: Final = 1.0
 class Supervisor:
     """The loop of one attempt.
 
-    `worker` has the `brief` and waits to begin, or could not be forked. `prepared` is the folder of a worker that was
-    prepared before, and is removed with the attempt's. `cgroup` is the group that the worker is in, if it has one of
-    its own.
+    `worker` has the `brief` and waits to begin; an `OSError`: it could not be forked. `prepared` is the folder of a
+    worker that was prepared before; it is removed with the scratch folder. `cgroup` is the worker's own group, if any.
+    `ahead` is a domain that was made before the attempt came.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Supervisor:
             self._ending = frames.EndedFrame("cancelled", None, None, True, None)
             return False
         if self._orphaned or self._life.why is not None or boottime_s() >= self._life.deadline_s:
-            # A claim that was made before a lease lapsed is not started after it: it is given back and claimed anew.
+            # An attempt that was claimed before a lease lapsed does not start afterwards: its claim is given back.
             self._ending = frames.EndedFrame("not_started", None, "the lease or the claim was over", True, None)
             return False
         if isinstance(self._worker, OSError):
@@ -148,13 +148,13 @@ class Supervisor:
         return LogPump(path, may.log or 0, whose)
 
     def _start(self, worker: ForkedWorker, log: LogPump, watched: Watched) -> bool:
-        """Have the worker begin. From here on it is waited for, whatever happens."""
+        """Tell the worker to begin. From here on the supervisor waits for its end, whatever happens."""
         self._work = worker.channel
         self._work.setblocking(False)
         try:
             return self._let_begin(worker, log, watched)
         finally:
-            # Only now, since a thread takes time to start: the pipe holds what the worker prints meanwhile.
+            # Last, since a thread takes time to start. Until then the pipe holds the worker's output.
             log.start(worker.output, self._wake)
 
     def _let_begin(self, worker: ForkedWorker, log: LogPump, watched: Watched) -> bool:
@@ -177,7 +177,7 @@ class Supervisor:
             self._kill()
             return True
         except ConnectionError:
-            # It was killed before its attempt came (for want of memory?).
+            # The worker was killed before its attempt came (for want of memory?).
             self._kill()
             self._reap()
             return True
@@ -191,7 +191,7 @@ class Supervisor:
         return True
 
     def _send_go(self, worker: ForkedWorker, ruleset: list[int]) -> None:
-        """Have the worker begin, in the domain of `ruleset`, which is closed here. Raises `OSError`."""
+        """Tell the worker to begin, in the domain of `ruleset`. Closes these descriptors. Raises `OSError`."""
         become = b"" if self._account is None else self._account.pack()
         try:
             worker.send_go(frames.GoFrame("\n".join(self._remarks), become), ruleset)
@@ -200,7 +200,7 @@ class Supervisor:
                 os.close(descriptor)
 
     def _bound(self, worker: int, may: Amounts) -> None:
-        """Have the kernel hold the limits that it can, of the worker and of what it has prepared. Raises `OSError`."""
+        """Have the kernel enforce limits of the worker and of the processes that it has prepared. Raises `OSError`."""
         if self._cgroup is not None:
             self._cgroup.bound(may)
         files = below_own() if may.files is None else (may.files, may.files)
@@ -209,7 +209,7 @@ class Supervisor:
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, files)
 
     def _ruleset(self) -> list[int]:
-        """The descriptor of the worker's ruleset; empty if the worker is confined already. Raises `OSError`."""
+        """Make the worker's ruleset, and return its descriptor; empty if there is none to enter. Raises `OSError`."""
         order, limits_of_all = self._brief.order, self._brief.limits
         abi = limits_of_all.landlock
         if self._prepared is not None or not order.needs.confined or not abi:
@@ -217,21 +217,21 @@ class Supervisor:
         umask: int | None = limits_of_all.umask
         environ = dict(os.environ)
         if self._account is not None:
-            umask = None  # the worker makes what is missing, as its user
+            umask = None  # the worker itself makes missing folders, as its user
             environ |= account.environment(self._account)
         made = domain.of_attempt(order.needs, order.access, order.task, self._scratch, umask, abi, environ, self._ahead)
         self._remarks = made.remarks
         return [made.ruleset.descriptor]
 
     def _dismiss_worker(self) -> None:
-        """End the worker, which has begun nothing of its brief, and what it has prepared."""
+        """End the worker, which has not begun its brief, and the processes that it has prepared."""
         if not isinstance(self._worker, OSError):
             process_tree.end_children(self._worker.pid)
 
     # -- the loop
 
     def _watch(self) -> None:
-        """Loop until no process of the attempt is left: since orphans become children, until there are no children."""
+        """Loop until no process of the attempt is left. Orphans become children, so that is when no child is left."""
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
         poll.register(self._timer, select.POLLIN)
@@ -302,11 +302,11 @@ class Supervisor:
             self._cgroup_killed = True
             self._cgroup.kill()
         found = process_tree.kill(os.getpid(), self._group())
-        if not dying:  # what the kernel kills with its group may still be there for a moment, and is within reach
+        if not dying:  # processes that the kernel kills with their group may still be there, and are not out of reach
             self._tell_of_reach(found)
 
     def _tell_of_reach(self, pids: set[int]) -> None:
-        """Tell the node, once for each, which of these processes could not be signalled: only root can end them."""
+        """Tell the node, once for each, which of these processes cannot be signalled: only root can end them."""
         beyond = process_tree.out_of_reach(pids - self._out_of_reach)
         if beyond:
             self._out_of_reach.update(beyond)
@@ -380,7 +380,7 @@ class Supervisor:
     # -- frames from and to the worker
 
     def _hear_worker(self) -> bool:
-        """Read one frame. False once the worker's end is closed, or after a frame that no worker sends."""
+        """Read one frame of the worker. False once its end is closed, or after a frame that no worker sends."""
         try:
             frame = frames.receive(self._work)
             if frame is not None:
@@ -390,7 +390,7 @@ class Supervisor:
         except OSError:
             return False
         except frames.BadFrame as error:
-            # Nothing else from this worker can be trusted. The channel is closed, at which the worker exits.
+            # Trust nothing else from this worker. The caller closes the channel, and the worker then exits.
             self._protocol_error = f"the worker sent what no worker sends: {error}"
             self._life = replace(self._life, kill_at_s=boottime_s() + EXIT_S)
             return False
@@ -399,7 +399,7 @@ class Supervisor:
     def _take(self, frame: frames.Frame) -> None:
         """Take a frame from the worker. The task's code may have sent it, so it can be anything. Raises `BadFrame`."""
         if self._reported:
-            return  # its report was its last word
+            return  # frames after the report do not count
         match frame:
             case frames.TakenFrame():
                 self._taken = True
@@ -423,14 +423,14 @@ class Supervisor:
                 self._report(frame)
 
     def _takes_frames(self) -> bool:
-        """Whether the worker's next frame is read: not while the node does not read, nor while it commits a checkpoint.
+        """Whether to read the worker's next frame: not while the node reads nothing, or commits a checkpoint.
 
-        What a worker sends is held in the channel then, and not in the node's memory.
+        The worker's frames then wait in the channel, instead of in the supervisor's memory.
         """
         return len(self._outbox) < OUTBOX_MAX and not self._committing
 
     def _hear_the_rest(self) -> None:
-        """Read what the worker sent before it ended; not all, as processes that it started may send without end."""
+        """Read the rest of the worker's frames, up to a limit: processes that it started may go on sending."""
         for _ in range(REST_MAX):
             if self._work.fileno() < 0 or not select.select([self._work], [], [], 0)[0] or not self._hear_worker():
                 return
@@ -478,14 +478,14 @@ class Supervisor:
         leftovers.record_path(self._folder, os.getpid()).unlink(missing_ok=True)
 
     def _never_taken(self) -> frames.EndedFrame:
-        """The end of an attempt whose worker ended before it had the attempt, which gives the claim back."""
+        """The end of an attempt whose worker ended before taking it: the claim is given back."""
         why = f"its worker ended before it had the attempt: {attempt_life.death(self._worker_status)}"
         if self._prepared is not None:
             self._say(frames.PreparedFrame(why))
         return frames.EndedFrame("not_started", None, why, True, None, starved=self._worker_status == -signal.SIGKILL)
 
     def _remove_shared(self) -> None:
-        """Remove what the attempt left in shared memory, if it had a user id of its own. Its processes have ended."""
+        """Remove the shared memory of an attempt that had a user id of its own. Its processes have ended."""
         uid = self._brief.order.uid
         if uid is not None and self._account is not None:
             with contextlib.suppress(OSError):  # the next attempt with this number removes it

@@ -39,7 +39,7 @@ class SupervisorLink:
         self.account: Account | None = None
 
     def wait_for_brief(self) -> Brief | PreparationBrief:
-        """Wait for the brief. Its work may begin only after `wait_for_go`. Exits if the supervisor is gone."""
+        """Wait for the brief, whose work may begin only after `wait_for_go`. Exits if the supervisor is gone."""
         _, descriptor = self._wait_for(frames.BriefFrame)
         assert descriptor is not None
         brief = read_brief(descriptor)
@@ -47,7 +47,7 @@ class SupervisorLink:
         return brief
 
     def wait_for_go(self) -> int | None:
-        """Wait until the work may begin: the descriptor of the ruleset to enter; None: there is none to enter.
+        """Wait until the work may begin. Returns the descriptor of the ruleset to enter; None: there is none to enter.
 
         The supervisor has recorded this process id by then. Exits if the supervisor is gone.
         """
@@ -56,7 +56,7 @@ class SupervisorLink:
         return ruleset
 
     def _wait_for(self, awaited: type[_Awaited]) -> tuple[_Awaited, int | None]:
-        """The next frame of the type `awaited`, and its descriptor; others are skipped."""
+        """Wait for a frame of the type `awaited`. Returns it and its descriptor; skips other frames."""
         while True:
             packet, descriptors, _, _ = socket.recv_fds(self._end, frames.FRAME_BYTES_MAX, 1)
             if not packet:
@@ -73,7 +73,7 @@ class SupervisorLink:
         self._end.send(frames.to_packet(frame), socket.MSG_NOSIGNAL)
 
     def commit(self, data: bytes) -> str:
-        """Have a checkpoint committed. Blocks; returns the code of the `CheckpointDoneFrame`."""
+        """Have a checkpoint committed. Blocks until the `CheckpointDoneFrame`, and returns its code."""
         with self._changed:
             self._sequence += 1
             sequence = self._sequence
@@ -83,7 +83,7 @@ class SupervisorLink:
             return self._answers.pop(sequence)
 
     def secret(self, reference: Reference) -> str:
-        """The value of a reference, which the log does not show from now on. Blocks. Raises `MissingSecret`."""
+        """Ask for the value of a reference. The log does not show it from now on. Blocks. Raises `MissingSecret`."""
         source, name = next(iter(reference.model_dump().items()))
         # One request at a time: the answers carry no number.
         with self._asking, self._changed:
@@ -145,5 +145,5 @@ class SupervisorLink:
 
 
 def _exit_orphaned() -> NoReturn:
-    """Exit at once: without a supervisor nothing that this worker does can be committed."""
+    """Exit at once: without a supervisor, no work of this process can be committed."""
     os._exit(1)

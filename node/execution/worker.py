@@ -52,7 +52,7 @@ class InvalidParams(Exception):
 
 
 class InvalidResult(Exception):
-    """What a kind returned is not a small dict of JSON types. Another attempt would return the same."""
+    """A kind did not return a small dict of JSON types. Another attempt would return the same."""
 
 
 NO_RETRY: Final = (Unretryable, MissingSecret, KindError, InvalidParams, InvalidResult)
@@ -61,7 +61,7 @@ NO_RETRY: Final = (Unretryable, MissingSecret, KindError, InvalidParams, Invalid
 def enter(supervisor: int, end: socket.socket, output: int, *, rehearses: bool) -> NoReturn:
     """Become the worker, in a fresh fork of the supervisor: wait for the brief, do the work, report, and exit.
 
-    `end` is the channel to the supervisor, `output` the pipe to the log. `rehearses`: there is time before the brief.
+    `end` is the channel to the supervisor, `output` the pipe to the log. `rehearses`: it rehearses before the brief.
     """
     try:
         _leave_supervisor(supervisor, (end.fileno(), output), output)
@@ -94,11 +94,11 @@ def enter(supervisor: int, end: socket.socket, output: int, *, rehearses: bool) 
 
 
 class _Start(NamedTuple):
-    """How the process is as the work begins.
+    """The state of the process as the work begins.
 
-    `ruleset` is what it is to be confined to, `priority` a descriptor of its session's priority. `confined`: it is
-    confined already, since it was prepared. `account` is the user that it is to become; None: it stays the node's.
-    `fault` is why it could not give up its rights; None: it could.
+    `ruleset` is the ruleset to enter, `priority` a descriptor of the session's priority. `confined`: the process was
+    prepared, and so is confined already. `account` is the user to become; None: it stays the node's. `fault` is the
+    error at giving up its rights; None: it gave them up.
     """
 
     ruleset: Ruleset | None
@@ -124,8 +124,8 @@ def _confine_early(order: Order) -> OSError | None:
 def _prepare(brief: PreparationBrief, ruleset: Ruleset | None) -> str:
     """Run the preparation. Returns why it failed, in one line; "" if it did not fail.
 
-    After a failure an attempt may still come, and runs without the preparation: what is wrong will show there. But this
-    raises if the process cannot be confined: nothing may run in it then.
+    After a failure an attempt may still come, and runs without the preparation, where the fault will show. But this
+    raises if the process cannot be confined: no attempt may run in it then.
     """
     os.environ.update({**brief.env, RUN_MARK: brief.mark})
     os.chdir(brief.scratch)
@@ -161,7 +161,7 @@ def _leave_supervisor(supervisor: int, keep: Collection[int], output: int) -> No
         if int(name) > 2 and int(name) not in keep:
             _close(int(name))
     _close(output)
-    # Nothing of the supervisor's is left here. The JVM reads /proc/WORKER/fd, and this process writes below /proc/self.
+    # No descriptor of the supervisor is left. The JVM reads /proc/WORKER/fd, and this process writes below /proc/self.
     open_memory()
     sys.stdin = open(0, closefd=False)  # noqa: SIM115  open for the life of the process
     sys.stdout = _printer(1)
@@ -199,7 +199,7 @@ def _work(brief: Brief, link: SupervisorLink, scratch: Path, start: _Start) -> N
     report: frames.DoneFrame | frames.FailedFrame
     try:
         if not start.confined:
-            # Before any thread begins, as it would stay outside the domain: the link's, or one of the kind's module.
+            # Before any thread begins (the link's, or one of the kind's): it would stay outside of the domain.
             if start.fault is not None:
                 raise start.fault
             if start.account is not None:
@@ -238,7 +238,7 @@ def _work(brief: Brief, link: SupervisorLink, scratch: Path, start: _Start) -> N
 
 
 def _become(account: Account, brief: Brief, scratch: Path, ruleset: Ruleset | None, link: SupervisorLink) -> None:
-    """Become the attempt's user, and make what it needs as that user. Raises `RefusedUser`, `CannotConfine`."""
+    """Become the attempt's user, and make missing destinations as that user. Raises `RefusedUser`, `CannotConfine`."""
     order = brief.order
     become(account, 1, (scratch, Path(os.__file__), Path(__file__)))
     give_up_capabilities(order.needs)
@@ -248,7 +248,7 @@ def _become(account: Account, brief: Brief, scratch: Path, ruleset: Ruleset | No
 
 
 def _work_of(kind: type[Kind[Any]], order: Order) -> Callable[[AttemptContext], dict[str, Any] | None]:
-    """What the attempt does: the kind's work, or an action of it. Raises `KindError` and `InvalidParams`."""
+    """The function that does the kind's work, or an action of it. Raises `KindError` and `InvalidParams`."""
     if not order.action:
         return kind().run
     model = action_of(kind, order.action)
