@@ -1,11 +1,14 @@
 """Converts dataclasses to and from lists of plain values, with every type checked. The packed forms are made of these.
 
 A dataclass becomes the list of its fields, in order. Fields may be added at the end, with a default: a list of an older
-version, which lacks them, is read with the defaults. A list with unknown fields is refused.
+version, which lacks them, is read with the defaults. A list with unknown fields is refused; so the last fields are left
+out while they are at their defaults, and an older version reads what it would have written itself. Such a default is
+never changed.
 """
 
 import types
 from collections.abc import Callable
+from dataclasses import MISSING
 from math import isfinite
 from typing import Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -19,6 +22,40 @@ LATEST_US: Final = 253_402_300_799_999_999
 _UINT64_MAX: Final = 2**64 - 1
 _DEPTH_MAX: Final = 32
 _AS_IT_IS: Final = frozenset({str, int, bool, type(None)})
+
+_ALWAYS_WRITTEN: Final = {
+    "Attempt": 10,
+    "Breach": 4,
+    "Breached": 5,
+    "Cancel": 3,
+    "ChannelRow": 15,
+    "Claim": 6,
+    "DeleteTask": 3,
+    "Drain": 4,
+    "EndedRun": 6,
+    "Finish": 8,
+    "Kept": 13,
+    "Lead": 3,
+    "Member": 16,
+    "Notice": 8,
+    "Outcome": 6,
+    "Put": 2,
+    "Result": 3,
+    "Run": 21,
+    "Series": 6,
+    "Settings": 7,
+    "SkipOccurrences": 5,
+    "StandAside": 4,
+    "Start": 7,
+    "TakeLead": 4,
+    "Task": 8,
+    "TaskRow": 19,
+    "TellingResult": 4,
+    "Told": 6,
+    "Watchdog": 4,
+}
+"""How many fields of these types are written at their defaults too: those that they had before defaults were left out.
+It stays as it is, since equal values have equal bytes in all versions."""
 
 
 class Misfit(ValueError):
@@ -50,36 +87,45 @@ def json_value(value: Any, depth: int = _DEPTH_MAX) -> Any:
 class Shape(Generic[T]):
     """Writes one dataclass or NamedTuple as a list of plain values, and reads it back.
 
-    `names`: only these of its fields, of which the first `required` are always written; None: all, as it declares them.
+    `names`: only these of its fields, of which a list has the first `required` at least; None: all, as it declares
+    them, and a list has those without a default at least.
     """
 
     def __init__(self, cls: type[T], names: tuple[str, ...] | None = None, required: int = 0) -> None:
         hints = get_type_hints(cls)
+        defaults = _defaults(cls)
         if names is None:
             names = field_names(cls)
-            required = _required(cls, names)
+            required = len(names) - len(defaults)
+        always = _ALWAYS_WRITTEN.get(cls.__name__, required)
         self._cls = cls
         self._names = names
         self._reads = tuple(_reader(hints[name], name) for name in names)
         self._writes = tuple(_writer(hints[name]) for name in names)
         self._required = required
+        self._left_out = [
+            defaults[name] if write is None else write(defaults[name])
+            for name, write in zip(names[always:], self._writes[always:], strict=True)
+        ]
 
     def wire(self, value: T) -> list[Any]:
-        """The fields of `value` as a list of plain values. A value of a wrong type may raise anything."""
-        return [
+        """The fields of `value` as a list of plain values, without the last ones that are left out at their defaults.
+
+        A value of a wrong type may raise anything.
+        """
+        wire = [
             getattr(value, name) if write is None else write(getattr(value, name))
             for name, write in zip(self._names, self._writes, strict=True)
         ]
-
-    def short(self, value: T, empty: T) -> list[Any]:
-        """As `wire`, without those last fields that have the values of `empty` and are not required.
-
-        So versions that do not know a field yet can read what is written while it is empty.
-        """
-        wire, nothing = self.wire(value), self.wire(empty)
-        while len(wire) > self._required and wire[-1] == nothing[len(wire) - 1]:
+        for default in reversed(self._left_out):
+            if wire[-1] != default:
+                break
             wire.pop()
         return wire
+
+    def named(self, value: T) -> dict[str, Any]:
+        """The fields of `value` that `wire` writes, by name, each as it is."""
+        return {name: getattr(value, name) for name in self._names[: len(self.wire(value))]}
 
     def value(self, wire: Any) -> T:
         """The value written by `wire`, if it has all the fields. Raises `Misfit`."""
@@ -117,13 +163,17 @@ def field_names(cls: type[Any]) -> tuple[str, ...]:
     return getattr(cls, "_fields", None) or tuple(cls.__dataclass_fields__)
 
 
-def _required(cls: type[Any], names: tuple[str, ...]) -> int:
-    defaults = getattr(cls, "_field_defaults", None)
-    if defaults is not None:
-        return len(names) - len(defaults)
-    missing = type(cls.__dataclass_fields__[names[0]].default)
-    fields = cls.__dataclass_fields__.values()
-    return sum(isinstance(one.default, missing) and isinstance(one.default_factory, missing) for one in fields)
+def _defaults(cls: type[Any]) -> dict[str, Any]:
+    """The default of each field of a dataclass or NamedTuple that has one."""
+    if hasattr(cls, "_fields"):
+        return dict(cls._field_defaults)
+    found = {}
+    for name, one in cls.__dataclass_fields__.items():
+        if one.default is not MISSING:
+            found[name] = one.default
+        elif one.default_factory is not MISSING:
+            found[name] = one.default_factory()
+    return found
 
 
 def _is_nested(hint: Any) -> bool:

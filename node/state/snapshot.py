@@ -28,7 +28,6 @@ _WINDOW: Final = 4
 _RESULT: Final = 5
 _CHANNEL: Final = 8
 _NOTICE: Final = 9
-_EMPTY: Final = State()
 _COUNTS: Final = Shape(State, ("cluster_id", "index", "epoch", "token", "orders", "forgotten"), required=5)
 _ADDED: Final = field_names(State)[field_names(State).index("channels") + 1 :]
 _LATER: Final = Shape(State, ("endings", *_ADDED))
@@ -42,11 +41,11 @@ def records(state: State) -> Iterator[list[Any]]:
     """The state, record by record, in an order that does not depend on the layout of maps."""
     yield [
         _HEAD,
-        _COUNTS.short(state, _EMPTY),
+        _COUNTS.wire(state),
         shape(Settings).wire(state.settings),
         shape(Lead).wire(state.lead),
         list(state.slots),
-        *_LATER.short(state, _EMPTY),
+        *_LATER.wire(state),
     ]
     for member in sorted(state.members):
         yield [_MEMBER, shape(Member).wire(state.members[member])]

@@ -31,7 +31,9 @@ def test_a_token_opens_the_page_that_was_asked_for(cluster: Cluster, tab_of: Cal
     assert page.evaluate("document.cookie") == "", "no script reads the session"
 
 
-def test_a_button_pressed_as_soon_as_it_is_there_leaves_the_page_open(cluster: Cluster, tab_of: Callable[..., Tab]) -> None:
+def test_a_button_pressed_as_soon_as_it_is_there_leaves_the_page_open(
+    cluster: Cluster, tab_of: Callable[..., Tab]
+) -> None:
     tab = tab_of("/tasks")
     page = tab.page
     page.evaluate("""() => {
