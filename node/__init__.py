@@ -1,1 +1,1 @@
-"""The member: state, liveness, duty, Raft, execution, HTTP and the command line. `member` wires it all."""
+"""The member: state, liveness, duty, Raft, execution, HTTP and the command line. `node.app` wires them."""

@@ -19,12 +19,12 @@ DEFAULT_URL: Final = "http://127.0.0.1:8101"
 
 
 MARK: Final = "Rota-Index"
-"""A header that every response of a node has."""
+"""A header of every response of a node, except to a client whose token it does not accept."""
 
 _TAGS: Final = re.compile(r"<(style|script|title|head)\b.*?</\1>|<[^>]*>", re.DOTALL)
 
 NO_PROBLEM: Final = "about:blank"
-"""The type of an error response that is no problem document: most likely of something in front of the nodes."""
+"""The type of an error response that is no problem document: most likely it is from a proxy in front of the nodes."""
 
 
 class Unreachable(Exception):
@@ -48,7 +48,7 @@ class ApiProblem(Exception):
     #: The response's headers.
     headers: Mapping[str, str] = field(default_factory=dict)
     hint: str = ""
-    """What may be behind it, where the caller knows more than the node that answered."""
+    """A possible cause that the caller knows of and the answering node does not; "": none."""
 
     def __str__(self) -> str:
         hint = [self.hint] if self.hint else []
@@ -120,7 +120,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> ApiAnswer:
-        """One request. Raises `ApiProblem` for a status of 400 or more, `Unreachable` if no member answers."""
+        """Send a request. Raises `ApiProblem` for a status of 400 or more, `Unreachable` if no member answers."""
         target = _target(path, query or {})
         all_headers = {**self._headers, **(headers or {})}
         data = None
@@ -225,7 +225,7 @@ class Client:
             except urllib3.exceptions.HTTPError as error:
                 failures.append(f"{url}: {_reason(error)}")
                 if method != "GET":
-                    break  # it may have been received: another member could apply it again
+                    break  # the member may have received the write: another one could apply it again
         raise Unreachable("no member answered: " + "; ".join(failures))
 
 
@@ -270,7 +270,7 @@ def _reason(error: Exception) -> str:
     import urllib3
 
     if isinstance(error, urllib3.exceptions.ProtocolError) and error.args[0] == "Connection aborted.":
-        # Also of a node that ends at that moment; and what a Raft or heartbeat port does.
+        # A node that ends at this moment hangs up like this, and so does a Raft or heartbeat port.
         return "it hung up without an answer in HTTP (is this the HTTP port of a node?)"
     return str(error).rpartition(": ")[2]
 

@@ -1,7 +1,6 @@
 """A node's configuration: the ROTA_* variables of its environment as one frozen value.
 
-What each variable means, its default, and how its text is read are in the table `node.app.settings`. All that is wrong
-is reported at once.
+The table `node.app.settings` has each variable's meaning, default and parser. All errors are reported at once.
 """
 
 import ipaddress
@@ -80,31 +79,31 @@ class Config:
     allow_command: bool
     #: Names by which clients may address the node, beside its own (the Host header).
     hosts: tuple[str, ...]
-    #: What the node's disk may be used for.
+    #: How many bytes of the node's disk each use may take.
     bounds: Bounds
     #: How many tasks have metrics of their own, at most.
     metrics_tasks: int
     #: What tasks may reach.
     access: Access
-    #: What is the node's own: no task may read it.
+    #: The node's own files and secrets, which no task may read.
     own: NodesOwn
-    #: Whether the node joins by itself a cluster that it finds instead of the one it would found.
+    #: Whether the node joins a running cluster by itself if it finds one instead of founding its own.
     auto_join: bool
     #: The ROTA_* variables that the node itself does not use, by name: kinds may ask for them.
     kind_settings: Mapping[str, str]
-    #: What one attempt may use. What it may write is in `bounds`.
+    #: The limits of one attempt, except for what it may write (`bounds`).
     limits: Amounts
     #: The umask of the processes of tasks.
     umask: int = 0o022
-    #: Whether commands are kept from what is the node's own.
+    #: Whether commands are kept from the node's own files and secrets.
     command_confined: bool = True
-    #: Folders to which commands are narrowed further; empty: they are not.
+    #: The only folders that commands may reach, beside programs and libraries; empty: any.
     command_roots: tuple[str, ...] = ()
     #: Whether the node refuses to start where the kernel cannot confine tasks.
     confinement_required: bool = False
     #: The users that tasks may run as.
     run_as: tuple[str, ...] = ()
-    #: The user ids of which an attempt gets one of its own; empty: it gets none.
+    #: The user ids of which each attempt gets one of its own; empty: attempts get none.
     work_uids: range = range(0)
 
     @property
@@ -134,7 +133,7 @@ def load_config(environ: Mapping[str, str]) -> Config:
 
 
 def _read(reader: SettingsReader) -> Config:
-    """Each setting by itself; what the reader cannot read is in its `problems`."""
+    """Read each setting by itself. Errors are collected in the reader's `problems`."""
     node = reader.text("ROTA_NODE")
     data = Path(reader.text("ROTA_DATA") or f".rota/{node}")
     secret, token = reader.secret("ROTA_SECRET") or "", reader.secret("ROTA_TOKEN")
@@ -180,7 +179,7 @@ def _read(reader: SettingsReader) -> Config:
 
 
 def _read_bounds(reader: SettingsReader) -> Bounds:
-    """How much of the node's disk is used for what; on a small disk it is less (`Bounds.on`)."""
+    """How many bytes of the node's disk each use may take; on a small disk fewer (`Bounds.on`)."""
     return Bounds(
         reserve_bytes=reader.parsed("ROTA_DISK_RESERVE_BYTES"),
         scratch_bytes=reader.parsed("ROTA_SCRATCH_BYTES"),
@@ -191,21 +190,21 @@ def _read_bounds(reader: SettingsReader) -> Bounds:
 
 
 def _read_limits(reader: SettingsReader) -> Amounts:
-    """What one attempt may use of the machine. What it may write is in the bounds of the disk."""
+    """The limits of one attempt, except for what it may write, which the bounds of the disk limit."""
     names = {field: name for field, name in limits.SETTINGS.items() if name.startswith("ROTA_LIMIT_")}
     memory = reader.parsed_or(names.pop("memory"), _memory())
     return Amounts(memory=memory, **{field: reader.parsed(name) for field, name in names.items()})
 
 
 def _memory() -> int | None:
-    """What one attempt may use of the memory that is here."""
+    """The default memory limit of one attempt: four fifths of the memory that this process may use."""
     return memory_bytes() * 4 // 5
 
 
 def _read_access(reader: SettingsReader, node: str, allow_command: bool, own: tuple[str, ...]) -> Access:
     """What tasks may reach on this node.
 
-    A setting that is not given allows nothing, unless the node runs commands: those reach everything anyway.
+    A setting that is not given allows nothing, unless the node runs commands, which reach everything anyway.
     """
     unset = EVERYTHING if allow_command else NOTHING
     return Access(
@@ -220,7 +219,7 @@ def _read_access(reader: SettingsReader, node: str, allow_command: bool, own: tu
 
 
 def _membership_problems(config: Config, failed: set[str]) -> list[str]:
-    """What is wrong with the node's id and where it finds the members. `failed`: settings reported already."""
+    """The errors in the node's id and in where it finds the members. `failed`: settings reported already."""
     problems = []
     if not config.node:
         problems.append("ROTA_NODE is not set: give this node an id, for example ROTA_NODE=node-1")
@@ -263,7 +262,7 @@ def _uid_problems(config: Config) -> list[str]:
 
 
 def _secret_problems(config: Config, failed: set[str]) -> list[str]:
-    """Whether the secret and the token suffice for where the node listens. `failed`: settings reported already."""
+    """The errors in secret and tokens, for the address on which the node listens. `failed`: reported already."""
     problems = []
     if not config.secret and "ROTA_SECRET" not in failed:
         problems.append(

@@ -1,9 +1,9 @@
-"""A member's core: all that decides and acts, wired on ports (`node.app.core_ports`).
+"""A member's core: all parts that decide and act, wired on ports (`node.app.core_ports`).
 
 The node runs it on sockets, processes and clocks (`node.app.member`), the simulation on models of them.
 
-Three threads meet here. Raft's calls `on_change` and `on_role`: they show the heartbeats what they need to know, and
-leave the rest to the event loop. The heartbeats' calls `on_lease` and `on_verdict`: leases go straight to the
+Three threads meet here. Raft's thread calls `on_change` and `on_role`, which give the heartbeats a new view and leave
+the rest to the event loop. The heartbeat thread calls `on_lease` and `on_verdict`: leases go straight to the
 supervisors, and verdicts on other members straight to Raft, so that a busy loop delays neither.
 """
 
@@ -89,18 +89,18 @@ class MemberServices:
 
 
 class _Handover:
-    """What a member that leaves has others go on with. Implements `node.membership.leaving.RunHandover`."""
+    """Hands over a leaving member's runs and notices. Implements `node.membership.leaving.RunHandover`."""
 
     def __init__(self, controller: Controller, teller: Teller) -> None:
         self._controller, self._teller = controller, teller
 
     async def hand_over_all(self, patience_s: float, dying_s: float) -> bool:
-        """Begin nothing new, and hand over every run. Whether nothing works here any more."""
+        """Begin nothing new, and hand over every run. Returns whether no attempt works here any more."""
         clear, _ = await asyncio.gather(self._controller.hand_over_all(patience_s, dying_s), self._teller.rest())
         return clear
 
     def go_on(self) -> None:
-        """Work again."""
+        """Begin attempts and send notices again."""
         self._controller.go_on()
         self._teller.go_on()
 
@@ -108,8 +108,8 @@ class _Handover:
 class Core:
     """One member's core, from `start` to `leave`.
 
-    Implements `node.control.controller_port.ControllerPort` and `node.replication.proposer.MemberPort`. `ability` is
-    told whether attempts can be started on this machine; `connect` probes a new member's Raft.
+    Implements `node.control.controller_port.ControllerPort` and `node.replication.proposer.MemberPort`. `ability`
+    observes whether attempts can be started on this machine; `connect` probes a new member's Raft port.
     """
 
     def __init__(
@@ -161,15 +161,15 @@ class Core:
             self._ports.loop.serve(name, service)
 
     async def leave(self) -> None:
-        """Hand over what runs, and have this member marked down."""
-        # They would take this node's own word for the verdict of another member, and join again.
+        """Hand over the runs, and have this member marked down."""
+        # These services would take the node's own MarkDown for another member's verdict, and join again.
         self._ports.loop.cancel_services("joining", "leaving", "self-drain")
         await self.membership.leaving.leave()
 
     # -- called in Raft's thread
 
     def on_change(self, change: StateChange) -> None:
-        """The state has changed."""
+        """Pass on a change of the state."""
         self._ports.observer.applied(change)
         before, after = change.before, change.after
         if after.members is not before.members or after.lead != before.lead or after.settings != before.settings:
@@ -177,12 +177,12 @@ class Core:
         self._changes.put(change, waits=only_tasks(change) and not self._waiters and not self.placement.asked)
 
     def on_role(self, role: RaftRole) -> None:
-        """This member's role has changed."""
+        """Pass on this member's new role."""
         self._show_heartbeats()
         self._ports.loop.call(self._take_role, role)
 
     def _show_heartbeats(self) -> None:
-        """Show the heartbeats what this member knows. Called in Raft's thread and on the loop."""
+        """Give the heartbeat thread the newest view. Called in Raft's thread and on the loop."""
         with self._showing:
             view = view_of(self.me, self.membership.joining.incarnation, self.state(), self.role())
             self._ports.heartbeat.observe(view)
@@ -190,14 +190,14 @@ class Core:
     # -- called in the heartbeats' thread
 
     def on_lease(self, lease: LeaseNow) -> None:
-        """This member's lease was renewed, or has changed."""
+        """Take over this member's lease, renewed or changed."""
         before, self._lease = self._lease, lease
         self._ports.runner.renew(lease.deadline_s)
         if lease.period != before.period or lease.deadline_s < before.deadline_s:
             self._ports.loop.call(self._lease_changed)
 
     def on_verdict(self, verdict: LivenessVerdict) -> None:
-        """This member leads and finds another one down. Comes again until the state shows it."""
+        """Propose to mark a member down, by the verdict of this leader. Called again until the state shows it."""
         if verdict != self._verdicts.get(verdict.member):
             self._verdicts[verdict.member] = verdict
             _log.warning("%s is taken to be down: %s", verdict.member, verdict.reason)
@@ -210,7 +210,7 @@ class Core:
     # -- called on the loop
 
     def on_event(self, event: Event) -> None:
-        """The runner reports an event of an attempt."""
+        """Handle an event of an attempt, which the runner reports."""
         self.controller.on_event(event)
 
     def _deliver(self, changes: list[StateChange]) -> None:
@@ -252,7 +252,7 @@ class Core:
     # -- what the controller and the membership services need
 
     def state(self) -> State:
-        """The state as applied here."""
+        """The newest state applied here."""
         return self._ports.machine.state
 
     def role(self) -> RaftRole:
@@ -268,17 +268,17 @@ class Core:
         return self.membership.standing
 
     def standing_aside(self) -> str:
-        """Why nothing new may be claimed here; "" where it may."""
+        """Why this member may claim no new runs; "" if it may."""
         return self.membership.self_drain.why
 
     def live_lease(self) -> LeaseView | None:
         """The live lease of this process's incarnation; None while there is none."""
-        # What is launched in this step begins under this lease, even if another one comes meanwhile.
+        # Attempts that are launched in this step begin under this lease, even if another one comes meanwhile.
         self._stepping = self._lease
         return self._view_of(self._stepping)
 
     def lease_now(self) -> LeaseView | None:
-        """As `live_lease`, for what starts no attempts."""
+        """As `live_lease`, for callers that start no attempts."""
         return self._view_of(self._lease)
 
     def _view_of(self, lease: LeaseNow) -> LeaseView | None:
@@ -287,14 +287,14 @@ class Core:
         return LeaseView(lease.incarnation, lease.period)
 
     def order_of(self, run: Run) -> Order:
-        """What the runner is told of a claimed run, under the lease that `live_lease` returned last."""
+        """The runner's order for a claimed run, under the lease that `live_lease` returned last."""
         return self._ports.order_of(run, self._stepping.deadline_s)
 
     def began_after(self, delay_s: float) -> None:
-        """An attempt has begun, `delay_s` after its run was due."""
+        """Report that an attempt has begun, `delay_s` after its run was due."""
         self._ports.observer.began_after(delay_s)
 
-    # -- what is asked of a member
+    # -- what `LocalMember` asks
 
     @property
     def lease_held(self) -> bool:
@@ -303,11 +303,11 @@ class Core:
 
     @property
     def lease_lapsed_us(self) -> int | None:
-        """When this member's lease ended, in microseconds since the epoch; None: it has one, or never had one."""
+        """When this member's last lease ended, in microseconds since the epoch; None: it has one, or never had one."""
         past_s = self._ports.clock.boottime_s() - self._lease.deadline_s
         return self.now_us() - round(past_s * 1e6) if 0 <= past_s < inf else None
 
     async def placed(self, timeout_s: float) -> Ownership:
-        """The placement of the present epoch; the latest one after `timeout_s`."""
+        """The placement of the present epoch; if it is not computed within `timeout_s`, the latest one."""
         self._ports.loop.guard(self._changes.deliver)
         return await self.placement.placed(self.state().epoch, timeout_s)

@@ -1,4 +1,4 @@
-"""What a member's core stands on, as Protocols: the node implements them with sockets, processes and clocks, the
+"""The ports of a member's core, as Protocols: the node implements them with sockets, processes and clocks, the
 simulation with models.
 
 A port has the methods that the core calls and no others, so that a model of it is small.
@@ -27,7 +27,7 @@ from node.state.value import Result, Run, State
 
 
 class CoreRaft(RaftMembers, Protocol):
-    """Raft, as `node.raft.adapter.Raft` has it. It calls `Core.on_role` in its thread."""
+    """The part of `node.raft.adapter.Raft` that the core uses. Raft calls `Core.on_role` in its thread."""
 
     @property
     def role(self) -> RaftRole:
@@ -49,10 +49,10 @@ class StateSource(Protocol):
 
 
 class CoreRunner(RunnerPort, Protocol):
-    """Attempts, as `node.execution.runner.Runner` has them. It calls `Core.on_event` on the event loop."""
+    """The part of `node.execution.runner.Runner` that the core uses. It calls `Core.on_event` on the event loop."""
 
     def renew(self, deadline_s: float, /) -> None:
-        """The lease lasts until `deadline_s` on CLOCK_BOOTTIME. Any thread."""
+        """Set the end of the lease for all attempts, in seconds on CLOCK_BOOTTIME. Any thread may call it."""
 
     async def kill_all(self) -> None:
         """Kill every attempt, and wait until they are gone."""
@@ -62,7 +62,7 @@ class HeartbeatPort(Protocol):
     """The heartbeat thread. It calls `Core.on_lease` and `Core.on_verdict`."""
 
     def observe(self, view: View, /) -> None:
-        """Take over what this member knows now; it holds when this returns. Any thread."""
+        """Take over this member's newest view, which is in effect on return. Any thread may call it."""
 
 
 class Clock(Protocol):
@@ -76,16 +76,16 @@ class Clock(Protocol):
 
 
 class LoopPort(Protocol):
-    """The event loop, as `node.runtime.services.Services` has it. What a call or a service raises ends the node."""
+    """The part of `node.runtime.services.Services` that the core uses. An error in a call or service ends the node."""
 
     def call(self, call: Callable[..., None], /, *args: Any) -> None:
-        """Have something called on the loop. Any thread."""
+        """Call `call` on the loop, soon. Any thread may use this."""
 
     def later(self, wait_s: float, call: Callable[[], None], /) -> None:
-        """Have something called on the loop, from the loop."""
+        """Call `call` after `wait_s` seconds. Used on the loop only."""
 
     def guard(self, call: Callable[..., None], /, *args: Any) -> None:
-        """Call something now, from the loop."""
+        """Call `call` now. Used on the loop only."""
 
     def serve(self, name: str, service: Coroutine[Any, Any, None], /) -> None:
         """Run a service until it is cancelled."""
@@ -95,22 +95,22 @@ class LoopPort(Protocol):
 
 
 class CoreObserver(Protocol):
-    """Is shown what a core does: the node's history and live updates, or the simulation's judge."""
+    """Observes a core: the node's history and live updates do, or the simulation's judge."""
 
     def applied(self, change: StateChange, /) -> None:
-        """The state has changed. Called in Raft's thread, before anything else hears of it."""
+        """Observe a change of the state. Called in Raft's thread, before any other part gets the change."""
 
     def delivered(self, changes: list[StateChange], /) -> None:
-        """These changes have come to the event loop."""
+        """Observe changes that have come to the event loop."""
 
     def placed(self, state: State, ownership: Ownership, /) -> None:
-        """The controller is about to decide by this state and this placement."""
+        """Observe the state and the placement by which the controller is about to decide."""
 
     def joined(self, incarnation: int, /) -> None:
-        """This process is the member's `incarnation` now; 0: none any more."""
+        """Observe that this process is the member's `incarnation` now; 0: it is none any more."""
 
     def began_after(self, delay_s: float, /) -> None:
-        """An attempt has begun, `delay_s` after its run was due."""
+        """Observe that an attempt has begun, `delay_s` after its run was due."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class CorePorts:
     loop: LoopPort
     #: Computes placements off the loop.
     placement: PlacementWorker
-    #: Is told of what happens here.
+    #: Observes the core.
     observer: CoreObserver
     #: Sends messages on channels.
     sender: MessageSender
@@ -151,7 +151,7 @@ class CoreSettings:
 
     #: This member's id.
     me: str
-    #: The number of this process: its proposals are told by it.
+    #: The number of this process, which tells its proposals from those of earlier ones.
     session: int
     #: How many attempts run here at once, at most.
     max_runs: int
@@ -161,5 +161,5 @@ class CoreSettings:
     configured: Mapping[str, Address] = field(default_factory=dict)
     #: The members' addresses as last agreed on, by member.
     agreed: Mapping[str, Agreed] = field(default_factory=dict)
-    #: The terms of those kinds that have some, by kind.
+    #: The terms of kinds (a preparation, a bound), by kind; kinds without terms are absent.
     kinds: Mapping[str, KindTerms] = field(default_factory=dict)

@@ -77,7 +77,7 @@ class CannotStart(Exception):
 
 
 def run_node(config: Config) -> int:
-    """Run a node until SIGTERM, SIGINT or SIGHUP. The exit code: 0, or 1 if it failed while it ran.
+    """Run a node until SIGTERM, SIGINT or SIGHUP. Returns the exit code: 0, or 1 if the node failed while it ran.
 
     Raises `CannotStart`.
     """
@@ -152,7 +152,7 @@ def _own_address(config: Config, folder: DataDir) -> Seed:
 
 
 def _newcomer(config: Config, url: str) -> JoinClient:
-    """What asks the cluster at `url` to add this node."""
+    """The client that asks the cluster at `url` to add this node."""
     return JoinClient(Client(url.split(",")), config.secret, config.node)
 
 
@@ -206,7 +206,7 @@ async def _serve(
 
 
 def _stop_signal() -> "asyncio.Future[signal.Signals]":
-    """The first signal that asks this process to stop, once it has come."""
+    """A future that is set to the first signal that asks this process to stop."""
     loop = asyncio.get_running_loop()
     stop: asyncio.Future[signal.Signals] = loop.create_future()
     for number in STOP_SIGNALS:
@@ -217,7 +217,7 @@ def _stop_signal() -> "asyncio.Future[signal.Signals]":
 
 
 async def _serve_api(config: Config, seed: Seed, member: LocalMember, descriptors: int) -> web.AppRunner:
-    """Serve the member's API. If that fails, the member is closed. Raises `CannotStart`."""
+    """Serve the member's API. If that fails, close the member, and raise `CannotStart`."""
     try:
         clients = clients_for(descriptors, config.max_runs)
         app = build_app(member, member.peers, RequestLimits(streams=streams_for(clients)), pages=PAGES)

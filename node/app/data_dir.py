@@ -46,7 +46,7 @@ class ForeignFolder(Exception):
 class DataDir:
     """An open data folder. Raises `DataDirInUse` or `ForeignFolder` if this node cannot use it.
 
-    `passable`: other users may pass it, to the scratch folders of attempts that are theirs.
+    `passable`: other users may traverse it, to reach the scratch folders of their attempts.
     `session` is a number that grows with each start of this node, even if the folder was lost in between: it is at
     least the wall clock in microseconds, `now_us`.
     """
@@ -97,7 +97,7 @@ class DataDir:
                 )
             return
         if self._mode != _PRIVATE:
-            # What is in it was behind a closed folder until now, whatever its mode.
+            # Until now the closed folder protected its content, whatever mode the files have.
             for inside in self.path.iterdir():
                 if not inside.is_symlink():
                     inside.chmod(stat.S_IMODE(inside.stat().st_mode) & _PRIVATE)
@@ -128,7 +128,7 @@ class DataDir:
 
     @property
     def fresh(self) -> bool:
-        """Whether the folder has no committed members: this is the node's first start, or its folder was lost."""
+        """Whether no committed members are stored: this is the node's first start, or its folder was lost."""
         return not self.agreed()
 
     def agreed(self) -> dict[str, Agreed]:

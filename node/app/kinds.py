@@ -68,13 +68,13 @@ class InstalledKinds:
         try:
             return check_params(model, params, bound=bound)
         except Exception as error:  # noqa: BLE001 - a kind is third-party code
-            # Params on which it fails are most likely wrong.
+            # Params on which a kind's check fails are most likely wrong.
             _log_failure(kind, error)
             what = type(error).__name__
             return [FieldError("params", f"{kind} failed to check them ({what}): see this node's log")]
 
     def refused(self, kind: str, params: Mapping[str, Any], task: str, run_as: str | None) -> Sequence[str]:
-        """What this node does not allow the task with these valid params. Raises as `check` does."""
+        """What this node forbids to a task with these valid params, a sentence each. Raises as `check` does."""
         model = self._kind(kind)
         user = "" if run_as is None else why_not_as(run_as, self._run_as, self._node)
         found = [user] if user else []
@@ -87,7 +87,7 @@ class InstalledKinds:
     def references(
         self, kind: str, params: Mapping[str, Any], action: str = "", args: Mapping[str, Any] = NO_ARGS
     ) -> Sequence[Reference]:
-        """The secrets that params, and the args of an `action`, name; none where they cannot be read here."""
+        """The references to secrets in params, and in the args of an `action`; () if those cannot be read here."""
         try:
             model = self._kind(kind)
             named = list(references_in(model.Params.model_validate(dict(params))))
@@ -95,7 +95,7 @@ class InstalledKinds:
                 named += references_in(action_of(model, action).model_validate(dict(args)))
             return named
         except (KeyError, KindError, ValidationError):
-            return ()  # the attempt says so
+            return ()  # the attempt will report this
         except Exception as error:  # noqa: BLE001 - a kind is third-party code
             _log_failure(kind, error)
             return ()
@@ -115,7 +115,7 @@ def _log_failure(kind: str, error: Exception) -> None:
 async def lacking_secrets(state: State, task: str, kinds: InstalledKinds, config: Config) -> list[str]:
     """A sentence for each secret that the next run of `task` names and that does not resolve on this member.
 
-    The files are looked at in another thread: they may be on a network.
+    The secrets' files are read in another thread, since they may be on a network file system.
     """
     row = state.tasks.get(task)
     if row is None:

@@ -1,4 +1,4 @@
-"""A member of the cluster, from its start to its stop, and what the API's routes ask of it.
+"""A member of the cluster, from its start to its stop, with the methods that the API's routes call.
 
 `node.app.core` decides and acts; `node.app.member_parts` puts it on sockets, processes, files and clocks.
 """
@@ -35,19 +35,19 @@ from tasks.version import version
 _log = logging.getLogger("rota.member")
 
 CLOSE_S: Final = 3.0
-"""How long `close` waits for killed attempts. It does not wait for one that hangs in the kernel by then."""
+"""How long `close` waits for killed attempts, in seconds. One that hangs in the kernel may take longer."""
 
 
 class LocalMember(MemberParts):
     """One member, from `start` to `stop`, of `cluster`. Implements `node.http.node_port.NodePort`.
 
-    When it cannot go on, `failed` is set to what went wrong; its caller ends it then.
+    When the member cannot go on, it sets `failed` to the error; the caller then closes it.
     """
 
     # -- start and end
 
     async def start(self, join_request: JoinRequest | None = None) -> None:
-        """Start; with a `join_request`, in a cluster that may not know this member yet.
+        """Start the member; with a `join_request`, in a cluster that may not know it yet.
 
         Raises what `Raft.start`, `Heartbeat.start` and `Runner.start` raise.
         """
@@ -76,7 +76,7 @@ class LocalMember(MemberParts):
             self._on_loop.serve("join-request", join_request.enter())
 
     async def stop(self) -> None:
-        """Stop in good order: hand over what runs, have this member marked down, and close."""
+        """Stop in good order: hand over the runs, have this member marked down, and close."""
         self._stopping = True
         try:
             await self._core.leave()
@@ -84,7 +84,7 @@ class LocalMember(MemberParts):
             await self.close()
 
     async def close(self) -> None:
-        """Close everything, in whatever state it is."""
+        """Close all parts, whatever state they are in."""
         self._stopping = True
         self._updates.close()
         await self._on_loop.end()
@@ -104,14 +104,14 @@ class LocalMember(MemberParts):
 
     @property
     def failed(self) -> "asyncio.Future[Exception]":
-        """Set to what went wrong, once this member cannot go on."""
+        """A future that is set to the error once this member cannot go on."""
         return self._on_loop.failed
 
-    # -- what the routes ask
+    # -- called by the API's routes
 
     @property
     def role(self) -> RaftRole:
-        """This member's role in Raft; not `ready` while it stops, or cannot do its work."""
+        """This member's role in Raft; not `ready` while the member stops or cannot do its work."""
         role = self._raft.role
         if self._watchdog.blocked:  # what Raft knew in its last turn is out of date
             return replace(role, ready=False, has_quorum=False)
@@ -129,7 +129,7 @@ class LocalMember(MemberParts):
 
     @property
     def mismatches(self) -> list[Mismatch]:
-        """The nodes met lately that do not fit to this one."""
+        """The nodes met lately that do not match this one."""
         return self._raft.mismatches.now()
 
     @property
@@ -139,7 +139,7 @@ class LocalMember(MemberParts):
 
     @property
     def lease_lapsed_us(self) -> int | None:
-        """When its lease ended, in microseconds since the epoch; None: it has one, or never had one."""
+        """When its last lease ended, in microseconds since the epoch; None: it has one, or never had one."""
         return self._core.lease_lapsed_us
 
     def ownership(self) -> Ownership:
@@ -151,11 +151,11 @@ class LocalMember(MemberParts):
         return await self._core.placed(timeout_s)
 
     async def barrier(self, timeout_s: float) -> None:
-        """Commit nothing."""
+        """Commit an empty entry, and return once it is applied here."""
         await asyncio.wrap_future(self._raft.barrier(timeout_s))
 
     async def leave_out(self, members: frozenset[str], timeout_s: float) -> str | None:
-        """Have a cluster founded without these."""
+        """Found a cluster without these members. Returns why not (a sentence), or None."""
         return await asyncio.wait_for(asyncio.wrap_future(self._raft.leave_out(members)), timeout_s)
 
     @cached_property
@@ -164,20 +164,20 @@ class LocalMember(MemberParts):
 
     @property
     def pinged(self) -> PingView | None:
-        """What this member, as the leader, did last about the outside watcher."""
+        """The outcome of this leader's last ping to the outside watcher; None: it does not lead, or has not pinged."""
         return self._dead_man.last
 
     async def late_tasks(self) -> list[str]:
-        """The tasks that are overdue, or late by a deadline of theirs."""
+        """The tasks that are overdue, or have a breached deadline."""
         late = await asyncio.to_thread(late_tasks, self.state())
         return sorted(late | (await self.overdue()).names)
 
     async def test_channel(self, name: str, definition: Channel) -> str:
-        """Send a test message."""
+        """Send a test message on a channel. Returns the receiver's answer."""
         return await self._sender.test(self.state().cluster_id, name, definition, self._core.now_us())
 
     def progress(self, run_id: str) -> RunProgress | None:
-        """How far an attempt on this member is, and since when it is frozen; None where nothing is known of it."""
+        """How far an attempt on this member is, and since when it is frozen; None if neither is known."""
         controller = self._core.controller
         said, frozen_since_us = controller.progress.get(run_id), controller.frozen_since_us.get(run_id)
         if said is None:
@@ -185,14 +185,14 @@ class LocalMember(MemberParts):
         return RunProgress(said.done, said.total, said.unit, frozen_since_us)
 
     async def hold(self, task: str) -> Hold | None:
-        """What holds a task that is due and that this member owns."""
+        """What holds a due task that this member owns; None: nothing does, and the task is about to be claimed."""
         view = self._core.controller.view_of(task, self.lease_held)
         if (hold := hold_of(view)) is not None:
             return hold
         return hold_of(replace(view, lacking=await lacking_secrets(self.state(), task, self.kinds, self._config)))
 
     def vitals(self) -> MemberVitals:
-        """What this member alone knows of itself."""
+        """The facts about this member that only it knows."""
         space = self._disk.space
         total_bytes, free_bytes = (None, None) if space is None else (space.total_bytes, space.free_bytes)
         return MemberVitals(
@@ -205,7 +205,7 @@ class LocalMember(MemberParts):
         )
 
     async def overdue(self) -> Overdue:
-        """What is due and has not begun."""
+        """The tasks that are due and have not begun."""
         return await self._core.controller.overdue()
 
     def log_path(self, run_id: str, attempt: int) -> Path:
@@ -213,5 +213,5 @@ class LocalMember(MemberParts):
         return log_path(self._folder.path, run_id, attempt)
 
     def changes(self) -> AsyncIterator[ClusterUpdate]:
-        """What changes from now on."""
+        """All updates from this call on."""
         return self._updates.listen()

@@ -1,7 +1,7 @@
-"""What a member is made of: its core, on sockets, processes, files and clocks, and the parts that it does without.
+"""The parts of a member: its core, on sockets, processes, files and clocks, and parts that the core does not need.
 
-Those are the history, questions of other members, the disk, and what the node observes of itself. Each part is made
-once, and told here whom it asks.
+The latter are the history, requests to other members, the disk watch, and telemetry. Each part is made once, and is
+given here the functions that it calls.
 """
 
 import asyncio
@@ -74,8 +74,8 @@ class _Clock:
 class MemberParts:
     """All parts of one member of `cluster`, made and not started.
 
-    It checks params by the kinds that are `installed` here, and takes on those that it `offer`s. `delegation` is where
-    attempts get cgroups.
+    It checks params by the kinds that are `installed` here, and runs tasks of those in `offer`. `delegation` is the
+    cgroup in which attempts get theirs.
     """
 
     def __init__(
@@ -140,11 +140,11 @@ class MemberParts:
                 kinds=self._terms,
             )
         )
-        # What the API asks of a member and the core does.
+        # Methods of `NodePort` that the core implements.
         self.propose, self.wait_index = self._core.propose, self._core.wait_index
         changes = self._core.membership.changes
         self.add_member, self.remove_member = changes.add, changes.remove
-        # The parts below ask the core, and watch.
+        # The parts below read from the core, or watch over it.
         self.lateness = ThreadLag(Worst(), self._raft.lateness, self._heartbeat.lateness, self._heartbeat.answers)
         self.start_delay = self._updates.start_delay
         self._watchdog = RaftWatchdog(STILL_S)
@@ -234,7 +234,7 @@ class MemberParts:
         watched = WatchedFolder(self._config.node, path, logs_path(path), self._config.bounds)
         return DiskWatch(watched, self._reserve, MemberDiskOwner(path, self._core, self._runner.prepared_folders))
 
-    # -- what the parts ask of one another
+    # -- called by the parts
 
     def _set_wrong(self, what: str, why: str | None) -> None:
         self._core.membership.self_drain.set(what, why)
@@ -244,7 +244,7 @@ class MemberParts:
 
     def _order_of(self, run: Run, deadline_s: float) -> Order:
         needs = needs_here(run, self._config, self._offered)
-        # A prepared process is confined without the user's own credentials: the files are not there for most.
+        # A prepared process cannot read the user's credential files: use one only where no such file exists.
         prepared = next(credential_files(needs.own_credentials, os.environ), None) is None
         params = run.spec.params if run.params is None else run.params
         references = self.kinds.references(run.spec.kind, params, run.action, run.args or {})

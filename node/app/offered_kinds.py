@@ -1,5 +1,5 @@
-"""Which kinds of task this member offers (those that are installed, can be imported, and have what they require), and
-what they ask of it: settings for their workers, preparations, and bounds of their own.
+"""Which kinds of task this member offers (those that are installed, can be imported, and find their packages), and what
+the kinds ask of the member: settings for their workers, preparations, and bounds of their own.
 """
 
 import importlib.util
@@ -78,7 +78,7 @@ def _importable(package: str) -> bool:
 
 
 MOST = 10_000
-"""The largest bound that a setting may give."""
+"""The highest bound on a kind's attempts that a setting may give."""
 
 
 def environment_for(kind: KindEntry | None, settings: Mapping[str, str]) -> dict[str, str]:

@@ -1,9 +1,9 @@
-"""What the node alone may know, taken out of the environment that it was started with.
+"""Removes secrets from the environment with which the node was started.
 
-/proc/PID/environ shows the environment that a program was started with, whatever it removes from it later, to every
-process of its user, and what it starts inherits it. So a node that was given secrets in variables starts itself anew
-without them: same process, same arguments. It hands them over in a file in memory, whose descriptor one variable names.
-Imports little, so that this comes before what takes long to import.
+/proc/PID/environ shows that environment to every process of the same user, even if the program removes variables later,
+and child processes inherit it. So a node that was given secrets in variables executes itself again without them: same
+process, same arguments. It hands them over in a file in memory, whose descriptor is in the variable `HANDED`. This
+module imports little, so that it runs before slow imports.
 """
 
 import os
@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import Final
 
 SECRETS: Final = ("ROTA_SECRET", "ROTA_TOKEN", "ROTA_READ_TOKEN")
-"""The node's own settings that are secrets. Their `_FILE` forms name files, and stay."""
+"""The node's own settings that are secrets. Their `_FILE` forms name files, and stay in the environment."""
 
 ENV_ALLOW: Final = "ROTA_ENV_ALLOW"
-"""Names the variables that tasks may refer to: secrets of theirs, which nothing inherits."""
+"""The setting that names the variables to which tasks may refer: the tasks' secrets, which no process inherits."""
 
 HANDED: Final = "ROTA_HANDED_OVER"
-"""The variable that says which descriptor has what was handed over. Only Rota sets it."""
+"""The variable with the descriptor of the file in memory. Only Rota sets it."""
 
 EVERY_PROGRAMS: Final = frozenset({"PATH", "HOME", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME"})
 """Variables by which programs are found. `ROTA_ENV_ALLOW` may not name them: no program would have them any more."""
@@ -46,9 +46,9 @@ def parted(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def memory_file(secret: Mapping[str, str]) -> int:
-    """A file in memory with these variables: its descriptor, which is closed by exec. Raises `OSError`."""
+    """Write these variables to a file in memory. Returns its descriptor, which exec closes. Raises `OSError`."""
     descriptor = os.memfd_create(_FILE, os.MFD_CLOEXEC)
-    # As an environment is: a name and a value hold any bytes but a zero.
+    # In the format of /proc/PID/environ, since a name or a value can hold any byte but zero.
     with os.fdopen(os.dup(descriptor), "wb") as file:
         file.write(b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in secret.items()))
     return descriptor
@@ -57,19 +57,19 @@ def memory_file(secret: Mapping[str, str]) -> int:
 def start_anew_without_secrets() -> None:
     """Start this program anew in this process if its environment holds secrets; else return.
 
-    The new program finds them by `handed_over`. Call this while there is one thread. Raises `OSError`, and
+    The new program gets them from `handed_over`. Call this while the process has one thread. Raises `OSError`, and
     `NotHandedOver`.
     """
     rest, secret = parted(os.environ)
     if secret:
         descriptor = memory_file(handed_over() | secret)
         os.set_inheritable(descriptor, True)
-        # The same words, interpreter options among them, so that the program finds its modules as it did.
+        # The same arguments, with the interpreter's options, so that the program finds its modules as before.
         os.execve(sys.executable, sys.orig_argv, {**rest, HANDED: str(descriptor)})  # noqa: S606  no shell is wanted
 
 
 def handed_over() -> dict[str, str]:
-    """The variables that were handed over, {} if none were; the file is closed. Raises `NotHandedOver`."""
+    """Read the variables that were handed over, and close their file; {} if none were. Raises `NotHandedOver`."""
     named = os.environ.get(HANDED)
     if named is None:
         return {}

@@ -1,4 +1,4 @@
-"""What Raft, the heartbeats and the watch of the disk ask of their member, and tell it, each in its own thread."""
+"""The callbacks from Raft, the heartbeats and the disk watch to their member, each called in its own thread."""
 
 import logging
 import os
@@ -24,8 +24,8 @@ _log = logging.getLogger("rota")
 class MemberRaftOwner:
     """Implements `node.raft.ports.RaftOwner`, for Raft's thread.
 
-    on_role: gets each role; on_failure: why Raft has stopped; room: waits for room on the disk, and whether to go on
-    writing then.
+    `on_role` is called with each new role, `on_failure` with the error that has stopped Raft. `room` waits for room on
+    the disk, and returns whether to go on writing.
     """
 
     on_role: Callable[[RaftRole], None]
@@ -33,19 +33,19 @@ class MemberRaftOwner:
     room: Callable[[Exception], bool]
 
     def pack(self, proposals: Sequence[Proposal]) -> bytes:
-        """The bytes of one entry of several proposals."""
+        """Pack several proposals into the bytes of one log entry."""
         return pack_batch(proposals)
 
     def role_changed(self, role: RaftRole) -> None:
-        """The role is another one now."""
+        """Pass on a new role."""
         self.on_role(role)
 
     def failed(self, error: Exception) -> None:
-        """Raft cannot go on."""
+        """Pass on the error with which Raft cannot go on."""
         self.on_failure(error)
 
     def wait_for_room(self, error: Exception) -> bool:
-        """Whether to write again, where the disk is full."""
+        """Wait for room on the disk, which is full. Returns whether to write again."""
         return self.room(error)
 
 
@@ -53,7 +53,7 @@ class MemberRaftOwner:
 class MemberHeartbeatOwner:
     """Implements `node.liveness.heartbeat.HeartbeatOwner`, for the heartbeats' thread.
 
-    lease, verdict: get each; turns: how many Raft's thread has made.
+    `lease` and `verdict` are called with each lease and verdict; `turns` returns how many turns Raft's thread has made.
     """
 
     lease: Callable[[LeaseNow], None]
@@ -61,15 +61,15 @@ class MemberHeartbeatOwner:
     turns: Callable[[], int]
 
     def on_lease(self, lease: LeaseNow) -> None:
-        """The lease is renewed, or was dropped."""
+        """Pass on a lease that was renewed or dropped."""
         self.lease(lease)
 
     def on_verdict(self, verdict: LivenessVerdict) -> None:
-        """Mark a member down."""
+        """Pass on the verdict that a member is down."""
         self.verdict(verdict)
 
     def on_clock(self, agreed_us: int, sent_s: float, now_s: float) -> None:
-        """Most members agree on a wall clock."""
+        """Take over the wall clock on which most members agree."""
         CLOCK.agree(agreed_us, sent_s, now_s)
 
     def wall_us(self) -> int:
@@ -91,7 +91,7 @@ class MemberHeartbeatOwner:
 class MemberDiskOwner:
     """Implements `node.storage.disk_watch.DiskOwner`, for the event loop.
 
-    folder: the member's data folder; prepared: gives the folders of the process that was prepared for an attempt.
+    `folder` is the member's data folder. `prepared` returns the folders of the process prepared for an attempt.
     """
 
     folder: Path
@@ -116,5 +116,5 @@ class MemberDiskOwner:
         self.core.controller.fail(run_id, error)
 
     def stand_aside(self, why: str | None) -> None:
-        """Take on nothing new, for this reason; None: the reason is gone."""
+        """Take on no new work because of `why`; None: the reason is gone."""
         self.core.membership.self_drain.set("disk", why)

@@ -59,8 +59,8 @@ def order_of(
 ) -> Order:
     """The order to execute the current attempt of `run`, with a lease until `deadline_s` on CLOCK_BOOTTIME.
 
-    `prepared`: a process that was prepared has what the attempt needs, except that it is the node's own user's. `uid`
-    is a user id of the attempt's own.
+    `prepared`: the attempt may use a prepared process, unless it runs as another user: such a process runs as the
+    node's user. `uid` is the attempt's own user id; None: it has none.
     """
     spec = run.spec
     kind = kinds.get(spec.kind)
@@ -94,8 +94,8 @@ def order_of(
 def apart(run: Run, config: Config, kinds: Mapping[str, KindEntry], needs: Needs) -> bool:
     """Whether the current attempt of `run` gets a user id of its own.
 
-    Not if it has paths on the machine: later attempts could not change what earlier ones have written. Spark needs a
-    user with a name, and a process that is prepared is the node's own user's.
+    It gets none if it uses paths on the machine, since later attempts could not change the files of earlier ones; nor
+    if its kind has a preparation: prepared processes run as the node's user, and Spark needs a user with a name.
     """
     kind = kinds.get(run.spec.kind)
     return (
@@ -120,7 +120,7 @@ def needs_here(run: Run, config: Config, kinds: Mapping[str, KindEntry]) -> Need
 
 
 def secrets_of(config: Config, references: Iterable[Reference]) -> AttemptSecrets:
-    """What the supervisor of an attempt answers from: of the node's variables only those that `references` name."""
+    """The source of an attempt's secrets for its supervisor, with only those variables that `references` name."""
     named = tuple(dict.fromkeys(references))
     names = {one.env for one in named if isinstance(one, SecretEnv)}
     return AttemptSecrets(
@@ -133,7 +133,7 @@ def secrets_of(config: Config, references: Iterable[Reference]) -> AttemptSecret
 
 
 def view_of(me: str, incarnation: int, state: State, role: RaftRole) -> View:
-    """The view of the heartbeat thread; `incarnation` is the one in which this process has joined."""
+    """The heartbeat thread's view of the cluster. `incarnation` is that with which this process has joined."""
     peers = {
         member.id: Peer(member.incarnation, member.status, member.host, member.heartbeat_port)
         for member in state.members.values()

@@ -1,11 +1,11 @@
 """Recovery from a lost majority: makes the surviving member a new cluster of one (docs/how-to/recover.md).
 
-All of its log counts as committed. What the lost majority had committed without this member is lost; entries that this
-member has and the majority may not have committed are kept, as a new leader would do. The new cluster has a new id, so
-that members of the old cluster that come back are refused (`node.identity.cluster_id`).
+All of its log counts as committed. Entries that the majority had committed without this member are lost. Entries of
+this member that may not have been committed are kept, as a new leader would do. The new cluster has a new id, so that
+members of the old cluster that come back are refused (`node.identity.cluster_id`).
 
 The history is truncated to the end of the log. It may reach further if the log was lost and not yet fully replicated
-again; those later entries are not part of the new cluster, which uses their indexes for its own entries.
+again; the new cluster uses those later indexes for its own entries.
 """
 
 import secrets
@@ -42,7 +42,7 @@ class Survivor:
     term: int
     #: The index of the last entry of its log.
     last_index: int
-    #: Whether it had all that was committed: false if it lost its folder and has not caught up since.
+    #: Whether its log has all committed entries: false if the member lost its folder and has not caught up since.
     caught_up: bool
 
     @property
@@ -52,7 +52,7 @@ class Survivor:
 
 
 def inspect(data: Path, now_us: int) -> Survivor:
-    """The state and the log of the member with the data folder `data`; changes nothing.
+    """The state and the log of the member with the data folder `data`. Changes nothing.
 
     Raises `NotRecoverable`, and what `DataDir` and `OfflineLog` raise.
     """
@@ -60,7 +60,9 @@ def inspect(data: Path, now_us: int) -> Survivor:
 
 
 def recover(data: Path, now_us: int) -> tuple[Survivor, str]:
-    """Make that member the only one of a new cluster; returns its state and log, and the new cluster's id.
+    """Make the member with the data folder `data` the only one of a new cluster.
+
+    Returns its state and log, and the new cluster's id.
 
     Raises as `inspect` does.
     """

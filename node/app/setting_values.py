@@ -1,4 +1,4 @@
-"""The text of a setting as a value. Each function raises `ValueError` with a sentence that says what would be right."""
+"""Parsers of settings' texts. Each raises `ValueError` with a sentence that says what would be right."""
 
 import re
 from collections.abc import Callable
@@ -16,9 +16,9 @@ _NAME: Final = re.compile(NAME_PATTERN)
 _USER: Final = re.compile(USER_PATTERN)
 
 _UID_MIN: Final = 1000
-"""Those below are the system's."""
+"""User ids below this are the system's."""
 _UID_MAX: Final = 2**32 - 2
-"""The largest number means no user."""
+"""The number after this one, the largest, means "no user" to the kernel."""
 
 
 def is_name(text: str) -> bool:
@@ -100,7 +100,7 @@ def parse_users(text: str) -> tuple[str, ...]:
 
 
 def parse_uids(text: str) -> range:
-    """The user ids from one to another, `FIRST-LAST`.
+    """A range of user ids, `FIRST-LAST`.
 
     >>> parse_uids("200000-200099")
     range(200000, 200100)
@@ -160,7 +160,7 @@ def parse_cores(text: str) -> int | None:
 
 
 def parse_files(text: str) -> int | None:
-    """How many files a process may have open; None for 0, which is what the node's hard limit leaves."""
+    """How many files a process may have open; None for 0, which means as many as the node's hard limit leaves."""
     return zero_or(integer_between(32, attempts_limit(hard_limit())))(text)
 
 
@@ -170,7 +170,7 @@ def parse_disk_bytes(text: str) -> int:
 
 
 def zero_or(parse: Callable[[str], int]) -> Callable[[str], int | None]:
-    """A parser as `parse`, but for 0, which is no limit.
+    """A parser like `parse`, except that 0 gives None, which is no limit.
 
     >>> zero_or(integer_between(8, 9))("0"), zero_or(integer_between(8, 9))("8")
     (None, 8)

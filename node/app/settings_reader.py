@@ -1,4 +1,4 @@
-"""Takes the settings out of an environment, one by one, and collects what is wrong with them."""
+"""Reads the settings from an environment, one by one, and collects the errors in them."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,8 +12,8 @@ _T = TypeVar("_T")
 class SettingsReader:
     """Reads the variables of the table `node.app.settings`; a name that is not in it is a `KeyError`.
 
-    `problems` collects a sentence for each thing that is wrong; `failed` the settings that could not be read, of which
-    nothing more needs to be said.
+    `problems` collects a sentence for each error. `failed` collects the settings that could not be read, so that no
+    other check reports them again.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -26,7 +26,7 @@ class SettingsReader:
         return self._text(SETTINGS[name].name)
 
     def given_file(self, name: str) -> str | None:
-        """The file that is named for the value of a setting, by NAME_FILE; None if none is."""
+        """The file that NAME_FILE names for the value of a setting; None if NAME_FILE is not set."""
         return self._text(SETTINGS[name].file_name)
 
     def text(self, name: str) -> str:
@@ -52,7 +52,7 @@ class SettingsReader:
         return value
 
     def secret(self, name: str) -> str | None:
-        """The value of a setting, or what is in the file that NAME_FILE names; None if neither is set."""
+        """The value of a setting, or the content of the file that NAME_FILE names; None if neither is set."""
         value, path = self.given(name), self.given_file(name)
         if value and path:
             self.failed.add(name)
@@ -74,7 +74,7 @@ class SettingsReader:
         return None
 
     def variables(self, names: Iterable[str]) -> dict[str, str]:
-        """The values of those of these variables that are set, exactly as they are."""
+        """The values, unchanged, of those variables in `names` that are set."""
         return {name: self._environ[name] for name in names if name in self._environ}
 
     def not_the_nodes(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Reads the settings of what tasks may reach, and collects the node's own files and secrets, which they may not."""
+"""Reads the settings of what tasks may reach, and collects the node's own files and secrets, which tasks may not."""
 
 import os
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from tasks.secret import NodesOwn, mark
 
 
 def own_of(files: Iterable[str | None], data: Path, values: Iterable[str | None]) -> NodesOwn:
-    """What no secret reference may resolve to: the node's secret `files`, its `data` folder, the secrets' `values`."""
+    """The node's own secret `files`, `data` folder, and secrets' `values`, to which no reference may resolve."""
     key = os.urandom(16)
     return NodesOwn(
         tuple(str(Path(file).absolute()) for file in files if file),
@@ -53,7 +53,7 @@ def secrets_in_reach(own: NodesOwn, secrets_dir: Path) -> list[str]:
 
 
 def nothing_allowed(access: Access) -> list[str]:
-    """The settings that allow nothing on this node: no folder or no host of that sort."""
+    """The names of the access settings that allow no folder, or no host, on this node."""
     allowed_by = {
         "ROTA_SOURCE_ROOTS": access.source_roots,
         "ROTA_DESTINATION_ROOTS": access.destination_roots,

@@ -1,4 +1,4 @@
-"""What a member's core does, passed on to the rest of the node: the history, live updates, the log and the metrics."""
+"""Passes on what a member's core does: to the history, to live updates, to the log and to the metrics."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -22,7 +22,7 @@ class HistoryWriter(Protocol):
         """Keep the runs that ended in the entries up to `index`."""
 
     def jumped(self, index: int, /) -> None:
-        """The state is that of a snapshot at `index`: the runs that ended before are not known here."""
+        """Note that the state is from a snapshot at `index`: runs that ended before are not known here."""
 
 
 class Updates:
@@ -52,7 +52,7 @@ class Updates:
 
     def delivered(self, changes: list[StateChange], /) -> None:
         """Log failures, and pass the changes on."""
-        if self._ready():  # before that, the log of an earlier start is applied again
+        if self._ready():  # until then, entries that were applied in an earlier start are applied again
             log_failures(changes, self._me)
         for change in changes:
             self._broadcast.send(change)
@@ -64,10 +64,10 @@ class Updates:
             self._placement = ownership
 
     def joined(self, incarnation: int, /) -> None:
-        """The state tells listeners as much."""
+        """Do nothing: listeners see it in the state."""
 
     def began_after(self, delay_s: float, /) -> None:
-        """Count a start."""
+        """Add the delay of a start to the metrics."""
         self.start_delay.observe(delay_s)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 _log = logging.getLogger("rota.cluster")
 
 LOGGED_MAX: Final = 256
-"""Number of refused nodes that are remembered as logged. Beyond it all are forgotten, and may be logged again."""
+"""How many refused nodes are remembered as logged. Then all of them are forgotten, and may be logged again."""
 
 
 class ClusterId:

@@ -1,8 +1,8 @@
 """The keys by which members authenticate one another, derived from their shared secret.
 
-A short secret can be guessed by an eavesdropper that has a value made with it. So no key is the secret itself: each
-guess costs one `member_key`, 50 to 150 ms of a core. Each purpose has a key of its own, whatever the door: Raft, the
-heartbeats, HTTP between members, sessions of browsers.
+An eavesdropper that has a value made with a short secret can guess the secret. So no key is the secret itself: each
+guess costs one `member_key`, 50 to 150 ms of a core. Each purpose has a key of its own: Raft, the heartbeats, HTTP
+between members, sessions of browsers.
 """
 
 import hashlib
@@ -17,9 +17,9 @@ _KEPT: Final = 64
 
 @lru_cache(maxsize=_KEPT)
 def member_key(secret: str, purpose: str) -> bytes:
-    """The key for one purpose, a text that no other use of the secret shares. KEY_BYTES long.
+    """The key for `purpose`, a text that no other use of the secret has. It is KEY_BYTES long.
 
-    Derived once in a process, then kept: a request does not pay for it.
+    A process derives each key once and keeps it, so that requests do not wait for it.
 
     >>> member_key("a secret", "this") == member_key("a secret", "that")
     False

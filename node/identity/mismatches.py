@@ -1,7 +1,7 @@
-"""Nodes that do not fit to this one: of another build, secret or cluster, at the wrong address, or silent.
+"""Nodes that do not match this one: of another build, secret or cluster, at the wrong address, or silent.
 
-They are met at the Raft ports. What a caller says of itself before it has proved that it has the members' secret is a
-claim: anybody who reaches the port may make it. Claims are short, few, and shown as such.
+They are met at the Raft ports. The statements of a caller that has not yet proved that it has the members' secret are
+claims: anybody who reaches the port can make them. Claims are limited in length and number, and shown as claims.
 """
 
 import logging
@@ -13,44 +13,44 @@ from typing import Final, Literal
 _log = logging.getLogger("rota.members")
 
 MismatchCode = Literal["build", "mixed", "secret", "cluster", "mistaken", "silent", "no-member"]
-"""`build`: the other build is not understood. `mixed`: it is understood, and another one. `mistaken`: another member is
-at the address. `silent`: connections are accepted there, and nothing is said. `no-member`: what answers there does not
-speak as a member does."""
+"""`build`: another build, whose protocol this one does not understand. `mixed`: another build that it understands.
+`mistaken`: another member answers at the address. `silent`: the address accepts connections and sends nothing.
+`no-member`: the process at the address does not speak the members' protocol."""
 
 KEPT_S: Final = 20.0
 """For how long a mismatch is shown after it was last met: members dial one another every few seconds."""
 
 AGAIN_S: Final = 600.0
-"""A mismatch that stays is logged again after this time."""
+"""A mismatch that stays is logged again after this time, in seconds."""
 
 CLAIMS_MAX: Final = 8
 """At most this many claims are kept: the latest ones."""
 
 LASTING_S: Final = 5.0
-"""How long these must last: a process that starts or ends may be silent, and may close a connection without a word."""
+"""How long `silent` and `no-member` must last to be shown: a process that starts or ends may look like that, too."""
 
 _LASTING: Final = frozenset({"silent", "no-member"})
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A node that does not fit, and why."""
+    """A node that does not match this one, and why."""
 
-    #: The name under which this node called it; of a caller, what the caller says of itself; "": it does not say.
+    #: The name under which this node called it; if it was the caller, the name that it gave, or "".
     member: str
-    #: The address at which it was called, or from which it called.
+    #: The address at which this node called it, or from which it called.
     address: str
-    #: Why it does not fit.
+    #: Why it does not match.
     code: MismatchCode
     #: Whether the node is a caller that has not shown that it has the members' secret.
     claimed: bool = False
-    #: The version of its build, as it says; "": unknown.
+    #: The version of its build, by its own account; "": unknown.
     version: str = ""
-    #: Its cluster, or the member that it is, where that is the mismatch.
+    #: For `cluster`, the id of its cluster; for `mistaken`, the member that answers instead.
     other: str = ""
 
     def sentence(self, me: str, version: str) -> str:
-        """What is wrong, and what to do, as the node `me` of build `version` says it.
+        """Say what is wrong and what to do, from the view of the node `me`, of build `version`.
 
         >>> Mismatch("node-2", "10.0.0.2", "secret", claimed=True).sentence("a", "0.2.0")
         'a caller at 10.0.0.2 that says it is node-2 has another secret than a: ROTA_SECRET must be the same on all'
@@ -111,7 +111,7 @@ class Mismatches:
         self._met: dict[tuple[str, bool, str], _Met] = {}
 
     def note(self, mismatch: Mismatch) -> None:
-        """A node that does not fit was met, perhaps again. It is logged when it is new, and every `AGAIN_S`."""
+        """Note a mismatch that was met, perhaps again. Logs it when it is new, and every `AGAIN_S`."""
         now_s = self._clock()
         kept = {key: met for key, met in self._met.items() if _is_kept(met, now_s)}
         key = (mismatch.member, mismatch.claimed, mismatch.address if mismatch.claimed else "")
@@ -120,7 +120,7 @@ class Mismatches:
             met = _Met(mismatch, now_s, now_s)
         else:
             met = replace(before, mismatch=mismatch, last_s=now_s)
-        # `ClusterId` has logged that of another cluster.
+        # `ClusterId` itself logs a node of another cluster.
         if _is_told(met) and mismatch.code != "cluster" and now_s - met.logged_s >= AGAIN_S:
             met = replace(met, logged_s=now_s)
             _log.warning("does not fit: %s", mismatch.sentence(self.me, self.version))
@@ -131,7 +131,7 @@ class Mismatches:
         self._met = kept  # replaced, not changed: another thread may be reading it
 
     def clear(self, member: str, code: MismatchCode | None = None) -> None:
-        """Forget what was met under a member's name, or that mismatch only."""
+        """Forget the mismatches met under a member's name, or only the one with this code."""
         gone = [
             key for key, met in self._met.items() if met.mismatch.member == member and code in (None, met.mismatch.code)
         ]

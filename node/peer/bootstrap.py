@@ -1,4 +1,4 @@
-"""The task `bootstrap/MEMBER`: a member fetches the finished runs that it lacks. How far it is, as a value. Pure.
+"""The task `bootstrap/MEMBER`, in which a member fetches finished runs that it lacks: its progress as a value. Pure.
 
 Members tell one another these values. `node.history.feeders` says from which member the runs come.
 """
@@ -10,7 +10,7 @@ from typing import Final
 from node.peer.portions import Gap, Portion
 
 PREFIX: Final = "bootstrap/"
-"""No registered task has such a name: the names of tasks have no slash (`tasks.definition.spec.NAME_PATTERN`)."""
+"""No registered task has a name with this prefix: they have no slash (`tasks.definition.spec.NAME_PATTERN`)."""
 
 
 def task_of(member: str) -> str:
@@ -37,9 +37,9 @@ class Bootstrap:
     member: str
     #: When it began.
     started_us: int
-    #: How many log indexes it lacked the finished runs of.
+    #: The number of log indexes whose finished runs it lacked when it began, or has lacked since.
     indexes_total: int
-    #: Of how many of these it has the finished runs.
+    #: The number of these indexes whose finished runs it has by now.
     indexes: int = 0
     #: The last log index of the latest portion.
     index: int = 0
@@ -71,17 +71,17 @@ class Bootstrap:
 
 
 def begin(member: str, gaps: Iterable[Gap], at_us: int) -> Bootstrap:
-    """A bootstrap that has these gaps to fill."""
+    """A bootstrap that begins, with these gaps to fill."""
     return Bootstrap(member, at_us, indexes_in(gaps))
 
 
 def with_gaps(bootstrap: Bootstrap, gaps: Iterable[Gap]) -> Bootstrap:
-    """The bootstrap with these gaps still to fill: there may be others than before."""
+    """The bootstrap with these gaps left to fill, which may differ from those before."""
     return replace(bootstrap, indexes_total=bootstrap.indexes + indexes_in(gaps))
 
 
 def fed_by(bootstrap: Bootstrap, feeder: str) -> Bootstrap:
-    """The bootstrap from now on with this feeder."""
+    """The bootstrap, fed by this member from now on."""
     known = any(name == feeder for name, _ in bootstrap.fed)
     fed = bootstrap.fed if known else (*bootstrap.fed, (feeder, 0))
     return replace(bootstrap, feeder=feeder, fed=fed, waiting=None)
@@ -100,12 +100,12 @@ def with_portion(bootstrap: Bootstrap, portion: Portion, took_s: float) -> Boots
 
 
 def wait_because(bootstrap: Bootstrap, why: str) -> Bootstrap:
-    """The bootstrap while nobody feeds, for a reason."""
+    """The bootstrap without a feeder, with the reason `why`."""
     return replace(bootstrap, feeder=None, waiting=why)
 
 
 def finished_bootstrap(bootstrap: Bootstrap, at_us: int) -> Bootstrap:
-    """The bootstrap once nothing is missing, or no longer wanted. Feeders that had nothing to send are left out."""
+    """The bootstrap, finished: no runs are missing, or they are not wanted any more. Leaves out feeders of no runs."""
     fed = tuple((name, runs) for name, runs in bootstrap.fed if runs)
     return replace(bootstrap, feeder=None, waiting=None, fed=fed, finished_us=at_us)
 

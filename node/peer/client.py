@@ -51,8 +51,8 @@ _INVALID: Final = "its answer is invalid"
 class PeerClient:
     """Sends requests to other members, as the member `me`.
 
-    `state` gives the state as applied here, which has their addresses. A process at such an address that belongs to
-    another cluster than `cluster` raises `PeerAway`.
+    `state` returns the newest state, which has their addresses. If the process at such an address belongs to another
+    cluster than `cluster`, requests to it raise `PeerAway`.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class PeerClient:
     async def progress(
         self, member: str, runs: Sequence[str], tasks: Sequence[str], timeout_s: float
     ) -> tuple[dict[str, RunProgress], dict[str, Hold]]:
-        """The progress of the attempts of `runs` on a member, and what holds `tasks` there; only what it knows."""
+        """The progress of the attempts of `runs` on a member, and what holds `tasks` there, as far as it knows."""
         answer = await self._json("POST", member, "/peer/progress", timeout_s, {"runs": runs, "tasks": tasks})
         try:
             return read_progress(answer)
@@ -112,7 +112,7 @@ class PeerClient:
             raise PeerAway(member, _INVALID) from error
 
     async def roster(self, member: str, timeout_s: float) -> Roster:
-        """The members, as that member knows them."""
+        """The members, as `member` knows them."""
         answer = await self._json("GET", member, "/peer/members", timeout_s)
         try:
             return read_roster(answer)
@@ -197,7 +197,7 @@ class PeerClient:
         body: Any = None,
         begin_s: float | None = None,
     ) -> AsyncIterator[tuple[aiohttp.ClientResponse, str]]:
-        """The beginning of a response, and the signature of its request."""
+        """Send a signed request. Yields the response, with its body still to be read, and the request's signature."""
         packed = b"" if body is None else json.dumps(body).encode()
         try:
             async with asyncio.timeout(begin_s):
@@ -244,7 +244,7 @@ class PeerClient:
         return response, request.mac(self._key)
 
     def _new_challenge(self, member: str, response: aiohttp.ClientResponse) -> bool:
-        """Keep the challenge in a response. Returns whether it differs from the one known."""
+        """Keep the challenge in a response. Returns whether it differs from the one that was kept before."""
         challenge = response.headers.get(CHALLENGE)
         if challenge is None or challenge == self._challenges.get(member):
             return False

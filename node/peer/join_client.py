@@ -35,7 +35,7 @@ class JoinClient:
         return self._request("GET", path, None).json
 
     def call(self, method: str, path: str, *, body: Any) -> ApiAnswer:
-        """One request. Raises `ApiProblem`, `Unreachable`."""
+        """Send a request. Raises `ApiProblem`, `Unreachable`."""
         return self._request(method, path, body)
 
     def _request(self, method: str, path: str, body: Any) -> ApiAnswer:

@@ -31,7 +31,7 @@ class NoSuchLog(Exception):
 class Roster:
     """The members, as one of them knows them at `index`. `cluster_id` is empty before the cluster is founded.
 
-    `vitals` are those of the member that answered; None where it does not tell them.
+    `vitals` are those of the member that answered; None if it sent none.
     """
 
     cluster_id: str

@@ -2,8 +2,8 @@
 
 The signature of a request covers the method, the path with its query, a hash of the body, the sender, the target, the
 sender's cluster, a challenge from the target, and a nonce. A captured request cannot be replayed: at another member the
-target and the challenge are wrong, and at the same one the nonce is used or the challenge has expired. They expire by
-the monotonic clock of the member that issued them, because wall clocks may be wrong.
+target and the challenge are wrong, and at the same one the nonce is used or the challenge has expired. Challenges
+expire by the monotonic clock of the member that issued them, because wall clocks may be wrong.
 
 The signature of a response covers that of its request: it proves that the response answers this request, and comes from
 a process that knows the secret.
@@ -23,9 +23,9 @@ SCHEME: Final = "Rota"
 """The scheme of the Authorization header."""
 
 FORM: Final = "3"
-"""The form of signatures and their key. Each header and each challenge names it, so that members of two builds can say
-that the builds differ, and not that the secrets do. To be changed with what another build would compute otherwise.
-Until form 3 it was not named."""
+"""The version of how signatures and their key are computed. Each header and each challenge names it, so that members of
+two builds report that the builds differ, and not that the secrets do. Change it with that computation. Builds before
+version 3 do not name theirs."""
 
 CHALLENGE: Final = "Rota-Challenge"
 """The response header with the challenge for the next request to that member."""
@@ -56,7 +56,7 @@ def signing_key(secret: str) -> bytes:
 
 
 def is_of_this_form(challenge: str) -> bool:
-    """Whether the member that issued a challenge signs as this build does. If not, no request to it is accepted."""
+    """Whether the member that issued a challenge signs as this build does. If not, it refuses all requests."""
     return _CHALLENGE.fullmatch(challenge) is not None
 
 

@@ -1,4 +1,4 @@
-"""The facts about a member that only it knows, and tells the others when it is asked."""
+"""The facts about a member that only it knows. It sends them to other members on request."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 @dataclass(frozen=True, slots=True)
 class MemberVitals:
-    """The facts that a member tells of itself."""
+    """The facts that a member reports about itself."""
 
     #: The version of its build.
     version: str
@@ -24,12 +24,12 @@ class MemberVitals:
     clock_off_us: int | None = None
     #: Why it does not offer kinds, by kind.
     unoffered: Mapping[str, str] = field(default_factory=dict)
-    #: Sentences about what tasks there are not kept from.
+    #: Sentences about what the member does not keep its tasks from.
     not_kept: Sequence[str] = ()
 
 
 class PeerVitalsView(TypedDict):
-    """What this member alone knows of itself (`node.peer.vitals`)."""
+    """The facts about this member that only it knows (`node.peer.vitals`)."""
 
     version: str
     lease_held: bool
