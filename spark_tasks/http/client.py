@@ -25,10 +25,10 @@ PAGE_BYTES_MAX: Final = 16 << 20
 """The most bytes of a page: its records are in memory at once."""
 
 WAIT_MAX_S: Final = 60.0
-"""The longest wait before a page is asked for again, unless the server says a longer one."""
+"""The longest wait before a page is asked for again, unless the server asks for a longer one."""
 
 PATIENCE_S: Final = 600.0
-"""A server that says a longer wait than this is left for another attempt."""
+"""If a server asks for a longer wait than this, the attempt fails, and another one tries again."""
 
 REDIRECTS_MAX: Final = 5
 
@@ -56,7 +56,7 @@ class ApiReply:
 
 
 class ApiClient:
-    """Requests with the params' headers and parameters, their secrets resolved. `stopped` says whether to give up."""
+    """Requests with the task's headers and parameters, their secrets resolved. `stopped` returns True to give up."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class ApiClient:
         self._pool = urllib3.PoolManager(retries=False, timeout=waits)
 
     def first(self, more: Mapping[str, str]) -> str:
-        """The URL of the task with its parameters, and these."""
+        """The task's URL with its parameters, and those in `more`."""
         return with_parameters(self.params.url, self.parameters | dict(more))
 
     def follow(self, link: str, base: str, what: str) -> str:
@@ -93,10 +93,10 @@ class ApiClient:
                 f"{self.params.url}: {what} leads to {without_query(link)}, which is not at "
                 f"{'://'.join(origin(self.params.url))}: the headers of this task are not sent to another server"
             )
-        return with_parameters(url, self._secrets)  # which no link repeats
+        return with_parameters(url, self._secrets)  # links do not repeat secrets
 
     def get(self, url: str) -> ApiReply:
-        """The answer to GET. Raises `ApiAway`, `ApiReadStopped`, and `SourceUnfit` for one that will not change."""
+        """The answer to GET. Raises `ApiAway`, `ApiReadStopped`, and `SourceUnfit` for an error that will not pass."""
         for number in range(1, self.params.tries + 1):
             said, wait_s = "", None
             try:
@@ -112,7 +112,7 @@ class ApiClient:
         raise AssertionError("the last try returns or raises")
 
     def _tried(self, url: str) -> tuple[ApiReply | None, str, float | None]:
-        """The answer; or None, why there is none, and the wait that the server says."""
+        """The answer; or None, the reason, and the seconds that the server asks to wait."""
         for _ in range(REDIRECTS_MAX + 1):
             with self._opened(url) as response:
                 if response.status in _REDIRECTS and "location" in response.headers:
@@ -168,7 +168,7 @@ def _errors() -> tuple[type[Exception], ...]:
 
 
 def origin(url: str) -> tuple[str, str]:
-    """Protocol, and host with port, if every library reads the URL the same way. Raises `ValueError`.
+    """The protocol, and the host with port. Raises `ValueError` for a URL that libraries may read in different ways.
 
     >>> origin("https://API.internal/v1?x=1"), origin("https://api.internal:443/")
     (('https', 'api.internal:443'), ('https', 'api.internal:443'))
@@ -185,7 +185,7 @@ def without_query(url: str) -> str:
 
 
 def with_parameters(url: str, parameters: Mapping[str, str]) -> str:
-    """The URL with these parameters of its query, in place of its own of these names.
+    """The URL with `parameters` in its query, in place of its own parameters of the same names.
 
     >>> with_parameters("http://a/b?x=1&limit=5", {"limit": "9", "at": "1 2"})
     'http://a/b?x=1&limit=9&at=1+2'
@@ -197,7 +197,7 @@ def with_parameters(url: str, parameters: Mapping[str, str]) -> str:
 
 
 def _pause_s(number: int, said_s: float | None) -> float:
-    """How long to wait after try `number`, in seconds; `said_s` is what the server says (pure).
+    """How long to wait after try `number`, in seconds; `said_s` is the wait that the server asks for (pure).
 
     >>> _pause_s(1, None), _pause_s(3, None), _pause_s(20, None), _pause_s(1, 90)
     (1.0, 4.0, 60.0, 90)

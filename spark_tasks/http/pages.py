@@ -28,8 +28,8 @@ class ApiPage:
 def pages_of(client: ApiClient, params: HttpRows, more: Mapping[str, str]) -> Iterator[ApiPage]:
     """The pages, asked for one by one; `more` are parameters of the first request.
 
-    Raises `SourceUnfit` for a page that is no JSON or lacks the list, that leads back to an earlier one, or is one too
-    many; and what `ApiClient.get` raises.
+    Raises `SourceUnfit` for a page that is no JSON, lacks the list of records or leads back to an earlier page, and for
+    too many pages or bytes; also the errors of `ApiClient.get`.
     """
     url, seen, before, taken, size_bytes = _first(client, params, more), set[bytes](), b"", 0, 0
     for number in range(1, params.max_pages + 1):
@@ -91,7 +91,7 @@ def _read(answer: ApiReply, params: HttpRows, number: int) -> tuple[Any, list[An
 
 
 def _next(client: ApiClient, params: HttpRows, answer: ApiReply, body: Any, at: tuple[int, int, int]) -> str | None:
-    """The URL of the next page. `at` are the number of this page and of its records, and of all records so far."""
+    """The URL of the next page. `at` has this page's number, its number of records, and that of all records so far."""
     pages, (number, here, taken) = params.pages, at
     if pages is None:
         return None

@@ -55,7 +55,7 @@ def _path(text: str) -> str:
 
 
 def header_text(name: str, value: str) -> str:
-    """Raise `ValueError`, which does not repeat the value, unless it can be the value of a header."""
+    """Raise `ValueError`, which does not show the value, unless `value` can be the value of a header."""
     if not _TEXT.fullmatch(value):
         raise ValueError(f"the value of the header {name} has characters that no header may have")
     return value
@@ -173,12 +173,12 @@ class HttpRows(BaseModel):
 
     @property
     def origin(self) -> str | None:
-        """The data that a cursor is of, in words: another server may answer by now."""
+        """The data that a cursor belongs to, in words; without the host, since another server may answer by now."""
         return f"the API at {urlsplit(self.url).path or '/'}"
 
     @property
     def on_own_disk(self) -> bool:
-        """Whether the rows are on the member's own disk, and so are others on another member."""
+        """Whether the rows are on the member's own disk, so that another member would read other rows."""
         return False
 
     def addresses(self) -> tuple[str, ...]:

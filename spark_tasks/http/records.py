@@ -1,4 +1,4 @@
-"""Values of JSON as columns of declared types (pure). Nothing is guessed: a value of another type is an error."""
+"""Converts JSON values to columns of declared types (pure). Nothing is guessed: a value of another type is an error."""
 
 import json
 import math
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST: Final = 10**15
-"""More milliseconds from 1970 than any time has: a number with a large exponent would fill the memory."""
+"""The greatest number that is taken for a time: one with a large exponent would fill the memory."""
 
 _FINER: Final = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]")
 """A fraction of a second that is no whole number of microseconds."""
@@ -44,7 +44,7 @@ def _string(value: Any) -> Any:
 
 
 def _is_text(value: str) -> bool:
-    """Whether a string has no half of a pair of surrogates, which JSON can escape and no column can hold."""
+    """Whether a string has no lone surrogate, which JSON can escape but no column can hold."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -66,7 +66,7 @@ def _integer(bits: int) -> Callable[[Any], Any]:
 
 
 def _double(value: Any) -> Any:
-    """A double. An integer of more digits than it has is refused, and so is a number that it has 0 for."""
+    """A double. Refuses an integer that it cannot hold exactly, and a number other than 0 that would become 0."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return _wrong(value)
     try:
@@ -75,7 +75,7 @@ def _double(value: Any) -> Any:
         return _wrong(value)
     if not math.isfinite(number) or bool(number) != bool(value):
         return _wrong(value)
-    # What other programs write of a double has its 17 first digits, and zeros.
+    # A program that writes a large double as an integer writes its first 17 digits, and zeros.
     whole = isinstance(value, Decimal) or int(number) == value or Decimal(repr(number)) == value
     return number if whole else _wrong(value)
 
@@ -179,8 +179,7 @@ _CONVERT: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def converter(kind: str) -> Callable[[Any], Any]:
-    """A function that makes a value of a column of that type from a value of JSON, and raises `NotOfType`. Null stays
-    null.
+    """A function that converts JSON values to a column of that type, and raises `NotOfType`. Null stays null.
 
     >>> converter("decimal(5,2)")(Decimal("1.50")), converter("timestamp")("2026-01-01T02:00:00+02:00").isoformat()
     (Decimal('1.50'), '2026-01-01T00:00:00+00:00')
@@ -195,7 +194,7 @@ def converter(kind: str) -> Callable[[Any], Any]:
 
 
 def arrow_schema(columns: Mapping[str, str]) -> "pa.Schema":
-    """The columns for Arrow."""
+    """The Arrow schema of the columns."""
     import pyarrow as pa
 
     times = pa.timestamp("us", tz="UTC")
@@ -222,14 +221,14 @@ def arrow_schema(columns: Mapping[str, str]) -> "pa.Schema":
 
 
 class RecordRows:
-    """Makes rows of records: a tuple of values in the order of `columns`."""
+    """Converts records to rows: each is a tuple of values in the order of `columns`."""
 
     def __init__(self, columns: Mapping[str, str]) -> None:
         self.columns = columns
         self._converters = [(name, converter(kind)) for name, kind in columns.items()]
 
     def row(self, record: Any, where: str) -> tuple[Any, ...]:
-        """The values of a record. Raises `NotOfType`, which begins with `where`."""
+        """The values of a record. Raises `NotOfType`, whose message begins with `where`."""
         if not isinstance(record, dict):
             raise NotOfType(f"{where}: it is no object: {json.dumps(record, default=str)[:100]}")
         values = []
@@ -254,7 +253,7 @@ def within(body: Any, path: str | None) -> Any:
 
 
 def table_of(rows: Sequence[tuple[Any, ...]], schema: "pa.Schema") -> "pa.Table":
-    """The rows as a table."""
+    """The rows as an Arrow table."""
     import pyarrow as pa
 
     columns = zip(*rows, strict=True) if rows else ([] for _ in schema)

@@ -1,4 +1,4 @@
-"""Rows of an HTTP API: the driver asks for the pages in order, and writes their records to Parquet in its scratch.
+"""Rows of an HTTP API: the driver asks for the pages in order, and writes their records to a Parquet file.
 
 An API has no snapshot: a record that changes between two pages may come twice, or not at all. With a cursor, a batch
 has the records whose cursor is above that of the last batch and older than `lag_s`, whatever else the API sends, so a
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ROWS_A_STEP: Final = 20_000
 
 ORDER: Final = "_rota_order"
-"""The column with the number of a record in all pages."""
+"""The column with a record's number, counted over all pages."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class _Fetched:
 
 @dataclass
 class _Newest:
-    """Which records are new: above `low`, and not above `bound`. `high` is the greatest cursor of them so far."""
+    """Which records are new: above `low`, and not above `bound`. `high` is their greatest cursor so far."""
 
     column: str
     kind: str
@@ -53,7 +53,7 @@ class _Newest:
     raw: Any = None
 
     def takes(self, row: tuple[Any, ...], record: dict[str, Any]) -> bool:
-        """Whether that record is new."""
+        """Whether that record is new. If it is, `high` is updated."""
         value = row[self.at]
         if value is None or (self.low is not None and value <= self.low):
             return False
@@ -65,7 +65,7 @@ class _Newest:
 
 
 class HttpReader:
-    """The records of an API, for the view `view`. `now_s` is the time, since 1970."""
+    """The records of an API, for the view `view`. `now_s` returns the time in seconds since 1970."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class HttpReader:
         self._loaded = False
 
     def plan(self, after: Cursor | None) -> Plan | None:
-        """The next batch (`RowSource`). It is fetched now unless a fetched batch has not been read yet.
+        """The next batch (`RowSource`). Fetches it, unless the batch after that cursor was fetched and not read yet.
 
         Raises `ApiAway`, `ApiReadStopped`, `SourceReplaced` and `SourceUnfit`.
         """
@@ -176,7 +176,7 @@ class HttpReader:
         return last_rows(rows, self.params.keys, order, ties=False).drop(ORDER)
 
     def release(self) -> None:
-        """Remove the batch if it was read (`RowSource`): the API would have to be asked for it again."""
+        """Remove the batch if it was read (`RowSource`). Else it stays, so that the API is not asked for it again."""
         if self._loaded:
             self.path.unlink(missing_ok=True)
             self._fetched, self._loaded = None, False

@@ -19,7 +19,7 @@ _LC_MONETARY: Final = "rota.postgres.lc_monetary"
 
 
 def metadata(type_: str, lc_monetary: str | None = None) -> dict[str, str]:
-    """The metadata of a field of that type, as `format_type` writes it; `lc_monetary` is that of `money` as text."""
+    """The metadata of a field of that type, as `format_type` writes it; `lc_monetary` is the locale for `money`."""
     return {_TYPE: type_} | ({} if lc_monetary is None else {_LC_MONETARY: lc_monetary})
 
 
@@ -30,13 +30,13 @@ def type_of(field: Any) -> str | None:
 
 
 def lc_monetary_of(field: Any) -> str | None:
-    """The `lc_monetary` by which the amounts of a field are written as text; None if they are no amounts."""
+    """The `lc_monetary` with which a field's amounts of `money` are written as text; None for another type."""
     found = field.metadata.get(_LC_MONETARY)
     return None if found is None else str(found)
 
 
 def as_people_see_them(rows: "DataFrame") -> "DataFrame":
-    """The rows with all dates and times in their own columns, as text if Spark cannot hold some; the types stay."""
+    """The rows with all dates and times in their own columns, as text if Spark cannot hold some. Metadata stays."""
     from pyspark.sql import functions as f
 
     fields = rows.schema.fields

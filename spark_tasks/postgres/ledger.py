@@ -51,7 +51,7 @@ class BatchLedger:
                 session.commit()
                 return
             except QueryFailed:
-                # Two attempts create the tables at once: one of them gets a unique violation of the catalogue.
+                # If two attempts create the tables at once, one of them gets a unique violation of the catalogue.
                 session.rollback()
                 if not again:
                     raise
@@ -73,7 +73,7 @@ class BatchLedger:
         return Visible(Mark(batch, token), run_id, None if cursor is None else json.loads(cursor))
 
     def has_run(self, session: Session, run_id: str) -> bool:
-        """Whether a batch of that run is committed, among the newest `KEPT`."""
+        """Whether one of the newest `KEPT` batches is of that run."""
         run = f"run_id = {literal(run_id)}"
         return bool(session.rows(f"SELECT 1 FROM {self.batches} WHERE {self.mine} AND {run} LIMIT 1"))
 
@@ -83,7 +83,7 @@ class BatchLedger:
         return int(found[0][0]) if found else None
 
     def claim(self, session: Session, token: int, instead_of: int | None) -> bool:
-        """Make the attempt with `token` the holder, and commit; False if the present holder is not `instead_of`."""
+        """Make the attempt with `token` the holder, and commit. Returns False if `instead_of` is not the holder."""
         _bound(session)
         session.run(f"INSERT INTO {self.sinks} VALUES ({self.row}, {token}) ON CONFLICT DO NOTHING")
         there = self.holder(session, lock=True)
@@ -96,7 +96,7 @@ class BatchLedger:
         return taken
 
     def check(self, session: Session, mark: Mark) -> bool:
-        """Lock the ledger for this transaction; True if this attempt has committed the batch already.
+        """Lock the ledger for this transaction, and return whether this attempt has committed the batch already.
 
         Raises `SinkOvertaken`, and `SinkUnfit` if an earlier batch is missing.
         """
@@ -117,7 +117,7 @@ class BatchLedger:
 def _bound(session: Session) -> None:
     """Bound how long this transaction waits for others, and how long others wait for it if its client is frozen.
 
-    Each of its statements sees what is committed by then, whatever the role's default is.
+    Each of its statements sees all commits before it, whatever the role's default isolation level is.
     """
     session.run(
         "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",

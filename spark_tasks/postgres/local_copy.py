@@ -30,7 +30,7 @@ class CopyStopped(Exception):
 
 
 class LocalCopy:
-    """The rows of a batch in files in `folder`, which is its own. `stopped` says whether the attempt should stop."""
+    """The rows of a batch in files in `folder`, which only this object uses. `stopped` returns whether to stop."""
 
     def __init__(self, folder: Path, stopped: Callable[[], bool]) -> None:
         self.folder = folder
@@ -39,9 +39,9 @@ class LocalCopy:
     def load(
         self, spark: "SparkSession", uri: str, snapshot: str, queries: Sequence[str], columns: SourceColumns
     ) -> "DataFrame":
-        """Copy the rows of the queries, in place of earlier copies, and give them. The files stay until `remove`.
+        """Copy the rows of the queries, in place of earlier copies, and return them. The files stay until `remove`.
 
-        Raises what `copy_out` raises.
+        Raises the errors of `copy_out`.
         """
         self.remove()
         self.folder.mkdir(parents=True)
@@ -64,10 +64,10 @@ def copy_out(
     readers: int,
     stopped: Callable[[], bool],
 ) -> None:
-    """Write the rows of each query, which reads those columns, into a file of `folder`, by at most `readers` sessions.
+    """Write the rows of each query, with the given columns, into a file of `folder`, by at most `readers` sessions.
 
-    Each of them holds one batch of ADBC's in memory, about 16 MiB. Raises `CopyStopped`, and what
-    `partition.read_partition` raises; then no statement is left running.
+    Each session holds one batch of ADBC's in memory, about 16 MiB. Raises `CopyStopped`, and the errors of
+    `partition.read_partition`; then no statement is left running.
     """
     from pyarrow import parquet
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -100,10 +100,10 @@ def copy_out(
             _wait(copies, stopped)
         except BaseException:
             over.set()
-            # Again and again: a statement may begin just after it was told to end.
+            # Cancel again and again: a statement may begin just after a cancel.
             while wait(copies, STOP_CHECK_S).not_done:
                 for opened in sessions:
-                    with suppress(ServerAway):  # its own thread meets that, too
+                    with suppress(ServerAway):  # the session's own thread reports it
                         opened.cancel()
             raise
 

@@ -1,4 +1,4 @@
-"""The statements that put staged rows into a PostgreSQL table, and the errors of rows that it refuses."""
+"""The statements that put staged rows into a PostgreSQL table, and the errors for rows that the table refuses."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Target = Mapping[str, "TargetColumn"]
 """The columns of the target table by their names."""
 
 _NO_CAST = ("22", "42846")
-"""SQLSTATE data exceptions, and cannot_coerce: one type has no cast to the other."""
+"""The SQLSTATEs of data exceptions, and of cannot_coerce: one type has no cast to the other."""
 
 _TWICE = "21000"
 """SQLSTATE cardinality_violation: an upsert meets a key twice in one batch."""
@@ -59,7 +59,7 @@ def target_columns(session: Session, table: str) -> dict[str, TargetColumn]:
 
 
 def known_types(session: Session, types: Collection[str]) -> set[str]:
-    """The types, of those given, that a column can have in this database."""
+    """The types among `types` that a column can have in this database."""
     if not types:
         return set()
     asked = ", ".join(f"({literal(one)})" for one in sorted(types))
@@ -81,7 +81,7 @@ class Merge:
     table: str
     #: The staging table, quoted.
     stage: str
-    #: The numbers of the parts whose rows count.
+    #: The numbers of the writers whose rows count.
     parts: tuple[int, ...]
 
     @property
@@ -97,7 +97,7 @@ class Merge:
 
     @property
     def lc_monetary(self) -> str | None:
-        """The `lc_monetary` in which amounts are staged as text."""
+        """The `lc_monetary` of amounts that are staged as text; None if no column has amounts."""
         return next((found for each in self.columns if (found := carried.lc_monetary_of(self.schema[each]))), None)
 
     @property
@@ -110,7 +110,7 @@ class Merge:
         return postgres_type(self.schema[column].dataType)
 
     def staged(self, column: str, of: str = "") -> str:
-        """The SQL expression for the value of a column in the staging table, whose alias in the statement is `of`."""
+        """The SQL expression for a column's value in the staging table; `of` is the table's alias, such as `stage.`."""
         value = of + name(column)
         if carried.ODD not in self.schema.fieldNames() or column not in self.carried:
             return value
@@ -136,7 +136,7 @@ class Merge:
         return f"{self.counted} AND NOT {self.dead()}"
 
     def create(self, known: Collection[str]) -> str:
-        """The statement that makes the target table of the batch's columns, with their kept types if `known`."""
+        """The statement that creates the target table with the batch's columns; carried types in `known` are kept."""
         brought = {each: type_ for each, type_ in self.carried.items() if type_ in known}
         columns = [f"{name(each)} {brought.get(each) or self.staged_type(each)}" for each in self.columns]
         if self.params.keys:
@@ -177,7 +177,7 @@ class Merge:
         return f"SELECT count(*) FROM {self.stage} WHERE {self.counted} AND ({nulls})"
 
     def twice(self, target: Target) -> str:
-        """A query for a key that the batch has more than once: equal as the target compares it."""
+        """A query for a key that the batch has more than once, by the target's own comparison."""
         keys = ", ".join(self.value(key, target) for key in self.params.keys)
         return (
             f"SELECT concat_ws(', ', {keys}), count(*) FROM {self.stage} WHERE {self.counted} "
@@ -185,7 +185,7 @@ class Merge:
         )
 
     def changed(self, column: str, target: Target) -> str | None:
-        """A query for a value that the target's column has changed, and what it is there; None: no value can change.
+        """A query for a value that the target's column changes, and the changed value; None if no value can change.
 
         A column of text is compared as its type without a length, others as the type in which they are staged.
         """
@@ -209,7 +209,7 @@ class Merge:
 
 
 def check_kept(session: Session, merge: Merge, target: Target) -> None:
-    """Raise `SinkUnfit` if the target's column has changed a value, for example by rounding it."""
+    """Raise `SinkUnfit` if the target's column changes a value, for example by rounding it."""
     for column in merge.columns:
         query = merge.changed(column, target)
         if query is None:
@@ -250,7 +250,7 @@ def _refused(session: Session, merge: Merge, target: Target) -> str:
         value, declared = merge.staged(column), target[column].declared
         where = f", column {column}, which is {declared}"
         try:
-            # From PostgreSQL 16 on.
+            # The function is there from PostgreSQL 16 on.
             valid = f"pg_input_is_valid({value}::text, {literal(declared)})"
             found = session.rows(
                 f"SELECT left({value}::text, 100) FROM {merge.stage} WHERE {merge.alive} AND NOT {valid} LIMIT 1"

@@ -72,7 +72,7 @@ class PostgresRows(PostgresConnection):
 
     @property
     def origin(self) -> str | None:
-        """The data that a cursor is of, in words: another server may have it by now."""
+        """The data that a cursor belongs to, in words; without the server, since another one may have it by now."""
         what = "a query" if self.table is None else f"table {self.table.removeprefix('public.')}"
         return f"{what} in the database {parse(self.url).database}"
 
@@ -87,7 +87,7 @@ class PostgresRows(PostgresConnection):
 
 
 class PostgresTable(KeyedRows, PostgresConnection):
-    """A table in a PostgreSQL database. A batch is one transaction, which names it in `rota_batches` as well."""
+    """A table in a PostgreSQL database. A batch is one transaction, which also records it in `rota_batches`."""
 
     type: Literal["postgres"] = Field(description="The type of the sink")
     table: TableName = Field(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def adopt_snapshot(opened: Session, snapshot: str) -> None:
-    """Have the transaction of a new session read from the snapshot. Raises what a `Session` raises."""
+    """Have the transaction of a new session read from the snapshot. Raises the errors of `Session`."""
     opened.run(
         "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
         f"SET TRANSACTION SNAPSHOT '{snapshot}'",
@@ -39,10 +39,10 @@ def with_own_names(rows: "DataFrame", schema: "StructType") -> "DataFrame":
 def read_partition(
     opened: Session, query: str, columns: SourceColumns, schema: "pa.Schema"
 ) -> "Iterator[pa.RecordBatch]":
-    """The rows of `query` as Arrow batches of that schema. Raises what a `Session` raises, and `SourceUnfit`."""
+    """The rows of `query` as Arrow batches of that schema. Raises the errors of `Session`, and `SourceUnfit`."""
     try:
         with translated_errors(), opened.connection.cursor() as cursor:
-            # The reader of `fetch_record_batch` raises OSError, without a SQLSTATE, for what goes wrong midway.
+            # The reader of `fetch_record_batch` raises OSError, without a SQLSTATE, for errors midway.
             results = cursor.execute(query)._results
             assert results is not None
             for batch in results.reader:
@@ -66,9 +66,9 @@ def _fitted(batch: "pa.RecordBatch", columns: SourceColumns, schema: "pa.Schema"
 def data_source(
     format_name: str, uri: str, snapshot: str, queries: list[str], columns: SourceColumns
 ) -> "type[DataSource]":
-    """A Python data source of Spark by that name, with one partition for each query; its columns are `stored`.
+    """A Python data source for Spark, named `format_name`, with a partition for each query and the columns of `stored`.
 
-    The class is made here so that it is pickled with what it holds: the password is in no option, and in no plan.
+    The class is defined here so that its values are pickled with it: the password is in no option, and in no plan.
     """
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
     from pyspark.sql.pandas.types import to_arrow_schema

@@ -14,8 +14,8 @@ from tasks.postgres.url import with_password
 
 TEXT_FORMS: Final = """SELECT set_config('datestyle', 'ISO', true), set_config('intervalstyle', 'postgres', true),
 set_config('extra_float_digits', '1', true), set_config('xmloption', 'content', true)"""
-"""A statement after which, until the transaction ends, values are written as text without loss, and read back the same:
-with the settings of pg_dump, whatever a role or a database prefers.
+"""A statement that sets, until the transaction ends, the text formats of pg_dump, whatever a role or a database
+prefers: values that are written as text lose nothing, and are the same when they are read back.
 """
 
 _UNFIT: Final = ("0A", "22", "23", "42", "44", "21", "3F", "54")
@@ -146,7 +146,7 @@ def _better(error: Any) -> Exception:
     facts = {bytes(key).decode() if isinstance(key, bytes) else key: _text(value) for key, value in error.details or ()}
     said = " ".join(str(error).split())
     message, detail = facts.get("PG_DIAG_MESSAGE_PRIMARY"), facts.get("PG_DIAG_MESSAGE_DETAIL")
-    if message is None and (found := _SAID.search(said)):  # a statement without values comes without these facts
+    if message is None and (found := _SAID.search(said)):  # errors of statements without values have no details
         message, detail = found.groups()
     if message is None:
         message = said.partition("[libpq] ")[2] or said
@@ -190,7 +190,7 @@ class Snapshot:
         try:
             self.session.run(
                 "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
-                # It is idle while others read, and the server must not end it for that.
+                # The transaction is idle while others read: the server must not end it for that.
                 "SET LOCAL idle_in_transaction_session_timeout = 0",
                 # Cursors are stored as text, which must mean the same in a later session.
                 TEXT_FORMS,
@@ -226,10 +226,10 @@ PATIENCE: Final[Mapping[str, str]] = {
     "keepalives_interval": "10",
     "keepalives_count": "3",
 }
-"""How long libpq waits for a server, in seconds, unless a URL says otherwise: a server that is gone is noticed."""
+"""How long libpq waits for a server, in seconds, unless a URL says otherwise. So a lost server is noticed."""
 
 
 def uri(connection: PostgresConnection, secret: Callable[[Any], str]) -> str:
-    """The URI. `secret` gives the value of a reference; its errors are raised."""
+    """The connection's URI with its password. `secret` gives the value of a reference; its errors are raised."""
     password = None if connection.password is None else secret(connection.password)
     return with_password(connection.url, password, **PATIENCE)

@@ -1,4 +1,4 @@
-"""A table in a PostgreSQL database: a batch's rows, and the record that it is committed, are one transaction."""
+"""A table in a PostgreSQL database: one transaction writes a batch's rows and records the batch as committed."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -29,17 +29,17 @@ _WHOLE_TIMES: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""How Spark writes times in JSON: with microseconds. By default it leaves out their last three digits."""
+"""How Spark writes times in JSON: with microseconds. By default Spark leaves out the last three digits."""
 
 WRITERS: Final = 4
 """How many files of a batch are copied at once on this machine."""
 
 
 class PostgresSink:
-    """The table of `params` as the task `task` writes it. `uri` is the database's URL with its password.
+    """The table of `params`, to which the task `task` writes. `uri` is the database's URL with its password.
 
-    `local` says that Spark's executors are on this machine: then the driver writes, else they do. Methods are as
-    `contracts.sink.Sink` says, and raise what a `Session` raises as well.
+    `local` says that Spark's executors are on this machine: then the driver writes, else they do. The class implements
+    `contracts.sink.Sink`. Its methods also raise the errors of `Session`.
     """
 
     def __init__(self, params: PostgresTable, uri: str, task: str, scratch: Path, local: bool = False) -> None:
@@ -173,7 +173,7 @@ class PostgresSink:
                 opened.commit()
 
     def sweep(self) -> list[str]:
-        """Drop the staging tables of batches that are committed already, or whose attempt was overtaken."""
+        """Drop staging tables of committed batches and of overtaken attempts, and return their names."""
         gone = []
         with session(self.uri) as opened:
             last, holder = self.ledger.last(opened), self.ledger.holder(opened)
@@ -192,7 +192,7 @@ class PostgresSink:
                     opened.commit()
                     gone.append(table)
                 except QueryFailed:
-                    opened.rollback()  # its writer is still there: a later sweep finds it
+                    opened.rollback()  # its writer still locks it: a later sweep drops it
         return gone
 
 

@@ -76,7 +76,7 @@ class Column:
     expression: str
     #: The metadata of Spark's field, which may have the PostgreSQL type (`carried`).
     metadata: Mapping[str, str] = field(default_factory=dict)
-    #: An SQL expression for what Spark's type cannot hold, as text; None: there is none.
+    #: The SQL expression for values that Spark's type cannot hold, as text; None: it holds all values.
     odd: str | None = None
 
 
@@ -89,7 +89,7 @@ class SourceColumns:
 
     @property
     def select(self) -> str:
-        """The list of a SELECT that reads the columns."""
+        """The select list that reads the columns."""
         odd = [one for one in self.columns if one.odd is not None]
         whole = [f"{one.expression} AS {name(one.name)}" for one in self.columns]
         if odd:
@@ -120,12 +120,12 @@ class SourceColumns:
         raise SourceUnfit(f"the source has no column {wanted}; it has {names}")
 
     def refused(self, said: str) -> SourceUnfit | None:
-        """The error of a query that met a value which Spark's type cannot hold, from what PostgreSQL said."""
+        """The error for a value that Spark's type cannot hold, from PostgreSQL's message; None for another message."""
         found = _REFUSED.search(said)
         return None if found is None else self.unfit(self.columns[int(found[1])], found[2])
 
     def unfit(self, column: Column, value: str) -> SourceUnfit:
-        """The error of a value that Spark's type cannot hold: where it is, and what to do."""
+        """The error for a value that Spark's type cannot hold. It says where the value is, and what to do."""
         shown = value if len(value) <= 100 else f"{value[:50]}... ({len(value)} characters)"
         advice = f"leave the row out by a `query`, or read the column as text by one: {name(column.name)}::text"
         if column.type == "numeric" and value[-1:].isdigit():
@@ -144,8 +144,8 @@ def columns_of(
 ) -> SourceColumns:
     """The columns of a query's result as ADBC describes it. Raises `SourceUnfit`.
 
-    `types` has the columns' types as `format_type` writes them, if they go into a PostgreSQL table untouched; else it
-    is empty.
+    `types` has the columns' types as `format_type` writes them, if the rows go into a PostgreSQL table untouched; else
+    it is empty.
     """
     shown = params.table or "the query"
     described = [(each.name, each.metadata or {}) for each in schema]
@@ -187,7 +187,7 @@ def _carried(number: int, named: str, kind: str, type_: str, params: PostgresRow
         return Column(named, kind, _AS_THEY_ARE[kind], _time(number, value, kind, params.infinity), about)
     if kind in _AS_THEY_ARE:
         return Column(named, kind, _AS_THEY_ARE[kind], value, about)
-    # Its cast to text would strip the blanks.
+    # A cast to text would strip the blanks of a `bpchar`.
     return Column(named, kind, "string", value if kind == "bpchar" else f"{value}::text", about)
 
 
@@ -221,9 +221,9 @@ def _time(number: int, value: str, kind: str, infinity: str | None) -> str:
 
 
 def _decimal(number: int, named: str, kind: str, wanted: DecimalType) -> Column:
-    """A `numeric` as a decimal that may be too small for some of its values: these are refused."""
+    """A `numeric` as a decimal. A value that the decimal does not hold is refused."""
     value, scale = name(named), wanted.scale
-    small = f"abs({value}) < 1e{wanted.precision - scale}"  # not so for NaN, which is greater than all numbers
+    small = f"abs({value}) < 1e{wanted.precision - scale}"  # false for NaN, which is greater than all numbers
     read = (
         f"CASE WHEN scale({value}) <= {scale} AND {small} THEN {value}::text "
         f"WHEN {small} AND round({value}, {scale}) = {value} THEN round({value}, {scale})::text "

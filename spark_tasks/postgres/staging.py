@@ -47,7 +47,7 @@ _MICROSECONDS: Final = (-2440588 * 86_400_000_000, 2**63 - 1)
 
 
 def postgres_type(kind: "DataType") -> str | None:
-    """The type of a staging table's column for a column of Spark's; None if the column has to be made JSON first."""
+    """The type of a staging table's column for a Spark column; None if the column has to be converted to JSON first."""
     simple = kind.simpleString()
     if simple.startswith(("varchar", "char")):
         return "text"
@@ -55,7 +55,7 @@ def postgres_type(kind: "DataType") -> str | None:
 
 
 def create(table: str, schema: "StructType") -> str:
-    """The statement that makes a staging table. `table` is quoted. Unlogged: after a crash nobody needs it."""
+    """The statement that creates a staging table, unlogged, since it is not needed after a crash. `table` is quoted."""
     columns = [f"{name(PART)} bigint"]
     columns += [f"{name(field.name)} {postgres_type(field.dataType)}" for field in schema.fields]
     return f"CREATE UNLOGGED TABLE {table} ({', '.join(columns)})"
@@ -64,9 +64,9 @@ def create(table: str, schema: "StructType") -> str:
 def copy_in(
     uri: str, schema: str, table: str, part: int, batches: "Iterable[pa.RecordBatch]", names: Sequence[str]
 ) -> int:
-    """Copy the batches, whose columns have those names in `schema.table`, as the rows of writer `part`.
+    """Copy the batches into the columns `names` of `schema.table`, as the rows of writer `part`, in one transaction.
 
-    In one transaction. Returns how many there were. Raises what a `Session` raises, and `SinkUnfit` for a value.
+    Returns the number of rows. Raises the errors of `Session`, and `SinkUnfit` for a value that cannot be written.
     """
     import pyarrow as pa
 
@@ -108,7 +108,7 @@ def copy_in(
 
 
 def check_times(batch: "pa.RecordBatch", names: Sequence[str]) -> None:
-    """Raise `SinkUnfit` for a date or time outside of PostgreSQL's range: the ADBC driver would write another one."""
+    """Raise `SinkUnfit` for a date or time outside of PostgreSQL's range: the ADBC driver would write a wrong one."""
     import pyarrow as pa
     from pyarrow import compute, types
 
@@ -134,10 +134,10 @@ def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
 
 
 def staging_format(uri: str, schema: str, table: str, receipt: Path, names: Sequence[str]) -> "type[DataSource]":
-    """A Python data source of Spark that writes rows into the staging table, whose columns have those names there.
+    """A Python data source for Spark that writes rows into the columns `names` of the staging table.
 
-    When all parts are written, `receipt` on the driver's machine has `[[writer, rows], ...]` as JSON. The class is made
-    here so that it is pickled with what it holds: the password is in no option, and in no plan.
+    When all parts are written, `receipt` on the driver's machine has `[[writer, rows], ...]` as JSON. The class is
+    defined here so that its values are pickled with it: the password is in no option, and in no plan.
     """
     from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 

@@ -1,8 +1,8 @@
-"""Opens an SQLite file for writing, checked against the node's policy; faults are told in a sentence each.
+"""Opens an SQLite file for writing, checked against the node's policy. Each error is one sentence.
 
-SQLite opens files by their paths. So the file and those beside it are looked at and held before, by descriptors that
-only name them (O_PATH: to close any other one would end SQLite's own locks), and compared with what SQLite has open
-before anything is read or written. SQLite itself follows no link at the last part of a path.
+SQLite opens files by their paths. So the file and those beside it are first checked and held by O_PATH descriptors
+(closing an ordinary descriptor would release SQLite's own locks), and compared with the files that SQLite has open
+before anything is read or written. SQLite itself follows no symlink at the last part of a path.
 """
 
 import os
@@ -32,7 +32,7 @@ _AWAY: Final = {
     sqlite3.SQLITE_NOMEM: "memory is short",
     sqlite3.SQLITE_PROTOCOL: "it cannot be locked",
 }
-"""What another attempt may not meet again."""
+"""The errors that may be gone at another attempt."""
 
 _UNFIT: Final = {
     sqlite3.SQLITE_READONLY: "this member may only read it",
@@ -43,7 +43,7 @@ _UNFIT: Final = {
 
 
 class CommitUnknown(SinkAway):
-    """The disk failed at the end of a commit: what is committed has to be read anew."""
+    """The disk failed at the end of a commit. The file has to be read again to see if it was committed."""
 
 
 class SqliteFile:
@@ -56,7 +56,7 @@ class SqliteFile:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection | None]:
-        """A connection that sees one moment; None if there is no such file."""
+        """A connection in a read transaction; None if the file does not exist."""
         with ExitStack() as closing:
             database = self._connected(closing, make=False)
             if database is None:
@@ -72,7 +72,7 @@ class SqliteFile:
     def writing(self, staged: Path | None = None) -> Iterator[sqlite3.Connection]:
         """A connection in a transaction, which is committed at the end of the block, or rolled back if it raises.
 
-        The file is made if there is none. `staged` is another database, which is `staged` in statements.
+        The file is created if it does not exist. `staged` is another database file, attached under the name `staged`.
         """
         with ExitStack() as closing:
             database = self._connected(closing, make=True)
@@ -80,7 +80,7 @@ class SqliteFile:
             with self.explained():
                 if staged is not None:
                     database.execute("ATTACH ? AS staged", (f"{staged.as_uri()}?mode=ro&immutable=1",))
-                # Synced to the folder as well: a journal that comes back after a power cut would undo the commit.
+                # The folder is synced as well: a journal that comes back after a power cut would undo the commit.
                 database.execute("PRAGMA synchronous = EXTRA")
                 database.execute("PRAGMA foreign_keys = ON")
                 database.execute("BEGIN IMMEDIATE")
@@ -121,7 +121,7 @@ class SqliteFile:
         return database
 
     def _held(self, closing: ExitStack, folder: int, name: str, make: bool) -> FileId | None:
-        """The identity of the file, which is checked and made if need be; None if there is none."""
+        """The identity of the file, which is checked, and with `make` created; None if it does not exist."""
         if make:
             with suppress(FileExistsError):
                 made = os.open(
@@ -148,7 +148,7 @@ class SqliteFile:
         return file_id(about)
 
     def _check_opened(self, own: FileId | None = None) -> set[FileId]:
-        """Check the files that SQLite has opened since, but for `own`, the attempt's own file; their identities."""
+        """Check the files that SQLite has opened since, except `own`, the attempt's own. Returns their identities."""
         opened = regular_files_open()
         new = {descriptor: opened[descriptor] for descriptor in opened.keys() - self._before}
         for descriptor, identity in new.items():

@@ -40,7 +40,7 @@ class SqliteLedger:
         return bool(found.fetchone()[0] == 2)
 
     def last(self, database: sqlite3.Connection) -> Visible | None:
-        """The last batch that is in."""
+        """The last committed batch."""
         found = database.execute(
             f"SELECT batch, token, run_id, cursor FROM main.{BATCHES} WHERE (task, target) = (?, ?) "
             "ORDER BY batch DESC LIMIT 1",
@@ -52,7 +52,7 @@ class SqliteLedger:
         return Visible(Mark(batch, token), run_id, None if cursor is None else json.loads(cursor))
 
     def has_run(self, database: sqlite3.Connection, run_id: str) -> bool:
-        """Whether a batch of that run is in, among the newest `KEPT`."""
+        """Whether one of the newest `KEPT` batches is of that run."""
         query = f"SELECT 1 FROM main.{BATCHES} WHERE (task, target) = (?, ?) AND run_id = ? LIMIT 1"
         return database.execute(query, (*self.mine, run_id)).fetchone() is not None
 
@@ -63,14 +63,14 @@ class SqliteLedger:
         return None if found is None else int(found[0])
 
     def claim(self, database: sqlite3.Connection, token: int, instead_of: int | None) -> bool:
-        """Make the attempt with `token` the holder; False if the present one is not `instead_of`."""
+        """Make the attempt with `token` the holder. Returns False if the present holder is not `instead_of`."""
         if self.holder(database) not in {token, instead_of}:
             return False
         database.execute(f"INSERT OR REPLACE INTO main.{SINKS} VALUES (?, ?, ?)", (*self.mine, token))
         return True
 
     def check(self, database: sqlite3.Connection, mark: Mark) -> bool:
-        """True if the batch is in already, by this attempt. Raises `SinkOvertaken`, and `SinkUnfit` for a gap."""
+        """Whether this attempt has committed the batch already. Raises `SinkOvertaken`, and `SinkUnfit` for a gap."""
         return is_in(mark, self.last(database), self.holder(database), self.mine[1])
 
     def add(self, database: sqlite3.Connection, mark: Mark, about: About, rows: int, deleted: int) -> None:

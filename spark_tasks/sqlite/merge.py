@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SqliteMerge:
-    """A batch with the columns `schema` in `staged.rows`, where they are c0, c1 and so on."""
+    """A batch with the columns `schema`, which are named c0, c1, ... in `staged.rows`."""
 
     params: SqliteTable
     schema: "pa.Schema"
@@ -32,7 +32,7 @@ class SqliteMerge:
         return [column for column in self.schema.names if column != self.params.tombstone]
 
     def _dead(self) -> str:
-        """A test for the rows that are tombstones."""
+        """An SQL condition: the row is a tombstone."""
         if self.params.tombstone is None:
             return "false"
         column = self._staged(self.params.tombstone)
@@ -40,7 +40,7 @@ class SqliteMerge:
         return f"coalesce({column}, 0)" if boolean else f"{column} IS NOT NULL"
 
     def apply(self, database: sqlite3.Connection) -> Committed:
-        """Put the rows into the table, which is made if there is none. Raises `SinkUnfit`, and SQLite's errors."""
+        """Put the rows into the table, and create it if need be. Raises `SinkUnfit`, and SQLite's errors."""
         self._check_kind(database)
         there = self._columns(database)
         if not there:
@@ -68,7 +68,7 @@ class SqliteMerge:
             raise SinkUnfit(f"{self.params.path}: {self.params.table} is a {found[0]}, and not a table")
 
     def _columns(self, database: sqlite3.Connection) -> dict[str, str]:
-        """The table's columns in lower case, as they are declared; empty if there is no table. Not generated ones."""
+        """The declared types of the table's columns, by lower-case name, without generated ones; empty if no table."""
         rows = database.execute(
             "SELECT name, type FROM pragma_table_xinfo(?, 'main') WHERE hidden = 0", (self.params.table,)
         )
@@ -98,7 +98,7 @@ class SqliteMerge:
             )
 
     def _collations(self, database: sqlite3.Connection) -> list[str]:
-        """How a unique index on the keys compares each of them. Raises `SinkUnfit` if there is none."""
+        """The collation of each key in a unique index on the keys. Raises `SinkUnfit` if there is no such index."""
         keys = [key.lower() for key in self.params.keys]
         query = "SELECT name FROM pragma_index_list(?, 'main') WHERE \"unique\" AND NOT partial"
         for (index,) in database.execute(query, (self.params.table,)).fetchall():
@@ -108,7 +108,7 @@ class SqliteMerge:
                 return [dict(parts)[key] for key in keys]
         query = "SELECT lower(name) FROM pragma_table_info(?, 'main') WHERE pk"
         if [column for (column,) in database.execute(query, (self.params.table,))] == keys:
-            return ["BINARY"]  # the number of a row itself, which has no index
+            return ["BINARY"]  # the key is the rowid, which has no index
         raise SinkUnfit(
             f"{self.params.table} has no unique index on ({', '.join(self.params.keys)}), which an upsert needs: "
             "create one"

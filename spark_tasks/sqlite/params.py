@@ -31,12 +31,12 @@ class SqliteRows(BaseModel):
 
     @property
     def origin(self) -> str | None:
-        """The data that a cursor is of, in words."""
+        """The data that a cursor belongs to, in words."""
         return f"table {self.table} in {self.path}"
 
     @property
     def on_own_disk(self) -> bool:
-        """Whether the rows are on the member's own disk, and so are others on another member."""
+        """Whether the rows are on the member's own disk, so that another member would read other rows."""
         return not self.shared
 
     def reach(self, field: str) -> Reach:
@@ -45,7 +45,7 @@ class SqliteRows(BaseModel):
 
 
 class SqliteTable(KeyedRows):
-    """A table in an SQLite file. A batch is one transaction, which names it in `rota_batches` in the file as well."""
+    """A table in an SQLite file. A batch is one transaction, which also records it in `rota_batches` in the file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,4 +1,4 @@
-"""A table in an SQLite file: a batch's rows and the note that the batch is in are one transaction.
+"""A table in an SQLite file: one transaction writes a batch's rows and records the batch as committed.
 
 The driver writes. It first puts the rows into a database of its own in the attempt's scratch folder, so that the
 target is locked only while SQLite copies from one file into the other.
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class SqliteSink:
-    """The table of `params` as the task `task` writes it. `guard` checks each file that is opened.
+    """The table of `params`, to which the task `task` writes. `guard` checks each file that is opened.
 
-    `local` says that Spark's executors are on this machine. Methods are as `contracts.sink.Sink` says, and raise
-    `AccessRefused`, `SinkAway` and `SinkUnfit` as well.
+    `local` says that Spark's executors are on this machine. The class implements `contracts.sink.Sink`. Its methods
+    also raise `AccessRefused`, `SinkAway` and `SinkUnfit`.
     """
 
     def __init__(self, params: SqliteTable, guard: FileGuard, task: str, scratch: Path, local: bool) -> None:
@@ -76,7 +76,7 @@ class SqliteSink:
         return self.scratch / f"{mark.name}.db"
 
     def commit(self, mark: Mark, written: Staged, about: About) -> Committed:
-        """Put the staged rows into the table, and say so in `rota_batches`, in one transaction."""
+        """Put the staged rows into the table, and record the batch in `rota_batches`, in one transaction."""
         staged = self._staged(mark)
         try:
             with self.file.writing(staged) as database:
@@ -93,7 +93,7 @@ class SqliteSink:
         return done
 
     def move(self, mark: Mark, about: About) -> None:
-        """Say in `rota_batches` that a batch without rows is in, whose cursor is that of `about`."""
+        """Record a batch without rows in `rota_batches`, with the cursor of `about`."""
         try:
             with self.file.writing() as database:
                 self.ledger.create(database)
@@ -113,13 +113,13 @@ class SqliteSink:
 
 
 def _stage(fetched: FetchedRows, path: Path) -> int:
-    """Write the rows as `rows` into a new database at `path`, as SQLite keeps them; how many there were."""
+    """Write the rows into the table `rows` of a new SQLite database at `path`. Returns how many there were."""
     path.unlink(missing_ok=True)
     schema = fetched.schema()
     encoders = [encoder(field.type, field.name) for field in schema]
     count = 0
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        # Nobody reads it after a crash.
+        # The file is not needed after a crash.
         database.execute("PRAGMA journal_mode = OFF")
         database.execute("PRAGMA synchronous = OFF")
         # Columns without a type keep values as they are.

@@ -28,7 +28,7 @@ BUSY_S: Final = 60
 ROWS_A_STEP: Final = 50_000
 
 _NO_TEXT: Final = "Could not decode to UTF-8"
-"""What Python's module says of a text that it cannot read."""
+"""The message of Python's module for a text that it cannot read."""
 
 
 class SourceBusy(Exception):
@@ -87,7 +87,7 @@ class SqliteReader:
         return Plan({"cursor": column, "value": high}, about, more=count == self.incremental.batch_rows)
 
     def _check_has_text(self, database: sqlite3.Connection, column: str, low: str) -> None:
-        """Raise `SourceUnfit` if the column has only numbers: to SQLite text is greater, and nothing would be new."""
+        """Raise `SourceUnfit` if the column has only numbers: SQLite takes text as greater, so no row would be new."""
         newest = self._asked(database, f"SELECT max({name(column)}) FROM {name(self.params.table)}")[0][0]
         if isinstance(newest, int | float):
             raise SourceUnfit(f"the cursor {low!r} is text, and the column {column} of {self.params.table} has numbers")
@@ -154,7 +154,7 @@ class SqliteReader:
             raise SourceBusy(f"{self.params.path}: {error}") from error
 
     def _columns(self, database: sqlite3.Connection) -> dict[str, str]:
-        """The table's columns: `integer`, `real` or `blob` as they are declared, all others `text`."""
+        """The table's columns with their types: `integer`, `real` or `blob` if declared so, else `text`."""
         found = self._asked(database, f"PRAGMA table_info({name(self.params.table)})")
         if not found:
             raise SourceUnfit(f"{self.params.path} has no table {self.params.table}")
@@ -168,7 +168,7 @@ class SqliteReader:
 
 
 def affinity(declared: str) -> str:
-    """How values of a column with that declared type are read, after SQLite's rules for type affinity.
+    """The type with which values of a column so declared are read, by SQLite's rules for type affinity.
 
     >>> affinity("BIGINT"), affinity("double precision"), affinity("BLOB"), affinity("varchar(3)"), affinity("DATE")
     ('integer', 'real', 'blob', 'text', 'text')
@@ -209,7 +209,7 @@ def _table(rows: list[Any], schema: "pa.Schema", params: SqliteRows) -> "pa.Tabl
 
 
 _KEPT: Final[Mapping[str, type]] = {"int64": int, "double": float, "binary": bytes, "string": str}
-"""Python's type of the values of a column, by Arrow's."""
+"""The Python type of a column's values, by Arrow type."""
 
 
 class _Misfit(Exception):
@@ -217,9 +217,10 @@ class _Misfit(Exception):
 
 
 def _of(kept: type, value: Any) -> Any:
-    """A value of that type, which a value of another one is if it loses nothing. SQLite keeps any value in any column.
+    """Convert a value to the type `kept` if nothing is lost: SQLite keeps any value in any column.
 
-    Raises `_Misfit`. Arrow itself would cut a fraction off, and take text for binary and binary for text.
+    Raises `_Misfit` if something is. Arrow itself would cut off a fraction, and take text for binary and binary for
+    text.
     """
     if value is None or type(value) is kept:
         return value
@@ -231,7 +232,7 @@ def _of(kept: type, value: Any) -> Any:
 
 
 def number_text(value: float) -> str:
-    """A number in a column of text, as SQLite casts it; with all its digits where SQLite leaves some out.
+    """A number as SQLite casts it to text, but with all its digits where SQLite leaves some out.
 
     >>> number_text(7), number_text(1.5), number_text(100.0), number_text(1e20), number_text(0.1 + 0.2)
     ('7', '1.5', '100.0', '1.0e+20', '0.30000000000000004')

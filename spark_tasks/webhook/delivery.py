@@ -27,18 +27,18 @@ RETRY_AFTER_MAX_S: Final = 60.0
 """The longest wait that a server may ask for."""
 
 SAID_CHARS: Final = 200
-"""How much of a server's answer is repeated."""
+"""The number of characters of a server's answer that an error repeats."""
 
 _LOOK_S: Final = 0.2
 _BACKOFF_MAX_S: Final = 15.0
 
 _LATER: Final = frozenset({408, 409, 425, 429})
-"""Refusals that pass. 409: a request with the same key is still being worked on."""
+"""Refusals that are temporary. 409: a request with the same key is still being worked on."""
 
 
 @dataclass(frozen=True)
 class Receiver:
-    """Where requests go. `headers` have their secrets resolved; `keys` sign, if there are any."""
+    """The server that gets the requests. Secrets in `headers` are resolved; `keys`, if there are any, sign requests."""
 
     url: str
     headers: Mapping[str, str]
@@ -53,7 +53,7 @@ class Receiver:
 
 @dataclass(frozen=True)
 class Message:
-    """A request: its idempotency key, its id, and its body. All three are the same however often it is sent."""
+    """A request: its idempotency key, its id, and its body. All three stay the same, however often it is sent."""
 
     key: str
     id: str
@@ -61,7 +61,7 @@ class Message:
 
 
 class Delivery:
-    """Posts messages over one connection. `stopped` says whether to end before the next request."""
+    """Posts messages over one connection. `stopped` returns whether to end before the next request."""
 
     def __init__(self, receiver: Receiver, stopped: Callable[[], bool], patience_s: float) -> None:
         self.receiver = receiver
@@ -82,7 +82,7 @@ class Delivery:
             yield self
 
     async def post(self, message: Message) -> bool:
-        """Post a message until it is acknowledged; False if asked to stop before. Raises `SinkAway` and `SinkUnfit`."""
+        """Post a message until it is acknowledged. Returns False if told to stop. Raises `SinkAway` and `SinkUnfit`."""
         import aiohttp
 
         failed_first_s: float | None = None
@@ -128,12 +128,12 @@ class Delivery:
 
     async def _wait(self, pause_s: float) -> None:
         until_s = time.monotonic() + pause_s
-        while not self.stopped() and (left_s := until_s - time.monotonic()) > 0:  # noqa: ASYNC110  nobody signals it
+        while not self.stopped() and (left_s := until_s - time.monotonic()) > 0:  # noqa: ASYNC110  no event tells
             await asyncio.sleep(min(_LOOK_S, left_s))
 
 
 def without_queries(text: str) -> str:
-    """Text with the queries of its URLs left out, which may hold secrets.
+    """The text without the queries of its URLs, which may hold secrets.
 
     >>> without_queries("message='Bad', url='http://hooks/in?token=x'")
     "message='Bad', url='http://hooks/in?...'"

@@ -1,9 +1,8 @@
-"""The ledger of a webhook's task: who holds it, which batch is the last, and how many of its requests were
-acknowledged.
+"""The ledger of a webhook's task: the holder, the last batch, and how many of its requests were acknowledged.
 
-The folder `versions` has the ledger's state, whole, in files that are numbered and never changed: 000000000007.json.
-The one with the greatest number counts. The next is written on condition that it is not there, so of two attempts
-that read the same state one changes it, and the other reads again.
+Each file in the folder `versions` has the whole state of the ledger, and is never changed: 000000000007.json. The file
+with the greatest number counts. The next file is written on condition that it does not exist, so of two attempts that
+read the same state one changes it, and the other reads again.
 """
 
 import json
@@ -21,21 +20,21 @@ from tasks.places.place import Place
 _PROBE: Final = ".conditional-writes"
 
 KEPT: Final = 20
-"""The number of newest versions that stay. Others are removed, the oldest first."""
+"""The number of newest versions that are kept. Older ones are removed, the oldest first."""
 
 RUNS_KEPT: Final = 100
-"""The number of newest batches of which the ledger knows the runs."""
+"""The number of newest batches whose run ids the ledger keeps."""
 
 _TRIES: Final = 20
 
 
 @dataclass(frozen=True)
 class Sealed:
-    """A batch whose requests are settled: neither their number, nor their keys, nor their bodies change any more."""
+    """A batch whose requests are final: neither their number, nor their keys, nor their bodies change any more."""
 
     #: The batch's mark.
     mark: Mark
-    #: Drawn for this batch and used for no other.
+    #: A random id of this batch.
     id: str
     #: The id of the run that made the batch.
     run_id: str
@@ -49,7 +48,7 @@ class Sealed:
 
 @dataclass(frozen=True)
 class LedgerState:
-    """`delivered` is the number of requests of the batch `last` that were acknowledged, from its first one on."""
+    """The ledger's state. The first `delivered` requests of the batch `last` were acknowledged."""
 
     holder: int | None = None
     last: Sealed | None = None
@@ -58,16 +57,16 @@ class LedgerState:
 
     @property
     def visible(self) -> Visible | None:
-        """The last batch as a sink tells it."""
+        """The last batch, as sinks return it; None if there is no batch."""
         return None if self.last is None else Visible(self.last.mark, self.last.run_id, self.last.cursor)
 
     @property
     def waiting(self) -> Sealed | None:
-        """The batch of which requests wait to be delivered."""
+        """The last batch, if some of its requests are not acknowledged."""
         return self.last if self.last is not None and self.delivered < self.last.requests else None
 
     def sealing(self, sealed: Sealed, target: str) -> "LedgerState | None":
-        """The state once the batch is sealed; None if this very attempt has sealed it. Raises as `is_in` does."""
+        """The state after the batch was sealed; None if this attempt has sealed it. Raises the errors of `is_in`."""
         if is_in(sealed.mark, self.visible, self.holder, target):
             return None
         if self.waiting is not None:
@@ -75,7 +74,7 @@ class LedgerState:
         return LedgerState(self.holder, sealed, 0, (*self.runs, sealed.run_id)[-RUNS_KEPT:])
 
     def having_delivered(self, token: int, mark: Mark, requests: int, target: str) -> "LedgerState | None":
-        """The state once `requests` were acknowledged; None if the state has them already. Raises `SinkOvertaken`."""
+        """The state after `requests` were acknowledged; None if the state has them. Raises `SinkOvertaken`."""
         if self.holder != token or self.last is None or self.last.mark != mark:
             raise SinkOvertaken(f"the attempt with token {self.holder}, not {token}, holds {target}")
         return replace(self, delivered=requests) if requests > self.delivered else None
@@ -93,9 +92,9 @@ class WebhookLedger:
         return self._read()[1]
 
     def change(self, decide: "Callable[[LedgerState], LedgerState | None]") -> bool:
-        """Store the state that `decide` makes of the present one; False if it makes None. `decide` may be called again.
+        """Store the state that `decide` returns for the present one. Returns False if `decide` returns None.
 
-        Raises what `decide` raises, `SinkOvertaken`, `SinkUnfit` and `SinkAway`.
+        `decide` may be called again. Raises its errors, `SinkOvertaken`, `SinkUnfit` and `SinkAway`.
         """
         for _ in range(_TRIES):
             version, state = self._read()
@@ -116,7 +115,7 @@ class WebhookLedger:
                 content = self.place.read(path)
             if content is not None:
                 return versions[-1], self._parsed(path, content)
-            # It was removed since: others have written many more.
+            # The file was removed since: others have written many newer versions.
         raise SinkAway(f"{self.place.shown(VERSIONS)}: others change the ledger all the time")
 
     def _parsed(self, path: str, content: bytes) -> LedgerState:
@@ -134,7 +133,7 @@ class WebhookLedger:
         return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal())
 
     def _write(self, version: int, state: LedgerState) -> bool:
-        """Write the version; False if another attempt has written one of that number."""
+        """Write the version. Returns False if another attempt has written a version of that number."""
         if not self._heeds:
             if not heeds_conditions(self.place, _PROBE):
                 raise SinkUnfit(
@@ -145,7 +144,7 @@ class WebhookLedger:
         content = json.dumps(asdict(state)).encode()
         path = _path(version)
         with store_errors(self.place):
-            # A store's library may send a write again whose answer was lost, and find its own.
+            # A store's library may repeat a write whose answer was lost, and then find its own object.
             if not self.place.write_new(path, content) and self.place.read(path) != content:
                 return False
         versions = self._versions()
@@ -162,10 +161,10 @@ def _path(version: int) -> str:
 
 
 def _follows(version: int, versions: Iterable[int]) -> bool:
-    """Whether nobody had written `version` before, among the `versions` that there are once it is written.
+    """Whether `version` was new when it was written; `versions` are those that exist now.
 
-    It could have been there and been removed, if whoever writes it stood still for long. Then the one before it was
-    removed earlier, and of the first version more than `KEPT` others are there.
+    If the writer stood still for long, others may have written the same version before, and removed it. Then the
+    version before it is gone, too; if it is the first version, there are others with numbers above `KEPT`.
 
     >>> _follows(7, [5, 6, 7]), _follows(7, [7, 31, 32]), _follows(1, [1]), _follows(1, [1, 9, 29])
     (True, False, True, False)

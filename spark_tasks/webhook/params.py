@@ -46,7 +46,7 @@ def _ledger_url(url: str) -> str:
 
 
 class Webhook(BaseModel):
-    """An HTTP server that is sent the rows. What it has acknowledged is kept in a ledger, since it keeps none."""
+    """An HTTP server to which the rows are posted. A ledger keeps which requests the server has acknowledged."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -97,12 +97,12 @@ class Webhook(BaseModel):
 
     @property
     def replaces(self) -> bool:
-        """Whether a batch takes the place of all rows before it, so that the source has to be read whole."""
+        """Whether a batch replaces all earlier rows, so that the source has to be read whole."""
         return False
 
     @property
     def adds(self) -> bool:
-        """Whether a row that comes again is there twice."""
+        """Whether a row that is written again is there twice."""
         return True
 
     @property
@@ -115,7 +115,7 @@ class Webhook(BaseModel):
         return Reach(field, "destination", self.url, addresses=addresses(self.url, {}))
 
     def ledger_reach(self, field: str) -> Reach:
-        """Where the ledger is."""
+        """The folder or bucket of the ledger."""
         path = local_path(self.ledger)
         if path is None:
             return remote(f"{field}.ledger", "destination", self.ledger, self.options)
@@ -125,6 +125,6 @@ class Webhook(BaseModel):
 
 
 def check_header(name: str, value: str) -> None:
-    """Raise `ValueError`, which does not repeat the value, unless `value` can be sent in one header."""
+    """Raise `ValueError`, which does not show the value, unless `value` can be sent in one header."""
     if not re.fullmatch(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?", value):
         raise ValueError(f"the value of the header {name} has characters other than printable ASCII, or spaces around")

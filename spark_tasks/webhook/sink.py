@@ -1,9 +1,9 @@
 """Rows posted to an HTTP server, which takes part in no transaction.
 
-A batch is committed when the ledger says that it is sealed: its requests lie beside the ledger then, and do not change
-any more. After that they are delivered, by this attempt or by whichever comes next, each with the same key and the same
-bytes. So a crash between a delivery and the note of it sends a request again that the server can recognize, even if the
-source has changed since.
+A batch is committed once the ledger records it as sealed: its requests are then stored beside the ledger, and never
+change. Then this attempt, or a later one, delivers them, always with the same keys and the same bytes. After a crash
+between a delivery and its record, a request is sent again; the server can recognize it, even if the source has changed
+since.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ def _objects(fetched: "FetchedRows") -> Iterator[bytes]:
 
 
 def write_bodies(out: IO[bytes], found: Iterator[tuple[int, bytes]]) -> tuple[int, int]:
-    """Write bodies to a file, compressed, one a line; the number of rows and of requests."""
+    """Write bodies to a compressed file, one in each line. Returns the numbers of rows and of requests."""
     import zstandard
 
     rows = requests = 0
@@ -75,7 +75,7 @@ def write_bodies(out: IO[bytes], found: Iterator[tuple[int, bytes]]) -> tuple[in
 
 
 def read_bodies(file: IO[bytes], requests: int, named: str) -> Iterator[bytes]:
-    """The bodies in a file of `write_bodies`. Raises `SinkUnfit` if they are not as many as were written."""
+    """The bodies in a file of `write_bodies`. Raises `SinkUnfit` if there are not `requests` of them."""
     import zstandard
 
     found = 0
@@ -91,14 +91,14 @@ def read_bodies(file: IO[bytes], requests: int, named: str) -> Iterator[bytes]:
 
 
 NOTE_S: Final = 5.0
-"""How often the ledger is told what was acknowledged, in seconds: what comes after may be sent again after a crash."""
+"""The seconds between two records of acknowledged requests. Later ones may be sent again after a crash."""
 
 
 class WebhookSink:
-    """The server `receiver` as the attempt `ctx` posts to it; the ledger is in `place`, a folder of the task's own.
+    """The server `receiver`, to which the attempt `ctx` posts. The ledger is in `place`, a folder of the task's own.
 
-    `local` says that Spark's executors are on this machine. Methods are as `Sink` and `DeliveringSink` of
-    `contracts.sink` say, and raise `SinkAway`, `SinkUnfit`, and what the storage's `errors` name.
+    `local` says that Spark's executors are on this machine. The class implements `Sink` and `DeliveringSink` of
+    `contracts.sink`. Its methods raise `SinkAway`, `SinkUnfit`, and the errors of `storage.errors`.
     """
 
     def __init__(self, ctx: Context[Any], params: "Webhook", receiver: Receiver, place: "Place", local: bool) -> None:
@@ -116,7 +116,7 @@ class WebhookSink:
         return self.ledger.read().visible
 
     def has_run(self, run_id: str) -> bool:
-        """Whether a batch of that run is sealed, among the newest."""
+        """Whether one of the newest sealed batches is of that run."""
         return run_id in self.ledger.read().runs
 
     def holder(self) -> int | None:
@@ -146,7 +146,7 @@ class WebhookSink:
         return Staged(count, (requests,))
 
     def commit(self, mark: Mark, written: Staged, about: About) -> Committed:
-        """Seal the batch: from now on it will be delivered, as it is."""
+        """Seal the batch: from then on its requests do not change, and will be delivered."""
         [requests] = written.parts
         sealed = Sealed(
             mark=mark,
@@ -164,7 +164,7 @@ class WebhookSink:
         return self.ledger.read().waiting is not None
 
     def deliver(self) -> bool:
-        """Post the requests that were not acknowledged; False if asked to stop before the end."""
+        """Post the requests that were not acknowledged. Returns False if asked to stop before the end."""
         state = self.ledger.read()
         if state.waiting is None:
             return True
@@ -182,7 +182,7 @@ class WebhookSink:
         return done
 
     async def _posted(self, sealed: Sealed, first: int) -> bool:
-        """Post all requests but the first `first` ones; False if asked to stop before the end."""
+        """Post all requests but the first `first` ones. Returns False if asked to stop before the end."""
         outbox = self._outbox(sealed.mark)
         delivered, noted_s = first, time.monotonic()
         try:
@@ -202,12 +202,12 @@ class WebhookSink:
         return True
 
     def _message(self, sealed: Sealed, number: int, body: bytes) -> Message:
-        # A receiver's own memory of keys may outlive the ledger: the id, which is drawn, tells batches apart that have
-        # the same number in two ledgers. An id of a message has no full stop, which a task's name may have.
+        # A receiver may remember keys for longer than the ledger exists: the random id tells batches with the same
+        # number in two ledgers apart. A message's id may have no full stop, which a task's name may have.
         return Message(f"{self.ctx.task}/{sealed.mark.batch}-{sealed.id}/{number}", f"msg_{sealed.id}_{number}", body)
 
     def _note(self, sealed: Sealed, delivered: int) -> None:
-        """Have the ledger say how many requests were acknowledged. Raises `SinkOvertaken`."""
+        """Record in the ledger how many requests were acknowledged. Raises `SinkOvertaken`."""
         if self.ledger.change(
             lambda state: state.having_delivered(self.ctx.token, sealed.mark, delivered, self.target)
         ):
@@ -216,7 +216,7 @@ class WebhookSink:
             )
 
     def sweep(self) -> list[str]:
-        """Remove requests of batches that are delivered, or were never sealed by attempts that were overtaken."""
+        """Remove requests of delivered batches, and those that overtaken attempts did not seal. Returns their paths."""
         state = self.ledger.read()
         gone = []
         with store_errors(self.place):
