@@ -1,1 +1,1 @@
-"""The page at `/`: what runs where, what comes next, what is wrong and why. HTML over what the API's routes use."""
+"""The page at `/`: which tasks run where, which come next, what is wrong and why. HTML over the code of the API."""

@@ -1,4 +1,4 @@
-"""The page's style sheet, scripts and icon, read once, and addressed by their content so that browsers keep them."""
+"""The page's style sheets, scripts and icon: read once, with a digest in their URLs so that browsers can cache them."""
 
 import hashlib
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _NAMES: Final = (
 )
 
 VERSION_HEX: Final = 12
-"""Hexadecimal digits of a version, the beginning of the content's SHA-256."""
+"""The number of hexadecimal digits of a version: the first ones of the content's SHA-256."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def assets() -> dict[str, Asset]:
 
 @cache
 def page_version() -> str:
-    """The version of all assets together: an open page with another one is of an earlier build of the node."""
+    """The version of all assets together: an open page with another version is from an earlier build of the node."""
     return hashlib.sha256("".join(asset.version for asset in assets().values()).encode()).hexdigest()[:VERSION_HEX]
 
 

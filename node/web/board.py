@@ -1,6 +1,6 @@
-"""The tasks that stand out: running, failing, late, overdue, waiting or due next, with their numbers.
+"""The tasks that stand out: running, failing, late, overdue, waiting or due next, and how many there are of each.
 
-A board is given the time, and reads no clock.
+A board gets the time from its caller, and reads no clock.
 """
 
 import heapq
@@ -22,20 +22,20 @@ from tasks.definition.spec import TaskTiming, labels_of, set_of
 FAILED: Final[frozenset[RunState]] = frozenset({"failed", "timed_out", "abandoned"})
 
 LISTED_MAX: Final = 20
-"""How many tasks of a list are named; the others are counted."""
+"""A list names at most this many tasks; the others are counted."""
 
 AHEAD_US: Final = 3600 * 1_000_000
 """How far ahead `Picture.coming` reaches."""
 
 STEPS: Final = 30
-"""Into how many steps that time is divided for `Picture.density`."""
+"""The number of steps into which `AHEAD_US` is divided for `Picture.density`."""
 
 _BITS: Final[dict[Mark, int]] = {mark: 1 << number for number, mark in enumerate(MARKS)}
 
 
 @dataclass(frozen=True, slots=True)
 class Standout:
-    """A task that is named in a list, and since when (or, of what comes: when)."""
+    """A task that is named in a list, and since when it has the mark of the list."""
 
     at_us: int
     task: str
@@ -43,7 +43,7 @@ class Standout:
 
 @dataclass(frozen=True, slots=True)
 class ComingTask:
-    """A task that is due within `AHEAD_US`: when first, and how many times."""
+    """A task that is due within `AHEAD_US`: when it is due first, and how many times it is."""
 
     at_us: int
     task: str
@@ -62,9 +62,9 @@ class Picture:
     total: int
     #: How many tasks have each mark.
     counts: dict[Mark, int]
-    #: How many tasks have each mark as the one that matters most: each task is counted once.
+    #: How many tasks have each mark as their most important one: each task is counted once.
     leading: dict[Mark, int]
-    #: The marks of each task that has any, as a sum of bits, by task.
+    #: By task, its marks as a sum of bits; tasks without marks are left out.
     bits: dict[str, int]
     #: Tasks that no member may run, by name.
     unowned: tuple[str, ...] = ()
@@ -82,15 +82,15 @@ class Picture:
     coming_tasks: int = 0
     #: How many occurrences are due within `AHEAD_US`, as `node.duty.timetable` counts them.
     coming_count: int = 0
-    #: How many of these tasks have more occurrences than are counted.
+    #: How many of the `coming_tasks` have more occurrences than are counted.
     coming_cut: int = 0
-    #: How many occurrences are due in each of `STEPS` steps of that time.
+    #: How many occurrences are due in each of the `STEPS` steps of `AHEAD_US`.
     density: tuple[int, ...] = (0,) * STEPS
-    #: When the first undecided occurrence of each task that has one is due, in microseconds since the epoch, by task.
+    #: By task, when its first undecided occurrence is due, in microseconds since the epoch.
     due: Mapping[str, int] = field(default_factory=dict)
-    #: The set of files that each task of a set is kept in, by task.
+    #: By task, the set of files that it is kept in; tasks without a set are left out.
     sets: Mapping[str, str] = field(default_factory=dict)
-    #: The labels of each task that has any, as NAME=VALUE, by task.
+    #: By task, its labels as NAME=VALUE; tasks without labels are left out.
     labels: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def has(self, task: str, mark: Mark) -> bool:
@@ -98,21 +98,21 @@ class Picture:
         return bool(self.bits.get(task, 0) & _BITS[mark])
 
     def leads(self, task: str, mark: Mark) -> bool:
-        """Whether a mark is the one that matters most of a task."""
+        """Whether a mark is the most important one of a task."""
         bits = self.bits.get(task, 0)
         return bits & -bits == _BITS[mark]
 
     def rank(self, task: str) -> int:
-        """How much a task's state matters: 0 if it has the first of `MARKS`; the most if it has none."""
+        """The place of a task's most important mark in `MARKS`, from 0; their number if it has no mark."""
         bits = self.bits.get(task, 0)
         return (bits & -bits).bit_length() - 1 if bits else len(MARKS)
 
 
 class TaskBoard:
-    """Reads pictures of successive states. Used by one thread at a time.
+    """Makes pictures of successive states. Used by one thread at a time.
 
-    What follows from a task's row alone is kept until the row is another one. Only tasks that have runs, are due or
-    have no owner are looked at each time: of 100,000 tasks these are few.
+    Facts that depend on a task's row alone are kept until the row changes. Only tasks that have runs, are due or have
+    no owner are looked at each time: of 100,000 tasks these are few.
     """
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ class TaskBoard:
         self._unowned: tuple[str, ...] = ()
 
     def read(self, state: State, ownership: Ownership, now_us: int) -> Picture:
-        """The picture of `state` at `now_us`."""
+        """Make the picture of `state` at `now_us`."""
         self._follow(state)
         if ownership is not self._ownership:
             self._unowned = tuple(task for task in self._rows if ownership.owner(task) is None)
@@ -174,7 +174,7 @@ class TaskBoard:
         )
 
     def _coming(self, near: Iterable[tuple[int, str]], span: TimeSpan) -> list[UpcomingTask]:
-        """When tasks are due within `span`, of those whose first undecided occurrence is `near`."""
+        """The occurrences within `span` of the tasks in `near`, which has each one's first undecided occurrence."""
         lines = CronTimes(span)
         found = (
             upcoming(task, self._rows[task], lines, self._timing[task], due_us if due_us > span.from_us else None)
@@ -183,7 +183,7 @@ class TaskBoard:
         return [one for one in found if one is not None and not one.continuous]
 
     def _follow(self, state: State) -> None:
-        """Renew what is kept of the tasks that have changed."""
+        """Renew the kept facts of the tasks that have changed."""
         rows = self._rows
         changed = [(task, row) for task, row in state.tasks.items() if rows.get(task) is not row]
         for task, row in changed:
@@ -215,9 +215,9 @@ class TaskBoard:
 def marks_of(
     state: State, task: str, row: TaskRow, due_us: int | None, owner: str | None, now_us: int
 ) -> dict[Mark, int]:
-    """What stands out of a task, each mark with the time since when, as far as that is known (0: it is not).
+    """The marks of a task, each with the time since when the task has it (0: not known).
 
-    `due_us` is its first occurrence that is undecided.
+    `due_us` is when its first undecided occurrence is due.
     """
     found = _marks_of_row(row)
     runs = [state.runs[run_id] for run_id in state.runs_of.get(task, ())]
@@ -236,7 +236,7 @@ def marks_of(
 
 
 def _marks_of_row(row: TaskRow) -> dict[Mark, int]:
-    """The marks that a task has by its row alone, while it has no runs, is owned and not due."""
+    """The marks that follow from a task's row alone: as if it had no runs, had an owner and were not due."""
     found: dict[Mark, int] = {}
     if row.paused or not row.timing.enabled:
         found["paused"] = 0
@@ -254,9 +254,9 @@ def _bits_of(marks: Iterable[Mark]) -> int:
 
 
 def first_due_us(row: TaskRow) -> int | None:
-    """When a task's first occurrence that is undecided is due."""
+    """When a task's first undecided occurrence is due; None if there is none."""
     due_us = next_occurrence_us(row, row.through_us)
-    return row.since_us if due_us == 0 else due_us  # 0: that of a continuous task is due at once
+    return row.since_us if due_us == 0 else due_us  # 0: a continuous task, which is due at once
 
 
 def _named(bits: dict[str, int], mark: Mark) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Keeps the latest picture of all tasks for the requests of one server: read in another thread, and not too often."""
+"""Keeps the latest picture of all tasks for the requests of one server: made in another thread, and not too often."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from node.state.value import State
 from node.web.board import Picture, TaskBoard
 
 OLD_S: Final = 5.0
-"""A picture of an earlier state is used no longer than this, whatever it cost."""
+"""A picture of an earlier state is used no longer than this, however expensive it was."""
 
 
 class BoardKeeper:
     """The latest picture. `now_s` is a monotonic clock, `spent_s` the processor time of a thread. Used on the loop.
 
-    A picture costs the same on a busy machine, where it takes longer.
+    The cost of a picture is measured in processor time, because on a busy machine it takes longer but costs the same.
     """
 
     def __init__(self, now_s: Callable[[], float] = monotonic, spent_s: Callable[[], float] = thread_time) -> None:
@@ -40,7 +40,7 @@ class BoardKeeper:
             return picture
 
     def _read(self, state: State, ownership: Ownership, now_us: int) -> tuple[Picture, float]:
-        """The picture, and the processor time that it took, in seconds."""
+        """Make the picture; returns it with the processor time that it took, in seconds."""
         began_s = self._spent_s()
         picture = self._board.read(state, ownership, now_us)
         return picture, self._spent_s() - began_s
@@ -52,6 +52,6 @@ class BoardKeeper:
 
 
 async def picture_of(context: RequestContext) -> Picture:
-    """All tasks as they stand out now."""
+    """The present picture of all tasks."""
     ownership = await context.ownership()
     return await context.server.kept(BoardKeeper).picture(context.state, ownership, context.server.now_us())

@@ -1,4 +1,4 @@
-"""When a task is due next, in the time zone of its schedule, and where the clocks change. Pure."""
+"""When a task is due next, in the time zone of its schedule, with changes of the clocks (daylight saving). Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from tasks.definition.schedule import occurrences, unreadable
 from tasks.definition.spec import Continuous, Cron, Schedule
 
 SHOWN: Final = 5
-"""How many occurrences are shown, beside those around the next change of the clocks."""
+"""The number of occurrences that are shown, beside those around the next change of the clocks."""
 
 AHEAD_DAYS: Final = 370
-"""How far ahead a change of the clocks is looked for."""
+"""How far ahead to look for a change of the clocks."""
 
 _BEFORE_US: Final = (3 * 3_600_000_000, 25 * 3_600_000_000)
-"""How long before a change the occurrence before it is looked for: a line of every minute has few in the first."""
+"""How far to look back for the last occurrence before a change: first a short time, as a schedule may be frequent."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -35,16 +35,16 @@ class ComingTime:
     clock: str
     #: The time zone's offset from UTC, as text.
     offset: str
-    #: What the clocks do between the occurrence before and this one; None: they do not change.
+    #: How the clocks change between the previous occurrence and this one; None: they do not change.
     note: str | None = None
-    #: Whether occurrences between the one before and this one are left out.
+    #: Whether occurrences between the previous one and this one are left out.
     apart: bool = False
 
 
 def coming_times(schedule: Schedule | None, since_us: int, through_us: int, now_us: int) -> list[ComingTime]:
-    """The next occurrences, and those before and after the next change of the clocks; none if there are none.
+    """The next occurrences, and those just before and after the next change of the clocks; [] if there are none.
 
-    `since_us` and `through_us` are those of the task's row: since when it counts, and what is decided.
+    `since_us` and `through_us` are from the task's row: when its schedule began, and up to when it is decided.
     """
     if schedule is None or isinstance(schedule, Continuous) or unreadable(schedule) is not None:
         return []
@@ -62,7 +62,7 @@ def coming_times(schedule: Schedule | None, since_us: int, through_us: int, now_
 
 
 def next_change_us(zone: ZoneInfo, from_us: int) -> int | None:
-    """When the clocks of a zone change next, to the second; None: not within `AHEAD_DAYS`.
+    """When the clocks of a time zone change next, to the second; None: not within `AHEAD_DAYS`.
 
     >>> next_change_us(ZoneInfo("Europe/Paris"), 1_795_000_000_000_000)
     1806195600000000
@@ -83,7 +83,7 @@ def next_change_us(zone: ZoneInfo, from_us: int) -> int | None:
 
 
 def _around(schedule: Schedule, since_us: int, change_us: int) -> Iterator[int]:
-    """The last occurrence before a change, if it is on that day, and the first after it."""
+    """The last occurrence before a change, if it is within 25 hours, and the first one after the change."""
     after = next(occurrences(schedule, since_us, change_us - 1), None)
     for before_us in _BEFORE_US:
         last = None

@@ -1,4 +1,4 @@
-"""What the form for a task's definition says: what is wrong, field by field, or what saving would change. Pure."""
+"""The content of the form for a task's definition: its errors, field by field, or what saving would change. Pure."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from tasks.definition.spec_diff import FieldChange, changes
 from tasks.definition.yaml_text import YamlUnreadable, as_yaml, documents, line_of
 
 CHARS_MAX: Final = 200_000
-"""The longest definition that the form takes; `rota apply` takes longer ones."""
+"""The longest definition that the form accepts; `rota apply` accepts longer ones."""
 
 NEW: Final = """\
 name: my-task
@@ -26,7 +26,7 @@ schedule:
 
 @dataclass(frozen=True, slots=True)
 class LinedError:
-    """What is wrong with a field, and the line where it is or should be; None: no line is at fault."""
+    """An error in a field, and the line where the field is or should be; None: no line is at fault."""
 
     field: str
     message: str
@@ -41,22 +41,22 @@ class DefinitionForm:
     text: str
     #: The registered version that the text is compared with; 0: none.
     version: int
-    #: What is wrong with the text.
+    #: The errors in the text.
     errors: tuple[LinedError, ...] = ()
     #: What would change: fields with their values before and after; None: not known.
     changes: tuple[tuple[str, str, str], ...] | None = None
     #: What the user should know before saving.
     warnings: tuple[str, ...] = ()
-    #: The digest of a text without errors whose `changes` are shown: this text may be saved. "": there is none.
+    #: The digest of the text if it has no errors and its `changes` are shown: then it may be saved. "": it may not.
     checked: str = ""
-    #: The version with which the user began, if it is another one now; None: it is the same.
+    #: The version that the user began to edit, if another one is registered now; None: it is still the same.
     meanwhile: int | None = None
-    #: Why the text was neither checked nor saved, though it was sent; "": it was, or was not sent.
+    #: Why a text that was sent was neither checked nor saved; "": it was checked or saved, or was not sent.
     unsaved: str = ""
 
 
 def form_sent(fields: Mapping[str, str]) -> DefinitionForm:
-    """The form that a browser has sent, before it is checked.
+    """The form that a browser has sent, not checked yet.
 
     >>> form_sent({"definition": "kind: command", "version": "3"}).version
     3
@@ -65,7 +65,7 @@ def form_sent(fields: Mapping[str, str]) -> DefinitionForm:
 
 
 def version_sent(fields: Mapping[str, str]) -> int:
-    """The version of the task that a form was made from; 0: of none, or the field is missing."""
+    """The version of the task that a form was made from; 0: a new task, or the field is missing."""
     began = fields.get("version", "")
     return int(began) if began.isascii() and began.isdigit() and len(began) < 18 else 0
 
@@ -74,7 +74,7 @@ def read_definition(text: str) -> dict[str, Any]:
     """The one definition in a text. Raises `YamlUnreadable`."""
     if len(text) > CHARS_MAX:
         raise YamlUnreadable(f"is longer than {CHARS_MAX:,} characters: use `rota apply`")
-    # Where the last line is that of a script, it ends too.
+    # End the last line: a block of text (a script) there would lack its line end otherwise.
     found = documents(text if text.endswith("\n") else f"{text}\n")
     if len(found) != 1 or not isinstance(found[0], dict):
         raise YamlUnreadable("must be one definition: fields and their values, such as `kind: command`")
@@ -82,18 +82,18 @@ def read_definition(text: str) -> dict[str, Any]:
 
 
 def digest_of(text: str) -> str:
-    """The digest of a text, whatever line ends the browser sends."""
+    """The digest of a text: the same for LF and the CRLF that browsers send."""
     return hashlib.sha256(text.replace("\r\n", "\n").encode(errors="replace")).hexdigest()
 
 
 def lined(text: str, errors: Sequence[FieldError]) -> tuple[LinedError, ...]:
-    """The errors, each with its line, in their order."""
+    """The errors, each with its line, in the order of the lines."""
     found = (LinedError(error.field, error.message, line_of(text, error.field)) for error in errors)
     return tuple(sorted(found, key=lambda error: error.line or 0))
 
 
 def shown_changes(before: Spec | None, after: Spec) -> tuple[tuple[str, str, str], ...]:
-    """The fields that differ, with their values before and after as YAML; of a new task, those that it sets."""
+    """The fields that differ, with their values before and after as YAML; for a new task, the fields that it sets."""
     now = after.model_dump(mode="json")
     if before is None:
         found = [FieldChange(name, None, value) for name, value in _set_by(after).items()]

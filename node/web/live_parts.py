@@ -1,6 +1,6 @@
-"""Keeps the parts of open pages up to date: each is made once for all pages that show it, and sent where it differs.
+"""Keeps the parts of open pages up to date: renders each part once for all pages that show it, and sends changed parts.
 
-Were each page to fetch what it shows, two hundred open ones would take more of a node than its work does.
+If each page fetched its own parts, two hundred open pages would cost a node more than its work does.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ from node.web.assets import page_version
 _log = logging.getLogger(__name__)
 
 SETTLE_S: Final = 0.05
-"""What happens within this time after an event is seen at once."""
+"""The wait after an event, so that events which follow within this time are shown together."""
 
 STILL_S: Final = 3.0
-"""Parts are made anew after this time though nothing has happened: progress grows, and things become due."""
+"""Parts are made anew after this time even without an event: progress grows, and tasks become due."""
 
 SHARE: Final = 11
-"""After parts were made and sent, this many times the processor time that it took passes before the next time: at most
-8% of a core. The overview takes some 10 ms, so that an event is seen within 200 ms."""
+"""After parts are made and sent, the pause is this many times the processor time that they took, so that they take at
+most 8% of a core. The overview takes about 10 ms, so that an event is seen within 200 ms."""
 
 REST_S_MAX: Final = 5.0
-"""The longest such pause: on a busy node, other work of the thread is counted as well."""
+"""The longest pause after parts are made. On a busy node the measured time includes other work of the thread."""
 
 MAKE_S: Final = 5.0
 """How long making a part may take. A disk that does not answer would otherwise hold up all other parts."""
@@ -39,18 +39,18 @@ SEND_S: Final = 60e-6
 """The processor time that sending a part to one page takes."""
 
 BEAT_S: Final = 4.0
-"""A page that is shown hears something after this time at the latest. One that hears nothing for longer knows that its
-node is cut off, stands still or is gone, of which its connection may not tell it for hours.
+"""An open page gets at least one event in this time. If it gets none for longer, it knows that its node is unreachable,
+stopped or dead: its TCP connection may not show that for hours.
 """
 
 
 _STAMP: Final = re.compile(rb'data-now=\\?"[^"]*"')
-"""When a part was made: a part that differs in this only has not changed."""
+"""Matches the time when a part was made: a part that differs only in this has not changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unmade:
-    """A part that cannot be made any more, and why: its task was deleted. The page says so above what it has."""
+    """A part that cannot be made any more, and why: its task was deleted. The page says so above the old content."""
 
     why: str
 
@@ -58,12 +58,12 @@ class Unmade:
 _NOT_NOW: Final = Unmade("the node cannot make it now; its log says why")
 
 Make = Callable[[], Awaitable[str | Unmade]]
-"""Makes a part: its HTML."""
+"""Makes the HTML of a part."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartKey:
-    """What is made once for all: what a role is shown at a path and query of the page."""
+    """Identifies a part that is made once for all pages: the role that sees it, and its path and query."""
 
     role: Role
     url: str
@@ -75,16 +75,16 @@ class LivePart:
 
     #: Which part it is.
     key: PartKey
-    #: How each page that shows the part would make it, by page.
+    #: By open page that shows the part, the function with which that page makes it.
     makers: dict[object, Make] = field(default_factory=dict)
     #: The number of its latest content.
     version: int = 0
     #: Its latest content as an event.
     event: bytes = b""
     stamped: bytes = b""
-    """`event` without the time when it was made."""
+    """`event` without the time when the part was made."""
     broken: bool = False
-    """Whether making it has failed, so that its log line is not repeated."""
+    """Whether the last try to make it failed: then the next failure is not logged."""
 
 
 class LiveParts:
@@ -104,10 +104,10 @@ class LiveParts:
     def follow(
         self, makers: Mapping[PartKey, Make], hub: EventHub, beat_s: float = BEAT_S
     ) -> Iterator[AsyncGenerator[bytes, None]]:
-        """The events of one page, while the block runs: each part as it is now, then whenever it differs.
+        """The events of one page, while the block runs: each part at once, and again whenever it has changed.
 
-        `hub` tells when something happens, and when the server stops, which ends the events. An event `beat` is sent at
-        once, and every `beat_s` seconds.
+        `hub` tells of updates, and of the server's stop, which ends the events. An event `beat` is sent at once, and
+        every `beat_s` seconds.
         """
         me = object()
         parts = [self._parts.setdefault(key, LivePart(key)) for key in makers]
@@ -134,7 +134,7 @@ class LiveParts:
                 if sent[part] != part.version:
                     sent[part] = part.version
                     yield part.event
-            # Whatever is sent between two beats: parts are made every few seconds, and most do not differ.
+            # Send beats even if parts are sent too. Waiting for parts alone would not do: most do not change.
             if clock() >= next_beat_s:
                 next_beat_s = clock() + beat_s
                 yield beat()
@@ -143,7 +143,7 @@ class LiveParts:
                     await made.wait()
 
     async def _keep_up(self, hub: EventHub) -> None:
-        """Make the parts when something has happened, or after a while, until no page is open or the server stops."""
+        """Make the parts after each update, or after `STILL_S`, until no page is open or the server stops."""
         with hub.watcher():
             updates = hub.updates
             while self._parts and not hub.closed:
@@ -164,7 +164,7 @@ class LiveParts:
         self._newly_made = asyncio.Event()
 
     async def _rest(self, seconds: float) -> None:
-        """Wait for `seconds`, or until a page is opened with a part that no other page shows."""
+        """Wait for `seconds`, or until a page is opened with a part that was not made yet."""
         try:
             async with asyncio.timeout(seconds):
                 while not any(part.version == 0 for part in self._parts.values()):
@@ -174,7 +174,7 @@ class LiveParts:
             pass
 
     async def _something(self, hub: EventHub, updates: int) -> int:
-        """Wait until something has happened, a page was opened, or `STILL_S` are over. Returns the count of updates."""
+        """Wait for an update, a newly opened page, or `STILL_S`. Returns the number of updates so far."""
         happened = asyncio.ensure_future(hub.after(updates, STILL_S))
         wanted = asyncio.ensure_future(self._newly_wanted.wait())
         try:
@@ -185,7 +185,7 @@ class LiveParts:
             wanted.cancel()
 
     async def _make(self, part: LivePart) -> bool:
-        """Make a part as one of its pages would. Returns whether it differs from what was sent before."""
+        """Make a part for all of its pages. Returns whether it differs from the content that was sent before."""
         make = next(iter(part.makers.values()), None)
         if make is None:
             return False  # its last page was closed meanwhile
@@ -194,8 +194,8 @@ class LiveParts:
             async with asyncio.timeout(self._make_s):
                 made = await make()
             part.broken = False
-        except Exception as error:  # noqa: BLE001 - one part that cannot be made must not stop the others
-            if not part.broken:  # not each time that it is tried again
+        except Exception as error:  # noqa: BLE001 - a part that cannot be made must not stop the others
+            if not part.broken:  # only the first of several failures in a row
                 _log.warning("%s cannot be shown: %s: %s", part.key.url, type(error).__name__, error, exc_info=True)
             part.broken = True
         event = part_bytes(part.key.url, made)
@@ -207,7 +207,7 @@ class LiveParts:
 
 
 def beat() -> bytes:
-    """The event that says that the node is there, with the version of the page that it has."""
+    """The event that shows that the node is alive; it has the version of the node's page."""
     return f'event: beat\ndata: {{"page":"{page_version()}"}}\n\n'.encode()
 
 

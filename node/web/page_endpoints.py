@@ -1,4 +1,4 @@
-"""Collects the page's endpoints: HTML for browsers, problems as HTML."""
+"""Collects the page's endpoints, which answer browsers in HTML, also with problems."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +17,7 @@ from tasks.definition.spec import set_of
 
 
 class ViewQuery(BaseModel):
-    """The query of a page. Parameters that the page does not have are ignored."""
+    """The query of a page. Unknown parameters are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -26,11 +26,11 @@ class PageEndpoints(Endpoints):
     """The endpoints of one topic of the page."""
 
     def page(self, path: str, access: Access = "browser") -> Callable[[Handler], Handler]:
-        """Decorate what shows a page or a part of it."""
+        """Decorate a handler that shows a page or a part of a page."""
         return self._html("GET", path, access)
 
     def form(self, path: str, access: Access = "browser") -> Callable[[Handler], Handler]:
-        """Decorate what obeys a form."""
+        """Decorate a handler that carries out a form."""
         return self._html("POST", path, access)
 
     def _html(self, method: str, path: str, access: Access) -> Callable[[Handler], Handler]:
@@ -39,14 +39,15 @@ class PageEndpoints(Endpoints):
 
 
 def problem_page(context: RequestContext, problem: Problem) -> web.Response:
-    """The response to a `Problem`."""
+    """The page that shows a `Problem`, or the sign-in page if the session has ended."""
     if problem.more.get("code") == "no-session" and context.request.method in ("GET", "HEAD") and not is_part(context):
         return _to_sign_in(context)
     if problem.kind == "stale-form" and "definition" in context.fields:
         return unsaved_page(context, context.request.match_info.get("name"), form_sent(context.fields), problem)
     template = "notice.html" if is_part(context) else "problem.html"
     title = CATALOGUE[problem.kind][1]
-    # Without the session: `page` would give a guest's to a browser whose cookie a foreign page's request did not bear.
+    # Set no cookie. A request from another site's page comes without our cookie, and `page` would answer it with a
+    # guest's session, which would replace the browser's own.
     response = page(context, template, problem.status, title=title, detail=problem.detail, bad=True)
     response.headers.update({name: value for name, value in problem.headers.items() if name != "WWW-Authenticate"})
     response.cookies.clear()
@@ -54,14 +55,14 @@ def problem_page(context: RequestContext, problem: Problem) -> web.Response:
 
 
 def definition_page(context: RequestContext, task: str | None, form: DefinitionForm, status: int = 200) -> web.Response:
-    """The form for a definition; it warns if the registered one is kept in files."""
+    """The page with the form for a definition. It warns if the registered definition is kept in files."""
     row = None if task is None else context.state.tasks.get(task)
     kept_in = None if row is None else set_of(row.spec_packed)
     return page(context, "edit.html", status, task=task, form=form, kept_in=kept_in)
 
 
 def unsaved_page(context: RequestContext, task: str | None, form: DefinitionForm, problem: Problem) -> web.Response:
-    """The form for a definition again, with what was typed, and why that was not obeyed."""
+    """The page with the form for a definition again, with the user's text, and why it was not saved."""
     why = problem.detail if problem.kind == "outcome-unknown" else f"nothing was saved: {problem.detail}"
     response = definition_page(context, task, replace(form, unsaved=why), problem.status)
     response.headers.update(problem.headers)
@@ -70,7 +71,8 @@ def unsaved_page(context: RequestContext, task: str | None, form: DefinitionForm
 
 def _to_sign_in(context: RequestContext) -> web.Response:
     if context.request.headers.get("Sec-Fetch-Site") == "cross-site":
-        # A link on another site: the browser keeps a strict cookie back. It sends it when our own page leads here.
+        # The user followed a link on another site, so the browser did not send our SameSite=Strict cookie. It does when
+        # a page of ours leads here.
         response = page(context, "continue.html")
         response.cookies.clear()
         return response

@@ -1,6 +1,6 @@
 """The form for the params of one run, made from the JSON schema of the kind's model. Pure.
 
-A field that is left empty is left out of the params. One that was not touched keeps its value exactly as it is.
+An empty field is left out of the params. A field that the user did not change keeps its exact value.
 """
 
 import json
@@ -13,13 +13,14 @@ from tasks.definition.field_errors import FieldError, dotted
 from tasks.definition.yaml_text import YamlUnreadable, as_yaml, documents
 
 FIELDS_MAX: Final = 150
-"""Beyond that the params are one field: a form may have 200 (`node.http.door.request_context.FORM_FIELDS_MAX`)."""
+"""With more fields than this, the form has one field for all params: a form may have 200 fields
+(`node.http.door.request_context.FORM_FIELDS_MAX`)."""
 
 LINE_CHARS: Final = 90
-"""A longer text gets several lines."""
+"""A text longer than this gets a field with several lines."""
 
 Look = Literal["line", "text", "choice", "yaml"]
-"""How a field is typed: a line or several of text, one of several values, or YAML."""
+"""How the user fills in a field: one line of text, several lines, one of several values, or YAML."""
 
 _LEFT_OUT: Final = object()
 
@@ -30,23 +31,23 @@ class ParamField:
 
     #: The names that lead to the field in the params.
     path: tuple[str, ...]
-    #: How it is typed.
+    #: How the user fills it in.
     look: Look
-    #: What it shows of the params; "" where it is left out.
+    #: The text that it shows at first; "" if the params do not have it.
     text: str
-    #: What it stands for while the text is not changed.
+    #: The value that it has while the text is not changed.
     value: Any
     #: Whether the params have it.
     given: bool
     #: Whether the kind needs it.
     required: bool
-    #: What an empty field stands for, as text.
+    #: The default of an empty field, as text.
     default: str
-    #: What the kind says of it.
+    #: The description from the kind's model.
     about: str
     #: The texts of a "choice", each with its value.
     choices: tuple[tuple[str, Any], ...] = ()
-    #: Whether it takes a number.
+    #: Whether the value is a number.
     is_number: bool = False
 
     @property
@@ -61,12 +62,12 @@ class ParamField:
 
     @property
     def rows(self) -> int:
-        """How many lines it has room for."""
+        """The number of lines to show."""
         return min(max(self.text.count("\n") + 2, 2), 16)
 
 
 def fields_of(schema: Mapping[str, Any] | None, params: Mapping[str, Any]) -> list[ParamField]:
-    """The fields for `params`, those that are given first. `schema` None: it is not known; the params are one field.
+    """The fields of the form, those that `params` have first. `schema` None: not known; then there is one YAML field.
 
     >>> schema = {"properties": {"n": {"type": "integer", "default": 3}, "source": {"type": "string"}}}
     >>> [(field.label, field.look, field.text, field.default) for field in fields_of(schema, {"source": "x"})]
@@ -91,7 +92,7 @@ def fields_of(schema: Mapping[str, Any] | None, params: Mapping[str, Any]) -> li
 
 
 def params_of(fields: Sequence[ParamField], sent: Mapping[str, str]) -> tuple[dict[str, Any], list[FieldError]]:
-    """The params that the texts `sent` say, by the names of `fields`, and which of them cannot be read."""
+    """The params from the texts `sent`, which are by the names of `fields`, and the errors of unreadable texts."""
     params: dict[str, Any] = {}
     errors: list[FieldError] = []
     for field in fields:
@@ -115,7 +116,7 @@ def params_of(fields: Sequence[ParamField], sent: Mapping[str, str]) -> tuple[di
 
 
 def _drop_emptied(fields: Sequence[ParamField], params: dict[str, Any]) -> None:
-    """Leave out an object, such as a reference to a secret, of which all fields were emptied."""
+    """Remove each object, such as a reference to a secret, all of whose fields the user has emptied."""
     objects = {field.path[:size] for field in fields if field.given for size in range(1, len(field.path))}
     for path in sorted(objects, key=len, reverse=True):
         within = params
@@ -126,14 +127,14 @@ def _drop_emptied(fields: Sequence[ParamField], params: dict[str, Any]) -> None:
 
 
 def texts_sent(fields: Sequence[ParamField], sent: Mapping[str, str]) -> dict[str, str]:
-    """What each field shows after it was sent, by its name."""
+    """The text that each field shows after the form was sent, by the field's name."""
     return {field.name: _lines(sent.get(field.name, field.text)) for field in fields}
 
 
 def errors_by_field(
     fields: Sequence[ParamField], errors: Sequence[FieldError]
 ) -> tuple[dict[str, list[str]], list[FieldError]]:
-    """The errors of each field, by its name, and those that belong to none.
+    """The errors of each field, by its name, and the errors that belong to no field.
 
     >>> [field] = fields_of({"properties": {"argv": {"type": "array"}}}, {})
     >>> errors_by_field([field], [FieldError("params.argv[0]", "is no text"), FieldError("params.x", "is not known")])
@@ -160,7 +161,7 @@ class _Fields:
         self._root = root
 
     def of(self, schema: Mapping[str, Any], given: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[ParamField]:
-        """The fields of an object: those that are given in their order, then the others in the schema's."""
+        """The fields of an object: first the given ones in their order, then the others in the schema's order."""
         known, required = schema.get("properties", {}), schema.get("required", ())
         for name in dict.fromkeys((*given, *known)):
             about = known.get(name, {})
@@ -203,7 +204,7 @@ class _Fields:
 
 
 def _fits(form: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
-    """Whether an object is one of this form: it has what is required, nothing else, and the marks of the form."""
+    """Whether an object fits this schema: all required fields, no unknown ones, and the schema's constants."""
     known = form.get("properties", {})
     marks = all(value.get(name, of["const"]) == of["const"] for name, of in known.items() if "const" in of)
     return bool(known) and value.keys() <= known.keys() and value.keys() >= set(form.get("required", ())) and marks
@@ -217,7 +218,7 @@ def _choices(form: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 
 def _look(form: Mapping[str, Any], value: Any, choices: tuple[tuple[str, Any], ...], *, nullable: bool) -> Look:
-    """`nullable`: null is not what an empty field stands for, and must be typed."""
+    """How to fill in a field. `nullable`: null is allowed but not the default, so the user must be able to type it."""
     if nullable or value is None or value == "":
         return "yaml"
     if choices and (value is _LEFT_OUT or any(same(value, one) for _, one in choices)):
@@ -233,12 +234,12 @@ def _look(form: Mapping[str, Any], value: Any, choices: tuple[tuple[str, Any], .
 
 
 def _is_shown(text: str) -> bool:
-    """Whether a browser shows a text as it is and sends it back so. Other text is typed as YAML, which escapes it."""
+    """Whether a browser shows a text and sends it back unchanged. Any other text is typed as YAML, which escapes it."""
     return all(character in "\n\t" or character.isprintable() for character in text)
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are the same to whoever reads them as JSON: true is not 1."""
+    """Whether two values are the same as JSON, where true is not 1."""
     return type(one) is type(other) and bool(one == other)
 
 
@@ -259,12 +260,12 @@ def _default(value: Any) -> str:
 
 
 def _lines(text: str) -> str:
-    """A text with the ends of lines that browsers send made plain."""
+    """A text with the CRLF of browsers replaced by LF."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _read(field: ParamField, sent: str | None) -> Any:
-    """The value that a text stands for. Raises `YamlUnreadable`."""
+    """The value of a field whose text was sent (None: it was not). Raises `YamlUnreadable`."""
     text = None if sent is None else _lines(sent)
     if text is None or text == field.text:
         return field.value
@@ -278,14 +279,14 @@ def _read(field: ParamField, sent: str | None) -> Any:
 
 
 def _document(text: str) -> Any:
-    found = documents(f"{text}\n")  # the last line of a script ends, too
+    found = documents(f"{text}\n")  # a script's last line needs its line end, too
     if len(found) != 1:
         raise YamlUnreadable("must be one value, as YAML")
     return found[0]
 
 
 def _number(text: str) -> Any:
-    """The number in a text; the text itself where it is none, which the kind then says."""
+    """The number in a text; if it is no number, the text itself, which the kind then refuses."""
     try:
         found = json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Templates to responses: whole pages and parts of them, with the headers that all have, and the session's cookie."""
+"""Renders templates to responses: whole pages and parts, with the headers of every page and the session's cookie."""
 
 import re
 from functools import cache
@@ -20,7 +20,7 @@ HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
-    # Without a referrer at all, browsers would send `Origin: null` with our own forms.
+    # With "no-referrer", browsers would send `Origin: null` with our own forms.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -33,10 +33,10 @@ _NEXT: Final = re.compile(r"/(?![/\\])[\x21-\x7e]{0,1000}")
 def page(
     context: RequestContext, template: str, status: int = 200, *, root: str | None = None, **values: Any
 ) -> web.Response:
-    """A template as a response. A browser without a session gets one of a guest, for the forms of the page; one that is
-    used lasts longer.
+    """Render a template to a response.
 
-    `root`: the page's root as the document has it, where that is not at the path of the request.
+    A browser without a session gets a guest's session, for the forms of the page; a session in use is prolonged.
+    `root`: the relative path to the page's root; None: as for a document at the path of the request.
     """
     session = context.session
     issued = session is None
@@ -60,7 +60,7 @@ def page(
     )
     response = web.Response(text=text, status=status, content_type="text/html", headers=HEADERS)
     if issued:
-        if not is_part(context):  # parts are fetched at once: each would replace the others' session
+        if not is_part(context):  # parts are fetched at the same time: each would replace the session
             set_session(context, response, session)
     elif (renewed := session.renewed(context.server.now_us() / 1e6)) is not None:
         set_session(context, response, renewed)
@@ -75,12 +75,12 @@ def _standing(context: RequestContext) -> list[Finding]:
 
 
 def redirect(context: RequestContext, target: str) -> web.Response:
-    """A redirect with GET to a path below the page's root, such as `tasks`. It works behind a path prefix."""
+    """A redirect (303) to a path below the page's root, such as `tasks`. It works behind a proxy's path prefix."""
     return web.Response(status=303, headers={**HEADERS, "Location": root_of(context.request.path) + target})
 
 
 def set_session(context: RequestContext, response: web.Response, session: BrowserSession) -> None:
-    """Have the browser keep a session: for requests of our own pages only, and out of reach of scripts."""
+    """Set the session's cookie: SameSite=Strict, so that only our own pages send it, and hidden from scripts."""
     cluster = context.state.cluster_id
     response.set_cookie(
         cookie_name(cluster),
@@ -94,7 +94,7 @@ def set_session(context: RequestContext, response: web.Response, session: Browse
 
 
 def end_session(context: RequestContext, response: web.Response) -> None:
-    """Have the browser forget its session."""
+    """Delete the session's cookie in the browser."""
     response.del_cookie(
         cookie_name(context.state.cluster_id),
         path="/",
@@ -105,7 +105,7 @@ def end_session(context: RequestContext, response: web.Response) -> None:
 
 
 def root_of(path: str) -> str:
-    """The page's root, relative to a document at `path`: a proxy may serve it below a prefix.
+    """The page's root, relative to a document at `path`, since a proxy may serve the page below a prefix.
 
     >>> root_of("/"), root_of("/tasks"), root_of("/tasks/a")
     ('./', './', '../')
@@ -114,7 +114,7 @@ def root_of(path: str) -> str:
 
 
 def local_target(path: str) -> str:
-    """A path with its query, if it is one of this page, as a target of `redirect`; else the overview.
+    """Turn `path`, with its query, into a target of `redirect`; "", the overview, if it leads to another site.
 
     >>> local_target("/tasks?q=a"), local_target("//evil.example"), local_target("https://evil.example")
     ('tasks?q=a', '', '')
@@ -123,17 +123,17 @@ def local_target(path: str) -> str:
 
 
 def is_part(context: RequestContext) -> bool:
-    """Whether htmx asks, for a part of the page that is open."""
+    """Whether htmx has sent the request, for a part of an open page."""
     return context.request.headers.get("HX-Request") == "true"
 
 
 def _is_secure(request: web.Request) -> bool:
-    # The header is a proxy's. A client that sends it by itself makes its own cookie stricter, and nothing else.
+    # A proxy sets the header. A client that sets it itself only makes its own cookie stricter.
     return request.secure or request.headers.get("X-Forwarded-Proto", "").strip().lower() == "https"
 
 
 def _shown(value: object) -> object:
-    """What a template is given, with control characters and marks of direction spelt out: no text reads as another."""
+    """A template's value with control and bidirectional characters escaped, so that no text poses as another."""
     return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

@@ -1,4 +1,4 @@
-"""How long the latest runs of a task took, as small bars in its row of the list of tasks."""
+"""Sparklines: how long the latest runs of a task took, as small bars in the task's row of the list."""
 
 import asyncio
 from collections import OrderedDict
@@ -13,25 +13,25 @@ from node.state.run_times import took_us
 from node.state.value import EndedRun
 
 RUNS: Final = 12
-"""How many runs are shown."""
+"""The number of latest runs that are shown."""
 
 HEIGHT: Final = 14
 """The height of the tallest bar, in units of the picture."""
 
 KEPT: Final = 2000
-"""Of how many tasks the bars are kept until another run of theirs ends."""
+"""The bars of at most this many tasks are kept; they hold until another run of the task ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sparkline:
-    """Bars, oldest first: the height of each, and whether the run succeeded; and the same in words."""
+    """Bars, oldest first, each with its height and whether the run succeeded; and `words` with the same content."""
 
     bars: tuple[tuple[int, bool], ...]
     words: str
 
 
 def sparkline_of(took: Sequence[tuple[float, bool]]) -> Sparkline | None:
-    """The bars of runs, oldest first, from each one's seconds and whether it succeeded. None for fewer than two runs.
+    """The bars of runs, from (seconds, whether it succeeded) of each, oldest first. None for fewer than two runs.
 
     >>> sparkline_of([(0.5, True), (2.0, False)])
     Sparkline(bars=((4, True), (14, False)), words='the last 2 runs took 0.50 s to 2.0 s, 1 did not succeed')
@@ -51,10 +51,10 @@ class SparklineKeeper:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, tuple[str, Sparkline | None]] = OrderedDict()
-        """By task: the last run that ended, and the bars."""
+        """By task: the id of its last ended run, and the bars."""
 
     async def of(self, context: RequestContext, tasks: Sequence[str]) -> dict[str, Sparkline]:
-        """The bars of those of these tasks that have some."""
+        """The bars of these tasks; tasks without bars are left out."""
         rows = context.state.tasks
         last = {task: row.last.run_id for task in tasks if (row := rows.get(task)) is not None and row.last is not None}
         unknown = [task for task, run_id in last.items() if self._kept.get(task, ("", None))[0] != run_id]

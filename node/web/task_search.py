@@ -1,4 +1,4 @@
-"""A page of the tasks that fit a search, in an order. Goes over all tasks: it is called in another thread."""
+"""Finds a page of the tasks that match a search, sorted. Goes over all tasks, so callers use another thread."""
 
 import heapq
 from collections import Counter
@@ -12,22 +12,22 @@ from node.state.value import State, TaskRow
 from node.web.board import Picture
 
 TaskSort = Literal["name", "state", "last", "next", "owner", "kind"]
-"""How tasks are sorted: by name; by what matters most of their state; by their last run, the latest first; by when they
-are due, the soonest first; by owner; by kind. Within that by name."""
+"""How tasks are sorted: by name; by their most important mark; by their last run, the latest first; by when they are
+due, the soonest first; by owner; by kind. Ties are sorted by name."""
 
 LABELS_MAX: Final = 100
-"""How many labels are offered as filters: those that most tasks have."""
+"""At most this many labels are offered as filters: the most frequent ones."""
 
 _NEVER: Final = 2**63
-"""Sorts what has no such time behind what has one."""
+"""The sort key of tasks that have no such time: they come last."""
 
 SortKey = tuple[int | str, str]
-"""A task's place in an order, and its name."""
+"""A task's sort value, and its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSearch:
-    """What a task must fit to be listed; None: any."""
+    """The conditions that a task must match to be listed; None: no condition."""
 
     #: Words that must all be in its name, in small letters.
     words: tuple[str, ...] = ()
@@ -44,11 +44,11 @@ class TaskSearch:
 
     @property
     def fits_all(self) -> bool:
-        """Whether every task fits."""
+        """Whether every task matches."""
         return self == TaskSearch()
 
     def fits(self, name: str, row: TaskRow, ownership: Ownership, picture: Picture) -> bool:
-        """Whether a task fits."""
+        """Whether a task matches."""
         return (
             all(word in name.casefold() for word in self.words)
             and (self.show is None or picture.has(name, self.show))
@@ -71,7 +71,7 @@ def words_of(text: str) -> tuple[str, ...]:
 def find(
     names: Iterator[str], state: State, ownership: Ownership, picture: Picture, search: TaskSearch, limit: int
 ) -> tuple[list[str], bool]:
-    """The first `limit` of `names` that fit, and whether there are more."""
+    """The first `limit` of `names` that match the search, and whether there are more."""
     found: list[str] = []
     for name in _fitting(names, state, ownership, picture, search):
         if len(found) == limit:
@@ -89,7 +89,7 @@ def find_sorted(
     after: SortKey | None,
     limit: int,
 ) -> tuple[list[SortKey], bool]:
-    """The first `limit` tasks that fit, in an order, behind the place `after`; and whether there are more."""
+    """The first `limit` matching tasks in the order `sort`, beginning behind `after`; and whether there are more."""
     keys = (
         (_place(sort, name, state.tasks[name], ownership, picture), name)
         for name in _fitting(iter(state.tasks), state, ownership, picture, search)
@@ -99,7 +99,7 @@ def find_sorted(
 
 
 def labels_offered(picture: Picture, chosen: str | None) -> list[str]:
-    """The labels that are offered as filters, by name; `chosen` is among them."""
+    """The labels to offer as filters, sorted by name; `chosen` is always among them."""
     counts = Counter(label for labels in picture.labels.values() for label in labels)
     most = {label for label, _ in counts.most_common(LABELS_MAX)}
     return sorted(most if chosen is None else most | {chosen})

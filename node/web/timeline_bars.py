@@ -1,4 +1,4 @@
-"""The bars of the timeline: attempts that were, attempts that are, and occurrences ahead. Pure."""
+"""The bars of the timeline: past attempts, running attempts, and occurrences ahead. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,10 +12,11 @@ from tasks.definition.run import HELD, RunState
 
 BarLook = Literal["good", "bad", "lost", "ended", "running", "expected", "planned", "moved", "gone"]
 """`lost`: its member was lost. `ended`: cancelled, or given back. `expected`: the rest of a running attempt, if it
-takes as long as the last one. `moved`: planned, and another member's at present. `gone`: planned, and moved away."""
+takes as long as the task's last run. In a what-if, `moved`: planned, and owned by another member at present; `gone`:
+an occurrence that the present owner loses."""
 
 NOBODY: Final = "no owner"
-"""The lane of what no member may run. Members' names have no spaces."""
+"""The lane of occurrences that no member may run. It is no member's name, since these have no spaces."""
 
 _LOOKS: Final[dict[RunState, BarLook]] = {
     "succeeded": "good",
@@ -48,35 +49,35 @@ class TimeBar:
     begins_us: int
     #: The end, in microseconds since the epoch.
     ends_us: int
-    #: What it is.
+    #: The kind of bar, which decides how it is drawn.
     look: BarLook
     #: The name of the task.
     task: str
-    #: What a reader is told of it.
+    #: The description for the reader.
     said: str
-    #: The run; "": it is ahead.
+    #: The run; "" for an occurrence ahead.
     run_id: str = ""
-    #: The number of the attempt; 0: it is ahead.
+    #: The number of the attempt; 0 for an occurrence ahead.
     attempt: int = 0
 
     @property
     def key(self) -> str:
-        """A key that no other bar has, for the browser's focus."""
+        """A unique key, by which the browser keeps the focus on the bar."""
         return f"{self.run_id}.{self.attempt}" if self.run_id else f"{self.task}.{self.begins_us}.{self.look}"
 
     @property
     def is_past(self) -> bool:
-        """Whether it has begun."""
+        """Whether it is an attempt that has begun, up to now."""
         return bool(self.run_id) and self.look != "expected"
 
     @property
     def stands_out(self) -> bool:
-        """Whether it is drawn even where others are only counted."""
+        """Whether it is drawn even where there are so many bars that others are only counted."""
         return self.look in ("bad", "lost", "running", "expected") or self.attempt > 1
 
 
 def run_bars(run: Run, now_us: int, took_us: int | None = None) -> Iterator[TimeBar]:
-    """The attempts of a run, active or ended. `took_us`: how long its task's last run took."""
+    """The bars of a run's attempts, active or ended. `took_us`: how long its task's last run took; None: not known."""
     for attempt in run.attempts:
         if attempt.state in HELD:
             yield _running_bar(run, attempt, now_us)
@@ -139,7 +140,7 @@ def _second(at_us: int) -> str:
 
 
 def active_bars(state: State, now_us: int) -> Iterator[TimeBar]:
-    """The attempts of the runs that are active."""
+    """The bars of the attempts of all active runs."""
     for run in state.runs.values():
         row = state.tasks.get(run.task)
         last = row.last if row is not None else None
@@ -147,7 +148,7 @@ def active_bars(state: State, now_us: int) -> Iterator[TimeBar]:
 
 
 def planned_bars(runs: Iterable[PlannedRun], until_us: int) -> Iterator[TimeBar]:
-    """Occurrences ahead, in the lanes of those that begin them."""
+    """The bars of occurrences ahead, in the lanes of the members that would begin them."""
     for run in runs:
         member = run.owner or NOBODY
         look: BarLook = "moved" if run.moved else "planned"
@@ -159,7 +160,7 @@ def planned_bars(runs: Iterable[PlannedRun], until_us: int) -> Iterator[TimeBar]
 
 
 def gone_bars(runs: Iterable[PlannedRun], until_us: int) -> Iterator[TimeBar]:
-    """Occurrences that the members that have them at present would not begin, in those members' lanes."""
+    """The bars of occurrences that their present owners would lose, in the lanes of these owners."""
     for run in runs:
         said = f"{run.task}, due at {_second(run.at_us)}, goes from {run.source or 'nobody'} to {run.owner or 'nobody'}"
         yield _ahead(run, run.source or NOBODY, "gone", said, until_us)

@@ -1,4 +1,4 @@
-"""Where on the timeline each bar is drawn: lanes, rows, lines between attempts, and counts of the rest. Pure."""
+"""The layout of the timeline: lanes, rows, bars, lines between attempts, and counts of bars not drawn. Pure."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -18,18 +18,19 @@ ROW: Final = 13
 BAR: Final = 9
 STRIP: Final = 34
 LEAST: Final = 40
-"""Sizes in pixels: the whole, the axis, a lane's margin, a row of bars, a bar, a strip of counts, the lowest lane."""
+"""Sizes in pixels: the chart's width; the heights of the axis, a lane's margin, a row, a bar, a strip of counts, and
+the lowest lane."""
 
 SHORTEST: Final = 4.0
 GAP: Final = 1.5
-"""The width of the shortest bar, and what is left free after each."""
+"""The width of the shortest bar, and the gap after each bar, in pixels."""
 
 ROWS_MAX: Final = 10
 PAST_MAX: Final = 120
-"""How many rows a lane has, and how many past bars at most before they are counted instead."""
+"""The most rows of a lane, and the most past bars of a lane; if there are more, most are only counted."""
 
 PAST_STEP: Final = 12
-"""Of how many pixels a step of past counts is."""
+"""The width in pixels of a column that counts past bars."""
 
 _TICK_US: Final = tuple(minutes * 60_000_000 for minutes in (5, 10, 15, 30, 60, 120, 180, 360, 720, 1440))
 TICKS_MAX: Final = 20
@@ -52,7 +53,7 @@ class BarShape:
 
 @dataclass(frozen=True, slots=True)
 class CountShape:
-    """A drawn column: how many runs ended, or are due, within a step. Lengths are in pixels."""
+    """A drawn column, which counts the runs that ended, or are due, within a step of time. Lengths are in pixels."""
 
     #: Its left side.
     x: float
@@ -62,9 +63,9 @@ class CountShape:
     bottom: float
     #: Its height.
     height: float
-    #: The height of the part of it that another member has at present; 0 for what ended.
+    #: The height of the part for occurrences that another member owns at present; 0 for ended runs.
     moved_height: float
-    #: What a reader is told of it.
+    #: The description for the reader.
     said: str
 
 
@@ -80,7 +81,7 @@ class MemberLane:
     height: float
     #: The bars that are drawn.
     bars: tuple[BarShape, ...]
-    #: The columns that are drawn for what is only counted.
+    #: The columns for bars that are only counted.
     counts: tuple[CountShape, ...]
     #: How many bars are counted and not drawn.
     counted: int
@@ -90,7 +91,7 @@ class MemberLane:
 
 @dataclass(frozen=True, slots=True)
 class AxisTick:
-    """A time at the top."""
+    """A time on the axis at the top of the chart."""
 
     x: float
     at_us: int
@@ -98,7 +99,7 @@ class AxisTick:
 
 @dataclass(frozen=True, slots=True)
 class TimelineChart:
-    """All that is drawn. Lengths are in pixels."""
+    """The whole drawing. Lengths are in pixels."""
 
     #: Its width.
     width: int
@@ -106,16 +107,16 @@ class TimelineChart:
     height: float
     #: Where the present is, from the left.
     now_x: float
-    #: The times at the top.
+    #: The times on the axis at the top.
     ticks: tuple[AxisTick, ...]
     #: The lanes, from the top.
     lanes: tuple[MemberLane, ...]
-    #: The paths from each attempt to the next of its run, and whether they lead to another member.
+    #: The SVG paths from each attempt to the run's next attempt, and whether they lead to another member.
     joins: tuple[tuple[str, bool], ...]
 
     @property
     def drawn(self) -> int:
-        """How many bars there are."""
+        """How many bars are drawn."""
         return sum(len(lane.bars) for lane in self.lanes)
 
     @property
@@ -126,12 +127,12 @@ class TimelineChart:
 
 @dataclass(frozen=True, slots=True)
 class TimeScale:
-    """From time to pixels."""
+    """Converts times to pixels."""
 
     span: TimeSpan
 
     def x(self, at_us: int) -> float:
-        """The place of a time; of one outside, the nearest."""
+        """The horizontal position of a time; a time outside the span is moved to its nearest end."""
         inside = min(max(at_us, self.span.from_us), self.span.until_us)
         return round((inside - self.span.from_us) * WIDTH / (self.span.until_us - self.span.from_us), 1)
 
@@ -139,9 +140,9 @@ class TimeScale:
 def chart_of(
     members: Sequence[str], bars: Iterable[TimeBar], ahead: Forecast, span: TimeSpan, now_us: int
 ) -> TimelineChart:
-    """The drawing of `bars` in a lane for each member, and below in those of members that are no more.
+    """Draw `bars`, in a lane for each member, then in lanes for former members, then in the lane `NOBODY`.
 
-    `ahead` has the counts of members whose occurrences are too many for bars: those have none in `bars`.
+    `ahead` has the counts for members that have too many occurrences for bars; `bars` has none of these occurrences.
     """
     scale = TimeScale(span)
     by_member: dict[str, list[TimeBar]] = defaultdict(list)
@@ -211,7 +212,7 @@ class _Lane:
             )
 
     def count_ahead(self, ahead: Forecast, starts: Sequence[int], moved: Sequence[int], most: int) -> None:
-        """Draw how much begins in each step; `most` is the greatest of all lanes."""
+        """Draw columns for the occurrences due in each step; `most` is the largest count of all lanes."""
         bottom = self._y + PAD + STRIP
         for step in range(STEPS):
             if not starts[step]:
@@ -232,16 +233,16 @@ class _Lane:
             )
 
     def made(self, member: str) -> MemberLane:
-        """The lane with its bars in rows, each in the first that is free there. What stands out gets its row first."""
+        """Lay out the lane: each bar in the first row that is free at its place; bars that stand out come first."""
         top = self._y + PAD + (STRIP + 3 if self._counts else 0)
         rows = [_Row() for _ in range(ROWS_MAX)]
         shapes, left_out, row_of = list[BarShape](), 0, dict[tuple[str, int], int]()
         for bar in sorted(self._bars, key=_rank):
-            # What has begun is drawn before the present, however short it is.
+            # A bar of the past ends at the present at the latest, even if it must be widened to be visible.
             latest = self._now_x if bar.is_past else WIDTH
             x = max(0.0, min(self._scale.x(bar.begins_us), latest - SHORTEST))
             width = max(SHORTEST, round(self._scale.x(bar.ends_us) - x, 1))
-            # The rest of a running attempt goes on in its row.
+            # The expected rest of a running attempt continues in the attempt's row.
             number = row_of.get((bar.run_id, bar.attempt)) if bar.look == "expected" else None
             if number is None:
                 number = next((number for number, row in enumerate(rows) if row.is_free(x, x + width + GAP)), None)
@@ -269,7 +270,7 @@ def _rank(bar: TimeBar) -> tuple[bool, bool, int, str]:
 
 
 class _Row:
-    """The bars of a row, by where they begin and end."""
+    """The free places of a row: where its bars begin and end, sorted."""
 
     def __init__(self) -> None:
         self._begins: list[float] = []
@@ -277,24 +278,24 @@ class _Row:
 
     @property
     def used(self) -> bool:
-        """Whether it has a bar."""
+        """Whether the row has a bar."""
         return bool(self._begins)
 
     def is_free(self, x: float, end: float) -> bool:
-        """Whether there is no bar between two places."""
+        """Whether there is no bar between `x` and `end`."""
         place = bisect_left(self._begins, x)
         before = place == 0 or self._ends[place - 1] <= x
         return before and (place == len(self._begins) or self._begins[place] >= end)
 
     def take(self, x: float, end: float) -> None:
-        """Note a bar there."""
+        """Note a bar between `x` and `end`."""
         place = bisect_left(self._begins, x)
         self._begins.insert(place, x)
         self._ends.insert(place, end)
 
 
 def _joins(lanes: Iterable[MemberLane]) -> Iterable[tuple[str, bool]]:
-    """A path from the end of each attempt to the beginning of the next one of its run, where both are drawn."""
+    """A path from the end of each attempt to the beginning of the run's next attempt, if both are drawn."""
     attempts: Mapping[str, list[BarShape]] = defaultdict(list)
     for lane in lanes:
         for shape in lane.bars:

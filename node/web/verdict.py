@@ -1,6 +1,6 @@
-"""The one verdict on the cluster: all is well, or what is wrong, since when, and where to look. Pure.
+"""The verdict on the whole cluster: all is well, or the findings: what is wrong, since when, and where to look. Pure.
 
-It is a function of the replicated state and of what the answering node sees besides.
+It follows from the replicated state, and from facts that only the answering node knows (`NodeSight`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ from node.web.board import Picture
 from node.web.words import count
 
 Level = Literal["well", "watch", "wrong"]
-"""`watch`: nothing is lost, and somebody should know. `wrong`: something is not done that should be."""
+"""`watch`: somebody should know it, but all work is done. `wrong`: some work is not done."""
 
 FindingCode = (
     Mark
@@ -40,16 +40,16 @@ FindingCode = (
     ]
     | Literal["untold", "gave-up"]
 )
-"""What a finding is: of tasks the mark that they have; of the node, of members and of channels a word of its own."""
+"""Identifies a finding: for tasks by their mark; for the node, members and channels by a code of its own."""
 
 Action = Literal["undrain", "run"]
-"""What a button beside a finding does, to its subject."""
+"""The action of the button beside a finding, on the finding's subject."""
 
 LATE_S: Final = 60.0
-"""What is overdue for less is on its way: a failover, a node that starts."""
+"""A task that is overdue for less time is no fault yet: a failover, or the start of a node, takes some seconds."""
 
 TRIES_MIN: Final = 3
-"""After fewer failures in a row another member, or the same a little later, may well send what waits."""
+"""Fewer failures in a row are no fault yet: the next try, often by another member, may well send the notices."""
 
 _DOWN: Final[dict[DownReason, tuple[Level, str]]] = {
     "silent": ("wrong", "is down: it fell silent. Others have taken its tasks over"),
@@ -75,11 +75,11 @@ _HEADLINES: Final[dict[FindingCode, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class NodeSight:
-    """What the answering node sees besides the state."""
+    """The facts that only the answering node knows, in addition to the state."""
 
     #: The node's id.
     node: str
-    #: What it knows of the leadership.
+    #: Its role in Raft, and what it knows of the leader.
     role: RaftRole
     #: Whether it holds a lease.
     lease_held: bool
@@ -87,37 +87,37 @@ class NodeSight:
     outlook: str | None
     #: The tasks that are overdue.
     overdue: Overdue = field(default_factory=Overdue)
-    #: When its lease ended, in microseconds since the epoch; None: it has one, or had none.
+    #: When its lease ended, in microseconds since the epoch; None: it holds a lease, or never held one.
     lapsed_us: int | None = None
-    #: The nodes that it has met lately and that do not fit to it.
+    #: The mismatching nodes, of another build or secret, that it has met lately.
     mismatches: Sequence[MismatchView] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it should be."""
+    """One fault, or one fact that somebody should know."""
 
-    #: What it is, as a code.
+    #: The finding, as a code.
     code: FindingCode
     #: How bad it is.
     level: Level
-    #: What it is, as a sentence.
+    #: The finding, as a sentence.
     text: str
     #: Since when, in microseconds since the epoch; None: not known.
     since_us: int | None = None
-    #: Where to look: a path of the page; None: nowhere.
+    #: The path of the view that shows more; None: no view does.
     look: str | None = None
-    #: The label of `look`.
+    #: The label of the link to `look`.
     look_at: str = ""
-    #: What may be done about it; None: nothing from here.
+    #: The action of the finding's button; None: no button.
     action: Action | None = None
-    #: What `action` is done to.
+    #: The member or task that the finding and its `action` are about; "": none, or several.
     subject: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterVerdict:
-    """The verdict: the worst level of its findings, which come worst first."""
+    """The verdict: its findings, the worst first, and the worst level of them."""
 
     level: Level
     headline: str
@@ -125,7 +125,7 @@ class ClusterVerdict:
 
 
 def verdict(state: State, sight: NodeSight, picture: Picture) -> ClusterVerdict:
-    """The verdict on `state`, as the node of `sight` sees it."""
+    """Give the verdict on `state`, as the node of `sight` sees it."""
     if sight.outlook is not None:
         found = [_no_cluster(sight, sight.outlook), *_of_mismatches(state, sight)]
         return ClusterVerdict("wrong", "There is no cluster yet", tuple(found))
@@ -147,7 +147,7 @@ def verdict(state: State, sight: NodeSight, picture: Picture) -> ClusterVerdict:
 
 
 def standing_of(state: State, sight: NodeSight) -> list[Finding]:
-    """Why what this node shows may be old, or why it does nothing; none where it stands as it should."""
+    """The reasons why this node's data may be stale, or why it does nothing; [] if there are none."""
     if sight.outlook is not None:
         return [_no_cluster(sight, sight.outlook)]
     return [found for found in _of_consensus(state, sight) if found.code in ("no-quorum", "not-ready", "no-lease")]
@@ -179,7 +179,7 @@ def _of_consensus(state: State, sight: NodeSight) -> list[Finding]:
 
 
 def _of_mismatches(state: State, sight: NodeSight) -> list[Finding]:
-    """The nodes that do not fit. A claim of a caller is wrong only where the member that it names is missing."""
+    """The mismatching nodes. A mere claim to be some member is "wrong" only while that member is not up."""
     return [
         Finding(
             "mismatch",
@@ -226,7 +226,7 @@ _ALSO: Final[dict[Mark, str]] = {
 
 
 def _of_tasks(state: State, sight: NodeSight, picture: Picture) -> list[Finding]:
-    """Each task is in one finding, by what matters most of it; a finding of one task says what else there is of it."""
+    """Put each task into the finding of its most important mark. A finding of one task also names its other marks."""
     found = []
     if unowned := picture.leading["unowned"]:
         task = _only(picture, "unowned", unowned, picture.unowned)
@@ -277,7 +277,7 @@ def _of_tasks(state: State, sight: NodeSight, picture: Picture) -> list[Finding]
 
 
 def _overdue(sight: NodeSight, picture: Picture) -> list[Finding]:
-    # What the node itself sees overdue may be newer than the picture.
+    # The node's own list of overdue tasks may be newer than the picture.
     seen = [
         task for task in sight.overdue.names if not picture.leads(task, "unowned") and not picture.leads(task, "late")
     ]
@@ -299,12 +299,12 @@ def _overdue(sight: NodeSight, picture: Picture) -> list[Finding]:
 
 
 def _only(picture: Picture, mark: Mark, number: int, listed: Iterable[str]) -> str:
-    """The one task that a finding is about; empty if it is about several, or the one is not among those `listed`."""
+    """The task that a finding is about; "" if it is about several, or if the task is not among `listed`."""
     return next((task for task in listed if picture.leads(task, mark)), "") if number == 1 else ""
 
 
 def _also(picture: Picture, task: str, mark: Mark) -> str:
-    """What else is to be said of the one task of a finding."""
+    """The other marks of a finding's only task, as the rest of a sentence."""
     others = [words for other, words in _ALSO.items() if other != mark and picture.has(task, other)]
     return "".join(f"; {words}" for words in others)
 
@@ -329,6 +329,6 @@ def _of_channels(state: State) -> list[Finding]:
 
 
 def _gave_up(row: ChannelRow) -> Finding:
-    """What waited on the channel was given up, and nothing has been sent on it since."""
+    """The finding that the channel's waiting notices were given up, and that nothing has been sent on it since."""
     text = f"Channel {row.name} gave up on {count(row.given_up, 'notice')}, and has sent nothing since"
     return Finding("gave-up", "watch", f"{text}. Try it with: rota notify test {row.name}", row.given_up_us)

@@ -16,7 +16,7 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)")
 
 
 def since(at_us: int, now_us: int) -> str:
-    """How long ago a time was.
+    """How long before `now_us` a time was, in words.
 
     >>> since(0, 61_000_000)
     '1 min 1 s'
@@ -25,7 +25,7 @@ def since(at_us: int, now_us: int) -> str:
 
 
 def clock(at_us: int) -> str:
-    """A time of day in UTC; the page's script shows that of the chosen time zone instead.
+    """A time of day in UTC; the page's script shows it in the chosen time zone instead.
 
     >>> clock(1_794_000_000_000_000)
     '21:20'
@@ -52,8 +52,7 @@ def amount(value: float) -> str:
 
 
 def clocks(text: str) -> str:
-    """A text whose times in UTC are times of day, for what holds no elements; the page's script writes others there.
-
+    """Shorten the times in a text to times of day in UTC, for attributes; the page's script then changes the time zone.
     >>> clocks("due at 2026-11-24T01:30:00Z, on node-1")
     'due at 01:30 UTC, on node-1'
     """
@@ -61,7 +60,7 @@ def clocks(text: str) -> str:
 
 
 def timed(text: str, show: str = "moment") -> Markup:
-    """A text whose times in UTC become elements that the page's script shows by the clocks of the chosen time zone.
+    """Turn the times in a text into elements, which the page's script shows in the chosen time zone.
 
     >>> timed("<until> 2026-11-24T01:30:00Z")
     Markup('&lt;until&gt; <time datetime="2026-11-24T01:30:00Z" data-show="moment">2026-11-24 01:30:00</time>')
@@ -76,7 +75,7 @@ def timed(text: str, show: str = "moment") -> Markup:
 
 
 def as_typed(text: str) -> Markup:
-    """A text that is sent back as it is: its control characters must not be spelt out."""
+    """Escape a form's text for HTML only: it is sent back, so its control characters must stay as they are."""
     return escape(text)
 
 

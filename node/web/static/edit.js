@@ -1,4 +1,4 @@
-// The form for a definition: a button beside an error shows its line.
+// The form for a definition: the button beside an error selects the error's line.
 "use strict";
 { // scripts share one scope
 

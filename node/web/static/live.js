@@ -1,15 +1,15 @@
-// Keeps the parts of this page up to date: the node sends each element with data-part when it differs.
+// Keeps the parts of this page up to date: the node sends each element with data-part again when it has changed.
 "use strict";
 
-const AGAIN_MS = 2000; // after a stream was refused
-const QUIET_MS = 10000; // the node sends something every 4 s
-const SLOW_MS = 3000; // without a connection
+const AGAIN_MS = 2000; // the wait after a stream was refused
+const QUIET_MS = 10000; // a connection silent for longer is dead: the node sends an event every 4 s
+const SLOW_MS = 3000; // the page is stale after this time without a connection
 const base = new URL(document.documentElement.dataset.root, location.href);
 let stream = null;
 let following = "";
-let tried_ms = 0; // since when the present stream is tried
-let heard_ms = Date.now(); // when the node was last heard: the page itself came from it
-let refusal = ""; // what the node said instead of a stream
+let tried_ms = 0; // when the present stream was begun
+let heard_ms = Date.now(); // when the node last sent something; at first, the page itself
+let refusal = ""; // the node's error, if it refused a stream
 
 const SAYS = { yes: "live", no: "not live", still: "" };
 function setLamp(state) {
@@ -20,7 +20,7 @@ function setLamp(state) {
   lamp.querySelector(".says").textContent = SAYS[state];
 }
 
-// Old data must not look fresh: it is said of when it is, and its clocks stand still.
+// Stale data must not look fresh: show its time, and stop its clocks.
 function stale() {
   setLamp("no");
   document.body.classList.add("stale");
@@ -41,7 +41,7 @@ function fresh() {
   tick();
 }
 
-// A connection may be dead without a sign of it: the node stands still, its machine is gone, this one has slept.
+// A connection may be dead without an error: if the node hangs, its machine is lost, or this machine was asleep.
 function watch() {
   if (!following) return;
   const now = Date.now();
@@ -58,7 +58,7 @@ function again() {
   follow();
 }
 
-// A part's path and query below the page's root, as the node knows it.
+// A part's path and query below the page's root, as the node expects them.
 function urlOf(element) {
   const url = new URL(element.dataset.part, location.href);
   return "/" + (url.pathname + url.search).slice(base.pathname.length);
@@ -69,7 +69,7 @@ const parts = () => [...document.querySelectorAll("[data-part]")];
 function follow() {
   const urls = [...new Set(parts().map(urlOf))];
   const lamp = document.getElementById("live");
-  if (lamp) lamp.hidden = !urls.length; // nothing of the page changes by itself
+  if (lamp) lamp.hidden = !urls.length; // the page has no live parts
   const wanted = urls.length && !document.hidden ? JSON.stringify(urls) : "";
   if (!urls.length) setLamp("still");
   if (wanted === following) return;
@@ -82,14 +82,14 @@ function follow() {
   stream.addEventListener("open", fresh);
   stream.addEventListener("beat", (event) => {
     fresh();
-    // The node was upgraded: its parts may not fit the scripts of this page. What is typed or open here is not thrown away.
+    // If the node was upgraded, its parts may not fit this page's scripts. Only say so: a reload would lose the user's input.
     document.getElementById("outdated").hidden = JSON.parse(event.data).page === document.documentElement.dataset.page;
   });
   stream.addEventListener("error", lost);
   stream.addEventListener("part", (event) => { fresh(); show(event); });
 }
 
-// A lost connection is made again by the browser. A refused one is not: the session may have ended, or the node is full.
+// The browser repeats a lost connection, but not a refused one: the session may have ended, or the node has too many streams.
 async function lost() {
   setLamp("no");
   const refused = stream;
@@ -110,7 +110,7 @@ async function lost() {
 }
 
 function signInAgain() {
-  if (document.querySelector("form.edit")) { // what was typed must not be lost
+  if (document.querySelector("form.edit")) { // keep the user's input
     refusal = "Your session has ended. Sign in again in another tab, then go on here.";
     stale();
     setTimeout(again, AGAIN_MS);
@@ -121,7 +121,7 @@ function signInAgain() {
   location.assign(`${base.pathname}sign-in?next=${encodeURIComponent(next)}`);
 }
 
-// As the node wrote it: without the words that page.js gives times and zones, the row that panel.js marks, and when it was made.
+// A copy as the node rendered it: without the times and zones that page.js filled in, panel.js's mark, and its time stamp.
 function bare(element) {
   const copy = element.cloneNode(true);
   copy.removeAttribute("data-now");
@@ -150,12 +150,12 @@ function show(event) {
   const wanted = made.content.firstElementChild;
   if (!wanted) return;
   for (const element of parts()) {
-    // What is shown already stays: a replaced element would lose a selection, or a click that has begun.
+    // Keep an element that has not changed: a replaced one would lose a selection, or a click that has begun.
     if (urlOf(element) === url && !bare(element).isEqualNode(bare(wanted))) become(element, wanted);
   }
 }
 
-// It cannot be made any more, such as when its task was deleted: what is shown stays, and it is said that it is old.
+// A part cannot be made any more, for example because its task was deleted: keep the old content, and say that it is old.
 function keep(url, why) {
   for (const element of parts()) {
     if (urlOf(element) !== url || element.querySelector(":scope > .old")) continue;
@@ -167,13 +167,13 @@ function keep(url, why) {
   }
 }
 
-// The element itself stays: what was asked for in its place may be on its way, and would have no place any more.
+// Keep the element, and replace its content: a response that targets the element may be under way.
 function become(element, wanted) {
   for (const { name } of [...element.attributes]) {
     if (!wanted.hasAttribute(name)) element.removeAttribute(name);
   }
   for (const { name, value } of wanted.attributes) {
-    if (name !== "data-part") element.setAttribute(name, value); // it is relative to this page, where the part was asked for
+    if (name !== "data-part") element.setAttribute(name, value); // in `wanted` it is relative to the part's path
   }
   htmx.swap(element, wanted.innerHTML, { swapStyle: "innerHTML" });
 }

@@ -1,11 +1,11 @@
-// What the page needs beside htmx: times count down; and keyboard, and notices.
+// The script of every page, beside htmx: times that count down, time zones, keys, and notices.
 "use strict";
 
-// Only HTML of our templates enters the page. A problem document quotes what was sent: it is shown as text.
+// Only HTML of our templates enters the page. A problem document (JSON) may quote the request, so it is shown as text.
 document.addEventListener("htmx:beforeSwap", (event) => {
   const { xhr } = event.detail;
   if ((xhr.getResponseHeader("Content-Type") || "").startsWith("text/html")) {
-    // htmx looks for another target beside what was pressed, which may have been replaced since.
+    // Show an error as a notice: htmx's own target is beside the pressed button, which may have been replaced.
     if (xhr.status >= 400) event.detail.target = document.getElementById("notice");
     return;
   }
@@ -22,7 +22,7 @@ function noticeBad(text) {
   document.getElementById("notice").replaceChildren(notice);
 }
 
-// A notice that all went well goes by itself; one of a problem stays until it is read.
+// A notice of success disappears by itself; a notice of a problem stays until the user closes it.
 document.addEventListener("htmx:afterSettle", () => {
   for (const notice of document.querySelectorAll(".notice.good")) setTimeout(() => notice.remove(), 6000);
 });
@@ -38,7 +38,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// Times: <time datetime="..." data-show="until|since|clock|...">. The server's words stand until this script has run.
+// Times: <time datetime="..." data-show="until|since|clock|...">. The server's text is shown until this script has run.
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 function duration(seconds) {
   const left = Math.max(0, Math.floor(seconds));
@@ -52,7 +52,7 @@ function duration(seconds) {
   return "0 s";
 }
 
-// All times of the page are by the clocks of one time zone, which is named at the top: the reader's own unless another is chosen.
+// All times of the page are in one time zone, which is shown at the top: the reader's own, or the chosen one.
 const OWN_ZONE = new Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 const zones = new Set([OWN_ZONE, "UTC"]);
 let zone = OWN_ZONE;
@@ -62,7 +62,7 @@ function offer(name) {
 try {
   const kept = localStorage.getItem("rota-zone");
   if (kept && offer(kept)) zone = kept;
-} catch { /* it keeps nothing */ }
+} catch { /* this browser stores nothing */ }
 function zoned(options) {
   let made = null;
   let of = "";
@@ -91,12 +91,12 @@ function offerZones() {
 document.getElementById("zone")?.replaceChildren(chooser);
 chooser.addEventListener("change", () => {
   zone = chooser.value;
-  try { localStorage.setItem("rota-zone", zone === OWN_ZONE ? "" : zone); } catch { /* it keeps nothing */ }
+  try { localStorage.setItem("rota-zone", zone === OWN_ZONE ? "" : zone); } catch { /* this browser stores nothing */ }
   for (const element of document.querySelectorAll("time[title]")) element.removeAttribute("title");
   tick();
   document.dispatchEvent(new Event("rota:zone"));
 });
-const told = new WeakMap(); // by the clocks of which zone a text without elements tells its times
+const told = new WeakMap(); // by element: the time zone of the times in its text
 function tellTimes() {
   for (const element of document.querySelectorAll("[data-timed]")) {
     if (told.get(element) === zone) continue;
@@ -106,7 +106,7 @@ function tellTimes() {
     element.querySelector("title").textContent = text;
   }
 }
-// The cluster's clock, not this machine's: the page says what time it was when it was made.
+// Use the cluster's clock, not this machine's: the page holds the time when it was made.
 let ahead_ms = 0;
 function tick() {
   if (document.body.classList.contains("stale")) return;
@@ -135,7 +135,7 @@ function tick() {
 let newest = 0;
 function readClock() {
   const stamps = [...document.querySelectorAll("[data-now]")].map((one) => Date.parse(one.dataset.now));
-  if (Math.max(0, ...stamps) <= newest) return; // parts that were made earlier say nothing of the present
+  if (Math.max(0, ...stamps) <= newest) return; // no part is newer than the last reading
   newest = Math.max(...stamps);
   ahead_ms = newest - Date.now();
 }
@@ -143,14 +143,14 @@ readClock();
 tick();
 setInterval(tick, 1000);
 document.addEventListener("htmx:afterSwap", () => {
-  // A search that was typed stays in the address.
+  // Keep the search in the page's URL.
   const rows = document.querySelector("[data-here]");
   if (rows) history.replaceState(null, "", document.documentElement.dataset.root + rows.dataset.here);
-  tick(); // before the words of the server are painted
+  tick(); // before the browser paints the server's text
 });
 document.addEventListener("htmx:afterSettle", () => { readClock(); tick(); announce(); });
 
-// A screen reader hears the verdict when it is another one.
+// Announces the verdict to screen readers when it changes.
 let announced = null;
 function announce() {
   const region = document.getElementById("announce");
@@ -162,7 +162,7 @@ function announce() {
 }
 announce();
 
-// A wide picture scrolls in its own box: at first so that the present is seen, and then it stays where it was.
+// A wide chart scrolls in its own box: at first to the present; when the chart is replaced, the position is kept.
 const scrolled = new Map();
 function keepScroll() {
   for (const box of document.querySelectorAll("[data-keep-scroll]")) {
@@ -175,7 +175,7 @@ document.addEventListener("scroll", (event) => {
 document.addEventListener("htmx:afterSwap", keepScroll);
 keepScroll();
 
-// What was opened stays open when its part of the page is fetched again.
+// Elements that the user has opened stay open when their part of the page is replaced.
 const opened = new Set();
 document.addEventListener("toggle", ({ target }) => {
   if (!target.id) return;

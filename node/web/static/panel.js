@@ -1,4 +1,4 @@
-// A task opens in a panel beside the list where there is room for it; elsewhere, and with a modifier key, its link leads to its page.
+// Opens a task in a panel beside the list. On a narrow screen, or with a modifier key, the link leads to the task's page.
 "use strict";
 { // scripts share one scope
 
@@ -29,7 +29,7 @@ document.addEventListener("click", (event) => {
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && !event.target.closest("input, textarea")) close();
 });
-// The row of the open task is marked, also after the rows were fetched again.
+// Marks the row of the open task, also after the rows were fetched again.
 function mark() {
   const open = panel.hidden ? "" : (panel.querySelector("[data-task]") || { dataset: {} }).dataset.task;
   for (const link of document.querySelectorAll("a[data-panel]")) {

@@ -1,11 +1,11 @@
-// The page of a run: its log as it is written, with search; and the rate of its progress.
+// The page of a run: follows its log, with search, and shows the rate of its progress.
 "use strict";
 { // scripts share one scope
 
-const LINE_MAX = 20000; // characters of one line
-const LINES_MAX = 2000; // kept in the page; the file has all
+const LINE_MAX = 20000; // characters shown of one line
+const LINES_MAX = 2000; // lines kept in the page; the file has all
 const HIDE_MS = 5000; // a tab that is hidden for longer stops following
-const TAIL_BYTES = 262144; // read of what was written before the page was opened
+const TAIL_BYTES = 262144; // how much to read of the log from before the page was opened
 const box = document.getElementById("log-box");
 const log = document.getElementById("log");
 const search = document.getElementById("log-search");
@@ -13,10 +13,10 @@ const follow = document.getElementById("log-follow");
 const said = document.getElementById("log-said");
 const now = () => document.getElementById("now").dataset;
 
-let attempt = null; // whose log is shown
-let chosen = false; // whether the reader has chosen it
-let reading = null; // aborts the present request
-let rest = ""; // a line that has not ended
+let attempt = null; // the attempt whose log is shown
+let chosen = false; // whether the reader has chosen the attempt
+let reading = null; // the AbortController of the present request
+let rest = ""; // the last line, if it has not ended
 let count = 0;
 let dropped = false;
 
@@ -34,7 +34,7 @@ function tell(state) {
   if (said.textContent !== text) said.textContent = text;
 }
 
-// As a terminal would leave a line, without colours; and no mark of direction makes it read as another one.
+// A line as a terminal would finally show it, without colours, and with bidirectional characters escaped.
 const STYLE = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[@-Z\\-_])/g;
 const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
 function readable(line) {
@@ -51,7 +51,7 @@ function lineOf(text) {
   return line;
 }
 
-let open = null; // the line that has not ended: a progress bar
+let open = null; // the element of a line that has not ended, such as a progress bar
 function append(text) {
   if (open) open.remove();
   open = null;
@@ -114,7 +114,7 @@ async function read(number) {
   }
 }
 
-// Another attempt is read as soon as it has begun, unless the reader has chosen one.
+// Switches to a new attempt as soon as it has begun, unless the reader has chosen one.
 function newest() {
   const number = now().attempt;
   if (number && !chosen && number !== attempt) read(number);
@@ -122,7 +122,7 @@ function newest() {
   follow.closest("label").hidden = now().live !== "yes";
 }
 
-// A browser has six connections to a node: tabs that nobody sees must not hold them.
+// A browser opens at most six connections to a node: hidden tabs must not hold them.
 let hiding = null;
 document.addEventListener("visibilitychange", () => {
   clearTimeout(hiding);
@@ -152,7 +152,7 @@ document.addEventListener("keydown", (event) => {
   search.focus();
 });
 
-// The rate within the last minute, of what this page has seen of one attempt.
+// The rate of an attempt's progress in the last minute, as far as this page has seen it.
 const WINDOW_MS = 60000;
 let samples = [];
 function left(s) {

@@ -1,4 +1,4 @@
-// The chart of a task's page: how long its latest runs took, and what each did. The table below it has the same figures.
+// The chart of a task's page: the duration and amount of its latest runs. The table below the chart has the same figures.
 "use strict";
 { // scripts share one scope
 
@@ -29,7 +29,7 @@ function draw(element, values, good, at, words, tallest) {
   const when = zoned({ day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   const options = {
     width: element.clientWidth, height: tallest, legend: { show: false }, cursor: { show: false },
-    // Every run has the same room, however far apart they are.
+    // Runs are evenly spaced, however far apart in time they are.
     scales: { x: { time: false, range: (_, low, high) => [low - 0.7, Math.max(high, low + 9) + 0.7] }, y: { range: (_, __, high) => [0, (high || 1) * 1.08] } },
     axes: [
       { ...axis, grid: { show: false }, size: 28, space: 90, splits: (self, _, low, high) => {
@@ -62,7 +62,7 @@ function show() {
 
 async function refresh() {
   const response = await fetch(section.dataset.url, { headers: { Accept: "application/json" } });
-  if (!response.ok) return; // the parts of the page say what is wrong
+  if (!response.ok) return; // the page's parts show the error
   shown = await response.json();
   show();
 }

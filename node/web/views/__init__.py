@@ -1,4 +1,4 @@
-"""The views of the page, a file each: the query, the route, and the values for the templates."""
+"""The views of the page. Each has a file: its query, its routes, and the values for its templates."""
 
 from typing import Final
 

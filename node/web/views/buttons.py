@@ -1,4 +1,4 @@
-"""What the page's buttons do: the same as the API's routes, answered with a notice or with the page again."""
+"""The page's buttons: each calls the API's route, and answers with a notice or a redirect back to the page."""
 
 from aiohttp import web
 
@@ -34,7 +34,7 @@ async def resume_task(context: RequestContext) -> web.Response:
 
 @endpoints.form("/tasks/{name}/delete")
 async def delete_shown_task(context: RequestContext) -> web.Response:
-    """Delete a task in the version that was shown, and cancel its runs."""
+    """Delete a task, if it still has the version that was shown, and cancel its runs."""
     name = await tasks.task_to_change(context)
     await tasks.delete(context, name, version_sent(await context.form()))
     return redirect(context, "tasks")
@@ -54,7 +54,7 @@ async def drain_member(context: RequestContext) -> web.Response:
 
 @endpoints.form("/members/{id}/undrain")
 async def undrain_member(context: RequestContext) -> web.Response:
-    """Have a drained member get new runs again."""
+    """Give a drained member new runs again."""
     return await _obeyed(context, members.undrain, f"{context.path('id')} gets new runs again", "")
 
 

@@ -1,4 +1,4 @@
-"""The page of events: what the cluster decided lately, as far as this node has kept it."""
+"""The page of events: the latest decisions of the cluster, as far as this node has kept them."""
 
 import asyncio
 from collections import Counter
@@ -19,7 +19,7 @@ from node.web.rendering import page
 
 
 class EventsPageQuery(ViewQuery):
-    """Which events to show: their sort, a part of their task's name, a member that they name."""
+    """Which events to show: their name, a part of their task's name, a member that they name."""
 
     event: Literal["member", "owner", "run", "deadline"] | None = None
     task: str = Field(default="", max_length=200)
@@ -31,12 +31,12 @@ class EventsPageQuery(ViewQuery):
 endpoints = PageEndpoints("page")
 
 EVENTS: Final = 100
-"""How many events a page has."""
+"""The number of events on a page."""
 
 
 @endpoints.page("/events")
 async def events_page(context: RequestContext, query: EventsPageQuery) -> web.Response:
-    """The events that fit, newest first; with `part=rows`, only the rows."""
+    """The matching events, newest first; with `part=rows`, only the rows."""
     template = "parts/event_rows.html" if query.part == "rows" else "events.html"
     return page(context, template, **await _values(context, query))
 
@@ -69,7 +69,7 @@ async def _values(context: RequestContext, query: EventsPageQuery) -> dict[str, 
 
 
 def _url(query: EventsPageQuery, **changed: str | None) -> str:
-    """The page's path with a query that differs from `query` as given. It begins with the newest events."""
+    """The page's path with `query`, some values `changed`. Without `after`, it begins with the newest events."""
     given = {**query.model_dump(include={"event", "task", "node"}), **changed}
     text = urlencode({name: value for name, value in given.items() if value})
     return "events" + (f"?{text}" if text else "")
@@ -78,7 +78,7 @@ def _url(query: EventsPageQuery, **changed: str | None) -> str:
 EventLook = Literal["good", "bad", "warn", "busy", "none"]
 
 TOGETHER: Final = 4
-"""As many moves or more of one placement are told in one line."""
+"""This many moves of tasks at one index, or more, share a line."""
 
 _RUN_LOOKS: Final[dict[str, EventLook]] = {
     "succeeded": "good",
@@ -100,28 +100,28 @@ _MEMBER_LOOKS: Final[dict[str, EventLook]] = {"up": "good", "down": "bad", "left
 
 @dataclass(frozen=True, slots=True)
 class EventLine:
-    """A line about a task, run or member, or about the tasks that moved at once."""
+    """A line about a task, run or member, or about several tasks that moved at once."""
 
-    #: When it came to pass, in microseconds since the epoch.
+    #: When it happened, in microseconds since the epoch.
     at_us: int
-    #: The number of the event; of several, of the oldest.
+    #: The number of the event; if there are several, the number of the oldest.
     number: int
     #: The event's name: `member`, `owner`, `deadline` or `run`.
     sort: str
-    #: How the line looks.
+    #: The line's colour and sign.
     look: EventLook
-    #: What the line is about.
+    #: The name of the task, run or member, or the number of tasks.
     subject: str
     #: The parts of the path of the subject's page; empty texts: it has no page.
     path: tuple[str, str]
-    #: What is said of the subject.
+    #: The words after the subject.
     said: str
-    #: What is said besides, such as the names of tasks; "": nothing.
+    #: Details, such as the names of tasks; "": none.
     more: str = ""
 
 
 def event_lines(events: Sequence[NumberedEvent]) -> list[EventLine]:
-    """One line for each event; many tasks that moved at once share a line."""
+    """Make a line for each event; many tasks that moved at once share a line."""
     lines: list[EventLine] = []
     first = 0
     while first < len(events):
@@ -182,7 +182,7 @@ def _line(one: NumberedEvent) -> EventLine:
 
 
 def _way(source: str | None, target: str | None) -> str:
-    """Where a task went.
+    """The move of a task from one owner to another, in words.
 
     >>> _way("a", "b"), _way(None, "b"), _way("a", None)
     ('moved from a to b', 'owned by b', 'owned by nobody any more, before by a')
@@ -211,7 +211,7 @@ def _member_line(one: NumberedEvent, event: ClusterEvent) -> EventLine:
 
 
 def _deadline_line(one: NumberedEvent, event: ClusterEvent) -> EventLine:
-    """A deadline that was breached (`late`), met again, or dropped without that."""
+    """A line about a deadline that was breached, met again, or dropped without being met."""
     data = event.data
     said, look = _DEADLINE_SAID[data["change"]]
     what = f"{said}: {data['deadline']}"

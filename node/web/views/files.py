@@ -1,4 +1,4 @@
-"""The page's style sheet, scripts and icon. They hold nothing of the cluster; those of `SIGN_IN` anyone may read."""
+"""Serves the page's style sheets, scripts and icon. They hold no data of the cluster; anyone may read `SIGN_IN`."""
 
 from typing import Final
 
@@ -21,12 +21,12 @@ class AssetQuery(ViewQuery):
 endpoints = PageEndpoints("page")
 
 SIGN_IN: Final = ("page.css", "icon.svg")
-"""What the page for signing in is made of."""
+"""The files that the sign-in page needs."""
 
 
 @endpoints.add("GET", "/static/{name}", {200: ResponseSpec("The file", str, "text/css")}, access="anyone")
 async def static_file(context: RequestContext, query: AssetQuery) -> web.Response:
-    """A file of the page. Browsers keep it for as long as its version is asked for."""
+    """Serve a file of the page. Browsers cache it for a year if `v` is its present version."""
     name = context.path("name")
     asset = assets().get(name)
     if asset is None or (context.role == "guest" and name not in SIGN_IN):

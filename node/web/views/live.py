@@ -1,4 +1,4 @@
-"""The stream of an open page: the parts that it shows, each sent when it differs."""
+"""The event stream of an open page: each part that the page shows is sent when it has changed."""
 
 import json
 import re
@@ -30,18 +30,18 @@ class LiveQuery(ViewQuery):
 endpoints = PageEndpoints("page")
 
 PARTS_MAX: Final = 16
-"""How many parts a page may have."""
+"""The most parts of a page."""
 
 URL_CHARS_MAX: Final = 2000
 
 _HEADERS: Final = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 _NOBODY: Final = BrowserSession("guest", 0, "0" * ID_HEX)
-"""Its CSRF token stands in the forms of parts that are made for all; each page is sent its own instead."""
+"""The session with which shared parts are made. In their forms, its CSRF token is replaced by each page's own token."""
 
 
 class PartContext(RequestContext):
-    """The request for one part of a page, as if the page had sent it."""
+    """The context of a request for one part, made up as if the page had sent the request."""
 
     __slots__ = ("_names",)
 
@@ -50,13 +50,13 @@ class PartContext(RequestContext):
         self.role, self.session, self._names = page.role, _NOBODY, names
 
     def path(self, name: str) -> str:
-        """As `RequestContext.path`."""
+        """The value of a variable in the part's path, as `RequestContext.path`."""
         return self._names[name]
 
 
 @endpoints.page("/live")
 async def live(context: RequestContext, query: LiveQuery) -> web.StreamResponse:
-    """Server-sent events `part`, each with the path and query of a part, and its HTML as it is now."""
+    """Send server-sent events `part`, each with the path and query of a part, and its present HTML."""
     makers = {PartKey(context.role, url): _maker(context, url) for url in _urls(query.parts)}
     signer, session = context.server.signer, context.session
     common = signer.csrf(_NOBODY).encode()
@@ -75,7 +75,7 @@ async def _with_token(events: AsyncGenerator[bytes, None], common: bytes, own: b
 
 
 def _urls(parts: str) -> list[str]:
-    """The paths and queries in the request. Raises `Problem` invalid."""
+    """The parts' paths and queries in the request. Raises `Problem` invalid."""
     try:
         urls = json.loads(parts)
     except ValueError:
@@ -90,7 +90,7 @@ def _urls(parts: str) -> list[str]:
 
 
 def _maker(context: RequestContext, url: str) -> Make:
-    """How the part at `url` is made for this page. Raises `Problem` invalid if the page has none there."""
+    """The function that makes the part at `url` for this page. Raises `Problem` invalid if there is no such part."""
     try:
         where = URL(url, encoded=True)
         found = None if where.host else _endpoint_at(context.server.pages, where.raw_path)
@@ -104,7 +104,7 @@ def _maker(context: RequestContext, url: str) -> Make:
         try:
             response = await serve(endpoint, PartContext(context, where, names))
         except Problem as problem:
-            return Unmade(problem.detail)  # such as: the task was deleted
+            return Unmade(problem.detail)  # for example, the task was deleted
         if isinstance(response, web.Response) and response.status == 200 and response.text is not None:
             return response.text
         return Unmade("this part of the page is not shown any more")
@@ -113,7 +113,7 @@ def _maker(context: RequestContext, url: str) -> Make:
 
 
 def _endpoint_at(pages: tuple[Endpoint, ...], path: str) -> tuple[Endpoint, dict[str, str]] | None:
-    """What is shown at a path, and the names in the path, decoded."""
+    """The endpoint at a path, and the variables in the path, decoded; None if there is none."""
     for endpoint in pages:
         if endpoint.method != "GET" or endpoint.access != "browser" or endpoint.handler is live:
             continue

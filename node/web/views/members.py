@@ -1,4 +1,4 @@
-"""The page of members: how each is, and buttons to drain it."""
+"""The page of members: the condition of each, and a button to drain it."""
 
 from typing import Any, Final, Literal
 
@@ -16,14 +16,14 @@ from node.web.page_endpoints import PageEndpoints, ViewQuery
 from node.web.rendering import page
 
 PREVIEW_S: Final = 86_400
-"""How far ahead the preview counts what is due."""
+"""How far ahead the preview counts due occurrences."""
 
 MOVES_NAMED: Final = 8
-"""How many of the tasks that would move are named."""
+"""The preview names at most this many of the tasks that would move."""
 
 
 class MembersPageQuery(ViewQuery):
-    """Which part; `preview`: what would move if `member` were drained, or if it were back."""
+    """Which part of the page. `preview`: which tasks would move if `member` were drained, or if it were back."""
 
     part: Literal["cards", "preview"] | None = None
     member: str = Field(default="", max_length=200)
@@ -34,7 +34,7 @@ endpoints = PageEndpoints("page")
 
 @endpoints.page("/members")
 async def members_page(context: RequestContext, query: MembersPageQuery) -> web.Response:
-    """The members; with `part=cards`, only these; with `part=preview`, what draining `member` would move."""
+    """Show the members; with `part=cards`, only their cards; with `part=preview`, what draining `member` would move."""
     if query.part == "preview":
         return page(context, "parts/drain_preview.html", **await preview_values(context, query.member))
     template = "parts/member_cards.html" if query.part == "cards" else "members.html"
@@ -42,7 +42,7 @@ async def members_page(context: RequestContext, query: MembersPageQuery) -> web.
 
 
 async def cards_values(context: RequestContext) -> dict[str, Any]:
-    """What the template of the members' cards is given."""
+    """The values for the template of the members' cards."""
     ownership, lags = await context.ownership(), await context.server.kept(MemberLags).of(context)
     state = context.state
     views = members_view(state, ownership, context.node.bootstraps.known(state))
@@ -66,7 +66,10 @@ async def cards_values(context: RequestContext) -> dict[str, Any]:
 
 
 async def preview_values(context: RequestContext, name: str) -> dict[str, Any]:
-    """What would be if a member that is up were drained, or one that is drained were back. Raises `Problem`."""
+    """The values for the preview: the effect of draining a member that is up, or of any other member's return.
+
+    Raises `Problem`.
+    """
     state = context.state
     if name not in state.members:
         raise Problem("not-found", f"there is no member {name!r}")
@@ -84,6 +87,6 @@ async def preview_values(context: RequestContext, name: str) -> dict[str, Any]:
 
 
 def _opposite(state: State, name: str) -> Supposition:
-    """Draining is supposed as being down: for placement both are the same, and what runs is told apart in words."""
+    """The supposition of the preview. A drained member counts as down: placement is the same; only its runs go on."""
     one = frozenset((name,))
     return Supposition(without=one) if state.members[name].status == "up" else Supposition(back=one)

@@ -1,4 +1,4 @@
-"""The overview at `/`, and its parts, which the open page fetches again when something has happened."""
+"""The overview at `/`, and its parts, which an open page gets again when they change."""
 
 from typing import Any, Final, Literal
 
@@ -27,10 +27,10 @@ from tasks.definition.run import HELD
 OverviewPart = Literal["verdict", "running", "attention", "coming", "members", "standing"]
 
 RUNNING_MAX: Final = 30
-"""How many runs are shown; the others are counted."""
+"""At most this many runs are shown; the others are counted."""
 
 ATTENTION_MAX: Final = 8
-"""How many tasks of each sort are shown."""
+"""At most this many tasks with each mark are shown."""
 
 ERROR_CHARS_MAX: Final = 240
 
@@ -50,7 +50,7 @@ _PARTS: Final[tuple[OverviewPart, ...]] = ("verdict", "running", "attention", "c
 
 @endpoints.page("/")
 async def overview(context: RequestContext, query: OverviewQuery) -> web.Response:
-    """What runs, what comes next, and what is wrong; with `part`, one part of it."""
+    """Show the active runs, the tasks due next and the verdict; with `part`, one part of that."""
     if query.part is not None:
         return page(context, f"parts/{query.part}.html", **await part_values(context, query.part))
     parts = {part: await part_values(context, part) for part in _PARTS}
@@ -58,7 +58,7 @@ async def overview(context: RequestContext, query: OverviewQuery) -> web.Respons
 
 
 async def part_values(context: RequestContext, part: OverviewPart) -> dict[str, Any]:
-    """What the template of a part is given."""
+    """The values for the template of a part."""
     match part:
         case "verdict":
             return await _verdict(context)
@@ -71,7 +71,7 @@ async def part_values(context: RequestContext, part: OverviewPart) -> dict[str, 
         case "members":
             return await _members(context)
         case "standing":
-            return {}  # every page is given how its node stands
+            return {}  # `page` gives every template these findings
 
 
 async def _verdict(context: RequestContext) -> dict[str, Any]:
@@ -134,7 +134,7 @@ async def _attention(context: RequestContext) -> dict[str, Any]:
 
 
 def _reasons(context: RequestContext, picture: Picture, ownership: Ownership, task: str, held: Why | None) -> list[str]:
-    """Why a task waits, as `GET /v1/tasks/{name}/why` says it, and why its last run failed."""
+    """The reasons why a task needs attention: breached deadlines, why it does not run, and why its last run failed."""
     state, said = context.state, []
     said += [late["detail"] for late in late_view(state.tasks[task])]
     if held is not None:
@@ -152,7 +152,7 @@ async def _members(context: RequestContext) -> dict[str, Any]:
     ownership, lags = await context.ownership(), await context.server.kept(MemberLags).of(context)
     state = context.state
     views = members_view(state, ownership, context.node.bootstraps.known(state))
-    # Each member's share of the most loaded one's load, in proportion to its capacity.
+    # The load for each unit of capacity; the bars show it in relation to the highest.
     shares = {view["id"]: view["load"] / max(1, view["capacity"]) for view in views}
     return {
         "views": views,

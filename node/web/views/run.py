@@ -23,7 +23,7 @@ from tasks.definition.yaml_text import as_yaml
 
 
 class RunPageQuery(ViewQuery):
-    """Which part of a run's page, None: all of it."""
+    """Which part of a run's page; None: the whole page."""
 
     part: Literal["now"] | None = None
 
@@ -33,7 +33,7 @@ endpoints = PageEndpoints("page")
 
 @endpoints.page("/runs/{run_id}")
 async def run_page(context: RequestContext, query: RunPageQuery) -> web.Response:
-    """A run; with `part=now`, what changes while it works."""
+    """Show a run; with `part=now`, only the part that changes while it works."""
     template = "parts/run_now.html" if query.part == "now" else "run.html"
     return page(context, template, **await run_values(context, context.path("run_id")))
 
@@ -43,10 +43,10 @@ GIVEN_CHARS_MAX: Final = 20_000
 VALUE_CHARS_MAX: Final = 1000
 FIELDS_MAX: Final = 200
 ATTEMPTS_MAX: Final = 50
-"""How many of the latest attempts are shown."""
+"""At most this many attempts are shown: the latest ones."""
 
 ROWS_MAX: Final = 100
-"""How many rows of a table in a result are shown."""
+"""At most this many rows of a result's table are shown."""
 
 FAILED: Final = ("failed", "timed_out", "abandoned")
 
@@ -55,11 +55,11 @@ _ENDS: Final = {
     "waiting": "given back",
     "orphaned": "lost",
 }
-"""How an attempt stands or ended, where its state does not say it plainly."""
+"""The words for states of an attempt that readers would not understand."""
 
 
 async def run_values(context: RequestContext, run_id: str) -> dict[str, Any]:
-    """A run as it is now, with the last lines of the attempt that failed. Raises `Problem`."""
+    """The values for a run's page, with the last log lines of the attempt that failed. Raises `Problem`."""
     found = await find_run(context, run_id)
     run = found.run if isinstance(found, EndedRun) else found
     if isinstance(found, EndedRun):
@@ -67,7 +67,7 @@ async def run_values(context: RequestContext, run_id: str) -> dict[str, Any]:
     else:
         view = run_view(run, progress=(await progress_of(context, [run])).get(run_id))
     failed = _failed(view["state"], run.attempts)
-    # Of one that is not over, what its checkpoint says is done: rows and batches so far.
+    # Before the run has ended, show its checkpoint: it has the rows and batches so far.
     shown = view["result"] if view["finished_at"] is not None else view["checkpoint"]
     shown = shown if isinstance(shown, dict) else None
     return {
@@ -92,7 +92,7 @@ async def run_values(context: RequestContext, run_id: str) -> dict[str, Any]:
 
 
 def result_fields(result: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """The fields of a result with their values for people, nested ones by dotted names; without those of its table.
+    """The fields of a result and their values, as text; nested fields have dotted names. Its table is left out.
 
     >>> result_fields({"rows": 1204, "bytes": 2_500_000, "expect": {"positive": 0}, "table": "file:///t"})
     [('rows', '1,204'), ('bytes', '2.38 MiB'), ('expect.positive', '0'), ('table', 'file:///t')]
@@ -107,7 +107,7 @@ def result_fields(result: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def result_table(result: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The table in a result: of `columns` and `rows`, or the first list of objects, such as batches; None without one.
+    """The table in a result: `columns` with `rows`, or the first list of objects, such as batches; None: no table.
 
     >>> result_table({"batches": [{"rows": 2, "files": 1}]})
     {'name': 'batches', 'columns': ['rows', 'files'], 'rows': [['2', '1']], 'more': 0}
@@ -142,7 +142,7 @@ def _value(name: str, value: Any) -> str:
 
 
 def _given(run: Run) -> str:
-    """The params, and the args of an action, that a run was given by hand, as YAML; "" if there are none."""
+    """The params, and an action's args, that were given for this run only, as YAML; "" if there are none."""
     if not run.args:
         return "" if run.params is None else as_yaml(run.params)[:GIVEN_CHARS_MAX]
     given = {"args": run.args} if run.params is None else {"args": run.args, "params": run.params}
@@ -150,7 +150,7 @@ def _given(run: Run) -> str:
 
 
 def _failed(state: str, attempts: tuple[Attempt, ...]) -> Attempt | None:
-    """The latest attempt that failed, unless the run has succeeded since or another one is at work."""
+    """The latest attempt that failed; None if the run has succeeded since, or another attempt is active."""
     if state == "succeeded" or state in HELD:
         return None
     return next((attempt for attempt in reversed(attempts) if attempt.state in FAILED), None)
@@ -169,14 +169,14 @@ def _json(value: Any) -> str | None:
 
 LINES_MAX: Final = 12
 BYTES_MAX: Final = 4096
-"""How much of a log is read for its last lines."""
+"""The length of a log's end that is read for its last lines."""
 
 _STYLE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-"""What a terminal takes for colours, titles and moves of its cursor (ECMA-48)."""
+"""Matches a terminal's escape sequences for colours, titles and cursor moves (ECMA-48)."""
 
 
 async def last_lines(context: RequestContext, run_id: str, attempt: Attempt) -> list[str]:
-    """The last lines of the log; none if there is no log, or its member does not answer."""
+    """The last lines of an attempt's log; [] if there is no log, or its member does not answer."""
     if attempt.node == context.node.facts.node:
         data = await asyncio.to_thread(_read, context.node.log_path(run_id, attempt.attempt))
     else:
@@ -185,7 +185,7 @@ async def last_lines(context: RequestContext, run_id: str, attempt: Attempt) -> 
 
 
 def readable(text: str) -> list[str]:
-    r"""The lines of a log as a terminal would leave them, without colours; no empty ones.
+    r"""The lines of a log as a terminal would finally show them, without colours and empty lines.
 
     >>> readable("10 %\r20 %\r\n\n\x1b[31mfailed\x1b[0m\n")
     ['20 %', 'failed']

@@ -12,7 +12,7 @@ from node.web.words import sentence
 
 
 class SignInQuery(ViewQuery):
-    """Where to go after signing in."""
+    """The path to go to after signing in."""
 
     next: str = Field(default="/", max_length=2000)
 
@@ -22,7 +22,7 @@ endpoints = PageEndpoints("page")
 
 @endpoints.page("/sign-in", "visitor")
 async def sign_in_page(context: RequestContext, query: SignInQuery) -> web.Response:
-    """The form for signing in; for whoever need not sign in, the way on."""
+    """Show the form for signing in, or redirect to `next` if the user need not sign in."""
     if context.role != "guest":
         return redirect(context, local_target(query.next))
     return page(context, "sign_in.html", next=query.next, wrong=None)
@@ -42,7 +42,7 @@ async def sign_in(context: RequestContext) -> web.Response:
 
 
 def _refused(context: RequestContext, target: str) -> web.Response:
-    """The form again, which says that the token is wrong; or that too many were, from this address."""
+    """The form again, with an error: the token is wrong, or this address has sent too many wrong tokens."""
     wrong = "That is not a token of this cluster. It is in ROTA_TOKEN of each node; `rota up` tells its file."
     try:
         check_tries(context)

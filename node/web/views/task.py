@@ -1,4 +1,4 @@
-"""The page of one task: its state and why, who owns it, when it is due, its runs, and figures for the chart."""
+"""The page of one task: its state and the reason for it, its owner, due times and runs, and figures for the chart."""
 
 import asyncio
 from collections.abc import Container
@@ -31,23 +31,23 @@ from tasks.definition.spec import Spec, read_spec
 from tasks.definition.yaml_text import as_yaml
 
 PAST_ROWS: Final = 15
-"""How many past runs a page has."""
+"""The number of past runs on a page."""
 
 CHART_RUNS: Final = 120
-"""How many of the latest runs the chart shows."""
+"""The chart shows at most this many of the latest runs."""
 
 DEFINITION_CHARS_MAX: Final = 20_000
-"""How much of a definition a task's page shows; the form has all of it."""
+"""At most this much of a definition is shown on the task's page; the form has all of it."""
 
 NAME_CHARS_MAX: Final = 128
-"""How long the name of a task may be (`tasks.definition.spec.NAME_PATTERN`)."""
+"""The longest name of a task (`tasks.definition.spec.NAME_PATTERN`)."""
 
 ACTIVE_MAX: Final = 10
-"""How many active runs are shown."""
+"""At most this many active runs are shown."""
 
 
 class TaskPageQuery(ViewQuery):
-    """Which part of a task's page, None: all of it; and before which run the list of its runs begins."""
+    """Which part of a task's page (None: the whole page), and the cursor behind which the list of its runs begins."""
 
     part: Literal["now", "past", "panel", "definition"] | None = None
     after: str | None = Field(default=None, max_length=1000)
@@ -56,12 +56,12 @@ class TaskPageQuery(ViewQuery):
 endpoints = PageEndpoints("page")
 
 PANEL_RUNS = 5
-"""How many runs the panel beside the list of tasks shows."""
+"""The number of past runs in the panel beside the list of tasks."""
 
 
 @endpoints.page("/tasks/{name}")
 async def task_page(context: RequestContext, query: TaskPageQuery) -> web.Response:
-    """A task; with `part`, one part of its page."""
+    """Show a task; with `part`, one part of its page."""
     name = known_task(context)
     match query.part:
         case "now":
@@ -85,14 +85,14 @@ async def task_page(context: RequestContext, query: TaskPageQuery) -> web.Respon
     access="browser",
 )
 async def task_figures(context: RequestContext) -> web.Response:
-    """What the chart of a task's page shows, as JSON."""
+    """The figures for the chart of a task's page, as JSON."""
     response = context.answer(await figures(context, known_task(context)))
     response.headers.update(HEADERS)
     return response
 
 
 async def task_values(context: RequestContext, name: str) -> dict[str, Any]:
-    """What a task is now: its state, why it does not run, its active runs, and who owns it. Raises `Problem`."""
+    """A task's present values: its state, why it does not run, its active runs, and its owner. Raises `Problem`."""
     ownership = await context.ownership()
     row = context.state.tasks.get(name)
     if row is None:
@@ -122,12 +122,12 @@ async def task_values(context: RequestContext, name: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def definition_text(packed: bytes) -> str:
-    """A packed definition as YAML, without what has its default."""
+    """A packed definition as YAML, without fields that have their default."""
     return _text(read_spec(packed))
 
 
 def copy_text(spec: Spec, taken: Container[str]) -> str:
-    """A definition as YAML under a name that is free, for a task of its own: it is in no set of files.
+    """The definition of a copy, as YAML: under a name that is not `taken`, and in no set of files.
 
     >>> print(copy_text(Spec(name="a", kind="copy", set="site"), {"a", "a-copy"}), end="")
     name: a-copy-2
@@ -141,12 +141,12 @@ def copy_text(spec: Spec, taken: Container[str]) -> str:
 
 def _text(spec: Spec) -> str:
     short = _whole(spec.model_dump(mode="json", exclude_defaults=True))
-    # Where a default depends on other fields, leaving a value out may mean another one.
+    # A default may depend on other fields: then a value that is left out may not come back the same.
     return as_yaml(short if Spec.model_validate(short) == spec else spec.model_dump(mode="json"))
 
 
 def _whole(value: Any) -> Any:
-    """A definition whose whole numbers are written without a fraction, except in params, which may differ by it.
+    """Write whole numbers without a fraction, except in params, where 2.0 may mean something else than 2.
 
     >>> _whole({"schedule": {"every_s": 900.0}, "timeout_s": 1.5, "params": {"x": 2.0}})
     {'schedule': {'every_s': 900}, 'timeout_s': 1.5, 'params': {'x': 2.0}}
@@ -157,7 +157,7 @@ def _whole(value: Any) -> Any:
 
 
 async def definition_values(context: RequestContext, name: str) -> dict[str, Any]:
-    """A task's definition as its page shows it. Raises `Problem`."""
+    """The values for the part of the page with the task's definition. Raises `Problem`."""
     row = context.state.tasks.get(name)
     if row is None:
         raise Problem("not-found", f"the task {name!r} was deleted meanwhile")
@@ -193,7 +193,7 @@ async def figures(context: RequestContext, name: str) -> dict[str, Any]:
 
 
 def done_words(result: dict[str, Any] | None) -> str:
-    """What a run has done, of its result: rows, or bytes.
+    """The amount of work in a run's result, in words: rows or bytes; "" if the result has neither.
 
     >>> done_words({"rows": 1204}), done_words({"bytes": 2_500_000}), done_words({"exit_code": 0})
     ('1,204 rows', '2.38 MiB', '')
@@ -224,7 +224,7 @@ def _coming(row: TaskRow, now_us: int) -> list[dict[str, Any]]:
 
 
 def _walk(state: State, ownership: Ownership, name: str) -> list[dict[str, Any]]:
-    """The order in which members are asked, each with why it is or is not the owner."""
+    """The members in the order in which placement considers them, each with the reason why it is the owner or not."""
     task = state.tasks[name].placing if name in state.tasks else ownership.state.tasks[name].placing
     told = []
     seen: set[str | None] = set()

@@ -1,4 +1,4 @@
-"""Register and change tasks by a form: the definition as YAML is checked, the changes are shown, then it is saved."""
+"""Registers and changes tasks by a form: checks the definition, which is YAML, shows the changes, then saves it."""
 
 import asyncio
 from dataclasses import replace
@@ -31,7 +31,7 @@ from tasks.definition.yaml_text import YamlUnreadable
 
 
 class NewPageQuery(ViewQuery):
-    """The task whose definition is copied; None: an example."""
+    """`like`: the task whose definition is copied into the form; None: an example is shown."""
 
     like: str | None = Field(default=None, max_length=200)
 
@@ -41,7 +41,7 @@ endpoints = PageEndpoints("page")
 
 @endpoints.page("/tasks/{name}/edit")
 async def edit_page(context: RequestContext) -> web.Response:
-    """The form with a task's definition."""
+    """Show the form with a task's definition."""
     name = known_task(context)
     row = context.state.tasks[name]
     text = await asyncio.to_thread(definition_text, row.spec_packed)
@@ -50,7 +50,7 @@ async def edit_page(context: RequestContext) -> web.Response:
 
 @endpoints.page("/new")
 async def new_page(context: RequestContext, query: NewPageQuery) -> web.Response:
-    """The form for a new task; with `like`, with the definition of that task under another name."""
+    """Show the form for a new task; with `like`, it has that task's definition under another name."""
     text = NEW if query.like is None else await _copied(context, query.like)
     return definition_page(context, None, DefinitionForm(text, 0))
 
@@ -64,13 +64,13 @@ async def _copied(context: RequestContext, task: str) -> str:
 
 @endpoints.form("/tasks/{name}/edit")
 async def edit(context: RequestContext) -> web.Response:
-    """Check a changed definition and show what it changes; or save it, if that has been shown."""
+    """Check a changed definition and show the changes; save it if these changes have been shown before."""
     return await _obey(context, context.path("name"))
 
 
 @endpoints.form("/new")
 async def new(context: RequestContext) -> web.Response:
-    """Check the definition of a new task and show it; or register it, if that has been shown."""
+    """Check a new task's definition and show its fields; register the task if they have been shown before."""
     return await _obey(context, None)
 
 
@@ -86,7 +86,7 @@ async def _obey(context: RequestContext, task: str | None) -> web.Response:
         return unsaved_page(context, task, shown, problem)
     if shown.errors:
         return definition_page(context, task, shown, 422)
-    # What was changed after it was checked is shown first, and so is what somebody else has changed meanwhile.
+    # Show the changes first if the text differs from the checked one, or if somebody has changed the task meanwhile.
     if form.get("step") != "save" or form.get("checked") != shown.checked or shown.meanwhile is not None:
         return definition_page(context, task, shown)
     checked = await _spec(context, task, await asyncio.to_thread(read_definition, text))
@@ -101,7 +101,7 @@ async def _obey(context: RequestContext, task: str | None) -> web.Response:
 
 
 async def _catch_up(context: RequestContext) -> None:
-    """Know the task of the path if there is one. Somebody may have deleted it meanwhile: then it can be new again."""
+    """Wait until this node knows the task in the path. If it has been deleted meanwhile, saving makes it anew."""
     try:
         await task_to_change(context)
     except Problem as problem:
@@ -110,7 +110,7 @@ async def _catch_up(context: RequestContext) -> None:
 
 
 async def _checked(context: RequestContext, task: str | None, text: str, began: int) -> DefinitionForm:
-    """The form as it is after a check of `text`, which was begun from version `began`."""
+    """Check `text`, which the user began to edit in version `began`, and return the form with the outcome."""
     form = DefinitionForm(text, began)
     try:
         given = await asyncio.to_thread(read_definition, text)
@@ -138,7 +138,7 @@ async def _checked(context: RequestContext, task: str | None, text: str, began: 
 
 
 async def _spec(context: RequestContext, task: str | None, given: dict[str, Any]) -> CheckedSpec:
-    """The spec, checked as a PUT of it would be. Raises `Problem`."""
+    """The spec, checked as in a PUT. Raises `Problem`."""
     if task is not None and given.get("name", task) != task:
         raise invalid_field("name", f"must stay {task}: a task is not renamed; register another one, and delete this")
     name = task if task is not None else given.get("name")

@@ -1,4 +1,4 @@
-"""Run a task by hand with params of its own, by a form made from the model of its kind."""
+"""Runs a task by hand with params for this run only, by a form made from the model of the task's kind."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ from tasks.definition.spec import same_spec
 
 
 class RunFormQuery(ViewQuery):
-    """The run whose params are given again; None: those of the task."""
+    """`like`: the run whose params are shown in the form; None: the task's params."""
 
     like: str | None = Field(default=None, max_length=300)
 
@@ -32,7 +32,7 @@ endpoints = PageEndpoints("page")
 
 @endpoints.page("/tasks/{name}/run-with")
 async def run_form(context: RequestContext, query: RunFormQuery) -> web.Response:
-    """The form with the params of a task, or with those of one of its runs."""
+    """Show the form with the params of a task, or of one of its runs."""
     name = known_task(context)
     row = context.state.tasks[name]
     fields = await _fields(context, row, query.like)
@@ -41,7 +41,7 @@ async def run_form(context: RequestContext, query: RunFormQuery) -> web.Response
 
 @endpoints.form("/tasks/{name}/run-with")
 async def run_with(context: RequestContext) -> web.Response:
-    """Start a run with the params of the form; or show what is wrong with them."""
+    """Start a run with the params of the form, or show their errors."""
     name = await task_to_change(context)
     sent = await context.form()
     row, like = context.state.tasks[name], sent.get("like") or None
@@ -71,7 +71,7 @@ async def _fields(context: RequestContext, row: TaskRow, like: str | None) -> li
 
 
 async def _params_of_run(context: RequestContext, row: TaskRow, run_id: str) -> dict[str, Any]:
-    """The params that a run was given; those of the task for a run that was given none, or of another task."""
+    """The params that were given for a run; the task's params if there were none, or if it is another task's run."""
     found = await runs.find_run(context, run_id)
     run = found.run if isinstance(found, EndedRun) else found
     return row.spec.params if run.params is None or run.task != row.placing.name else run.params

@@ -1,4 +1,4 @@
-"""The page of tasks: search, filters, and buttons to run and to pause."""
+"""The page of tasks: a list with search, filters, and buttons to run and pause tasks."""
 
 import asyncio
 from typing import Any, Final, Literal, get_args
@@ -25,11 +25,11 @@ from node.web.task_search import SortKey, TaskSearch, TaskSort, find, find_sorte
 from node.web.words import schedule_words
 
 ROWS: Final = 50
-"""How many tasks a page has."""
+"""The number of tasks on a page."""
 
 
 class TasksPageQuery(ViewQuery):
-    """Which tasks to show: words of their names, what stands out of them, their kind, owner, set and label; and how."""
+    """Which tasks to show: words of their names, their mark, kind, owner, set and label; and in which order."""
 
     q: str = Field(default="", max_length=200)
     show: Mark | None = None
@@ -47,7 +47,7 @@ endpoints = PageEndpoints("page")
 
 @endpoints.page("/tasks")
 async def tasks_page(context: RequestContext, query: TasksPageQuery) -> web.Response:
-    """The tasks that fit; with `part=rows`, only the rows."""
+    """Show the matching tasks; with `part=rows`, only the rows."""
     rows = await rows_values(context, query)
     if query.part == "rows":
         return page(context, "parts/rows.html", **rows)
@@ -55,7 +55,7 @@ async def tasks_page(context: RequestContext, query: TasksPageQuery) -> web.Resp
 
 
 async def rows_values(context: RequestContext, query: TasksPageQuery) -> dict[str, Any]:
-    """What the template of the rows is given."""
+    """The values for the template of the rows."""
     picture = await picture_of(context)
     state, ownership = context.state, context.node.ownership()
     search = TaskSearch(
@@ -95,13 +95,13 @@ async def rows_values(context: RequestContext, query: TasksPageQuery) -> dict[st
 
 
 def _place_after(sort: TaskSort, cursor: str) -> SortKey:
-    """The place after which a page begins. Raises `Problem`."""
+    """The sort key after which a page begins, from its cursor. Raises `Problem`."""
     place, name = key_of(cursor, str if sort in ("owner", "kind") else int, str)
     return place, str(name)
 
 
 async def filter_values(context: RequestContext, query: TasksPageQuery) -> dict[str, Any]:
-    """What the form above the rows offers: each filter with its values, and the one that is chosen."""
+    """The values for the form above the rows: each filter with its choices, and the chosen one."""
     picture, state = await picture_of(context), context.state
     labels = await asyncio.to_thread(labels_offered, picture, query.label)
     offered = {
@@ -114,7 +114,7 @@ async def filter_values(context: RequestContext, query: TasksPageQuery) -> dict[
 
 
 def row_values(state: State, ownership: Ownership, task: str, held: Why | None, now_us: int) -> dict[str, Any]:
-    """A task as its row and its page show it. `held`: why it does not run, if nobody has asked it to wait."""
+    """The values of a task for its row and its page. `held`: why it does not run, unless somebody asked it to wait."""
     row, owner = state.tasks[task], ownership.owner(task)
     marks = marks_of(state, task, row, first_due_us(row), owner, now_us)
     return {
@@ -136,7 +136,7 @@ def row_values(state: State, ownership: Ownership, task: str, held: Why | None, 
 
 
 def _url(query: TasksPageQuery, **changed: str | None) -> str:
-    """The page's path with a query that differs from `query` as given. It begins with the first page."""
+    """The page's path with `query`, some values `changed`. Without `after`, it is the first page."""
     given = {**query.model_dump(exclude={"after", "part"}), **changed}
     given["sort"] = None if given["sort"] == "name" else given["sort"]
     text = urlencode({name: value for name, value in given.items() if value})

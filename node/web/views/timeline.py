@@ -1,4 +1,4 @@
-"""The timeline: what ran, runs and is due on each member, as things are or without some members."""
+"""The timeline: past and active runs and due tasks of each member, now or supposing that some members were down."""
 
 import asyncio
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ from node.web.timeline_bars import TimeBar, active_bars, gone_bars, planned_bars
 from node.web.timeline_chart import WIDTH, TimelineChart, chart_of
 
 NamesGiven = Annotated[tuple[str, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)]
-"""Names, of which a query has one or several."""
+"""One or several names in a query."""
 
 
 class TimelineQuery(ViewQuery):
-    """How many hours back and ahead, and without which members or with which ones back (each may be repeated)."""
+    """How many hours to show, back and ahead, and which members to suppose down (`without`) or up again (`back`)."""
 
     past_h: Literal[1, 6, 24] = 6
     ahead_h: Literal[1, 6, 24] = 24
@@ -44,32 +44,32 @@ endpoints = PageEndpoints("page")
 
 @endpoints.page("/timeline")
 async def timeline(context: RequestContext, query: TimelineQuery) -> web.Response:
-    """What ran, runs and is due; with `without` and `back`, what would be due where; with `part=plan`, only that."""
+    """Show the timeline, with `without` and `back` as it would be then; with `part=plan`, only the plan."""
     given = context.request.query
     asked = query.model_copy(update={name: tuple(given.getall(name, ())) for name in ("without", "back")})
     template = "parts/plan.html" if query.part == "plan" else "timeline.html"
     values = await timeline_values(context, asked)
-    # Hundreds of bars take tens of milliseconds.
+    # In a thread, because hundreds of bars take tens of milliseconds.
     return await asyncio.to_thread(page, context, template, **values)
 
 
 ENDED_MAX: Final = 2000
-"""How many ended runs are read, the newest first."""
+"""At most this many ended runs are read: the newest ones."""
 
 READ_AT_ONCE: Final = 500
 
 ROWS_MAX: Final = 150
-"""How many rows the table beside the picture has."""
+"""The most rows of the table beside the chart."""
 
 LISTED_MAX: Final = 20
-"""How many tasks of a list are named; the others are counted."""
+"""A list names at most this many tasks; the others are counted."""
 
 HOUR_US: Final = 3600 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class EndedRuns:
-    """The runs that have ended since `from_us`. `older`: there are more of them in the time asked for."""
+    """The runs that have ended since `from_us`. `older`: the requested time has earlier ones, which are left out."""
 
     runs: tuple[EndedRun, ...]
     from_us: int
@@ -77,7 +77,7 @@ class EndedRuns:
 
 
 def ended_since(history: HistoryPort, from_us: int) -> EndedRuns:
-    """The newest `ENDED_MAX` runs that were created since `from_us`. Reads the disk."""
+    """The newest `ENDED_MAX` runs that have ended since `from_us`; long ones may be missing. Reads the disk."""
     found: list[EndedRun] = []
     position: RunPosition | None = None
     while len(found) < ENDED_MAX:
@@ -91,7 +91,7 @@ def ended_since(history: HistoryPort, from_us: int) -> EndedRuns:
 
 @dataclass(frozen=True, slots=True)
 class DrawnTimeline:
-    """The picture, the same as rows of a table, and since when ended runs are in it."""
+    """The chart, its bars as rows of a table (and how many more there are), and the ended runs in it."""
 
     chart: TimelineChart
     rows: tuple[TimeBar, ...]
@@ -100,7 +100,7 @@ class DrawnTimeline:
 
 
 def drawn_timeline(history: HistoryPort, state: State, found: WhatIf, span: TimeSpan, now_us: int) -> DrawnTimeline:
-    """Draw what `found` says, and what ran and runs. Reads the disk."""
+    """Draw past and active runs, and the occurrences ahead by `found`. Reads the disk."""
     ended = ended_since(history, span.from_us)
     bars = [bar for one in ended.runs for bar in run_bars(one.run, now_us)]
     bars += active_bars(state, now_us)
@@ -110,14 +110,14 @@ def drawn_timeline(history: HistoryPort, state: State, found: WhatIf, span: Time
     members = [name for name in state.slots if name is not None]
     chart = chart_of(members, bars, found.ahead, span, now_us)
     rows = sorted((shape.bar for lane in chart.lanes for shape in lane.bars), key=lambda bar: (bar.begins_us, bar.task))
-    # What is near the present matters most.
+    # Show the rows around the present.
     first = max(0, min(len(rows) - ROWS_MAX, sum(bar.is_past for bar in rows) - ROWS_MAX // 2))
     shown = tuple(rows[first : first + ROWS_MAX])
     return DrawnTimeline(chart, shown, len(rows) - len(shown), ended)
 
 
 async def timeline_values(context: RequestContext, query: TimelineQuery) -> dict[str, Any]:
-    """What the template of the timeline is given. Members that are unknown, or gone meanwhile, are not supposed."""
+    """The values for the template of the timeline. Unknown members in the query are ignored."""
     state = context.state
     without = frozenset(query.without).intersection(state.members)
     returning = frozenset(name for name, member in state.members.items() if member.status != "up")
@@ -141,7 +141,7 @@ async def timeline_values(context: RequestContext, query: TimelineQuery) -> dict
 
 
 def _in_steps(now_us: int, length_us: int) -> int:
-    """The time in steps of half a pixel: while nothing happens the picture stays the same, and is not sent again."""
+    """Round the time to half a pixel, so that without events the chart stays the same and is not sent again."""
     return now_us - now_us % (length_us // (2 * WIDTH))
 
 
