@@ -1,8 +1,8 @@
-"""`apply`: the next state, and the result of each proposal.
+"""`apply` computes the next state, and the result of each proposal.
 
 Pure and total. It reads no clock and draws no random number, so that every member reaches the same state. It never
-raises, because an exception in a replicated method would stop the log on every member for good. It refuses what it
-cannot accept, with a code:
+raises, because an exception in a replicated method would stop the log on every member for good. Every result has one of
+these codes; all but `ok` refuse the entry:
 
 ok not-founded founded no-such-member no-such-task no-such-run exists version invalid not-up incarnation leaving
 occurrence-taken overlap held not-due fenced too-large full stale leadership no-such-channel no-such-notice fault
@@ -37,11 +37,11 @@ class Applied:
     state: State
     #: The result of the proposal.
     result: Result
-    #: The runs that it ended.
+    #: The runs that the proposal ended.
     ended: tuple[EndedRun, ...] = ()
-    #: The tasks whose row, or a run of them, has changed. The owner of each decides on it anew.
+    #: The tasks whose row, or one of whose runs, has changed. The owner of each decides anew what to do.
     touched: frozenset[str] = _NOTHING
-    #: The deadlines that it breached, or that are no longer breached.
+    #: The deadlines that the proposal breached, or that are no longer breached.
     deadlines: tuple[DeadlineEvent, ...] = ()
 
 
@@ -49,13 +49,13 @@ class Applied:
 class Batch:
     """The effect of the proposals of one Raft entry."""
 
-    #: The state after them.
+    #: The state after all of them.
     state: State
     #: Each proposal's id and result, in order.
     results: list[tuple[ProposalId, Result]]
     #: Each run that ended, with the index of the proposal that ended it.
     ended: list[tuple[int, EndedRun]]
-    #: The tasks whose row, or a run of them, has changed.
+    #: The tasks whose row, or one of whose runs, has changed.
     touched: frozenset[str]
     #: Each deadline that was breached, or is no longer breached, with the index of its proposal.
     deadlines: list[tuple[int, DeadlineEvent]]
@@ -95,7 +95,7 @@ def _together(state: State, proposals: list[Proposal]) -> Batch:
 
 
 def _apply(state: State, proposal: Proposal) -> Applied:
-    """Apply a proposal whose fields are of their types."""
+    """Apply a proposal whose fields have the declared types."""
     one = proposal.id
     if not windows.known(state.windows, len(state.members), one.proposer, member=one.proposer in state.members):
         unknown = refused("no-such-member", f"{one.proposer!r} is no member, and too many others have proposed")

@@ -53,7 +53,7 @@ class Checkpoint(Entry):
 
 @applies(Checkpoint, code=17)
 def checkpoint(draft: Draft, entry: Checkpoint) -> Result:
-    """Save the checkpoint to resume from. It replaces the one before."""
+    """Save the checkpoint to resume from. It replaces the previous one."""
     run = _held(draft, entry.run_id, entry.token)
     if run is None:
         return _fenced(entry.run_id)
@@ -104,7 +104,7 @@ def finish(draft: Draft, entry: Finish) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class Cancel(Entry):
-    """Cancel a run: at once if no member holds it, else by the member that does."""
+    """Cancel a run: at once if no member holds it, else through the member that holds it."""
 
     run_id: str
     why: str = "asked"
@@ -112,7 +112,7 @@ class Cancel(Entry):
 
 @applies(Cancel, code=19)
 def cancel(draft: Draft, entry: Cancel) -> Result:
-    """Cancel a run: now if no member holds it, else by the member that does. Result: `{"state"}`."""
+    """Cancel a run: at once if no member holds it, else through its holder. Result: `{"state"}`."""
     run = draft.runs.get(entry.run_id)
     if run is None:
         return refused("no-such-run", f"no run {entry.run_id!r} is active: it has ended, or never was")
@@ -120,7 +120,7 @@ def cancel(draft: Draft, entry: Cancel) -> Result:
 
 
 def stop_run(draft: Draft, run: Run, why: str, at_us: int) -> RunState:
-    """End a run if no member holds it, else ask its holder to. The first reason is kept, unless a deletion follows."""
+    """End a run, or ask the member that holds it to. The first reason is kept, unless the new one is `deleted`."""
     if run.state not in HELD:
         draft.end(replace(run, cancelling=why), "cancelled", at_us, error=why)
         return "cancelled"
@@ -132,7 +132,7 @@ def stop_run(draft: Draft, run: Run, why: str, at_us: int) -> RunState:
 def lose_runs(draft: Draft, member: str, at_us: int) -> None:
     """Orphan the runs of a member that is down, was removed, or joins anew."""
     held = [run for run in draft.runs.values() if run.node == member and run.state in HELD]
-    # Sorted: the order of a map differs between members.
+    # Sorted, because the order of a map differs between members.
     for run in sorted(held, key=lambda run: run.token):
         _lose(draft, run, at_us)
 
@@ -157,7 +157,7 @@ def _failed(draft: Draft, run: Run, entry: Finish) -> Result:
     failed = replace(run, failures=run.failures + 1, aways=0)
     if run.cancelling is not None:
         return _ended(draft, failed, "cancelled", entry)
-    again = entry.retry and not run.action  # whoever asks for an action sees that it has failed
+    again = entry.retry and not run.action  # the client that asks for an action sees that it has failed
     delay_s = retry_after_s(run.spec.retry, failed.failures) if again else None
     if delay_s is None:
         return _ended(draft, failed, "failed", entry)
@@ -213,8 +213,8 @@ def _released(run: Run, state: RunState, due_us: int) -> Run:
 
 
 def _later_us(at_us: int, wait_s: float) -> int:
-    """When a wait ends; 0, and not `at_us`, if there is no wait: the clock that stamped the entry may be an hour ahead,
-    and a failover must not wait until the other members' clocks get there.
+    """When a wait ends; 0 if there is none. It is not `at_us` then, because the clock that stamped the entry may be an
+    hour ahead, and a failover must not wait until the other members' clocks get there.
     """
     return at_us + round(wait_s * 1_000_000) if wait_s else 0
 

@@ -1,7 +1,7 @@
 """Limits on the size of the replicated state, which is in every member's memory, in each snapshot, and in the log.
 
-A hundred thousand tasks stay far below them, and no client of the API can fill the members' memory. One run of a task
-at a time, with its registered params, is never refused because of what other tasks hold.
+A hundred thousand tasks stay far below these limits, and no client of the API can fill the members' memory. One run of
+a task at a time, with its registered params, is never refused because of what other tasks hold.
 """
 
 from collections.abc import Iterable
@@ -16,25 +16,25 @@ MIB: Final = 1024 * 1024
 
 TASKS_MAX: Final = 250_000
 SPECS_BYTES_MAX: Final = 512 * MIB
-"""The definitions of all tasks together: a hundred thousand with 5 KiB each."""
+"""The most bytes of the definitions of all tasks together: a hundred thousand with 5 KiB each."""
 
 ACTIVE_MAX: Final = 1000
-"""Active runs of one task, under `overlap: allow`."""
+"""The most active runs of one task, under `overlap: allow`."""
 
 PARAMS_BYTES_MAX: Final = 64 * 1024
-"""The params of one run that is started by hand, packed. The same as for a checkpoint."""
+"""The most bytes of the packed params of one run that is started by hand. The same as for a checkpoint."""
 
 TASK_RUNS_BYTES_MAX: Final = 16 * MIB
-"""The active runs of one task: their definitions, params and checkpoints."""
+"""The most bytes of the active runs of one task: their definitions, params and checkpoints."""
 
 RUNS_BYTES_MAX: Final = 256 * MIB
-"""All active runs. Beyond this size, a task gets one run at a time, with its registered params."""
+"""The most bytes of all active runs. Beyond this size, a task gets one run at a time, with its registered params."""
 
 REQUESTS_KEPT: Final = 200
-"""The latest starts by hand of one task that are kept."""
+"""How many of the latest starts by hand of one task are kept."""
 
 REQUESTS_BYTES_MAX: Final = 32 * MIB
-"""The kept starts by hand of all tasks. Beyond this size, only the latest start of each task is kept."""
+"""The most bytes of the kept starts by hand of all tasks. Beyond this size, only the latest of each task is kept."""
 
 _RUN_BYTES: Final = 256
 
@@ -52,11 +52,11 @@ class Holding(Protocol):
 
     @property
     def specs_bytes(self) -> int:
-        """The size of their definitions."""
+        """The size of the tasks' definitions, in bytes."""
 
     @property
     def runs_bytes(self) -> int:
-        """The size of the active runs."""
+        """The size of the active runs, in bytes."""
 
 
 def params_bytes(params: dict[str, Any] | None) -> int:

@@ -1,4 +1,4 @@
-"""What a channel is: where notices go, and which of them. Pure.
+"""The definition of a channel: where notices go, and which notices. Pure.
 
 The same model checks the input, describes it in /openapi.json and in docs/reference, and gives the packed form that is
 replicated.
@@ -41,7 +41,7 @@ MEANING: Final[dict[str, str]] = {
     "are down stopped in good order",
     "majority_safe": "the quorum survives the loss of one more member again",
 }
-"""Each event, and when it is told."""
+"""When each event is told."""
 
 SEVERITY_MAX: Final[dict[str, Severity]] = {
     "run_failed": "error",
@@ -56,7 +56,7 @@ SEVERITY_MAX: Final[dict[str, Severity]] = {
     "majority_at_risk": "critical",
     "majority_safe": "info",
 }
-"""How bad each event is at most (`node.state.facts` makes them)."""
+"""The highest severity that each event can have (`node.state.facts` makes the events)."""
 
 URL_CHARS_MAX: Final = 2000
 _TIME: Final = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
@@ -136,7 +136,7 @@ class Channel(_Model):
 
     @model_validator(mode="after")
     def _tells_something(self, info: ValidationInfo) -> "Channel":
-        # Checked of input only: earlier versions accepted such channels, and have packed them.
+        # Only input is checked for this: earlier versions accepted such channels, and have packed them.
         if info.context is not ACCEPTED and not any(
             self._may_tell(event, SEVERITY_MAX[event], about_task=event in TASK_EVENTS) for event in EVENTS
         ):
@@ -145,7 +145,7 @@ class Channel(_Model):
         return self
 
     def pack(self) -> bytes:
-        """The channel as msgpack; equal channels give equal bytes."""
+        """Pack the channel as msgpack. Equal channels give equal bytes."""
         return bytes(msgpack.packb(self.plain()))
 
     def plain(self) -> dict[str, Any]:
@@ -153,13 +153,13 @@ class Channel(_Model):
         return self.model_dump(mode="json", by_alias=True)
 
     def wants(self, event: str, severity: str, labels: dict[str, str] | None) -> bool:
-        """Whether the channel is told of a fact. `labels`: those of the task concerned; None: no task is."""
+        """Whether a fact is told on this channel. `labels` are those of its task; None: the fact is of no task."""
         if not self.enabled or not self._may_tell(event, severity, about_task=labels is not None):
             return False
         return not self.labels or (labels is not None and self.labels.items() <= labels.items())
 
     def _may_tell(self, event: str, severity: str, *, about_task: bool) -> bool:
-        """Whether the channel is told of such an event, at least of some tasks or members."""
+        """Whether such an event can be told on this channel, at least about some tasks or members."""
         if SEVERITIES.index(severity) < SEVERITIES.index(self.min_severity) or (self.labels and not about_task):
             return False
         return not self.events or event in self.events
@@ -184,15 +184,14 @@ def url_fault(url: str) -> str | None:
 
 
 def accepted_channel(plain: Any) -> Channel:
-    """The channel with these plain values, which was packed. Raises `ValueError` (pydantic's) if they are not a
-    channel.
+    """Make a channel from the plain values that were packed. Raises pydantic's `ValueError` if they are not a channel.
 
-    The result is the same on every member and of every version: what is checked of input only is not checked again.
+    The result is the same on every member and in every version, because checks that are for input only are left out.
     """
     return Channel.model_validate(plain, context=ACCEPTED)
 
 
 @lru_cache(maxsize=256)
 def channel_of(packed: bytes) -> Channel:
-    """The channel that `Channel.pack` packed. Raises as `accepted_channel`, or msgpack's `ValueError`."""
+    """The inverse of `Channel.pack`. Raises the errors of `accepted_channel`, or msgpack's `ValueError`."""
     return accepted_channel(msgpack.unpackb(packed))

@@ -63,7 +63,7 @@ def _not_fit(draft: Draft, entry: Claim) -> Result | None:
 
 
 def _due(draft: Draft, row: TaskRow, entry: Claim) -> Run | Result:
-    """The scheduled occurrence as a run. All occurrences up to it count as decided."""
+    """Make the scheduled occurrence a run, and count all occurrences up to it as decided; or return the refusal."""
     spec = row.spec
     if entry.fire_at_us <= row.through_us:
         return refused("occurrence-taken", "this occurrence, or a later one, has been claimed or passed over")
@@ -72,7 +72,7 @@ def _due(draft: Draft, row: TaskRow, entry: Claim) -> Run | Result:
     if spec.continuous and entry.fire_at_us != row.since_us:
         return refused("not-due", f"the next occurrence of {entry.task} is that of {row.since_us}")
     others = draft.overlapping(entry.task)
-    # A continuous task is due when its run has ended, not beside it; and waiting runs go first.
+    # A continuous task is due once its run has ended, not beside it; and waiting runs go before new ones.
     if others and (spec.continuous or spec.overlap != "allow"):
         return refused("overlap", f"{others[0].run_id} is active")
     if others and (why := no_room(draft, row, draft.active(entry.task))) is not None:
@@ -83,7 +83,7 @@ def _due(draft: Draft, row: TaskRow, entry: Claim) -> Run | Result:
 
 
 def _unheld(draft: Draft, row: TaskRow, entry: Claim, run_id: str) -> Run | Result:
-    """The waiting or orphaned run, if it is due and overlap allows it."""
+    """Find the waiting or orphaned run; or return the refusal if it is not due or overlap forbids it."""
     run = draft.runs.get(run_id)
     if run is None or run.task != entry.task:
         return refused("no-such-run", f"no run {run_id!r} of {entry.task} is active: it has ended, or never was")
@@ -127,7 +127,7 @@ def _give(draft: Draft, run: Run, entry: Claim) -> Result:
 
 
 def _make_incumbent(draft: Draft, row: TaskRow, member: str) -> None:
-    """A sticky task stays with the member of the last claim."""
+    """Have a sticky task stay with the member of the last claim."""
     if row.placing.incumbent != member and row.spec.sticky:
         draft.put_task(replace(row, placing=row.placing._replace(incumbent=member)))
         draft.placing_changed = True

@@ -48,7 +48,7 @@ class DamagedSnapshot(Exception):
 
 
 def pack_batch(proposals: Sequence[Proposal]) -> bytes:
-    """The proposals as one Raft entry. Raises `BadEntry` if one cannot be packed.
+    """Pack the proposals as one Raft entry. Raises `BadEntry` if one cannot be packed.
 
     Fields of a wrong type are packed if possible: the reader refuses them.
     """
@@ -78,7 +78,7 @@ def pack_ended(ended: EndedRun) -> bytes:
 
 
 def unpack_ended(data: bytes) -> EndedRun:
-    """The run that `pack_ended` packed. Raises `DamagedSnapshot`."""
+    """The inverse of `pack_ended`. Raises `DamagedSnapshot`."""
     try:
         version, wire = msgpack.unpackb(data)
         if version != VERSION:
@@ -92,7 +92,7 @@ def unpack_ended(data: bytes) -> EndedRun:
 
 
 def snapshot_pieces(state: State) -> Iterator[bytes]:
-    """The state in pieces of at most 256 KiB, made lazily. Any thread, also while entries are applied."""
+    """Pack the state, lazily, in pieces of at most 256 KiB. Works in any thread, also while entries are applied."""
     buffer = bytearray()
     number = 0
     for record in records(state):
@@ -105,7 +105,7 @@ def snapshot_pieces(state: State) -> Iterator[bytes]:
 
 
 def from_pieces(pieces: Iterable[bytes]) -> State:
-    """The state in the pieces of `snapshot_pieces`. Raises `DamagedSnapshot`."""
+    """The inverse of `snapshot_pieces`. Raises `DamagedSnapshot`."""
     try:
         return assembled(_read_records(pieces))
     except (ValueError, TypeError, KeyError, OverflowError, msgpack.UnpackException) as error:

@@ -1,10 +1,10 @@
 """The deadlines of tasks: when they are breached, and when they no longer are (docs/explanation/execution.md).
 
-The leader proposes `Breached` when a deadline has passed (`node.duty.deadlines`). That a breach is over follows from
-the entry that ends it: nobody proposes it.
+The leader proposes `Breached` when a deadline has passed (`node.duty.deadlines`). The end of a breach is not proposed:
+it follows from the entry that ends it.
 
-An occurrence is undecided as long as it has no run. `apply` cannot compute due times that depend on time zones, so it
-trusts the proposer on what is due; whether an occurrence is undecided it can see in the state.
+An occurrence is undecided until it is claimed, queued, skipped or missed. `apply` cannot compute due times that depend
+on time zones, so it trusts the proposer's due times. It sees in the state whether an occurrence is undecided.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,15 +36,15 @@ _FAILED: Final[frozenset[RunState]] = frozenset({"failed", "timed_out", "abandon
 class Breached(Entry):
     """A deadline of a task has passed. Refused if the state says otherwise.
 
-    The leader names `due_us` and `undecided`: a schedule is never evaluated by `apply`, since time zones depend on the
+    The leader names `due_us` and `undecided`. `apply` never evaluates a schedule, since time zones depend on the
     machine.
     """
 
     #: The task's name.
     task: str
-    #: Which deadline.
+    #: The deadline that has passed.
     deadline: DeadlineName
-    #: As in `Breach`.
+    #: The due time that the deadline counts from, as in `Breach`.
     due_us: int
     #: Whether an undecided occurrence is due at `due_us`.
     undecided: bool = False
@@ -52,7 +52,7 @@ class Breached(Entry):
 
 @applies(Breached, code=23)
 def breached(draft: Draft, entry: Breached) -> Result:
-    """A deadline has passed, by the clock of the proposer. Refused if the state says otherwise."""
+    """Note that a deadline has passed, by the clock of the proposer. Refused if the state says otherwise."""
     row = draft.tasks.get(entry.task)
     if row is None:
         return no_such_task(entry.task)
@@ -72,12 +72,12 @@ def breached(draft: Draft, entry: Breached) -> Result:
 
 
 def follow(draft: Draft, before: State, at_us: int) -> None:
-    """Work out what an accepted entry means for the deadlines of the tasks that it touched."""
+    """Update the deadlines of the tasks that an accepted entry has touched."""
     if draft.lead.rules < RULES_JUDGED:
         return
     if before.lead.rules < RULES_JUDGED:  # once in the life of a cluster
         draft.touched.update(task for task, row in draft.tasks.items() if deadlines_of(row.spec_packed) is not None)
-    # Sorted: the order of a set differs between members.
+    # Sorted, because the order of a set differs between members.
     for task in sorted(draft.touched):
         row, was = draft.tasks.get(task), before.tasks.get(task)
         if row is None:
@@ -91,7 +91,7 @@ def follow(draft: Draft, before: State, at_us: int) -> None:
 
 
 def _follow(draft: Draft, row: TaskRow, limits: Deadlines | None, was: TaskRow | None, at_us: int) -> None:
-    """The same as `follow` for one task. `limits` None: it is not judged; `was`: its row before the entry."""
+    """Do what `follow` does for one task. `limits` None: it is not judged. `was` is its row before the entry."""
     name = row.placing.name
     after = _judged(row, at_us) if limits is not None else replace(row, judged_us=0, unmet_us=None)
     if after.judged_us:
@@ -130,7 +130,7 @@ def _begun(run: Run) -> bool:
 
 
 def _goes_on(draft: Draft, task: str, breach: Breach, due_us: int) -> None:
-    """Keep the deadline breached, now by another occurrence that is late as well, which was due at `due_us`."""
+    """Keep the deadline breached, now by another late occurrence, which was due at `due_us`."""
     row = draft.tasks[task]
     breaches = tuple(replace(one, due_us=due_us, undecided=False) if one is breach else one for one in row.breaches)
     draft.put_task(replace(row, breaches=breaches))
@@ -141,7 +141,7 @@ def _judged(row: TaskRow, at_us: int) -> TaskRow:
 
 
 def _unmet_us(draft: Draft, row: TaskRow) -> int | None:
-    """`TaskRow.unmet_us` after the runs that the entry ended."""
+    """The new `TaskRow.unmet_us`, after the runs that the entry ended."""
     unmet_us = row.unmet_us
     for one in draft.ended:
         if one.run.task != row.placing.name or one.run.action or one.series is not None:
@@ -157,14 +157,14 @@ def _unmet_us(draft: Draft, row: TaskRow) -> int | None:
 
 
 def due_of(run: Run) -> int:
-    """From when a run's deadlines count: its due time; for a run by hand, the time at which it was asked for."""
+    """The time from which a run's deadlines count: its due time, or the time at which it was started by hand."""
     return run.created_at_us if run.trigger == "manual" else run.fire_at_us
 
 
 def from_us(row: TaskRow, due_us: int) -> int:
-    """From when a deadline counts for what was due at `due_us`.
+    """The time from which a deadline counts for an occurrence or a run that was due at `due_us`.
 
-    Not before the task was resumed; and for a continuous task not before it may run again after a failure.
+    It is not before the task was resumed, and for a continuous task not before it may run again after a failure.
     """
     counted_us = max(due_us, row.judged_us)
     if due_us == row.since_us and row.last is not None and row.timing.continuous:
@@ -173,8 +173,8 @@ def from_us(row: TaskRow, due_us: int) -> int:
 
 
 def open_us(row: TaskRow, runs: Iterable[Run], deadline: DeadlineName) -> Iterator[int]:
-    """The due times that have not met the deadline yet, as far as the state knows: without undecided occurrences.
-    `runs` are the task's active ones, without actions.
+    """The due times of runs that have not met the deadline yet. Undecided occurrences are not among them, since the
+    state does not know them. `runs` are the task's active ones, without actions.
     """
     match deadline:
         case "start_within":
@@ -188,7 +188,7 @@ def open_us(row: TaskRow, runs: Iterable[Run], deadline: DeadlineName) -> Iterat
 
 
 def _undecided(draft: Draft, row: TaskRow, breach: Breach) -> bool:
-    """Whether a breach is about an occurrence that nobody has decided on yet."""
+    """Whether a breach is about an occurrence that is still undecided."""
     schedule = row.timing.schedule
     if not breach.undecided or breach.deadline == "success_every" or schedule is None:
         return False

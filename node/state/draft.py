@@ -35,10 +35,10 @@ from node.state.value import (
 from tasks.definition.run import RunState
 
 ERROR_CHARS_MAX: Final = 2000
-"""The length to which an error is cut in the state and in history. The attempt's log has all of it."""
+"""The length to which an error is cut in the state and in history. The attempt's log has the whole error."""
 
 ATTEMPTS_KEPT: Final = 32
-"""The latest attempts of a run that are kept. Their numbers go on."""
+"""How many of a run's latest attempts are kept. The numbering goes on."""
 
 _FIELDS: Final = field_names(State)
 _VALUES: Final = attrgetter(*_FIELDS)
@@ -81,7 +81,7 @@ class Draft:
         self._facts = 0
 
     def state(self, windows: Map[str, Window]) -> State:
-        """The state that the draft becomes, with these windows; its epoch grows if placement changed. Call it once."""
+        """Return the state of this draft, with these windows, and in a new epoch if placement changed. Call it once."""
         self.windows = windows
         self.epoch += self.placing_changed
         return State(*_VALUES(self))
@@ -157,7 +157,7 @@ class Draft:
 
 
 def _counted(row: TaskRow, took_us: int | None, state: RunState) -> TaskRow:
-    """The row with its last outcome counted and timed."""
+    """Count the last outcome in the row, and note how long its run took."""
     assert row.last is not None
     last = replace(row.last, took_us=took_us)
     succeeded_at_us = last.finished_at_us if state == "succeeded" else row.succeeded_at_us
@@ -171,9 +171,10 @@ def _one_more(counts: tuple[int, ...], state: RunState) -> tuple[int, ...]:
 
 
 def _since_us(row: TaskRow, run: Run, at_us: int) -> int:
-    """When a continuous task's next run is due, after `run` has ended: now, but at a time that no earlier run has.
+    """The time from which a task's schedule counts after `run` has ended. A continuous task's next run is due then.
 
-    The time is a part of a run's id, which must be a new one. For any other task: the row's `since_us`.
+    That time is now, but no time of an earlier run, since it is a part of the new run's id. For any other task, it is
+    the row's `since_us`.
     """
     if run.trigger == "schedule" and row.through_us >= row.since_us and row.spec.continuous:
         return max(at_us, row.through_us + 1)
@@ -190,7 +191,7 @@ def stem(task: str, fire_at_us: int) -> str:
 
 
 def free_moment(draft: Draft, row: TaskRow, fire_at_us: int) -> int:
-    """`fire_at_us`, or the next microsecond that no active run and no kept start by hand of the task has."""
+    """The first microsecond, from `fire_at_us` on, that no active run and no kept start by hand of the task has."""
     task = row.placing.name
     taken = {run.fire_at_us for run in draft.active(task)}
     stems = {run_id[: len(task) + 24] for _, run_id in row.requests}

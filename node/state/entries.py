@@ -1,7 +1,7 @@
-"""What an entry of the replicated log is, and how one is declared.
+"""The base of all entries of the replicated log, and `applies`, which declares one.
 
-An entry stands in the file of its topic, beside the handler that applies it. The dataclass says its fields, and so its
-packed form (`node.state.shape`); `applies` gives it a code and a handler. `codec` packs entries and `apply` applies
+An entry stands in the file of its topic, beside the handler that applies it. The dataclass declares its fields, and so
+its packed form (`node.state.shape`); `applies` gives it a code and a handler. `codec` packs entries and `apply` applies
 them, by the tables here.
 """
 
@@ -17,7 +17,7 @@ from node.state.value import Result
 class Entry:
     """A change that can be proposed. An entry with a `token` is refused unless that is the run's present one.
 
-    In later versions its fields are only added to at the end, with a default.
+    Later versions add fields only at its end, with a default.
     """
 
     #: When it was proposed, in microseconds since the epoch, by the proposer's wall clock.
@@ -27,15 +27,15 @@ class Entry:
 E = TypeVar("E", bound=Entry)
 
 CODES: Final[dict[int, type[Entry]]] = {}
-"""The code of each entry in the log."""
+"""The entry for each code in the log."""
 
 HANDLERS: Final[dict[type[Entry], Callable[[Draft, Any], Result]]] = {}
-"""The handler of each entry: it changes the draft and returns a result. It is pure and total, and refuses with a code
-what it cannot accept."""
+"""The handler of each entry. It changes the draft and returns a result. It is pure and total, and refuses with a code
+an entry that it cannot accept."""
 
 
 def applies(entry: type[E], *, code: int) -> Callable[[Callable[[Draft, E], Result]], Callable[[Draft, E], Result]]:
-    """Declare an entry: its code in the log, which is never changed nor used again, and the handler decorated by this.
+    """Declare the code of an entry in the log, which is never changed nor reused, and decorate its handler.
 
     Raises `ValueError` if another entry has the code.
     """

@@ -1,6 +1,6 @@
-"""The facts about an entry's change that are worth telling: runs that failed for good or recovered, deadlines, members.
+"""Notes the facts of a change that are worth telling: runs that failed for good or recovered, deadlines, members.
 
-It compares the state before and after. Nothing here decides who is told (`node.state.outbox`).
+It compares the state before and after an entry. `node.state.outbox` decides which channels tell a fact.
 """
 
 from collections.abc import Iterator
@@ -18,10 +18,10 @@ from tasks.definition.deadlines import DeadlineName
 from tasks.definition.run import RunState
 
 SINCE_RULES: Final = 2
-"""The rules (`Lead.rules`) by which facts are noted: members of earlier versions do not note them."""
+"""The first rules (`Lead.rules`) by which facts are noted: members of earlier versions do not note them."""
 
 SINCE_RULES_OF: Final[dict[str, int]] = {"deadline_dropped": 3}
-"""The rules since which an event is noted, for the events that were added later."""
+"""For events that were added later, the first rules by which they are noted."""
 
 _FAILED: Final[dict[RunState, str]] = {"failed": "failed", "timed_out": "timed out", "abandoned": "was abandoned"}
 _BREACHED: Final[dict[DeadlineName, str]] = {

@@ -1,4 +1,4 @@
-"""Whether the majority of the members survives the loss of one more."""
+"""Decides whether the majority of the members survives the loss of one more."""
 
 from immutables import Map
 
@@ -8,7 +8,7 @@ from node.state.value import Member
 def at_risk(members: Map[str, Member]) -> bool:
     """Whether members are down, and one more loss would end the quorum.
 
-    A member that was added and has not joined yet counts for neither side: somebody is adding it at this moment.
+    A member that was added and has not joined yet is not counted: its operator is adding it at this moment.
     """
     known = len(joined(members))
     down = len(down_of(members))

@@ -13,7 +13,7 @@ from tasks.definition.spec import NAME_PATTERN
 MEMBERS_MAX: Final = 1024
 CAPACITY_MAX: Final = 1_000_000
 TOKENS_UNSEEN: Final = 1_000_000_000
-"""Upper bound of the tokens that were given by lost members and that the remaining member has not seen."""
+"""More than the number of tokens that lost members may have given without the remaining member's knowledge."""
 
 _TEXT_MAX: Final = 255
 _PORT_MAX: Final = 65_535
@@ -31,7 +31,7 @@ class FoundCluster(Entry):
 
 @applies(FoundCluster, code=1)
 def found_cluster(draft: Draft, entry: FoundCluster) -> Result:
-    """The first entry of a cluster. Result: `{"cluster_id"}`."""
+    """Found the cluster. Result: `{"cluster_id"}`."""
     if draft.cluster_id:
         return refused("founded", f"this is cluster {draft.cluster_id} already")
     if not 0 < len(entry.cluster_id) <= _TEXT_MAX:
@@ -63,7 +63,7 @@ class Refound(Entry):
 
 @applies(Refound, code=20)
 def refound(draft: Draft, entry: Refound) -> Result:
-    """One member continues as a new cluster; the slots of the others become vacant. Result: `{"cluster_id"}`."""
+    """Continue with one member as a new cluster, and vacate the slots of the others. Result: `{"cluster_id"}`."""
     if entry.member not in draft.members:
         return _no_such_member(entry.member)
     if not 0 < len(entry.cluster_id) <= _TEXT_MAX or entry.cluster_id == draft.cluster_id:
@@ -79,9 +79,9 @@ def refound(draft: Draft, entry: Refound) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class TakeLead(Entry):
-    """`member` leads since `term`. Proposed on election; refused if one of a later term is applied.
+    """`member` leads since `term`. Proposed on election; refused if a `TakeLead` of a later term was applied.
 
-    `rules` are the latest that its version knows (`node.state.value.Lead`).
+    `rules` are the latest that the member's version knows (`node.state.value.Lead`).
     """
 
     member: str
@@ -91,7 +91,7 @@ class TakeLead(Entry):
 
 @applies(TakeLead, code=2)
 def take_lead(draft: Draft, entry: TakeLead) -> Result:
-    """A member leads since a term. Refused if another member led in that term, or in a later one."""
+    """Note that a member leads since a term. Refused if another member led in that term, or in a later one."""
     if entry.member not in draft.members:
         return _no_such_member(entry.member)
     lead = Lead(entry.term, entry.member, max(entry.rules, draft.lead.rules))
@@ -135,7 +135,7 @@ class Join(Entry):
 
 @applies(Join, code=3)
 def join(draft: Draft, entry: Join) -> Result:
-    """A member starts, or returns, in a new incarnation, which holds no run. Result: `{"incarnation"}`."""
+    """Start a new incarnation of a member, which holds no run. Result: `{"incarnation"}`."""
     member = draft.members.get(entry.member)
     if member is None:
         return _no_such_member(entry.member)
@@ -174,7 +174,7 @@ class AddMember(Entry):
 
 @applies(AddMember, code=4)
 def assign_slot(draft: Draft, entry: AddMember) -> Result:
-    """A new member takes the lowest vacant slot, or a new one. Result: `{"slot"}`."""
+    """Give a new member the lowest vacant slot, or a new one. Result: `{"slot"}`."""
     if (fault := _seed_fault(entry.seed)) is not None:
         return refused("invalid", fault)
     if entry.seed.id in draft.members:
@@ -205,7 +205,7 @@ class RemoveMember(Entry):
 
 @applies(RemoveMember, code=5)
 def vacate_slot(draft: Draft, entry: RemoveMember) -> Result:
-    """A member leaves for good, once it is down; its slot stays, vacant. Result: `{"gone"}`."""
+    """Remove a member for good, at once or when it is down; its slot stays, vacant. Result: `{"gone"}`."""
     member = draft.members.get(entry.member)
     if member is None:
         return _no_such_member(entry.member)
@@ -232,7 +232,7 @@ class Drain(Entry):
 
 @applies(Drain, code=6)
 def set_draining(draft: Draft, entry: Drain) -> Result:
-    """Have a member get nothing new from now on, or get new work again. If the member is down, this is remembered."""
+    """Give a member no new work from now on, or give it new work again. If the member is down, this is remembered."""
     member = draft.members.get(entry.member)
     if member is None:
         return _no_such_member(entry.member)
@@ -248,8 +248,8 @@ def set_draining(draft: Draft, entry: Drain) -> Result:
 class StandAside(Entry):
     """A member reports that it cannot take on anything new, with the reason `why`; "": it can again.
 
-    Meanwhile it is `draining`: it keeps its running attempts, and others own its tasks. Refused if its incarnation is
-    another; reset when it joins again or is marked down.
+    Meanwhile it is `draining`: it keeps its running attempts, and others own its tasks. Refused if it is in another
+    incarnation. Reset when it joins again or is marked down.
     """
 
     member: str
@@ -259,7 +259,7 @@ class StandAside(Entry):
 
 @applies(StandAside, code=22)
 def stand_aside(draft: Draft, entry: StandAside) -> Result:
-    """A member drains itself, or ends that. One that a client has drained stays draining."""
+    """Have a member drain itself, or end that. A member that a client has drained stays draining."""
     member = draft.members.get(entry.member)
     if member is None:
         return _no_such_member(entry.member)

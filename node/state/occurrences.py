@@ -26,7 +26,7 @@ PASSED_MAX: Final = 10_000
 """The most occurrences that one entry may pass over one by one."""
 
 LAST_FIRE_US: Final = cron.LAST_FIRE_US
-"""No occurrence is due later. Tasks are checked for that when they are registered, entries here."""
+"""The latest due time. Tasks are checked for it when they are registered, and entries when they are applied."""
 
 _KEY_CHARS_MAX: Final = 255
 _ACTION_CHARS_MAX: Final = 64
@@ -46,9 +46,9 @@ class Start(Entry):
     #: The run's `fire_at`, in microseconds since the epoch; None: `at_us`, plus a microsecond if the task has an
     #: occurrence of that time already.
     fire_at_us: int | None = None
-    #: The Idempotency-Key: a second Start with the same key returns the first one's run. None: there is none.
+    #: The Idempotency-Key: a second Start with the same key returns the first one's run. None: no key was given.
     key: str | None = None
-    #: What the kind does instead of the task's work; "": the work.
+    #: The kind's action to run instead of the task's work; "": the work.
     action: str = ""
     #: The arguments of `action`; None: there are none.
     args: dict[str, Any] | None = None
@@ -56,7 +56,7 @@ class Start(Entry):
 
 @applies(Start, code=12)
 def start(draft: Draft, entry: Start) -> Result:
-    """Start a run by hand, which waits for the task's owner; of a paused task, too. Result: `{"run_id"}`."""
+    """Start a run by hand, of a paused task too. The run waits for the task's owner. Result: `{"run_id"}`."""
     row = draft.tasks.get(entry.task)
     if row is None:
         return no_such_task(entry.task)
@@ -78,7 +78,7 @@ def start(draft: Draft, entry: Start) -> Result:
     if spec.schedule is not None and fire_at_us <= row.through_us:
         fire_at_us += 1  # the task's own occurrence of that time has been decided
     fire_at_us = free_moment(draft, row, fire_at_us)
-    # The index makes the id unique, even among runs of the same time that left the state long ago.
+    # The state's index makes the id unique, even among runs of the same time that left the state long ago.
     run_id = f"{stem(entry.task, fire_at_us)}~{draft.index}"
     draft.put_run(
         Run(
@@ -152,8 +152,8 @@ class SkipOccurrences(Entry):
     task: str
     #: Whether they are skipped or missed.
     state: PassedOver
-    #: The first and the last of `count` consecutive occurrences, in microseconds since the epoch. With `count` 0, which
-    #: earlier versions wrote, each of them.
+    #: The first and the last of `count` consecutive occurrences, in microseconds since the epoch. If `count` is 0, as
+    #: in entries of earlier versions, all of the occurrences.
     fire_at_us: tuple[int, ...]
     #: How many occurrences there are; 0: as many as `fire_at_us` has.
     count: int = 0
@@ -183,7 +183,7 @@ def skip_occurrences(draft: Draft, entry: SkipOccurrences) -> Result:
 
 
 def _each_passed(draft: Draft, row: TaskRow, state: PassedOver, times: list[int], at_us: int) -> Result:
-    """Pass over each of these occurrences by itself, as versions without series did."""
+    """Pass over each of these occurrences separately, as versions without series did."""
     for fire_at_us in times:
         draft.pass_over(_run(row, fire_at_us, at_us, state), at_us)
     if times:
@@ -207,10 +207,10 @@ def _range_fault(entry: SkipOccurrences) -> str | None:
 
 
 def _passed(draft: Draft, row: TaskRow, state: PassedOver, times: tuple[int, int], count: int, at_us: int) -> TaskRow:
-    """The row after `count` occurrences, from the first to the last of `times`, are passed over; history gets a record.
+    """Pass over `count` occurrences, from the first to the last of `times`: a record for history. Returns the new row.
 
-    If the last ones were passed over for the same reason, and none was run in between, the series is extended: one
-    record in history, however long a run blocks its task.
+    If the previous occurrences were passed over for the same reason, and no run came in between, their series is
+    extended, so that history has one record however long a run blocks its task.
     """
     series, name = row.series, row.placing.name
     active = tuple(run.run_id for run in draft.overlapping(name)) if state == "skipped" else ()

@@ -1,7 +1,7 @@
 """Notices, kept by channel until they are sent, as values in the replicated state. Pure.
 
-`apply` makes a notice for each channel that wants it, as a part of the entry by which the event happened: so a crash
-loses no notice, and no notice is made twice.
+`apply` makes a notice for each channel that wants it, as a part of applying the entry by which the event happened. So a
+crash loses no notice, and no notice is made twice.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,7 +13,7 @@ from immutables import Map
 from node.state.channel import Severity, channel_of
 
 NOTICES_MAX: Final = 500
-"""The most notices of one channel that are kept. The oldest are dropped then, and the next message says how many."""
+"""The most notices of one channel that are kept. The oldest beyond it are dropped; the next message says how many."""
 
 NOTICES_BYTES_MAX: Final = 256 * 1024
 """The most bytes of notices of one channel that are kept."""
@@ -22,11 +22,11 @@ TEXT_CHARS_MAX: Final = 400
 """The length to which a notice's text is cut."""
 
 GIVE_UP_US: Final = 24 * 3600 * 1_000_000
-"""A notice that could not be sent is given up this long after it was made."""
+"""The age at which a notice that could not be sent is given up."""
 
 GIVE_UP_TRIES: Final = 6
-"""The fewest tries in a row that must have failed before a notice is given up. They take a minute: the cluster itself
-may have been down for the day."""
+"""The fewest tries in a row that must have failed before a notice is given up. They take a minute. Age alone is not
+enough, since the cluster itself may have been down for a day."""
 
 BACKOFF_US: Final = 2_000_000
 BACKOFF_US_MAX: Final = 300_000_000
@@ -39,13 +39,13 @@ _NOTICE_BYTES: Final = 128
 class Fact:
     """An event of a task, of a member or of the cluster that may be worth telling."""
 
-    #: What it is, as a code.
+    #: The code of the event.
     event: str
-    #: How bad it is.
+    #: How severe the event is.
     severity: Severity
     #: When it happened, in microseconds since the epoch.
     at_us: int
-    #: What it is, as a sentence.
+    #: A sentence that says what happened.
     text: str
     #: The task; "": the fact is of no task.
     task: str = ""
@@ -61,15 +61,15 @@ class Fact:
 class Notice:
     """A fact that is to be told on one channel."""
 
-    #: The key of the fact: receivers tell repetitions by it.
+    #: The key of the fact, by which receivers recognize repetitions.
     key: str
-    #: What the fact is, as a code.
+    #: The code of the event.
     event: str
-    #: How bad it is.
+    #: How severe the event is.
     severity: Severity
     #: When it happened, in microseconds since the epoch.
     at_us: int
-    #: What it is, as a sentence of at most `TEXT_CHARS_MAX` characters.
+    #: A sentence of at most `TEXT_CHARS_MAX` characters that says what happened.
     text: str
     #: The task; "": the fact is of no task.
     task: str = ""
@@ -109,13 +109,13 @@ class ChannelRow:
     packed: bytes
     #: The version of the definition, from 1.
     version: int = 1
-    #: The permission of the message under way; None: no message is.
+    #: The permission of the message under way; None: no message is under way.
     sending: Permission | None = None
     #: How many messages failed in a row.
     tries: int = 0
     #: When the next message may begin, in microseconds since the epoch.
     again_us: int = 0
-    #: How many notices had no room since the last message that was accepted.
+    #: How many notices were dropped, for lack of room, since the last message that was accepted.
     dropped: int = 0
     #: How many notices were told since the channel was made.
     told: int = 0
@@ -123,19 +123,19 @@ class ChannelRow:
     failed: int = 0
     #: How many notices were given up since the channel was made.
     given_up: int = 0
-    #: How many notices had no room since the channel was made.
+    #: How many notices were dropped, for lack of room, since the channel was made.
     lost: int = 0
     #: How the last try to send a message ended; None: there was no try.
     last: TellingResult | None = None
-    #: When a notice was last given up, in microseconds since the epoch; None: no notice was.
+    #: When a notice was last given up, in microseconds since the epoch; None: no notice was given up.
     given_up_us: int | None = None
     #: The notices that are not told yet, oldest first.
     notices: tuple[Notice, ...] = ()
-    #: The size of `notices`.
+    #: The size of `notices`, in bytes.
     notices_bytes: int = 0
 
     def of(self, keys: Collection[str]) -> tuple[Notice, ...]:
-        """Its notices with these keys, oldest first."""
+        """The channel's notices with these keys, oldest first."""
         return tuple(notice for notice in self.notices if notice.key in keys)
 
     def without(self, gone: Iterable[Notice]) -> "ChannelRow":
@@ -154,7 +154,7 @@ def notice_bytes(notice: Notice) -> int:
 
 
 def with_fact(channels: Channels, fact: Fact, key: str) -> Channels:
-    """The channels with a notice of `fact` on each that wants it."""
+    """Add a notice of `fact` to each channel that wants it. Returns all channels."""
     labels = None if fact.labels is None else dict(fact.labels)
     what = fact.event, fact.severity, labels
     wanting = [name for name, row in channels.items() if channel_of(row.packed).wants(*what)]
@@ -177,7 +177,7 @@ def with_fact(channels: Channels, fact: Fact, key: str) -> Channels:
 
 
 def _with_notice(row: ChannelRow, notice: Notice) -> ChannelRow:
-    """The row with one more notice; the oldest that are not being sent make room for it."""
+    """Add a notice to the row. To make room, drop the oldest notices that are not being sent."""
     kept, size = row.notices, row.notices_bytes + notice_bytes(notice)
     sending = frozenset(row.sending.keys) if row.sending is not None else frozenset[str]()
     gone = 0
@@ -192,7 +192,7 @@ def _with_notice(row: ChannelRow, notice: Notice) -> ChannelRow:
 
 
 def backoff_us(tries: int) -> int:
-    """The pause after `tries` failures in a row.
+    """The pause after `tries` failures in a row, in microseconds.
 
     >>> [backoff_us(tries) // 1_000_000 for tries in (1, 2, 3, 8, 9, 1000)]
     [2, 4, 8, 256, 300, 300]

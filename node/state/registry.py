@@ -22,7 +22,7 @@ PLACING: Final = ("key", "sticky", *_PLACED_BY)
 """The fields of a spec that placement depends on. A change of one bumps the epoch."""
 
 _OF_RUNS: Final = ("kind", *(name for name in Spec.model_fields if name not in (*PLACING, "set", "labels")))
-"""The fields that a run depends on, and keeps as they were when it was made."""
+"""The fields of a spec that a run depends on. A run keeps them as they were when it was made."""
 
 _FAULT_CHARS_MAX: Final = 500
 
@@ -90,7 +90,7 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTask(Entry):
-    """Delete a task, and cancel its runs: at once if no member holds them, else by the member that does."""
+    """Delete a task, and cancel its runs: at once if no member holds them, else through the members that hold them."""
 
     task: str
     if_version: int | None = None
@@ -98,7 +98,7 @@ class DeleteTask(Entry):
 
 @applies(DeleteTask, code=10)
 def unregister(draft: Draft, entry: DeleteTask) -> Result:
-    """Delete a task; its runs are cancelled, at once or by their holders."""
+    """Delete a task, and cancel its runs, at once or through their holders."""
     row = draft.tasks.get(entry.task)
     if row is None:
         return no_such_task(entry.task)
@@ -157,7 +157,7 @@ def _after(
     """The row with these `fields`, and whether the task's run must end for them to take effect; or what is wrong.
 
     If only the params differ from the row's, the other fields need no check. Most changes are of that kind, and a
-    starting member applies ten thousands of them.
+    starting member applies tens of thousands of them.
     """
     if row is not None and row.spec_packed == put.spec_packed:
         return row, False
@@ -174,7 +174,7 @@ def _after(
 
 
 def _only_params_change(before: dict[str, Any], fields: dict[str, Any]) -> bool:
-    """Whether only the params change, of a task that is not continuous: a continuous one's run would have to end."""
+    """Whether only the params change, and the task is not continuous: else its run would have to end."""
     alike = isinstance(fields.get("params"), dict) and {**before, "params": None} == {**fields, "params": None}
     return alike and "continuous" not in (before.get("schedule") or ())
 
@@ -201,7 +201,7 @@ def _created(draft: Draft, put: Put, spec: Spec, at_us: int) -> TaskRow:
 def _changed(draft: Draft, row: TaskRow, put: Put, spec: Spec, at_us: int) -> tuple[TaskRow, bool]:
     """The changed row, and whether the task's run must end for the change to take effect.
 
-    The run of a continuous task must: it does not end by itself.
+    The run of a continuous task must end, because it does not end by itself.
     """
     before = read_spec(row.spec_packed)
     if _differ(before, spec, PLACING):
@@ -242,7 +242,7 @@ def _hashed(key: str) -> int:
 
 
 def readable_spec(packed: bytes) -> Spec | str:
-    """The spec, or what is wrong with it.
+    """Unpack a spec. Returns a text that says what is wrong if it is no spec.
 
     Only checks with the same result on every member are made here. Kinds, params, cron lines and time zones are checked
     before a spec is proposed.
@@ -252,13 +252,13 @@ def readable_spec(packed: bytes) -> Spec | str:
 
 
 def _fields(packed: bytes) -> dict[str, Any] | str:
-    """The fields of a packed spec, whose params must be JSON; or what is wrong with it."""
+    """Unpack the fields of a spec. Returns what is wrong if they are no table, or if the params are not JSON."""
     try:
-        fields = msgpack.unpackb(packed, max_bin_len=0, max_ext_len=0)  # JSON has neither
+        fields = msgpack.unpackb(packed, max_bin_len=0, max_ext_len=0)  # JSON has no binary and no extension types
         if not isinstance(fields, dict):
             return "this is no task: not a table of fields"
         params = fields.get("params")
-        if json_value(params) != params:  # the types of all other fields hold no such numbers
+        if json_value(params) != params:  # the other fields' types allow no NaN or infinity
             return "a spec holds only numbers that JSON has"
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         return f"this is no task: {error}"[:_FAULT_CHARS_MAX]
@@ -266,7 +266,7 @@ def _fields(packed: bytes) -> dict[str, Any] | str:
 
 
 def _spec(fields: dict[str, Any]) -> Spec | str:
-    """The spec of these fields, or what is wrong with them."""
+    """Make the spec of these fields. Returns what is wrong with them if they are no spec."""
     try:
         return accepted(fields)
     except ValidationError as error:

@@ -73,6 +73,6 @@ def _row(kept: Kept, spec: Spec, at_us: int) -> TaskRow:
         **{name: getattr(kept, name) for name in OF_THE_ROW},
     )
     if spec.continuous and row.through_us >= row.since_us:
-        # Its run was under way in the other cluster and will not end here: the next one is due now.
+        # The task's run was under way in the other cluster and will not end here: the next run is due now.
         return counting_from(row, at_us, continuous=True)
     return row

@@ -1,4 +1,4 @@
-"""From when a run without a holder may be claimed, whatever clock stamped its wait; and how long a run took."""
+"""Computes when a run without a holder may be claimed, whatever clock stamped its wait; and how long a run took."""
 
 from typing import Final
 
@@ -6,10 +6,10 @@ from node.state.value import Run
 from tasks.definition.policy import away_after_s, retry_after_s
 
 APART_S: Final = 5.0
-"""Members' clocks differ by less once they have agreed on the time."""
+"""By how much, at most, members' clocks differ once the members have agreed on the time."""
 
 RULES_TOOK: Final = 4
-"""From these rules on (`value.RULES`) an outcome is timed from the run's first claim; before, by its last attempt."""
+"""From these rules on (`value.RULES`), a run is timed from its first claim; before, its last attempt was timed."""
 
 
 def due_us(run: Run, now_us: int) -> int:
@@ -35,8 +35,8 @@ def _wait_s(run: Run) -> float:
 def took_us(run: Run, ended_us: int) -> int | None:
     """How long a run took that ended at `ended_us`, from its first claim to its end, in microseconds.
 
-    The pauses between its attempts are in it. None: no member has claimed it. Of a run with more attempts than are kept
-    (`draft.ATTEMPTS_KEPT`), the time begins with the first that is kept.
+    The pauses between its attempts count. None: no member has claimed it. If a run had more attempts than are kept
+    (`draft.ATTEMPTS_KEPT`), the time begins with the first kept attempt.
     """
     if not run.attempts:
         return None

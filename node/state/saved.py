@@ -29,7 +29,7 @@ class BadSave(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The content of a file: the head's fields, and those of each task."""
+    """The content of a file: the fields of the head, and the fields of each task."""
 
     head: dict[str, Any]
     tasks: list[dict[str, Any]]
@@ -73,11 +73,11 @@ class Kept:
 
 
 OF_THE_ROW: Final = tuple(name for name in field_names(Kept) if name != "incumbent")
-"""The fields of `Kept` that `TaskRow` has by the same names."""
+"""The fields of `Kept` that `TaskRow` has under the same names."""
 
 
 def lines(state: State, saved_at_us: int) -> Iterator[bytes]:
-    """The file of a state, line by line."""
+    """Yield the lines of the file for a state."""
     digest = hashlib.sha256()
     head = {
         "rota": _WHAT,
@@ -92,7 +92,7 @@ def lines(state: State, saved_at_us: int) -> Iterator[bytes]:
         "tasks": len(state.tasks),
     }
     if state.channels:
-        # Left out where there are none: earlier versions load such files without them.
+        # Left out if there are no channels, so that earlier versions can load the file.
         head["channels"] = {name: channel_of(row.packed).plain() for name, row in sorted(state.channels.items())}
     rows = sorted(state.tasks.values(), key=lambda row: row.order)
     for value in _each(head, rows):
@@ -152,7 +152,7 @@ def _each(head: dict[str, Any], rows: Iterable[TaskRow]) -> Iterator[dict[str, A
         kept = Kept.of(row)
         plain = {name: getattr(kept, name) for name in field_names(Kept)}
         plain["last"] = None if kept.last is None else asdict(kept.last)
-        plain["requests"] = plain.pop("requests")  # at the end, as it always was
+        plain["requests"] = plain.pop("requests")  # `requests` stays the last field, as in files of earlier versions
         yield {"task": msgpack.unpackb(plain.pop("spec_packed")), **plain}
 
 
@@ -161,7 +161,7 @@ def _settings(settings: Settings) -> dict[str, Any]:
     named = asdict(settings)
     milli = named.pop("balance_slack_milli")
     named.pop("watchdog")
-    # Left out where there is none, so that versions that do not know it can read the file.
+    # Left out if there is no watchdog, so that versions that do not know it can read the file.
     watchdog = {} if settings.watchdog is None else {"watchdog": settings.watchdog.plain()}
     return {"balance_slack": None if milli is None else milli / 1000, **named, **watchdog}
 

@@ -46,7 +46,7 @@ def change(draft: Draft, entry: ChangeSettings) -> Result:
 
 
 def _value(name: str, value: Any) -> Any:
-    """The value of a valid setting, as `Settings` has it."""
+    """Convert a valid setting to its type in `Settings`."""
     if name == "watchdog" and value is not None:
         return watchdog_of(value)
     return float(value) if name in SECONDS else value

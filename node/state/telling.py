@@ -1,7 +1,7 @@
 """Entries about channels and their messages: put, deleted, permitted, told.
 
-A message is sent by permission of an entry, like an attempt of a run: at any time one member holds the permission for a
-channel, until it reports, or is no longer up in the incarnation that got it.
+A message needs the permission of an entry, like an attempt of a run. At most one member at a time holds the permission
+for a channel, until it reports, or is no longer up in the incarnation that got the permission.
 """
 
 import re
@@ -30,7 +30,7 @@ from tasks.definition.spec import NAME_PATTERN
 CHANNELS_MAX: Final = 100
 PACKED_BYTES_MAX: Final = 16 * 1024
 GIVE_UP_TRIES_RULES: Final = 3
-"""From these rules on, an old notice is given up after `GIVE_UP_TRIES` failed tries; before, after the first one."""
+"""From these rules on, an old notice is given up after `GIVE_UP_TRIES` failed tries. Before, it was after the first."""
 KEYS_MAX: Final = 100
 """The most notices in one message."""
 
@@ -133,7 +133,7 @@ def tell(draft: Draft, entry: Tell) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class Told(Entry):
-    """The message under a token was sent, or was not."""
+    """Report whether the message under a token was sent."""
 
     #: The channel's name.
     channel: str

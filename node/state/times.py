@@ -1,4 +1,4 @@
-"""Microseconds since the epoch to RFC 3339 in UTC, and back."""
+"""Converts microseconds since the epoch to RFC 3339 in UTC, and datetimes to microseconds."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -9,7 +9,7 @@ _EARLIEST_US = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH) // timedelta(microseconds
 
 
 def rfc3339(at_us: int) -> str:
-    """A time in UTC, with a fraction only if there is one. Outside of the years 1 to 9999: the nearest within.
+    """Format a time in UTC, with a fraction only if it has one. Outside of the years 1 to 9999: the nearest in them.
 
     A definition may name the first or last day of those years in another time zone, and must not break lists that
     contain it.
@@ -24,12 +24,12 @@ def rfc3339(at_us: int) -> str:
 
 
 def rfc3339_or_none(at_us: int | None) -> str | None:
-    """The same, None for None."""
+    """Format a time as `rfc3339` does; None stays None."""
     return None if at_us is None else rfc3339(at_us)
 
 
 def micros(at: datetime) -> int:
-    """An aware time as microseconds.
+    """An aware datetime as microseconds since the epoch.
 
     >>> micros(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
     1000000

@@ -31,10 +31,10 @@ RULES: Final = 4
 """The rules by which this version applies entries (`Lead.rules`). Since 1: occurrences that are passed over for one
 reason form a series; the size of the state is bounded (`node.state.bounds`); final states of runs are counted
 (`COUNTED`). Since 2: deadlines are judged (`node.state.deadlines`), and facts are noted for channels
-(`node.state.facts`). Since 3: a breach that ends without being met is a fact too, the runs of a deleted task are not
-held against one that is registered under its name, and an old notice is tried several times before it is given up.
-Since 4: how long a run took counts from its first claim (`node.state.run_times`), and no occurrence is late that is
-one of a schedule that was changed or resumed since."""
+(`node.state.facts`). Since 3: a breach that ends without being met is a fact too, the runs of a deleted task do not
+count against a task that is registered under its name later, and an old notice is tried several times before it is
+given up. Since 4: the duration of a run counts from its first claim (`node.state.run_times`), and an occurrence is no
+longer late once its schedule has been changed or resumed."""
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -55,7 +55,7 @@ class Settings:
     refusal_is_death: bool = True
     #: How many days finished runs are kept.
     history_days: int = 30
-    #: The outside watcher that the leader asks; None: there is none.
+    #: The outside watcher that the leader asks; None: no watcher is set.
     watchdog: Watchdog | None = None
 
 
@@ -94,7 +94,7 @@ class Member:
     drained: bool = False
     #: Whether it is removed as soon as it is down.
     leaving: bool = False
-    #: The reason that the member itself gives for taking on nothing new, for which it is `draining`; "": there is none.
+    #: The member's own reason for taking on nothing new and being `draining`; "": it has none.
     aside: str = ""
 
 
@@ -129,7 +129,7 @@ class Series:
     fire_at_us: int
     #: The last occurrence, in microseconds since the epoch.
     last_fire_at_us: int
-    #: How many there are.
+    #: How many occurrences there are.
     count: int
     #: The run that blocked them; "": they were missed.
     blocked_by: str = ""
@@ -139,8 +139,8 @@ class Series:
 class Breach:
     """A deadline of a task that is breached, since `since_us`.
 
-    `due_us` is when the oldest occurrence was due that has not begun, or succeeded, in time; for `success_every` the
-    time that is counted from (`node.state.deadlines`). `undecided`: that occurrence had no run then.
+    `due_us` is the due time of the oldest occurrence that has not begun, or succeeded, in time; for `success_every`,
+    the time from which the deadline counts (`node.state.deadlines`). `undecided`: that occurrence had no run then.
     """
 
     deadline: DeadlineName
@@ -181,9 +181,9 @@ class TaskRow:
     #: The time that the schedule counts from, in microseconds since the epoch: the registration, the last change or the
     #: resumption; for a continuous task also the end of its last run.
     since_us: int
-    #: The last occurrence that was decided (claimed, queued, skipped or missed), in microseconds since the epoch. Those
-    #: due after it, and after `since_us`, are undecided. It never goes back, so that an occurrence is claimed once. A
-    #: continuous task's only occurrence is `since_us`; it is due while `through_us` is less.
+    #: The last occurrence that was decided (claimed, queued, skipped or missed), in microseconds since the epoch.
+    #: Occurrences due after it, and after `since_us`, are undecided. It never goes back, so that an occurrence is
+    #: claimed once. A continuous task's only occurrence is `since_us`, which is due while `through_us` is less.
     through_us: int
     #: Whether it is paused.
     paused: bool = False
@@ -195,7 +195,7 @@ class TaskRow:
     last: Outcome | None = None
     #: The latest runs started by hand as (Idempotency-Key or "", run id), oldest first, 200 at most.
     requests: tuple[tuple[str, str], ...] = ()
-    #: The latest series of occurrences that were passed over; the next one may extend it. None: there is none.
+    #: The latest series of occurrences that were passed over, which the next one may extend. None: no such series.
     series: Series | None = None
     #: When a run last succeeded, in microseconds since the epoch; None: no run has.
     succeeded_at_us: int | None = None
@@ -203,12 +203,12 @@ class TaskRow:
     endings: tuple[int, ...] = ()
     #: Whether the last of its runs that succeeded or failed for good has failed.
     failing: bool = False
-    #: Since when its deadlines are judged, in microseconds since the epoch; 0 while they are not.
+    #: The time since which its deadlines are judged, in microseconds since the epoch; 0 while they are not.
     judged_us: int = 0
-    #: When the oldest run was due that has failed for good, in microseconds since the epoch. None: no run has, or a run
-    #: has succeeded since that was due no earlier, which makes up for all failed ones.
+    #: The due time of the oldest run that has failed for good, in microseconds since the epoch. None: no run has
+    #: failed, or a run due no earlier has succeeded since, which makes up for all failed ones.
     unmet_us: int | None = None
-    #: One for each deadline that is breached.
+    #: Its breached deadlines.
     breaches: tuple[Breach, ...] = ()
 
     @property
@@ -266,7 +266,7 @@ class Run:
     state: RunState
     #: When it was made, in microseconds since the epoch.
     created_at_us: int
-    #: Replaces the spec's params in a run started by hand; None: the spec's.
+    #: The params of a run started by hand, in place of the spec's; None: the spec's.
     params: dict[str, Any] | None = None
     #: The time before which a waiting or orphaned run may not be claimed, in microseconds since the epoch; 0: at once,
     #: whatever the clocks read.
@@ -292,8 +292,7 @@ class Run:
     #: How many of the latest attempts in a row failed because an outside service was unreachable. They do not count as
     #: `failures`.
     aways: int = 0
-    #: What a client asks the kind to do instead of the task's work; "": the work. Actions block no run, and are blocked
-    #: by none.
+    #: The kind's action to run instead of the task's work; "": the work. Actions block no run, and are blocked by none.
     action: str = ""
     #: The arguments of `action`; None: there are none.
     args: dict[str, Any] | None = None
@@ -308,7 +307,7 @@ class Run:
 class EndedRun:
     """An ended run, for the history. Emitted by `apply`; not part of the state."""
 
-    #: The run. Of a series, the first occurrence.
+    #: The run; for a series, its first occurrence.
     run: Run
     #: The final state.
     state: RunState
@@ -325,10 +324,10 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """The last applied `TakeLead`: the leader, and since which term. A `MarkDown` names its term.
+    """The last applied `TakeLead`: the leader, and the term since which it leads. A `MarkDown` names that term.
 
-    `rules` apply to the entries after it. A later version that applies the log of an earlier one must reach the same
-    state as the earlier one's snapshot, so changed rules take effect from an entry on.
+    `rules` apply to the entries after it. A later version that applies the log of an earlier version must reach the
+    same state as that version's snapshot, so changed rules take effect only from an entry on.
     """
 
     term: int = 0
@@ -372,7 +371,7 @@ class State:
     cluster_id: str = ""
     #: The number of applied proposals.
     index: int = 0
-    #: The number of changes of the inputs of placement.
+    #: How often the inputs of placement have changed.
     epoch: int = 0
     #: The last fencing token given.
     token: int = 0
@@ -391,8 +390,8 @@ class State:
     #: The active runs, by id.
     runs: Map[str, Run] = field(default_factory=Map)
     runs_of: Map[str, tuple[str, ...]] = field(default_factory=Map)
-    """Active runs by task, oldest first; a task without any is not in it."""
-    #: The sessions of proposers, by proposer: repeated proposals are told by these.
+    """The ids of active runs by task, oldest first; a task without active runs is not in it."""
+    #: The window of each proposer, by which repeated proposals are recognized.
     windows: Map[str, Window] = field(default_factory=Map)
     forgotten: int = 0
     """The greatest session whose window was forgotten (`node.state.windows.forget`)."""

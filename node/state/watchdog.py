@@ -1,4 +1,4 @@
-"""The setting `watchdog`: an outside watcher, which is pinged while all is well and raises the alarm without pings.
+"""The setting `watchdog`: an outside watcher, which is pinged while all is well and raises the alarm if pings stop.
 
 The cluster cannot report its own end: the missing pings do.
 """
@@ -52,7 +52,7 @@ class Watchdog:
 
 
 def watchdog_of(value: Any) -> Watchdog | str:
-    """The setting of a table of plain values, or what is wrong with it."""
+    """Read the setting from plain values. Returns a text that says what is wrong if they are invalid."""
     try:
         body = WatchdogBody.model_validate(value)
     except ValidationError as error:

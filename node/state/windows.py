@@ -28,7 +28,7 @@ HEAVY: Final = 100_000
 """The lines that the results of one proposer may hold in total: those of 100 lists of 1,000 tasks."""
 
 OTHERS_MAX: Final = 64
-"""Proposers that are not members and may have a window: removed members, mostly."""
+"""How many proposers that are not members may have a window. They are mostly removed members."""
 
 STALE: Final = "this proposal is older than what is remembered: it may have been applied. Read, then propose anew."
 
