@@ -49,7 +49,7 @@ class LocalMember(MemberParts):
     async def start(self, join_request: JoinRequest | None = None) -> None:
         """Start the member; with a `join_request`, in a cluster that may not know it yet.
 
-        Raises what `Raft.start`, `Heartbeat.start` and `Runner.start` raise.
+        Raises the errors of `Raft.start`, `Heartbeat.start` and `Runner.start`.
         """
         await self._runner.start()
         self._heartbeat.start()
@@ -71,7 +71,7 @@ class LocalMember(MemberParts):
         }
         for name, service in services.items():
             self._on_loop.serve(name, service)
-        await asyncio.to_thread(self._raft.start)  # it loads the state, however large
+        await asyncio.to_thread(self._raft.start)  # it loads the state, which may be large
         if join_request is not None:
             self._on_loop.serve("join-request", join_request.enter())
 
@@ -113,7 +113,7 @@ class LocalMember(MemberParts):
     def role(self) -> RaftRole:
         """This member's role in Raft; not `ready` while the member stops or cannot do its work."""
         role = self._raft.role
-        if self._watchdog.blocked:  # what Raft knew in its last turn is out of date
+        if self._watchdog.blocked:  # the role of Raft's last turn is out of date
             return replace(role, ready=False, has_quorum=False)
         return replace(role, ready=False) if self._stopping or self._core.controller.failing else role
 

@@ -54,7 +54,7 @@ class Survivor:
 def inspect(data: Path, now_us: int) -> Survivor:
     """The state and the log of the member with the data folder `data`. Changes nothing.
 
-    Raises `NotRecoverable`, and what `DataDir` and `OfflineLog` raise.
+    Raises `NotRecoverable`, and the errors of `DataDir` and `OfflineLog`.
     """
     return _open_survivor(data, now_us, None)
 

@@ -83,7 +83,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = tuple(
     )
     for endpoint in topic.endpoints.all
 )
-"""All that the application serves and /openapi.json describes, in the order of the description."""
+"""All endpoints that the application serves and /openapi.json describes, in the order of the description."""
 
 _STREAMS: Final = ("/v1/events", "/live", "/v1/cluster/saved", "/v1/runs/{run_id}/log", "/peer/log")
 _FOLLOWING: Final = web.AppKey("following", asyncio.Task[None])

@@ -139,11 +139,11 @@ class NodePort(Protocol):
 
     @property
     def lease_lapsed_us(self) -> int | None:
-        """When its lease ended, in microseconds since the epoch; None: it has one, or never had one."""
+        """When its last lease ended, in microseconds since the epoch; None: it has one, or never had one."""
 
     @property
     def lateness(self) -> ThreadLag:
-        """The lateness of its threads within the last minute."""
+        """How late this member's threads were within the last minute."""
 
     @property
     def start_delay(self) -> Collector:

@@ -25,7 +25,7 @@ from tasks.installed_kinds import KindError
 
 
 class PeerHoldView(TypedDict):
-    """What holds a task on its owner: a code, a sentence, and the runs that have the places."""
+    """What holds a task on its owner: a code, a sentence, and the runs that take up the owner's places."""
 
     code: str
     detail: str

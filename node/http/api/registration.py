@@ -84,7 +84,7 @@ async def put_task(context: RequestContext) -> web.Response:
     expected = expected_version(context, name)
     checked = await one_spec(context, name)
     row, change = await register(context, checked, expected)
-    # Without the owner: that would have to wait for a new placement.
+    # The response leaves out the owner, because it would have to wait for a new placement.
     created = change == "created"
     headers = {"ETag": f'"{row.version}"'} | ({"Location": f"/v1/tasks/{name}"} if created else {})
     view: ChangedTaskView = {**registered_view(row, context.server.now_us()), "warnings": warnings_of(context, checked)}

@@ -50,8 +50,8 @@ class AttemptView(TypedDict):
 class RunView(TypedDict):
     """A run. `attempt`, `token`, `node`, `claimed_at` and `started_at` are those of the present or latest attempt.
 
-    Consecutive occurrences that were skipped or missed for one reason are one entry, of `count` occurrences from
-    `fire_at` to `last_fire_at`; `blocked_by` is the run that was active meanwhile. Of any other run, `count` is 1.
+    Consecutive occurrences that were skipped or missed for one reason are listed as one run, of `count` occurrences
+    from `fire_at` to `last_fire_at`; `blocked_by` is the run that was active meanwhile. Any other run has `count` 1.
 
     `progress` and `frozen_since` come from the member that runs it, and are null if that member does not answer. A run
     is frozen while its member holds no lease: it continues when the lease is back, or another member takes it over.

@@ -42,7 +42,7 @@ class LateView(BreachView):
 
 
 def _shown(of: FieldInfo) -> Any:
-    """The type of a spec's field in a response. A nested model becomes a plain object, as its schema is a request's."""
+    """The type of a spec's field in a response. A nested model becomes a plain object: its schema is for requests."""
     kinds = get_args(of.annotation) or (of.annotation,)
     if not any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in kinds):
         return of.annotation
@@ -84,7 +84,7 @@ class TaskView(RegisteredView):
 
 
 class HeldView(TypedDict):
-    """Why a task waits that nobody has asked to wait: the code and the detail of `GET /v1/tasks/{name}/why`."""
+    """Why a task waits although nobody has asked it to: the code and the detail of `GET /v1/tasks/{name}/why`."""
 
     code: str
     detail: str

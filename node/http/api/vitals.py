@@ -1,6 +1,6 @@
 """The health of all members: how far each is behind, how quickly it answers, and what it says of itself.
 
-Members are asked once in `FRESH_S`, however many clients ask.
+A member is asked at most once in `FRESH_S` seconds, however many clients ask.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class MemberLag:
 async def vitals(context: RequestContext) -> web.Response:
     """The vitals of each member: lease, log, disk, clock, version, kinds not offered, and missing confinement.
 
-    Each member is asked every 2 s at most, however many clients ask.
+    Each member is asked at most once in 2 s, however many clients ask.
     """
     lags = await context.server.kept(MemberLags).of(context)
     names = [name for name in context.state.slots if name is not None]

@@ -20,7 +20,7 @@ from node.state.times import rfc3339
 
 
 class MajorityView(TypedDict):
-    """How many of `members` can vote `now`, and could `then`. `left`: the latter are `needed` or more: work goes on."""
+    """How many of `members` can vote `now`, and could `then`. `left`: `then` is at least `needed`: work goes on."""
 
     members: int
     needed: int
@@ -77,8 +77,8 @@ class MemberAheadView(TypedDict):
 PlannedView = TypedDict(
     "PlannedView", {"at": Time, "task": str, "node": str | None, "from": str | None, "took_s": float | None}
 )
-"""A future occurrence: the member that would begin it (null: none may), the one that begins it as things are, and how
-long the task's last run took (null: unknown)."""
+"""A future occurrence: the member that would begin it (null: none may), the member that begins it without the
+supposition, and how long the task's last run took (null: unknown)."""
 
 
 class AheadView(TypedDict):

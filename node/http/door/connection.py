@@ -137,7 +137,7 @@ class ClientConnection(RequestHandler):
         if self._gone is not None:
             self._gone.set()
         self._cancel_stalled()
-        transport: Any = self._wire  # aiohttp forgets its own where it closes the connection
+        transport: Any = self._wire  # aiohttp drops its own reference when it closes the connection
         if self._task_handler is not None:
             self._task_handler.add_done_callback(partial(_forget_errors, self._body))
         self._body = EMPTY_PAYLOAD

@@ -1,14 +1,14 @@
-"""Which clients may connect to the API, for how long without a request, and how much strangers hold: values in,
-decisions out.
+"""Decides which clients may connect to the API, which connections were idle for too long, and how much memory strangers
+may hold. Pure.
 
 There is room for `clients` connections, and for half as many from one remote address (a proxy's clients share its
-address). This machine's own addresses may use all of it. When there is no room, the connection that has been idle for
-longest is closed, of the address that has most idle ones: an address that opens connections and sends nothing loses
-its own. Connections whose request is being answered are kept; if there are no others, the new one is refused.
+address). This machine's own addresses may use all of it. When there is no room, the address with most idle connections
+loses the one that has been idle for longest: an address that opens connections and sends nothing loses its own.
+Connections whose request is being answered are kept; if there are no others, the new one is refused.
 
-All strangers together, connections whose request has not shown yet who sends it, hold `HELD_BYTES` of memory at most.
-Beyond that those that hold most are closed, of about the same size the oldest: a request that is small and arrives
-whole, as those of clients and browsers are, is let in whatever the others send.
+Strangers are connections whose sender is not authenticated yet. All of them together hold `HELD_BYTES` of memory at
+most. Beyond that, the connections that hold most are closed, and of about the same size the oldest. So a small request
+that arrives at once, as from a client or a browser, is let in whatever the others send.
 """
 
 import ipaddress
@@ -21,13 +21,13 @@ from typing import Final, Generic, TypeVar
 C = TypeVar("C")
 THIS_MACHINE: Final = "this machine"
 HELD_BYTES: Final = 16 * 1024 * 1024
-"""What strangers may hold together: heads, bodies and answers that they do not read.
+"""The most memory that all strangers may hold together: heads, bodies and answers that they do not read.
 
-A client's request holds about 4 KiB until it was looked at: all `CLIENTS_MAX` may send one in the same moment.
+A client's request holds about 4 KiB until its sender is authenticated: all `CLIENTS_MAX` may send one at once.
 """
 
 SMALL_BYTES: Final = 16 * 1024
-"""Those that hold less than this count as of the same size. A browser's request with its cookies holds 4 to 10 KiB."""
+"""Connections that hold less count as equally large. A browser's request with its cookies holds 4 to 10 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +102,13 @@ class ConnectionLimits(Generic[C]):
         return Admission(True, evicted)
 
     def add(self, connection: C, origin: str, now_s: float) -> None:
-        """A connection begins; it is idle from now on."""
+        """Count a new connection, which is idle from now on."""
         self._origins[connection] = origin
         self._counts[origin] = self._counts.get(origin, 0) + 1
         self.mark_idle(connection, now_s)
 
     def mark_idle(self, connection: C, now_s: float) -> None:
-        """A connection waits for its client's next request from now on."""
+        """Note that a connection waits for its client's next request from now on."""
         origin = self._origins.get(connection)
         if origin is not None:
             idle = self._idle.setdefault(origin, OrderedDict())
@@ -116,12 +116,12 @@ class ConnectionLimits(Generic[C]):
             idle.move_to_end(connection)
 
     def mark_busy(self, connection: C) -> None:
-        """A request has shown who sends it: until it is answered, its connection is kept, whatever it holds."""
+        """Keep a connection, whatever it holds, until its request is answered: the sender is authenticated."""
         self.release(connection)
         self._end_idleness(connection)
 
     def remove(self, connection: C) -> None:
-        """A connection has ended, or is about to."""
+        """Stop counting a connection, which has ended or is about to end."""
         self.release(connection)
         self._end_idleness(connection)
         origin = self._origins.pop(connection, None)
@@ -131,7 +131,7 @@ class ConnectionLimits(Generic[C]):
                 del self._counts[origin]
 
     def hold(self, connection: C, held_bytes: int) -> list[C]:
-        """A stranger's connection holds so much from now on. Returns those to close, which are no longer counted here.
+        """Note how much a stranger's connection holds. Returns the ones to close, which are no longer counted here.
 
         >>> limits: ConnectionLimits[str] = ConnectionLimits(9, held_bytes=100_000)
         >>> [limits.hold(name, size) for name, size in (("a", 9_000), ("b", 70_000), ("c", 9_000), ("d", 20_000))]
@@ -153,7 +153,7 @@ class ConnectionLimits(Generic[C]):
         return closed
 
     def release(self, connection: C) -> None:
-        """A connection holds nothing any more: its request was answered, or its sender is known."""
+        """Note that a connection holds nothing: its request was answered, or its sender is authenticated."""
         held_bytes = self._held.pop(connection, None)
         if held_bytes is not None:
             self._held_bytes -= held_bytes
@@ -182,5 +182,5 @@ class ConnectionLimits(Generic[C]):
 
 
 def _size_class(held_bytes: int) -> int:
-    """0 for what is small; one more for each doubling."""
+    """0 for less than `SMALL_BYTES`, and one more for each doubling."""
     return (held_bytes // SMALL_BYTES).bit_length()

@@ -34,7 +34,8 @@ async def problem_responses(
     except Problem as problem:
         return closing(problem.response())
     except web.HTTPException as error:
-        error.__traceback__ = None  # the request of an unknown path keeps this error, whose frames would keep it
+        # aiohttp keeps the error of an unknown path in the request, and its frames would keep the request in memory.
+        error.__traceback__ = None
         return _problem_of_aiohttp(request, error).response()
     except (asyncio.CancelledError, ConnectionResetError):
         raise

@@ -2,7 +2,7 @@
 
 A web page in a browser can send requests to 127.0.0.1. It cannot send JSON or a token to another site unless that site
 allows it first (CORS, which this API never grants). A page whose host name is pointed at this machine afterwards (DNS
-rebinding) sends that name in `Host`; it has a name, so that requests for an IP address are never its own.
+rebinding) sends that name in `Host`, so a request with an IP address in `Host` never comes from such a page.
 """
 
 import base64
@@ -26,7 +26,7 @@ def tokens_equal(shown: str, expected: str) -> bool:
 
 
 def shown_token(authorization: str | None, *, basic: bool = False) -> str | None:
-    """The token in an Authorization header; with `basic` also that of a Basic password, for pages in a browser."""
+    """The token in an Authorization header; with `basic`, also one sent by a browser as the password of HTTP Basic."""
     scheme, _, rest = (authorization or "").strip().partition(" ")
     if scheme.lower() == "bearer" and rest.strip():
         return rest.strip()
@@ -54,7 +54,7 @@ def check_host(host: str, names: Container[str]) -> None:
 
 
 def check_target(target: str) -> None:
-    """Refuse a path or a query that is not ASCII. Of aiohttp's two parsers only the fast one refuses it.
+    """Refuse a path or a query that is not ASCII. aiohttp's parser in C refuses it, its parser in Python does not.
 
     Raises `Problem` bad-request.
     """
@@ -75,9 +75,9 @@ def check_encoding(request: web.BaseRequest) -> None:
 def check_origin(headers: Mapping[str, str], names: Container[str], *, reads: bool, known: bool, page: bool) -> None:
     """Refuse requests of another origin's page: writes, and reads of a client that is `known` to the browser.
 
-    A browser adds the password and the cookie that it knows to requests of any page. Without them a foreign page
-    cannot read the response. `names` are those of ROTA_HOSTS, under which a proxy may serve this node. A navigation to
-    a `page` by a link on another site is allowed. Raises `Problem` foreign-page.
+    A browser adds the password and the cookie that it knows to requests of any page. A read without them is allowed,
+    since a foreign page cannot see the response. `names` are those of ROTA_HOSTS, under which a proxy may serve this
+    node. A navigation to a `page` by a link on another site is allowed. Raises `Problem` foreign-page.
     """
     if reads and not known:
         return
@@ -86,7 +86,7 @@ def check_origin(headers: Mapping[str, str], names: Container[str], *, reads: bo
     origin = headers.get("Origin")
     at = None if origin is None else origin.partition("://")[2].lower()
     ours = at is None or (at != "" and (at == headers.get("Host", "").lower() or _without_port(at) in names))
-    # Another port of the same host is the same site and another origin.
+    # A page on another port of the same host is of another origin, although of the same site.
     if not ours or headers.get("Sec-Fetch-Site") in ("cross-site", "same-site"):
         raise Problem(
             "foreign-page",
@@ -96,7 +96,7 @@ def check_origin(headers: Mapping[str, str], names: Container[str], *, reads: bo
 
 
 def check_content_type(request: web.BaseRequest, media_type: str = JSON) -> None:
-    """Refuse a write whose body is of another type; no body is accepted. Raises `Problem` media-type."""
+    """Refuse a write whose body is of another type. A write without a body passes. Raises `Problem` media-type."""
     if not request.body_exists or (request.content_type == media_type and "Content-Type" in request.headers):
         return
     raise Problem("media-type", f"a {request.method} needs Content-Type: {media_type} and such a body")

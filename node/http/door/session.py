@@ -1,7 +1,7 @@
 """Sessions of browsers: a signed, expiring statement of a role in a cookie, which every member accepts.
 
 No member stores sessions. The signature covers the cluster, the role, the time of expiry, a random id and the hash of
-the token that was shown at sign-in: where that token is changed or withdrawn, its sessions end. A guest has shown no
+the token that was shown at sign-in: if that token is changed or withdrawn, its sessions end. A guest has shown no
 token; its session exists so that the form for signing in has a CSRF token, too. Pure: time and randomness are given.
 """
 
