@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 STOP_CHECK_S: Final = 0.2
-"""How often an attempt that waits for new rows looks whether it should stop."""
+"""The time between two checks of whether an attempt that waits for new rows should stop."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class EtlFigures:
 
 
 class EtlAttempt:
-    """One attempt."""
+    """One attempt at an ETL run."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class EtlAttempt:
         self._more = True
 
     def _following(self) -> Plan | None:
-        """The next batch after a commit: at once if the source had more rows, else after `poll_s`; None without it."""
+        """Plan the next batch after a commit: at once if the source had more rows, else after `poll_s`, if set."""
         if not self._more:
             if self.poll_s is None:
                 return None
@@ -101,7 +101,7 @@ class EtlAttempt:
         return self._next()
 
     def _next(self) -> Plan | None:
-        """The next batch. With `poll_s`, waits until there is one; else None if all is in the sink."""
+        """Plan the next batch. With `poll_s`, waits until there is one; else None if all rows are in the sink."""
         while (plan := self._plan()) is None and self.poll_s is not None:
             self._release()
             self._pause()
@@ -129,7 +129,7 @@ class EtlAttempt:
         return int(self.ctx.checkpoint.get("batch", 0)) if isinstance(self.ctx.checkpoint, dict) else 0
 
     def _plan(self) -> Plan | None:
-        """The next batch; None if all is in the sink."""
+        """Plan the next batch. Returns None if all rows are in the sink."""
         if self.ctx.cancelled:
             raise EtlStopped(f"asked to stop; {self.figures.batches} batches were committed")
         # A run that reads its source whole is one batch: an earlier attempt may have committed it, and then died.
@@ -154,7 +154,7 @@ class EtlAttempt:
         return 0 if self.last is None else self.last.mark.batch
 
     def _save(self, plan: dict[str, Any] | None) -> None:
-        """Commit a checkpoint: which batch is visible, and which is planned. Raises `Fenced`."""
+        """Commit a checkpoint with the last visible batch and the plan of the next one. Raises `Fenced`."""
         self.ctx.save_checkpoint({"batch": max(self._promised(), self._number()), "plan": plan})
 
     def _batch(self, spark: "SparkSession", plan: Plan) -> None:
@@ -205,7 +205,8 @@ class EtlAttempt:
     def reset(self, cursor: dict[str, Any] | None) -> None:
         """Commit a batch without rows that has this cursor: the next run starts from there.
 
-        The batch is numbered and fenced as every batch is. Raises `CursorUnfit`, `SinkOvertaken`, and as `kind` says.
+        The batch is numbered and fenced as every batch is. Raises `CursorUnfit`, `SinkOvertaken`, and the errors that
+        `kind` names.
         """
         if not isinstance(self.sink, CursorSink):
             raise CursorUnfit("this sink cannot set its cursor")
@@ -216,12 +217,12 @@ class EtlAttempt:
         self.last = Visible(mark, about.run_id, about.cursor)
 
     def _deliver(self) -> None:
-        """Have a sink that hands committed batches on do so. Raises `EtlStopped` if it was stopped meanwhile."""
+        """Deliver the last batch if the sink is a `DeliveringSink`. Raises `EtlStopped` if asked to stop meanwhile."""
         if isinstance(self.sink, DeliveringSink) and not self.sink.deliver():
             raise EtlStopped("asked to stop; what was not delivered of the last batch waits for the next attempt")
 
     def _explained(self, error: Exception) -> Exception | None:
-        """The error in the words of the source that is to blame for an error of Spark; None if no source is."""
+        """The error that a source gives for an error of Spark that the source has caused; None if no source has."""
         asked = (one for one in (self.source, *self.lookups.values()) if isinstance(one, ExplainsErrors))
         return next((why for one in asked if (why := one.explained(error)) is not None), None)
 

@@ -1,8 +1,8 @@
-"""How far a task has read its source, as its sink keeps it, and whether the task as it is now may go on from there.
+"""The cursor of a task, as its sink keeps it, and whether the task as it is now may continue from there.
 
-A cursor does not say which data it belongs to. So the sink keeps that beside it, or that a batch was a whole source.
-Otherwise, after a change of the task, rows that the new source has before the cursor would silently be left out, and
-rows that were appended once would be appended again.
+A cursor does not say which data it belongs to. So the sink keeps a name of the data beside it, or notes that the batch
+was a whole source. Otherwise, after a change of the task, rows that the new source has before the cursor would silently
+be left out, and rows that were appended once would be appended again.
 """
 
 import json
@@ -18,11 +18,11 @@ _OF: Final = "of"
 _WHOLE: Final = "whole"
 
 Kept = dict[str, Any]
-"""What a sink keeps with a batch: a cursor with the data that it is of, or `{"whole": true}`."""
+"""The value that a sink keeps with a batch: a cursor with the name of its data, or `{"whole": true}`."""
 
 
 def kept(params: EtlParams, reaches: Cursor | None) -> Kept | None:
-    """What the sink keeps with a batch that reaches this cursor; None: the beginning, or the end of a whole source."""
+    """The value to keep with a batch up to the cursor `reaches`, which is None at the start or for a whole source."""
     if params.incremental is None:
         return {_WHOLE: True}
     origin = params.source.origin
@@ -30,7 +30,7 @@ def kept(params: EtlParams, reaches: Cursor | None) -> Kept | None:
 
 
 def kept_cursor(last: Kept | None) -> Cursor | None:
-    """The cursor in what a sink has kept; None if there is none.
+    """The cursor in the value that a sink has kept; None if it has no cursor.
 
     >>> kept_cursor({"cursor": "id", "value": 7, "of": "table orders"}), kept_cursor({"whole": True})
     ({'cursor': 'id', 'value': 7}, None)
@@ -41,10 +41,10 @@ def kept_cursor(last: Kept | None) -> Cursor | None:
 
 
 def resume_cursor(params: EtlParams, task: str, last: Kept | None) -> Cursor | None:
-    """The cursor from which the task's next batch goes on; None: from the beginning of its source.
+    """The cursor from which the task's next batch continues; None: from the beginning of its source.
 
-    Raises `SourceReplaced` if the task was changed since the last batch so that it would leave rows out, or append
-    those again that are in the sink.
+    Raises `SourceReplaced` if the task was changed since the last batch so that it would leave rows out, or append rows
+    again that are in the sink.
     """
     if last is None:
         return None
@@ -79,5 +79,5 @@ def _doubled(task: str, was_whole: bool, last: Kept) -> str:
 
 
 def _as_argument(cursor: Cursor | None) -> str:
-    """The cursor as the shell takes it. As JSON, since a value by itself does not say its type."""
+    """The cursor in JSON, quoted for the shell. A value alone would not say its type."""
     return shlex.quote(json.dumps(cursor))

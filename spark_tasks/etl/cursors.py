@@ -1,4 +1,4 @@
-"""How far an ETL task has read its source, in the words of users."""
+"""The cursors of ETL tasks in the form in which users read and write them."""
 
 import json
 from datetime import UTC, datetime
@@ -13,13 +13,13 @@ from spark_tasks.sqlite.params import SqliteRows
 
 
 class ShowArgs(BaseModel):
-    """Nothing to choose."""
+    """`show` has no arguments."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ResetArgs(BaseModel):
-    """Where the next run begins."""
+    """The cursor from which the next run begins."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -33,7 +33,7 @@ class ResetArgs(BaseModel):
 
 
 def cursor_at(params: EtlParams, to: str | None) -> Cursor | None:
-    """The cursor in the text `to`. Raises `CursorUnfit`."""
+    """The cursor that the text `to` gives; None: the source's beginning. Raises `CursorUnfit`."""
     how = params.incremental
     if to is None:
         return None
@@ -78,7 +78,7 @@ def _since_1970_s(text: str) -> float:
 
 
 def _number(text: str) -> Any:
-    """A number if the text is one: SQLite compares by type.
+    """The text as a number if it is one, because SQLite compares by type.
 
     >>> _number("7"), _number("2026-11-21")
     (7, '2026-11-21')
@@ -109,7 +109,7 @@ def lag_s(cursor: Cursor | None, now: datetime) -> float | None:
 
 
 def lag_text(cursor: Cursor | None, at: datetime) -> str:
-    """How far a cursor is behind, as a clause for the log; "" if that is not known.
+    """How far a cursor is behind, as a clause for the log; "" if the lag is not known.
 
     >>> lag_text({"cursor": "at", "value": "2026-11-21 10:00:00+00"}, datetime(2026, 11, 21, 10, 1, tzinfo=UTC))
     '; the cursor is 60 s behind'
@@ -119,5 +119,5 @@ def lag_text(cursor: Cursor | None, at: datetime) -> str:
 
 
 def now() -> datetime:
-    """The time."""
+    """The present time."""
     return datetime.now(UTC)

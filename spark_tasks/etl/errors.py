@@ -1,4 +1,4 @@
-"""The errors of an ETL task, those of Spark's jobs too. Its source, sink and transform raise errors of their own."""
+"""The errors of an ETL task, also those of Spark's jobs. Its source, sink and transform raise errors of their own."""
 
 import importlib
 import re
@@ -13,7 +13,7 @@ class EtlStopped(Exception):
 
 
 class SinkReplaced(Unretryable):
-    """The sink lacks a batch that this run has committed to it: it is another one, or an older copy."""
+    """The sink lacks a batch that this run has committed to it: it was replaced, or restored from an older copy."""
 
 
 class CursorUnfit(Unretryable, Failed):
@@ -21,7 +21,7 @@ class CursorUnfit(Unretryable, Failed):
 
 
 class BatchFailed(Failed):
-    """Spark could not carry out a batch. Nothing of the batch is visible."""
+    """Spark could not carry out a batch. No row of the batch is visible."""
 
 
 class BatchAway(Away, BatchFailed):
@@ -60,7 +60,7 @@ def failure(error: Exception) -> BatchFailed:
 
 
 def _like(module: str, name: str) -> type[BatchFailed]:
-    """The error of a batch in which an exception of this project was raised."""
+    """The class of the error for a batch that failed by an exception of this project."""
     try:
         raised = getattr(importlib.import_module(module), name, Exception)
     except ImportError:

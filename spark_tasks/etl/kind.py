@@ -1,10 +1,11 @@
 """The kind `etl`: source, transform, sink, in batches that each count once.
 
-The steps of a batch: the source plans it (a range and a snapshot); a checkpoint says what is planned, and raises
-`Fenced` if the run has been taken over; Spark reads, transforms and writes where nobody sees it; the sink commits the
-rows together with the batch's number, token and cursor, and refuses if another attempt has committed the batch or holds
-the sink; a checkpoint says what is visible. Every attempt starts by asking the sink for its last batch and cursor, so a
-crash between any two steps neither loses nor doubles a row. The sink decides; the checkpoint is only a check of it.
+The steps of a batch: the source plans it (a range and a snapshot); a checkpoint records the plan, and raises `Fenced`
+if the run has been taken over; Spark reads and transforms the rows, and writes them where no reader sees them; the sink
+commits the rows together with the batch's number, token and cursor, and refuses if another attempt has committed the
+batch or holds the sink; a checkpoint records the visible batch. Every attempt starts by asking the sink for its last
+batch and cursor, so a crash between any two steps neither loses nor doubles a row. The sink decides which batches
+count; the checkpoint only checks that the sink was not replaced.
 """
 
 import os
@@ -51,7 +52,7 @@ SHOWN = {
     "next": "what the next batch would read; `{whole: true}`: each run reads the source whole; `{refused: why}`: the "
     "next run would fail, since it has another source than the cursor; null: nothing is new",
 }
-"""What `rota etl show` says, for the reference."""
+"""The fields that `rota etl show` prints, for the reference."""
 
 
 class Etl:
@@ -92,10 +93,10 @@ class Etl:
         return preview_transformed(ctx, args.rows, lambda: session_of(ctx))
 
     def show(self, ctx: Context[EtlParams], args: ShowArgs) -> dict[str, Any]:
-        """Where the task stands: the last batch in the sink, its cursor, and what the next batch would read.
+        """The task's last batch in the sink, its cursor, and a description of the next batch.
 
-        Raises what sources and sinks raise, except that the source is another one than the cursor's: this is told
-        beside the cursor.
+        Raises the errors of sources and sinks. If the source is not the one that the cursor belongs to, the field
+        `next` says so instead.
         """
         source, sink = parts.sources_of(ctx)[SOURCE], parts.sink_of(ctx)
         last = sink.last()
@@ -114,10 +115,10 @@ class Etl:
         return _standing(last) | {"next": following}
 
     def reset(self, ctx: Context[EtlParams], args: ResetArgs) -> dict[str, Any]:
-        """Set the cursor in the sink. A run that is under way reads on from there, too.
+        """Set the cursor in the sink. A run in progress continues from there, too.
 
-        Raises `CursorUnfit`, `SinkOvertaken`, and what sources and sinks raise; a cursor that the source does not
-        understand is refused, and nothing is set.
+        Raises `CursorUnfit`, `SinkOvertaken`, and the errors of sources and sinks. If the source does not understand
+        the cursor, it is refused, and nothing is set.
         """
         from spark_tasks.etl.attempt import EtlAttempt
 
@@ -132,10 +133,10 @@ class Etl:
         return _standing(attempt.last)
 
     def run(self, ctx: Context[EtlParams]) -> dict[str, Any]:
-        """Commit what is new in the source. Result: rows, deleted rows and batches of this attempt, and the cursor.
+        """Commit the new rows of the source. Result: rows, deleted rows and batches of this attempt, and the cursor.
 
         Raises `AccessRefused`, `BatchFailed`, `BatchUnfit`, `EtlStopped`, `Fenced`, `MissingSecret`, `SinkReplaced`,
-        and what the source, the sink, `transform`, `postgres.session` and `java` name.
+        and the errors of the source, the sink, `transform`, `postgres.session` and `java`.
         """
         from spark_tasks.etl.attempt import EtlAttempt
 

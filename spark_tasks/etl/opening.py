@@ -1,4 +1,4 @@
-"""Opens the sources and the sink that params name, for one attempt.
+"""Opens the sources and the sink that a task's params name, for one attempt.
 
 A module that only one type of source or sink needs is imported only for that type.
 """
@@ -36,10 +36,10 @@ from tasks.webhook_signing import signing_keys
 
 
 class SourceOpener:
-    """Opens the sources of one attempt. Those in one PostgreSQL database are read under one snapshot for each batch.
+    """Opens the sources of one attempt. Sources in one PostgreSQL database are read under one snapshot for each batch.
 
-    `whole` says that all their rows will be wanted, not only the first; `carried`, that those of PostgreSQL go into a
-    PostgreSQL table untouched.
+    `whole`: all rows will be read, not only the first ones. `carried`: rows from PostgreSQL go into a PostgreSQL table
+    untouched.
     """
 
     def __init__(self, ctx: Context[Any], whole: bool = True, carried: bool = False) -> None:
@@ -110,7 +110,7 @@ class SourceOpener:
 def open_sink(ctx: Context[Any], params: SinkParams) -> Sink:
     """The sink of the attempt's task.
 
-    Raises `AccessRefused`, `BadDestination`, `MissingSecret`, `SinkUnfit`, and what a `Session` raises.
+    Raises `AccessRefused`, `BadDestination`, `MissingSecret`, `SinkUnfit`, and the errors of `Session`.
     """
     local = is_local_master(os.environ)
     match params:
@@ -140,7 +140,7 @@ def _ledger(ctx: Context[Any], params: Webhook) -> Place:
     if place.is_local:
         guard = FileGuard(ctx.access, "destination")
         for folder in FOLDERS:
-            guard.resolve(f"{place.path}/{folder}")  # where a link there leads
+            guard.resolve(f"{place.path}/{folder}")  # follows a symlink there
     return place
 
 

@@ -1,4 +1,4 @@
-"""The params of the kind `etl`: which sources and sinks a task can name, and what goes together."""
+"""The params of the kind `etl`: which sources and sinks a task can name, and which params fit together."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Final
@@ -64,7 +64,7 @@ def _check_cursor(source: HttpRows, how: Incremental) -> None:
 
 
 class EtlParams(BaseModel):
-    """Where rows come from, what is made of them, and where they go."""
+    """The source of the rows, their transform, and their sink."""
 
     model_config = ConfigDict(extra="forbid")
 

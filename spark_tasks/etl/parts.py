@@ -1,4 +1,4 @@
-"""The source, the lookups and the sink that an ETL task names, made for one attempt."""
+"""The source, the lookups and the sink that an ETL task names, opened for one attempt."""
 
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def named_sources(params: EtlParams) -> dict[str, tuple[str, SourceParams]]:
-    """The source and the lookups: by the name of the view, the field of the params and what it holds."""
+    """The source and the lookups, by view name: the field of the params, and its value."""
     lookups = {name: (f"lookups.{name}", one) for name, one in params.lookups.items()}
     return {SOURCE: ("source", params.source), **lookups}
 
@@ -38,7 +38,7 @@ def certificates(params: EtlParams) -> list[Reach]:
 
 
 def own_credentials(params: EtlParams) -> tuple[CredentialGroup, ...]:
-    """The node user's own credential files by which servers and stores are reached."""
+    """The node user's own credential files for these servers and stores."""
     found: set[CredentialGroup] = set()
     for one in (*(one for _, one in named_sources(params).values()), params.sink):
         match one:
@@ -60,7 +60,7 @@ def on_own_disk(params: EtlParams) -> list[str]:
 
 
 def sources_of(ctx: Context[EtlParams], whole: bool = True) -> "dict[str, RowSource]":
-    """The sources by the names of their views; `whole`: all their rows will be wanted, not only the first.
+    """The sources by the names of their views; `whole`: all rows will be read, not only the first ones.
 
     Raises `AccessRefused` and `MissingSecret`.
     """
@@ -75,7 +75,7 @@ def sources_of(ctx: Context[EtlParams], whole: bool = True) -> "dict[str, RowSou
 
 
 def sink_of(ctx: Context[EtlParams]) -> "Sink":
-    """The sink. Raises `AccessRefused`, `MissingSecret`, and what the sinks name."""
+    """The sink. Raises `AccessRefused`, `MissingSecret`, and the errors of the sinks."""
     from spark_tasks.etl.opening import open_sink
 
     return open_sink(ctx, ctx.params.sink)

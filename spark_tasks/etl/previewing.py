@@ -1,4 +1,4 @@
-"""The rows that an ETL task would write, without writing them: no claim, no checkpoint, and the sink is not asked."""
+"""The rows that an ETL task would write, without writing them: no claim, no checkpoint, and no access to the sink."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager

@@ -1,4 +1,4 @@
-"""What is made of a source's rows: Spark SQL, or a Python function from an entry point."""
+"""The transform of a source's rows: Spark SQL, or a Python function from an entry point."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,11 @@ _BEGINS: Final = re.compile(
     r"(?:[\s(]|--[^\n]*(?:\n|$)|/\*(?:(?!/\*|\*/).)*\*/)*+(?:(?:select|with|from|values|table)\b|/\*)",
     re.IGNORECASE | re.DOTALL,
 )
-"""Matches the beginning of a query, after comments. Spark's parser has to judge a text with nested comments."""
+"""Matches the beginning of a query, after comments, or a nested comment, which is left to Spark's parser."""
 
 
 def check_query_text(sql: str) -> str:
-    r"""`sql`, if it begins as a query does. Raises `ValueError`.
+    r"""Return `sql` unchanged if it begins as a query does. Raises `ValueError` if it does not.
 
     >>> check_query_text("-- by day\nWITH a AS (SELECT 1) SELECT * FROM a")[:10]
     '-- by day\n'
@@ -38,7 +38,7 @@ def check_query_text(sql: str) -> str:
 
 
 SOURCE: Final = "source"
-"""The view of the source's rows."""
+"""The name of the view with the source's rows."""
 
 _VIEW: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
@@ -83,7 +83,7 @@ class Transform(BaseModel):
 
 
 GROUP: Final = "rota.transforms"
-"""The entry-point group of functions."""
+"""The entry-point group of transform functions."""
 
 
 _ADVICE: Final = re.compile(r" Verify the spelling .* IF EXISTS\.| SQLSTATE: \w{5}")
@@ -91,11 +91,11 @@ _ADVICE: Final = re.compile(r" Verify the spelling .* IF EXISTS\.| SQLSTATE: \w{
 
 
 class TransformUnfit(Unretryable):
-    """The transform cannot be carried out: its SQL, its function, or a column that it names."""
+    """The transform cannot be carried out, because of its SQL, its function, or a column that it names."""
 
 
 def transformed(how: Transform | None, source: "DataFrame", lookups: Mapping[str, "DataFrame"]) -> "DataFrame":
-    """The rows to write. Nothing is read yet. Raises `TransformUnfit`, and what a function raises."""
+    """The rows to write. Nothing is read yet. Raises `TransformUnfit`, and the function's errors."""
     if how is None:
         return source
     made: DataFrame

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from spark_tasks.table.quarantine import Quarantine
 
 LATEST_MAX: Final = 50
-"""How many batches are listed one by one."""
+"""The number of latest batches whose figures are listed one by one."""
 
 
 @dataclass
 class Figures:
-    """The sums over all attempts at this run of what they committed to the table."""
+    """Sums over the batches that all attempts at this run have committed."""
 
     #: The number of rows.
     rows: int = 0
@@ -69,7 +69,7 @@ class Figures:
         return [self._listed[batch] for batch in sorted(self._listed)]
 
     def add(self, page: Page) -> None:
-        """Add a batch."""
+        """Add a batch's figures."""
         size_bytes = sum(size_bytes for _, size_bytes in page.files)
         batch = {"batch": page.mark.batch, "files": len(page.files), "bytes": size_bytes, "rows": page.rows}
         self._listed[page.mark.batch] = batch
@@ -89,7 +89,7 @@ REFUSED_LISTED = 5
 
 
 class IngestAttempt:
-    """One attempt, batch by batch. `open_quarantine` is called once there are rows for it."""
+    """One attempt, batch by batch. `open_quarantine` is called when there are rows for the quarantine."""
 
     def __init__(self, ctx: Context[IngestParams], table: "Table", open_quarantine: "Callable[[], Quarantine]") -> None:
         self.ctx = ctx
@@ -127,7 +127,7 @@ class IngestAttempt:
         return batches(ready, ctx.params.batch_files, ctx.params.batch_bytes)
 
     def _read_log(self, globs: list[str]) -> dict[str, int]:
-        """Read what is in the table, and check that the sources and the table are the same as before.
+        """Read the table's log and ledger, and check that the sources and the table are the same as before.
 
         Returns the sizes, in bytes, of the files that are in the table, by their paths.
         """
@@ -224,7 +224,7 @@ class IngestAttempt:
         become_holder(token, holder, check_current, claim)
 
     def _ingest(self, converter: BatchConverter, batch: tuple[Source, ...]) -> None:
-        """Commit a batch, without the files in it that are refused."""
+        """Commit a batch, without those of its files that are refused."""
         rest = tuple(source for source in batch if source.path not in self.refused)
         while rest:
             if self.ctx.cancelled:
@@ -310,8 +310,8 @@ class IngestAttempt:
     def _save(self, plan: dict[str, Any] | None = None) -> None:
         """Commit a checkpoint of the present state. Raises `Fenced` if the run has been taken over.
 
-        `plan` is that of the batch at work. The checkpoint's `intent` is the batch whose page was written, by this
-        attempt or an earlier one, and that is not in the table yet: its page must be there wherever the run goes on.
+        `plan` is the present batch's plan. The checkpoint's `intent` is a batch that is not in the table yet, but whose
+        page was written by this attempt or an earlier one. Wherever the run goes on, that page must be there.
         """
         batch = 0 if self.last is None else self.last.batch
         intent = self.written if self.written is not None and self.written > batch else None

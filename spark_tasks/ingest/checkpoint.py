@@ -1,6 +1,6 @@
-"""What an ingest's checkpoint says: which batch is planned, and whether table and sources are the same as before.
+"""The checkpoint of an ingest: the planned batch, and facts that show if the table or the sources were exchanged.
 
-A file counts as ingested by its path. Without a look at the disks, files of another machine at the same path would
+A file counts as ingested by its path. If the disks were not compared, files of another machine at the same path would
 count as ingested already, or would be added to the wrong table.
 """
 
@@ -42,7 +42,7 @@ def planned(batch: int, files: Sequence[Source]) -> dict[str, Any]:
 
 
 def again(before: Any, plan: dict[str, Any]) -> str:
-    """What the checkpoint `before` of an earlier attempt says of this batch, as a clause for the log; often "".
+    """A clause for the log if the checkpoint `before` of an earlier attempt has a plan of this batch; else "".
 
     >>> again({"plan": {"batch": 7, "digest": "x"}}, {"batch": 7, "digest": "x"})
     ', as it was planned before'

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 def check_partitions(columns: "StructType", by: Sequence[str], shown: str, *, in_folder: bool) -> None:
     """Raise `SchemaDrift` if the table `shown` cannot have these columns and be partitioned by those that `by` names.
 
-    In an object store the values of other types than text, integers, dates and booleans would have another text where
-    executors write than where Spark itself does.
+    In an object store, partition values of other types than text, integer, date and boolean would be spelled
+    differently by executors and by Spark itself.
     """
     if by and not set(columns.fieldNames()) - set(by):
         raise SchemaDrift(f"{shown} needs a column that is not in `partition_by`")
@@ -56,7 +56,7 @@ def check_partitions(columns: "StructType", by: Sequence[str], shown: str, *, in
 class Converted:
     """A converted batch, to be committed."""
 
-    #: The columns that the table has with the batch.
+    #: The table's columns once it has the batch.
     columns: "StructType"
     #: The Parquet files of the batch's rows.
     parts: "tuple[Part, ...]"
@@ -64,12 +64,12 @@ class Converted:
     counts: Counts
     #: The files whose rows are written again because `columns` are wider than before; None: they are not wider.
     replaced: frozenset[str] | None
-    #: The Parquet files into which these rows are written.
+    #: The new Parquet files with these rows.
     widened: "tuple[Part, ...]"
 
 
 class BatchConverter:
-    """Converts batches for the table, in one session of Spark. `tell` is told how far the present batch is."""
+    """Converts batches for the table, in one session of Spark. `tell` gets the present batch's progress."""
 
     def __init__(
         self, ctx: Context[IngestParams], table: "Table", spark: "SparkSession", tell: Callable[[str], None]
@@ -83,8 +83,8 @@ class BatchConverter:
     def convert(self, batch: Sequence[Source], mark: "Mark", before: "StructType | None") -> Converted:
         """Check and read the files, and write their rows. `before` are the table's columns, if they are known.
 
-        Raises `BadFile` for a file without which the batch may succeed; `IngestStopped`, `IngestFailed`, and what
-        `files`, `writing`, `widening` and the storage's `errors` name.
+        Raises `BadFile` for a file without which the batch may succeed; `IngestStopped`, `IngestFailed`, and the errors
+        of `files`, `writing`, `widening` and the storage's `errors`.
         """
         # A Spark on other machines can open files only by their own paths.
         pins = FileGuard(self.ctx.access, "source") if is_local_master(os.environ) else None
@@ -115,7 +115,7 @@ class BatchConverter:
     def _columns(
         self, before: "StructType | None", places: Mapping[Path, Source], found: Sequence[Layout] | None
     ) -> "StructType":
-        """The columns of the table with this batch in it."""
+        """The table's columns once it has this batch."""
         if before is None:
             standing, by = self.table.schema_json(), self.table.partitioned_by()
             first = table_columns(self.spark, self.ctx.params, standing, places, by, found)
@@ -143,7 +143,7 @@ class BatchConverter:
         return Converted(columns, parts, counts, replaced, wider)
 
     def _widened(self, columns: "StructType", mark: "Mark") -> "tuple[frozenset[str] | None, tuple[Part, ...]]":
-        """The files of the table whose rows were written again with wider columns, and into which; None if none."""
+        """Write the table again if columns get wider. Returns the replaced files (None if not) and the new ones."""
         standing = self.table.schema_json() if self.ctx.params.schema_evolution == "widen" else None
         names = [] if standing is None else widened(loads_columns(standing), columns)
         if not names:

@@ -20,8 +20,8 @@ class FilesUnfit(Unretryable, FilesRefused):
 
 
 class IngestFailed(Failed):
-    """Spark could not carry out a batch, for a reason that is in no file. Nothing of the batch is in the table."""
+    """Spark could not carry out a batch, for a reason outside the files. No row of the batch is in the table."""
 
 
 class CountsDiffer(Exception):
-    """The rows that a batch has written and left out are not those that it has read. Nothing of it was committed."""
+    """A batch has not written or left out as many rows as it has read. It was not committed."""

@@ -1,4 +1,4 @@
-"""What a task expects of each row, and what becomes of rows that do not meet it."""
+"""The expectations that a task has of each row, and the handling of rows that do not meet them."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ExpectationFailed(Unretryable):
-    """A row is not as the task expects, or the expectation is no SQL about the columns. Its batch was not committed."""
+    """A row does not meet an expectation, or the expectation is no SQL condition. Its batch was not committed."""
 
 
 _QUERY: Final = re.compile(r"\s*(?:select|with|values|insert|delete|update|where)\b(?!\s*[(.=<>!])", re.IGNORECASE)
@@ -33,7 +33,7 @@ def _condition_text(sql: str) -> str:
 
 
 class Expectation(BaseModel):
-    """What is true of each row, and what becomes of a row of which it is not."""
+    """A condition that each row should meet, and the handling of rows that do not."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -59,7 +59,7 @@ def flagged(rows: "DataFrame", expected: Mapping[str, Expectation]) -> "DataFram
     from pyspark.sql import functions as f
 
     conditions: dict[str, Column] = {}
-    for name, each in expected.items():  # all, before the first is analysed
+    for name, each in expected.items():  # parse all before Spark analyses the first
         with _refused(name):
             conditions[name] = checked.condition(rows.sparkSession, each.sql)
     for name, condition in conditions.items():
@@ -84,7 +84,7 @@ def _refused(name: str) -> Iterator[None]:
 
 
 def failed(name: str) -> "Column":
-    """Whether the expectation `name` is not true of a flagged row."""
+    """Whether a flagged row does not meet the expectation `name`."""
     from pyspark.sql import functions as f
 
     return ~f.col(_FLAG + name)

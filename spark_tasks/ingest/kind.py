@@ -1,13 +1,14 @@
 """The kind `ingest`: reads files into a Delta table, every row exactly once.
 
-The new files are cut into batches. The steps of a batch: a checkpoint says what is planned, before anything of it is
-read, and raises `Fenced` if the run has been taken over; Spark writes Parquet files into a folder of this attempt; the
-batch's page of the ledger is written; a checkpoint says so; Delta commits, and refuses a batch that another attempt has
-committed; a checkpoint says what is visible. Every attempt starts by reading the table's log, so a crash between any
-two steps neither loses nor duplicates a row. The log decides what is in the table; the checkpoint only checks it.
+The new files are cut into batches. The steps of a batch: a checkpoint records the plan, before a file is read, and
+raises `Fenced` if the run has been taken over; Spark writes Parquet files into a folder of this attempt; the batch's
+page of the ledger is written; a checkpoint records that; Delta commits, and refuses a batch that another attempt has
+committed; a checkpoint records the visible batch. Every attempt starts by reading the table's log, so a crash between
+any two steps neither loses nor duplicates a row. The log decides what is in the table; the checkpoint only checks it.
 
 An attempt that has work first makes sure that its token is current, and then writes to the table's log that it holds
-the table, after which no attempt with an older token can commit. If one has committed before, the log is read again.
+the table, after which no attempt with an older token can commit. If an older attempt has committed before that, the log
+is read again.
 """
 
 import time
@@ -108,12 +109,12 @@ class Ingest:
         return preview_files(ctx, table, args.rows, lambda: session_of(ctx))
 
     def run(self, ctx: Context[IngestParams]) -> dict[str, Any]:
-        """Ingest the new files. Result: what this run has committed, the table and its version.
+        """Ingest the new files. The result has this run's figures, the table and its version.
 
         A file that cannot be read as the task says is left out, and the rest of its batch is ingested. Raises
         `FilesRefused` or `FilesUnfit` for such files at the end; `AccessRefused`, `Fenced`, `IngestStopped`,
-        `OtherSource`, `SourceChanged`, `TableReplaced`, `CountsDiffer`, and what `files`, `table`, `java` and the
-        storage's `errors` name.
+        `OtherSource`, `SourceChanged`, `TableReplaced`, `CountsDiffer`, and the errors of `files`, `table`, `java` and
+        the storage's `errors`.
         """
         from spark_tasks.table.delta import Table
         from spark_tasks.table.quarantine import Quarantine

@@ -1,4 +1,4 @@
-"""The rows that an ingest would take from new files, without taking them: no claim, no checkpoint, nothing written."""
+"""Previews an ingest: the first rows of new files, without a claim, a checkpoint, or anything written."""
 
 import os
 import time
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from spark_tasks.table.delta import Table
 
 FILES: Final = 4
-"""How many files are read at most."""
+"""The most files that a preview reads."""
 
 
 def preview_files(

@@ -37,12 +37,12 @@ _FOOTERS: Final = 16
 def rewritten(
     spark: "SparkSession", table: "Table", schema: "StructType", mark: Mark, scratch: Path
 ) -> tuple[frozenset[str], tuple[Part, ...]]:
-    """Write the rows of the table's files beside those of the batch, with the columns `schema`.
+    """Write the rows of the table's present files again, with the columns `schema`, into new files.
 
-    Returns the files that the rows were in, and those that they are in now. `scratch` is a local folder of the attempt.
+    Returns the present files, and the new ones. `scratch` is a local folder of the attempt.
 
-    Raises `SchemaDrift` for a table that is partitioned, or has features by which its rows are not those of its files;
-    `TableUnfit` for files that a commit could not take away; `CountsDiffer`; for an object store also `NoBucket`,
+    Raises `SchemaDrift` for a table that is partitioned, or has features that make its rows other than those in its
+    files; `TableUnfit` for files that a commit could not remove; `CountsDiffer`; for an object store also `NoBucket`,
     `NoPermission` and `StoreAway`.
     """
     from spark_tasks.table.executor_errors import executor_errors
@@ -79,7 +79,7 @@ def _rows(spark: "SparkSession", place: "Place", columns: "StructType", files: "
 
 
 def _cast(rows: "DataFrame", schema: "StructType") -> "DataFrame":
-    """The rows with the columns `schema`, null in those that they lack."""
+    """The rows with the columns `schema`. Columns that the rows lack are null."""
     from pyspark.sql import functions as f
 
     known = set(rows.columns)

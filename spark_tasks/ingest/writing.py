@@ -1,4 +1,4 @@
-"""Writes the rows of one batch, and counts them: what is read is written, kept as malformed, or dropped."""
+"""Writes the rows of one batch, and counts them: each row is written, kept as malformed, or dropped."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Counts:
-    """The rows of a batch that were read, those of them that were kept as malformed, and those that were dropped.
+    """The numbers of rows of a batch that were read, kept as malformed, and dropped.
 
     `failed` counts the rows that do not meet an expectation, by the expectation's name.
     """
@@ -63,7 +63,7 @@ class BatchWriter:
 
         `taken` are malformed rows that were taken out of the files before. Returns the Parquet files, and the counts.
 
-        Raises `BadFile` for a file with a malformed row if these are not kept, or with too many of them;
+        Raises `BadFile` for a file with a malformed row if these are not kept, or with too many of them; and
         `ExpectationFailed`.
         """
         from pyspark.sql import Observation

@@ -12,8 +12,8 @@ import org.apache.spark.sql.types.DataType;
  * Reads a parsed tree out as text, a line for each object that can be reached: parent's line number, name within the
  * parent, sort (node, product, sequence, value, trouble), class and, for values, the text.
  *
- * Compiled in Spark's JVM by Janino, which Spark brings (hence no generics): a walk from Python costs a call for each
- * object. It decides nothing; spark_tasks/sql/judging.py does.
+ * It is compiled in Spark's JVM by Janino, which comes with Spark and knows no generics: a walk from Python would cost
+ * a call for each object. It only reads; spark_tasks/sql/judging.py decides what is allowed.
  */
 public final class Reader {
     private static final int MOST = 1000000;
@@ -49,7 +49,7 @@ public final class Reader {
         return reader.out.toString();
     }
 
-    /** The classes of all expressions of an analysed plan, in lines; of a relation's own objects nothing is read. */
+    /** The classes of all expressions of an analysed plan, one in each line. A relation's own objects are not read. */
     public static String classes(Object plan) {
         java.util.TreeSet names = new java.util.TreeSet();
         IdentityHashMap seen = new IdentityHashMap();
@@ -117,7 +117,7 @@ public final class Reader {
         }
     }
 
-    /** Last pushed, first visited: the elements, then whatever the node's own methods name beside them. */
+    /** Pushed last and so visited first: the node's elements. Then the objects that its own methods name. */
     private void node(int mine, TreeNode node) {
         try {
             Field tags = TreeNode.class.getDeclaredField("_tags");

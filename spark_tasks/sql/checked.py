@@ -1,6 +1,6 @@
-"""Texts in Spark's SQL: parsed once, checked, and the tree that was checked is what Spark is given.
+"""Parses texts in Spark's SQL once, checks the parsed trees, and gives these same trees to Spark.
 
-Nothing is analysed before it is checked: while it analyses a query, Spark carries out parts of it.
+Each tree is checked before Spark analyses it, because Spark executes parts of a query while it analyses it.
 """
 
 from collections.abc import Collection, Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def query(spark: "SparkSession", sql: str, views: Collection[str]) -> "DataFrame":
     """The rows of a query that reads the session's `views`. Nothing is read yet.
 
-    Raises `SqlRefused` for what is not allowed, and pyspark's `ParseException` and `AnalysisException`.
+    Raises `SqlRefused` for a query that is not allowed, and pyspark's `ParseException` and `AnalysisException`.
     """
     from pyspark.sql import DataFrame
 
@@ -30,9 +30,9 @@ def query(spark: "SparkSession", sql: str, views: Collection[str]) -> "DataFrame
 
 
 def condition(spark: "SparkSession", sql: str) -> "Column":
-    """An expression about the columns of a row. `check_rows` looks at the rows that it is used in.
+    """An expression about the columns of a row. Call `check_rows` with the rows in which it is used.
 
-    Raises `SqlRefused` for what is not allowed, and pyspark's `ParseException`.
+    Raises `SqlRefused` for an expression that is not allowed, and pyspark's `ParseException`.
     """
     from pyspark.sql import Column
 
@@ -44,13 +44,13 @@ def condition(spark: "SparkSession", sql: str) -> "Column":
 
 
 def check_rows(rows: "DataFrame") -> None:
-    """Raise `SqlRefused` for what Spark has made of columns' names in analysed rows."""
+    """Raise `SqlRefused` if Spark, in analysing the rows, has taken a column's name for a function that is refused."""
     check_analysed(classes(rows.sparkSession, rows._jdf.queryExecution().analyzed()))
 
 
 @contextmanager
 def not_too_deep() -> Iterator[None]:
-    """Raise `SqlRefused` if the JVM's stack is too small for a tree, in parsing or in whatever Spark does with it."""
+    """Raise `SqlRefused` if Spark, in parsing a tree or working with it, has overflowed the JVM's stack."""
     from py4j.protocol import Py4JJavaError
 
     try:

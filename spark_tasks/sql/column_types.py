@@ -1,7 +1,7 @@
-"""The columns of a table as a task names them, read without Spark: their names and their types. Pure.
+"""Reads the columns that a task names for a table, without Spark: their names and types. Pure.
 
-Every member refuses the same at a `PUT`, where no JVM is at hand. Spark's own parser reads each accepted text in the
-same way; a test makes sure of that.
+So every member refuses the same texts at a `PUT`, where no JVM is running. A test makes sure that Spark's own parser
+reads each accepted text in the same way.
 """
 
 import re
@@ -34,7 +34,7 @@ _ALIASES: Final = {
     "string": "string",
     "binary": "binary",
 }
-"""Spark's names of the types that have no parts, and how Spark shows them."""
+"""The names of simple types in Spark's SQL, and the name that Spark shows for each."""
 
 _DECIMALS: Final = ("decimal", "dec", "numeric")
 _DIGITS_MAX: Final = 38
@@ -56,7 +56,7 @@ _INSTEAD: Final = {
     "bytea": "BINARY",
     "blob": "BINARY",
 }
-"""What to write instead of a type that Spark or a Delta table does not have."""
+"""The type to write instead of a type that Spark or a Delta table does not have."""
 
 _TYPES: Final = (
     "BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p, s), STRING, BINARY, DATE, TIMESTAMP, "
@@ -75,7 +75,7 @@ class NamedColumn(NamedTuple):
 
 
 class ColumnsWrong(ValueError):
-    """The text is not a list of columns; says where, and what would be right."""
+    """The text is not a list of columns. The message says where it is wrong, and what would be right."""
 
 
 class _Token(NamedTuple):
@@ -133,7 +133,7 @@ class _Reader:
         return self._tokens[self._at] if self._at < len(self._tokens) else None
 
     def _takes(self, text: str) -> bool:
-        """Whether the next token is this sign or word; goes past it."""
+        """Whether the next token is this sign or word. If it is, moves past it."""
         there = self._next
         if there is None or there.sort not in ("sign", "word") or there.text.lower() != text:
             return False
@@ -166,7 +166,7 @@ class _Reader:
         return NamedColumn(name, kind)
 
     def _ending(self, within: str) -> None:
-        """NOT NULL and COMMENT '...', in this order or the other."""
+        """Read NOT NULL and COMMENT '...', if they are there, in either order."""
         while True:
             if self._takes("not"):
                 self._needs("null", within)
@@ -264,7 +264,7 @@ def _advice(word: str) -> str:
 
 
 def _near(one: str, other: str) -> bool:
-    """Whether one edit makes the one word of the other: a letter more, less, or another one."""
+    """Whether one edit turns the one word into the other: a letter added, removed or replaced."""
     if abs(len(one) - len(other)) > 1:
         return False
     same = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

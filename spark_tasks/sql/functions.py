@@ -1,6 +1,6 @@
-"""Spark's functions, each looked at: those that reach nothing but their arguments, time and chance, and the others.
+"""Spark's functions, each reviewed. Those that are allowed use only their arguments, the time and random numbers.
 
-A function that is in neither list is refused: a test compares both with the registry of the Spark that is installed.
+A function in neither list is refused. A test compares both lists with the functions of the installed Spark.
 """
 
 from collections.abc import Mapping
@@ -114,7 +114,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "measure": "it is for metric views, which are kept in a catalog",
     "version": "it tells which Spark the member has, and rows must not depend on that",
 }
-"""Why functions are refused that are known."""
+"""The known functions that are refused, and why."""
 
 ALLOWED_TABLES: Final = frozenset(
     """
@@ -122,18 +122,18 @@ ALLOWED_TABLES: Final = frozenset(
     variant_explode variant_explode_outer
     """.split()
 )
-"""Functions that give a table, called in FROM."""
+"""The allowed functions that return a table, and are called in FROM."""
 
 REFUSED_TABLES: Final[Mapping[str, str]] = {"python_worker_logs": "it reads what other work on this Spark has logged"}
 
 TYPE_TEXTS: Final[Mapping[str, int]] = {"from_json": 1, "from_csv": 1, "variant_get": 2, "try_variant_get": 2}
-"""Functions of which an argument, by its number, is the text of a type.
+"""The functions with an argument that is the text of a type, and the number of that argument, from 0.
 
-Spark takes a type in JSON as well as in SQL, and in JSON it may name any class of the JVM, which is then made.
+Spark takes such a text in SQL or in JSON, and in JSON it may name any class of the JVM, which Spark then instantiates.
 """
 
 TYPE_MAKERS: Final = frozenset({"schema_of_json", "schema_of_csv"})
-"""Functions that make such a text: of a type in SQL."""
+"""The functions that return such a text, in SQL."""
 
 HINTS: Final = frozenset(
     """
@@ -141,7 +141,7 @@ HINTS: Final = frozenset(
     coalesce rebalance repartition repartition_by_range
     """.split()
 )
-"""Hints that are about nothing but how a query is carried out."""
+"""The hints that only change how a query is executed."""
 
 CURRENT: Final[Mapping[str, str]] = {"CurrentUser": "user, current_user or session_user, and no column of that name"}
-"""Expressions that Spark makes of a column's name where there is no such column, if the function is refused."""
+"""The refused functions for which Spark takes a column's name if there is no such column, and their names in SQL."""

@@ -1,4 +1,4 @@
-"""Whether a parsed text has only known classes and functions. Pure: the parts of its tree in, an error out."""
+"""Whether a parsed text has known classes and functions only. Pure: takes the parts of the tree, raises an error."""
 
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -8,15 +8,15 @@ from spark_tasks.sql.reading import ParsedPart
 
 _ALLOWED_ARE: Final = "a query reads its views and calls functions of Spark that reach nothing but their arguments"
 _TYPE_BEGINS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_`")
-"""What a type in SQL begins with; in JSON it begins with a brace or a quote."""
+"""The characters that a type in SQL begins with. A type in JSON begins with a brace or a quote."""
 
 
 class SqlRefused(Exception):
-    """A text in SQL has something in it that is not known to be harmless. The message says what, and what may be."""
+    """A text in SQL has a part that is not known to be harmless. The message names the part, and what is allowed."""
 
 
 def check_query(root: ParsedPart, views: Collection[str]) -> None:
-    """Raise `SqlRefused` unless the parsed query reads `views` and nothing else, and is made of what is known."""
+    """Raise `SqlRefused` unless the parsed query reads `views` only, and has known classes and functions only."""
     names = {view.lower() for view in views}
     for part in root.walk():
         if part.sort == "node" and part.simple == "UnresolvedWith":
@@ -26,7 +26,7 @@ def check_query(root: ParsedPart, views: Collection[str]) -> None:
 
 
 def check_condition(root: ParsedPart) -> None:
-    """Raise `SqlRefused` unless the parsed expression is about the columns of one row, and made of what is known."""
+    """Raise `SqlRefused` unless the parsed expression is about one row, and has known classes and functions only."""
     for part in root.walk():
         if part.of in nodes.SUBQUERIES or part.of in nodes.PLANS:
             raise SqlRefused("a subquery is not allowed here: a condition is about the columns of one row")
@@ -34,7 +34,7 @@ def check_condition(root: ParsedPart) -> None:
 
 
 def check_analysed(classes: Collection[str]) -> None:
-    """Raise `SqlRefused` for what Spark has made of a column's name; `classes` are those of the analysed expressions.
+    """Raise `SqlRefused` if Spark has taken a column's name for a refused function. `classes` are those of expressions.
 
     >>> check_analysed({"org.apache.spark.sql.catalyst.expressions.CurrentUser"})
     Traceback (most recent call last):
@@ -120,14 +120,14 @@ def _check_known(name: str, allowed: Collection[str], refused: Mapping[str, str]
 
 
 def _check_type_text(part: ParsedPart, name: str, number: int) -> None:
-    """Raise `SqlRefused` unless the argument is a type as in SQL."""
+    """Raise `SqlRefused` unless the argument with that number, from 0, is a type in SQL."""
     arguments = part.element("arguments")
     given = arguments.parts if arguments else []
     for one in given:
         if one.simple in ("NamedArgumentExpression", "UnresolvedStar", "UnresolvedStarExceptOrReplace"):
             raise SqlRefused(f"the arguments of {name} are given one by one, without names and *")
     if len(given) <= number:
-        return  # Spark says so
+        return  # Spark reports the missing argument
     text = given[number]
     if text.simple == "UnresolvedFunction" and _name(text, "nameParts") in functions.TYPE_MAKERS:
         return
@@ -156,7 +156,7 @@ def _texts(part: ParsedPart, element: str) -> list[str]:
 
 
 def _text(part: ParsedPart, element: str) -> str:
-    """The text of a value. A class that has none by that name is another version's."""
+    """The text of the value named `element`. Raises `SqlRefused` if there is none, as in another version of Spark."""
     found = part.element(element)
     if found is None or found.sort != "value":
         raise SqlRefused(f"{part.simple} is not known as this version of Spark has it: it has no {element}")

@@ -1,7 +1,7 @@
-"""Faults of a text in SQL that are seen without Spark's parser: in quotes, comments and brackets. Pure.
+"""Errors of a text in SQL that can be found without Spark's parser: in quotes, comments and brackets. Pure.
 
-Every member refuses the same at a `PUT`. A text that passes may still be wrong: Spark says so when the task runs, and
-at a preview.
+So every member refuses the same texts at a `PUT`. A text that passes may still be wrong: Spark reports that when the
+task runs, and at a preview.
 """
 
 import re
@@ -16,8 +16,7 @@ _ENDS: Final = {")": "(", "]": "["}
 
 
 def unbalanced(sql: str) -> str | None:
-    """The fault of a text in SQL: a bracket or quote that is open at its end, or closed and was not open. None: no
-    fault.
+    """The first bracket, quote or comment that is not closed, or closes nothing, as a message; None if all is balanced.
 
     >>> unbalanced("n > 0 AND (t = ')' OR t LIKE '%(' /* ( */)"), unbalanced("(n > 0"), unbalanced("t = 'a")
     (None, "'(' at character 1 is not closed", "the quote ' at character 5 is not closed")
@@ -29,7 +28,7 @@ def unbalanced(sql: str) -> str | None:
         assert match is not None
         piece = match[0]
         if piece[0] in "'\"" and _RAW.search(sql, 0, at):
-            return None  # a raw text, in which a backslash is a character: left to Spark
+            return None  # a raw string, in which a backslash is a character: left to Spark
         if piece in ("'", '"', "`"):
             return f"the quote {piece} at character {at + 1} is not closed"
         if piece == "/*":
@@ -49,7 +48,7 @@ def unbalanced(sql: str) -> str | None:
 
 
 def check_balanced(sql: str) -> str:
-    """The text. Raises `ValueError` with what `unbalanced` says."""
+    """Return `sql` unchanged if it is balanced. Raises `ValueError` with the message of `unbalanced` if it is not."""
     if wrong := unbalanced(sql):
         raise ValueError(wrong)
     return sql

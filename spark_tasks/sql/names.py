@@ -2,7 +2,7 @@
 
 
 def quoted(name: str) -> str:
-    """A column's name as Spark takes it, whatever characters it has.
+    """A column's name, quoted for Spark's SQL, whatever characters it has.
 
     >>> quoted("a.b`c")
     '`a.b``c`'

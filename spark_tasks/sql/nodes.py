@@ -1,6 +1,6 @@
-"""The classes of which Spark makes parsed queries, each looked at: those that may be in one, and the others.
+"""The classes in Spark's parsed queries, each reviewed: those that are allowed, and those that are refused.
 
-A class that is in neither list is refused: a test compares both with what the installed Spark's parser can make.
+A class in neither list is refused. A test compares both lists with the classes that the installed Spark's parser makes.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ PLANS: Final = (
         """,
     )
 )
-"""Plans, that is operators on rows."""
+"""The allowed plans, that is operators on rows."""
 
 EXPRESSIONS: Final = (
     _of(
@@ -58,10 +58,10 @@ EXPRESSIONS: Final = (
     )
     | _of(f"{_CATALYST}.expressions.aggregate", "AggregateExpression AnyValue First Last")
 )
-"""Expressions."""
+"""The allowed expressions."""
 
 SUBQUERIES: Final = _of(f"{_CATALYST}.expressions", "Exists InSubquery LateralSubquery ListQuery ScalarSubquery")
-"""Expressions that are about other rows than the present one's."""
+"""The expressions that read other rows than the present one."""
 
 _TYPES: Final = """
     ArrayType BinaryType$ BooleanType$ ByteType$ CalendarIntervalType$ CharType DateType$ DayTimeIntervalType
@@ -101,10 +101,10 @@ PLAIN: Final = (
     | _of(f"{_CATALYST}.plans.logical", "JoinHint SampleMethod$Bernoulli$ SampleMethod$System$")
     | frozenset({"null", "[B"})
 )
-"""What nodes hold beside nodes and sequences: values, types, names, and the kinds of joins, frames and orders."""
+"""The allowed classes in a node beside nodes and sequences: values, types, names, kinds of joins and of frames."""
 
 SEQUENCES: Final = ("scala.collection.", "java.util.", "[L", "org.apache.spark.sql.util.CaseInsensitiveStringMap")
-"""How the classes of sequences and maps begin: whatever they are, what is in them is looked at."""
+"""Prefixes of the classes of sequences and maps. Any such class is allowed, because its elements are checked."""
 
 _NO_QUERY: Final = "it is a statement, and no query"
 _PARAMETER: Final = "there are no values for parameters"
@@ -165,4 +165,4 @@ REFUSED: Final[Mapping[str, str]] = {
         _NO_QUERY,
     ),
 }
-"""Why nodes are refused that are known, by the class's own name."""
+"""The known nodes that are refused, by the class's own name, and why."""

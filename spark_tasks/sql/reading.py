@@ -1,4 +1,4 @@
-"""Reads a tree that Spark has parsed out of its JVM, whole and in one call."""
+"""Reads a parsed tree out of Spark's JVM, whole and in one call."""
 
 import re
 from dataclasses import dataclass, field
@@ -20,17 +20,17 @@ _ESCAPED: Final = {"n": "\n", "t": "\t", "\\": "\\"}
 
 @dataclass(slots=True)
 class ParsedPart:
-    """An object of a parsed tree, and what can be reached from it."""
+    """An object of a parsed tree, with the objects that it holds."""
 
     name: str
-    """Its name within the object that holds it; begins with + for what is no element of a case class."""
+    """Its name in the object that holds it; begins with + if it is no element of a case class."""
     sort: str
-    """node, product, sequence, value, or trouble: what could not be read."""
+    """node, product, sequence, value, or trouble: an object that could not be read."""
     of: str
     """Its class, in full."""
     text: str = ""
     """A value's text."""
-    #: What it holds, in order.
+    #: The objects that it holds, in order.
     parts: "list[ParsedPart]" = field(default_factory=list)
 
     @property
@@ -47,7 +47,7 @@ class ParsedPart:
         return next((part for part in self.parts if part.name == name), None)
 
     def values(self) -> list[str]:
-        """The texts of the values directly in it."""
+        """The texts of the values among its parts."""
         return [part.text for part in self.parts if part.sort == "value"]
 
     def walk(self) -> "Iterator[ParsedPart]":
@@ -60,7 +60,7 @@ class ParsedPart:
 
 
 def parts_of(text: str) -> ParsedPart:
-    r"""The tree that `Reader.java` has written. Pure.
+    r"""Parse the tree that `Reader.java` has written. Pure.
 
     >>> parts_of("-1\t\tnode\ta.B\t\n0\tx\tvalue\tjava.lang.String\tone\\ntwo\n").parts[0].text
     'one\ntwo'
@@ -81,7 +81,7 @@ def _unescaped(found: "re.Match[str]") -> str:
 
 
 def read_parts(spark: "SparkSession", tree: Any) -> ParsedPart:
-    """The parts of `tree`, an object of the session's JVM. Nothing of it is analysed."""
+    """The parts of `tree`, an object of the session's JVM. Spark does not analyse it."""
     return parts_of(_called(spark, "read", tree))
 
 

@@ -16,7 +16,7 @@ _EXACT_DIGITS: Final = 15
 
 
 def declared(kind: "pa.DataType") -> str:
-    """The type of a column that is made for values of that Arrow type."""
+    """The declared type of a new column for values of that Arrow type."""
     import pyarrow.types as t
 
     if t.is_integer(kind) or t.is_boolean(kind):
@@ -27,7 +27,7 @@ def declared(kind: "pa.DataType") -> str:
 
 
 def encoder(kind: "pa.DataType", name: str) -> Callable[[Any], Any]:
-    """A function from Python's values to SQLite's, null too. It raises `SinkUnfit` for NaN in the column `name`."""
+    """A function from Python's values and None to SQLite's. Raises `SinkUnfit` for NaN in the column `name`."""
     import pyarrow.types as t
 
     if t.is_integer(kind) or t.is_string(kind) or t.is_binary(kind):
@@ -60,7 +60,7 @@ def encoder(kind: "pa.DataType", name: str) -> Callable[[Any], Any]:
 
 
 def kept_as(declaration: str) -> str:
-    """The type affinity of a column that is declared so: the type to which SQLite converts values, where it can.
+    """The type affinity of a column with that declaration: the type to which SQLite converts values where it can.
 
     >>> kept_as("BIGINT"), kept_as("varchar(3)"), kept_as("DOUBLE"), kept_as(""), kept_as("DECIMAL(10,2)")
     ('INTEGER', 'TEXT', 'REAL', 'BLOB', 'NUMERIC')
@@ -76,7 +76,7 @@ def kept_as(declaration: str) -> str:
 
 
 def check_keeps(kind: "pa.DataType", name: str, declaration: str) -> None:
-    """Raise `SinkUnfit` if a column that is declared so would lose digits of values of that Arrow type."""
+    """Raise `SinkUnfit` if a column with that declaration would lose digits of values of the Arrow type `kind`."""
     import pyarrow.types as t
 
     affinity = kept_as(declaration)
