@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from node.execution.domain import allow_tools, found_tools, places_of
+from node.execution.domain import INSTALLED_PACKAGES, allow_tools, found_tools, places_of
 from node.execution.landlock import READ, Ruleset
 from node.execution.linux import gain_no_rights, keep_capabilities
 from node.execution.seccomp import enter_filter
@@ -75,7 +75,8 @@ def confine(needs: Needs, access: Access, scratch: Path, ruleset: Ruleset | None
         os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
     if ruleset is not None:
         allow_tools(ruleset, tools)
-        for place in places_of(target.partition(":")[0].partition(".")[0]):
-            ruleset.allow(place, READ)
+        if (package := target.partition(":")[0].partition(".")[0]) not in INSTALLED_PACKAGES:
+            for place in places_of(package):
+                ruleset.allow(place, READ)
         ruleset.enter()
         ruleset.close()

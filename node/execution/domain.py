@@ -25,7 +25,7 @@ from node.execution.nodes_own import Own, and_at, kernels, nodes_own, paths_of, 
 from tasks.access import Access, AccessRefused, Use, is_within
 from tasks.file_guard import FileGuard
 from tasks.needs import Needs, Tool, Tools, credential_files
-from tasks.places.mounts import mountinfo
+from tasks.places.mounts import MountWatch, mountinfo
 from tasks.reach import Reach
 
 _LIBRARIES: Final = (
@@ -68,7 +68,8 @@ _PROGRAMS: Final = ("/bin", "/sbin", "/usr", "/lib", "/lib32", "/lib64", "/opt")
 _SYSTEMS: Final = ("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/sbin", "/usr", "/var/spool/cron")
 """Folders of the programs that root runs, and of the files that say what root runs, such as crontabs."""
 
-_PACKAGES: Final = ("hashing", "node", "spark_tasks", "tasks")
+INSTALLED_PACKAGES: Final = ("hashing", "node", "spark_tasks", "tasks")
+"""The packages of Rota, which every domain allows to be read."""
 
 _LOADERS: Final = ("/lib64/ld-linux-*.so.*", "/lib/ld-linux-*.so.*", "/lib/ld-musl-*.so.*")
 """The dynamic loaders: the kernel starts one before a program with shared libraries, and Landlock checks it too."""
@@ -144,12 +145,13 @@ class MadeAhead:
     def __init__(self, commands: Commands) -> None:
         """Make the domain. Raises `landlock.CannotConfine`."""
         self._commands = commands
+        self._mounts = MountWatch()
         self._begun_ns = time.time_ns()
         self._domain = _of_command(commands)
 
     def take(self, commands: Commands) -> Domain | None:
         """Return the domain for a command that begins now; None if entries of a folder were added or removed since."""
-        if commands != self._commands or mountinfo() != self._domain.mounted:
+        if commands != self._commands or self._mounts.changed():
             return None
         for folder, changed_ns in self._domain.looked_into.items():
             # A change in the same tick of the kernel's clock as the listing would not show.
@@ -317,7 +319,7 @@ def places_of(package: str) -> Iterable[str]:
 @cache
 def installation() -> tuple[str, ...]:
     """The folders in which Python and Rota are installed, with links followed, none within another."""
-    packages = (place for name in _PACKAGES for place in places_of(name))
+    packages = (place for name in INSTALLED_PACKAGES for place in places_of(name))
     # `sys.path` has the folders of PYTHONPATH, among others.
     found = {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, *packages, *filter(None, sys.path))}
     found -= {"/", "/usr"}

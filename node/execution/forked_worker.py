@@ -6,17 +6,29 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from node.execution import frames, worker
+from node.execution.leftovers import Record, record_of
 
 
 @dataclass(slots=True)
 class ForkedWorker:
     """A worker that waits for its attempt, with the supervisor's ends of its channel and of the pipe for its output."""
 
+    #: The worker's process id.
     pid: int
+    #: The supervisor's end of the channel.
     channel: socket.socket
+    #: The end of the pipe that brings the worker's output.
     output: int
+    #: The error of `hand_brief`; None: it did not fail.
     unhanded: OSError | None = None
-    """The error of `hand_brief`; None: it did not fail."""
+    #: What `record` returns, once it was called.
+    recorded: Record | None = None
+
+    def record(self) -> Record:
+        """Return the record of this supervisor and its worker, which is made once. Raises `OSError`."""
+        if self.recorded is None:
+            self.recorded = record_of(self.pid)
+        return self.recorded
 
     def hand_brief(self, descriptor: int) -> None:
         """Send the worker the file of a brief; it then waits for `send_go`, which also raises any error of this."""

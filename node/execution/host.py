@@ -36,7 +36,11 @@ def host(delegation: Delegation, commands: Commands, nursery: socket.socket, spa
         cgroup = _grouped(worker, delegation)
     except OSError as error:
         worker = error
-    ahead = rehearsal.of_supervisor(commands) if spare else None
+    ahead = None
+    if spare:
+        ahead = rehearsal.of_supervisor(commands)
+        if isinstance(worker, ForkedWorker):
+            worker.record()
     packet, descriptors, _, _ = socket.recv_fds(nursery, 16, 3)
     if not packet:
         if cgroup is not None and isinstance(worker, ForkedWorker):

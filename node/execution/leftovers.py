@@ -13,7 +13,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final
 
@@ -61,7 +61,7 @@ class Record:
     #: The start time of the worker, in clock ticks since boot.
     worker_started: int
     #: The value of `RUN_MARK` in the environment of the attempt's processes.
-    mark: str
+    mark: str = ""
     #: The folder of the attempt's cgroup; "": it had none.
     cgroup: str = ""
 
@@ -76,24 +76,31 @@ def record_path(folder: Path, supervisor: int) -> Path:
     return folder / "groups" / f"{supervisor}.json"
 
 
-def write_record(folder: Path, worker: int, run_mark: str, group: AttemptGroup | None = None) -> Path:
-    """Record the attempt of this supervisor, and return the record's path. `group` is its cgroup. Raises `OSError`.
-
-    The record is not synced: after a crash of the machine no process is left.
-    """
+def record_of(worker: int) -> Record:
+    """Return the record of this supervisor and its worker, which have no attempt yet. Raises `OSError`."""
     own, other = process_tree.process(os.getpid()), _once_readable(worker)
-    path = record_path(folder, os.getpid())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    record = Record(
+    return Record(
         boot=process_tree.boot_id(),
         supervisor=os.getpid(),
         supervisor_started=own.started if own else 0,
         worker=worker,
         worker_started=other.started if other else 0,
-        mark=run_mark,
-        cgroup="" if group is None else str(group.path),
     )
-    path.write_text(json.dumps(asdict(record)))
+
+
+def write_record(folder: Path, record: Record, run_mark: str, group: AttemptGroup | None = None) -> Path:
+    """Write the record of an attempt, and return its path. `group` is the attempt's cgroup. Raises `OSError`.
+
+    The record is not synced: after a crash of the machine no process is left.
+    """
+    path = record_path(folder, record.supervisor)
+    marked = replace(record, mark=run_mark, cgroup="" if group is None else str(group.path))
+    text = json.dumps({each.name: getattr(marked, each.name) for each in fields(marked)})
+    try:
+        path.write_text(text)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
     return path
 
 

@@ -4,7 +4,7 @@ Sizes are in bytes, `cpu_milli` is in thousandths of a core, times (`*_s`) are i
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final, Literal, NamedTuple
 
 from node.storage.room import GIB, size
@@ -61,14 +61,15 @@ class Amounts:
     #: The size of its log, in bytes.
     log: int | None = None
 
-    def packed(self) -> dict[str, int | None]:
-        """Return plain values, for msgpack."""
-        return asdict(self)
-
     @classmethod
     def unpacked(cls, values: Mapping[str, int | None]) -> "Amounts":
-        """The amounts from the values that `packed` made."""
+        """Return the amounts from their fields, as msgpack unpacks them."""
         return cls(**{field.name: values[field.name] for field in fields(cls)})
+
+    @property
+    def bounds(self) -> dict[str, int]:
+        """The amounts that are bounded, by their fields."""
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
 
 
 NO_BOUNDS: Final = Amounts()
@@ -104,8 +105,8 @@ def settled(task: Amounts, most: Amounts, member: str, files_hard: int) -> Amoun
     over = [
         f"limits.{_field(name)} is {_exact(name, value)}, and one attempt may have {_exact(name, bound)} on {member} "
         f"({SETTINGS[name]})"
-        for name, value in task.packed().items()
-        if value is not None and (bound := getattr(most, name)) is not None and value > bound
+        for name, value in task.bounds.items()
+        if (bound := getattr(most, name)) is not None and value > bound
     ]
     if task.files is not None and task.files > files_hard and not over:
         over.append(
@@ -114,8 +115,7 @@ def settled(task: Amounts, most: Amounts, member: str, files_hard: int) -> Amoun
         )
     if over:
         return Refused("; ".join(over) + "; lower the limit, or raise what the member allows")
-    given = {name: value for name, value in task.packed().items() if value is not None}
-    return replace(most, **given)
+    return replace(most, **task.bounds)
 
 
 def _field(name: str) -> str:

@@ -8,6 +8,7 @@ import ctypes
 import logging
 import os
 import resource
+import struct
 import threading
 import time
 from collections.abc import Iterable
@@ -109,12 +110,19 @@ def gain_no_rights() -> None:
     _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(PR_SET_NO_NEW_PRIVS)")
 
 
-class _CapHeader(ctypes.Structure):
-    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+_CAP_HEADER: Final = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
+"""struct __user_cap_header_struct: this thread."""
+
+_CAP_SETS: Final = "=6I"
+"""Two structs __user_cap_data_struct, for 32 capabilities each: the effective, permitted and inheritable ones."""
 
 
-class _CapSets(ctypes.Structure):
-    _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
+def permitted_capabilities() -> int:
+    """The capabilities that this thread may have, a bit each, by their numbers. Raises `OSError`."""
+    sets = ctypes.create_string_buffer(struct.calcsize(_CAP_SETS))
+    _checked(_libc.capget(_CAP_HEADER, sets), "capget")
+    _, low, _, _, high, _ = struct.unpack(_CAP_SETS, sets.raw)
+    return int(low | high << 32)
 
 
 def keep_capabilities(names: Iterable[str]) -> None:
@@ -123,16 +131,13 @@ def keep_capabilities(names: Iterable[str]) -> None:
     Programs that it starts keep the same capabilities, as root or not: a JVM with fewer could not open the files that
     this process hands it by /proc/PID/fd. After `gain_no_rights`, no program has more, not even one of root's.
     """
-    header, sets = _CapHeader(_CAPABILITY_VERSION_3, 0), (_CapSets * 2)()
-    _checked(_libc.capget(ctypes.byref(header), ctypes.byref(sets)), "capget")
-    wanted = sum(1 << _CAPABILITIES[name] for name in names)
-    for number, one in enumerate(sets):
-        kept = one.permitted & (wanted >> 32 * number)
-        one.effective = one.permitted = one.inheritable = kept
-    _checked(_libc.capset(ctypes.byref(header), ctypes.byref(sets)), "capset")
-    for capability in range(64):
-        if sets[capability // 32].permitted >> capability % 32 & 1:
-            _checked(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability, 0, 0), "prctl(PR_CAP_AMBIENT)")
+    permitted = permitted_capabilities()
+    kept = {number for number in map(_CAPABILITIES.__getitem__, names) if permitted >> number & 1}
+    bits = sum(1 << number for number in kept)
+    low, high = bits & 0xFFFFFFFF, bits >> 32
+    _checked(_libc.capset(_CAP_HEADER, struct.pack(_CAP_SETS, low, low, low, high, high, high)), "capset")
+    for number in kept:
+        _checked(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, number, 0, 0), "prctl(PR_CAP_AMBIENT)")
 
 
 def session_priority() -> int | None:

@@ -57,7 +57,8 @@ class PreparedHost:
         try:
             self._say(frames.PreparingFrame(os.getpid()))
             self._brief.scratch.mkdir(parents=True)
-            leftovers.write_record(Path(self._brief.folder), self._worker.pid, self._brief.mark, self._cgroup)
+            record = self._worker.record()
+            leftovers.write_record(Path(self._brief.folder), record, self._brief.mark, self._cgroup)
             if self._cgroup is not None:
                 self._cgroup.bound(self._brief.limits.most)
             resource.prlimit(self._worker.pid, resource.RLIMIT_NOFILE, below_own())

@@ -5,17 +5,15 @@ attempt of a fork meets a thousand such pages, which takes 5 to 7 ms of processo
 gone through once with an example. The rehearsal has no visible effect.
 """
 
-import json
 import logging
-import os
 import threading
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from node.execution import attempt_life, frames, leftovers, limits, process_tree
+from node.execution import attempt_life, frames, limits
 from node.execution.attempt_context import AttemptContext
 from node.execution.domain import Commands, MadeAhead
+from node.execution.linux import Timer, permitted_capabilities
 from node.execution.order import AttemptLimits, Brief, Order, log_path, scratch_path, unpack_brief
 from node.execution.supervisor_link import SupervisorLink
 from node.runtime.boottime import boottime_s
@@ -48,19 +46,9 @@ def of_supervisor(commands: Commands) -> MadeAhead | None:
     life = attempt_life.AttemptLife(boottime_s() + 60.0, None, brief.limits)
     attempt_life.step(life, boottime_s())
     attempt_life.conclude(life, frames.DoneFrame("{}", False), 0, None)
-    own = process_tree.process(os.getpid())
-    json.dumps(
-        asdict(
-            leftovers.Record(
-                boot=process_tree.boot_id(),
-                supervisor=1,
-                supervisor_started=own.started if own else 0,
-                worker=1,
-                worker_started=1,
-                mark="r~1:1",
-            )
-        )
-    )
+    timer = Timer()
+    timer.set(life.deadline_s)
+    timer.close()
     Redactor().feed(b"a line\n")
     for frame in (frames.HelloFrame(1), frames.StartedFrame(), frames.DoneFrame("{}", False)):
         frames.from_packet(frames.to_packet(frame))
@@ -78,6 +66,7 @@ def of_worker(link: SupervisorLink) -> None:
     kind = load_kind(order.target)
     params = kind.Params.model_validate(dict(order.params))
     references_in(params)
+    permitted_capabilities()
     ctx = AttemptContext(order, params, link, Path("/"), Redactor())
     logging.getLogger("rota.task").debug("%s", ctx.fire_at)
     frames.to_packet(frames.StartedFrame())

@@ -110,7 +110,8 @@ class Supervisor:
 
     def _begin(self) -> bool:
         order = self._brief.order
-        may = limits.settled(order.limits, self._brief.limits.most, order.node, below_own()[1])
+        self._files = below_own()
+        may = limits.settled(order.limits, self._brief.limits.most, order.node, self._files[1])
         if isinstance(may, Refused):
             self._ending = frames.EndedFrame("failed", None, may.error, False, None)
             return False
@@ -160,7 +161,7 @@ class Supervisor:
     def _let_begin(self, worker: ForkedWorker, log: LogPump, watched: Watched) -> bool:
         self._secrets = SecretAnswers(self._brief.order.secrets, log.learn, self._wake)
         try:
-            leftovers.write_record(self._folder, worker.pid, self._run_mark, self._cgroup)
+            leftovers.write_record(self._folder, worker.record(), self._run_mark, self._cgroup)
             self._bound(worker.pid, watched.may)
         except OSError as error:
             end = "not_started" if is_full(error) else "failed"
@@ -203,7 +204,7 @@ class Supervisor:
         """Have the kernel enforce limits of the worker and of the processes that it has prepared. Raises `OSError`."""
         if self._cgroup is not None:
             self._cgroup.bound(may)
-        files = below_own() if may.files is None else (may.files, may.files)
+        files = self._files if may.files is None else (may.files, may.files)
         for pid in (worker, *(process_tree.below(worker) if self._prepared is not None else ())):
             with contextlib.suppress(ProcessLookupError):
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, files)

@@ -22,7 +22,10 @@ _Awaited = TypeVar("_Awaited", frames.BriefFrame, frames.GoFrame)
 
 
 class SupervisorLink:
-    """Sends frames to the supervisor and takes its answers. One thread reads the channel; any thread may write."""
+    """Sends frames to the supervisor and takes its answers. One thread reads the channel; any thread may write.
+
+    The thread begins when something is first expected of the supervisor (`_listen`): many attempts begin without.
+    """
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -34,7 +37,9 @@ class SupervisorLink:
         self._progress: frames.ProgressFrame | None = None
         self._progress_at_s = 0.0
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self.stop: str | None = None
+        self._beginning = threading.Lock()
+        self._listens = False
+        self._stop: str | None = None
         self.remarks = ""
         self.account: Account | None = None
 
@@ -64,9 +69,11 @@ class SupervisorLink:
             if isinstance(frame := frames.from_packet(packet), awaited):
                 return frame, descriptors[0] if descriptors else None
 
-    def listen(self) -> None:
-        """Start the thread that reads the channel."""
-        threading.Thread(target=self._listen, daemon=True, name="supervisor-link").start()
+    @property
+    def stop(self) -> str | None:
+        """Why the supervisor wants the attempt to stop; None: it does not."""
+        self._listen()
+        return self._stop
 
     def send(self, frame: frames.Frame) -> None:
         """Send `frame`. Blocks while the channel is full."""
@@ -74,6 +81,7 @@ class SupervisorLink:
 
     def commit(self, data: bytes) -> str:
         """Have a checkpoint committed. Blocks until the `CheckpointDoneFrame`, and returns its code."""
+        self._listen()
         with self._changed:
             self._sequence += 1
             sequence = self._sequence
@@ -84,6 +92,7 @@ class SupervisorLink:
 
     def secret(self, reference: Reference) -> str:
         """Ask for the value of a reference. The log does not show it from now on. Blocks. Raises `MissingSecret`."""
+        self._listen()
         source, name = next(iter(reference.model_dump().items()))
         # One request at a time: the answers carry no number.
         with self._asking, self._changed:
@@ -101,6 +110,7 @@ class SupervisorLink:
             self._progress, self._progress_at_s = None, time.monotonic()
             self.send(progress)
             return
+        self._listen()
         first, self._progress = self._progress is None, progress
         if first:
             os.write(self._wake_write, b".")
@@ -113,6 +123,22 @@ class SupervisorLink:
             self.send(last)
 
     def _listen(self) -> None:
+        """Have the channel read from now on. The process is confined by now, and so is the thread.
+
+        What the supervisor has sent already is taken before this returns.
+        """
+        if self._listens:
+            return
+        with self._beginning:
+            if not self._listens:
+                sent = select.poll()
+                sent.register(self._end, select.POLLIN)
+                while sent.poll(0):
+                    self._hear(self._receive())
+                threading.Thread(target=self._read, daemon=True, name="supervisor-link").start()
+                self._listens = True
+
+    def _read(self) -> None:
         poll = select.poll()
         poll.register(self._end, select.POLLIN)
         poll.register(self._wake_read, select.POLLIN)
@@ -130,7 +156,7 @@ class SupervisorLink:
         with self._changed:
             match frame:
                 case frames.StopFrame(why=why):
-                    self.stop = why
+                    self._stop = why
                 case frames.CheckpointDoneFrame(sequence=sequence, code=code):
                     self._answers[sequence] = code
                 case frames.SecretFrame():

@@ -66,6 +66,7 @@ def enter(supervisor: int, end: socket.socket, output: int, *, rehearses: bool) 
     try:
         _leave_supervisor(supervisor, (end.fileno(), output), output)
         link = SupervisorLink(end)
+        _log_to_stderr()
         if rehearses:
             rehearsal.of_worker(link)
         brief = link.wait_for_brief()
@@ -129,7 +130,6 @@ def _prepare(brief: PreparationBrief, ruleset: Ruleset | None) -> str:
     """
     os.environ.update({**brief.env, RUN_MARK: brief.mark})
     os.chdir(brief.scratch)
-    _log_to_stderr()
     needs = Needs(reaches=ANY_PATH, tools=brief.tools)
     confine_early(needs, brief.access, becomes=False)
     confine(needs, brief.access, brief.scratch, ruleset, brief.target)
@@ -193,19 +193,19 @@ def _printer(descriptor: int) -> TextIO:
 
 def _work(brief: Brief, link: SupervisorLink, scratch: Path, start: _Start) -> None:
     order = brief.order
-    _log_to_stderr()
+    if start.confined:
+        _log_to_stderr()  # once more: the preparation may have changed it
     redactor = Redactor()
     ctx: AttemptContext | None = None
     report: frames.DoneFrame | frames.FailedFrame
     try:
         if not start.confined:
-            # Before any thread begins (the link's, or one of the kind's): it would stay outside of the domain.
+            # Before any thread begins (one of the kind's, or the link's): it would stay outside of the domain.
             if start.fault is not None:
                 raise start.fault
             if start.account is not None:
                 _become(start.account, brief, scratch, start.ruleset, link)
             confine(order.needs, order.access, scratch, start.ruleset, order.target)
-        link.listen()
         kind = load_kind(order.target)
         work = _work_of(kind, order)
         try:

@@ -52,11 +52,17 @@ _SO_PEERPIDFD: Final = 77
 """A socket option, since Linux 6.5, that gives a descriptor of the process at the other end. Unlike a pid, the
 descriptor never refers to another process later."""
 
+_PROGRAM: Final = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -m node.cli.entry "$@"\n'
+"""The text of the `rota` of an attempt."""
+
 Answer = dict[str, Any]
 
 
 class CommandCtx:
-    """One attempt's socket and files, from `__enter__` to `__exit__`. `result` is set by `rota ctx result`."""
+    """One attempt's socket and files, from `__enter__` to `__exit__`. `result` is set by `rota ctx result`.
+
+    Callers can connect from `__enter__` on, and are answered from `serve` on.
+    """
 
     def __init__(self, ctx: Context[Any], bind: Callable[[socket.socket, Path], Path] | None = None) -> None:
         self._ctx = ctx
@@ -74,11 +80,11 @@ class CommandCtx:
         self.result: dict[str, Any] = {}
 
     def __enter__(self) -> "CommandCtx":
-        """Create the files, and serve the socket in a thread. Raises `OSError`."""
+        """Create the files and the socket. Raises `OSError`."""
         self._folder.mkdir(mode=0o700)
         if self._ctx.checkpoint is not None:
             self._last = _json(self._ctx.checkpoint) + "\n"
-        self._write_checkpoint()
+        self._checkpoint.write_text(self._last)
         _make_program(self._folder / "bin")
         try:
             self._socket = self._bind(self._listening, self._folder)
@@ -87,7 +93,6 @@ class CommandCtx:
             self._elsewhere = Path(tempfile.mkdtemp(prefix="rota-ctx-"))
             self._socket = self._bind(self._listening, self._elsewhere)
         self._listening.listen(128)
-        threading.Thread(target=self._serve, daemon=True, name="command-ctx").start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -97,6 +102,10 @@ class CommandCtx:
         self._listening.close()
         if self._elsewhere is not None:
             shutil.rmtree(self._elsewhere, ignore_errors=True)
+
+    def serve(self) -> None:
+        """Answer callers, in a thread. Call this once the program runs: it need not wait for a thread to begin."""
+        threading.Thread(target=self._serve, daemon=True, name="command-ctx").start()
 
     def environment(self, own: Mapping[str, str]) -> dict[str, str]:
         """The command's variables: `own`, those of its run, and a PATH that begins with the folder of `rota`."""
@@ -182,7 +191,7 @@ class CommandCtx:
             self.result = result
 
     def _write_checkpoint(self) -> None:
-        """Write the checkpoint's file, which is empty if there is no checkpoint. Raises `OSError`."""
+        """Replace the checkpoint's file. Raises `OSError`."""
         fresh = self._checkpoint.with_suffix(".new")
         fresh.write_text(self._last)
         fresh.replace(self._checkpoint)
@@ -249,9 +258,10 @@ def _make_program(folder: Path) -> None:
     """Put a `rota` into `folder` that runs the node's own installation, whatever PYTHON* variables the task sets."""
     folder.mkdir()
     program = folder / "rota"
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -m node.cli.entry "$@"\n')
+    program.write_text(_PROGRAM)
     program.chmod(0o700)
-    installed = Path(sys.executable).with_name("rota")
-    if not os.access(program, os.X_OK) and installed.exists():  # the data folder is mounted noexec
-        program.unlink()
-        program.symlink_to(installed)
+    if not os.access(program, os.X_OK):  # the data folder is mounted noexec
+        installed = Path(sys.executable).with_name("rota")
+        if installed.exists():
+            program.unlink()
+            program.symlink_to(installed)

@@ -105,6 +105,7 @@ class Command:
                 except OSError as error:
                     missing = f"{error.filename or program}: {error.strerror}"
                     raise CommandFailed(f"cannot start {program!r}: {missing}") from None
+                seen.serve()
                 code = _wait(process, ctx)
         except OSError as error:
             raise CommandFailed(

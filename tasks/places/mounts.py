@@ -1,6 +1,8 @@
 """The mounts that this process sees, as /proc/self/mountinfo lists them (proc(5))."""
 
+import os
 import re
+import select
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,6 +37,23 @@ class Mount:
 def mountinfo() -> str:
     """The text of /proc/self/mountinfo now. It changes with each mount. Raises `OSError`."""
     return MOUNTINFO.read_text(errors="surrogateescape")
+
+
+class MountWatch:
+    """Says whether a mount was made, moved, changed or removed since the watch was begun, without reading them all."""
+
+    def __init__(self) -> None:
+        """Begin. Raises `OSError`."""
+        self._file = os.open(MOUNTINFO, os.O_RDONLY | os.O_CLOEXEC)
+        self._poll = select.poll()
+        self._poll.register(self._file, select.POLLPRI)
+        self._changed = False
+
+    def changed(self) -> bool:
+        """Whether the mounts that this process sees have changed."""
+        # The kernel says it once for each open file, as an error (proc(5)).
+        self._changed = self._changed or bool(self._poll.poll(0))
+        return self._changed
 
 
 @lru_cache(maxsize=1)

@@ -1,6 +1,6 @@
 """Which limits hold for an attempt, when it has exceeded one, and how often it is looked at."""
 
-from typing import Any
+from dataclasses import asdict
 
 import pytest
 
@@ -58,7 +58,9 @@ def test_limits_pass_through_a_brief() -> None:
     order = Order("t~1", "t", "k", "m:C", {}, 1, 1, 0, None, None, 0.0, limits=task)
     brief = unpack_brief(Brief(order, AttemptLimits(most=most), "/data").pack())
     assert (brief.order.limits, brief.limits.most) == (task, most)
-    assert Amounts.unpacked(task.packed()) == task
+    assert Amounts.unpacked(asdict(task)) == task
+    assert task.bounds == asdict(task)
+    assert most.bounds == {"log": 7}
 
 
 WATCHED = Watched(Amounts(memory=64 * MIB, processes=8), Amounts(memory=64 * MIB), "node-2")
@@ -155,6 +157,5 @@ def test_every_amount_has_its_setting() -> None:
     from node.app.settings import SETTINGS as ROWS
     from node.execution.limits import SETTINGS
 
-    named: dict[str, Any] = Amounts().packed()
-    assert SETTINGS.keys() == named.keys()
+    assert SETTINGS.keys() == asdict(Amounts()).keys()
     assert set(SETTINGS.values()) <= ROWS.keys()

@@ -34,6 +34,7 @@ def attempt(tmp_path: Path) -> FakeContext[Nothing]:
 @pytest.fixture
 def seen(attempt: FakeContext[Nothing]) -> Iterator[CommandCtx]:
     with CommandCtx(attempt) as made:
+        made.serve()
         yield made
 
 
@@ -78,6 +79,7 @@ def test_a_checkpoint_is_committed_and_written_to_a_file(attempt: FakeContext[No
 def test_the_previous_attempts_checkpoint_is_available(attempt: FakeContext[Nothing]) -> None:
     attempt.checkpoint = {"row": 3}
     with CommandCtx(attempt) as seen:
+        seen.serve()
         done = shell(seen, 'cat "$ROTA_CHECKPOINT_FILE"; rota ctx checkpoint --show')
     assert done.stdout == '{"row": 3}\n' * 2
 
@@ -149,7 +151,7 @@ def test_values_too_large_or_unpackable_are_refused(attempt: FakeContext[Nothing
 
 def test_calls_fail_after_the_attempt_has_ended(attempt: FakeContext[Nothing]) -> None:
     with CommandCtx(attempt) as seen:
-        pass
+        seen.serve()
     done = shell(seen, "rota ctx progress 1")
     assert (done.returncode, "the attempt has ended" in done.stderr) == (1, True), done.stderr
     words = [sys.executable, "-m", "node.cli.entry", "ctx", "progress", "1"]
@@ -169,6 +171,7 @@ def test_commands_run_on_a_file_system_without_unix_sockets(
         return bound(listening, folder)
 
     with CommandCtx(attempt, bind=refuse_once) as seen:
+        seen.serve()
         elsewhere = seen._socket
         assert elsewhere is not None
         assert attempt.scratch not in elsewhere.parents
