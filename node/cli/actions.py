@@ -90,7 +90,7 @@ def etl_command() -> None:
 @click.argument("name")
 @api_command
 def show_etl_command(api: Api, name: str) -> None:
-    """Show the last batch in the sink, its cursor, and what is new since then."""
+    """Show the last batch in the sink, its cursor, and the part of the source that is new since then."""
     run = _asked(api, name, "show", {}, None)
     if run["state"] != "succeeded":
         _end(api, run)

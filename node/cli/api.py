@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Api:
-    """A client for a cluster, and the ways to print its answers. `client` None: one for ROTA_URL is made."""
+    """A client for a cluster, and the ways to print its answers. `client` None: a client for ROTA_URL is made."""
 
     def __init__(self, as_json: bool, client: Client | None = None) -> None:
         self.as_json = as_json
@@ -109,11 +109,11 @@ def api_command(function: F) -> F:
 
 
 _NOT_UNDERSTOOD: Final = (400, 404, 405, 415, 422)
-"""The statuses with which a node refuses a request that it does not know, such as one with a later version's field."""
+"""The statuses with which a node refuses an unknown request, such as one with a field of a later version."""
 
 
 def _other_version(client: Client) -> str:
-    """A sentence that the node has another version than this command; "" if it has the same, or does not tell."""
+    """A sentence that the node has another version than this command; "" if it has the same, or is silent about it."""
     try:
         there = str(client.get("/openapi.json")["info"]["version"])
     except (ApiProblem, Unreachable, LookupError, TypeError):
@@ -127,7 +127,7 @@ def _other_version(client: Client) -> str:
 
 
 def mismatches_of(cluster: Mapping[str, Any]) -> list[str]:
-    """A sentence for each node that mismatches the one that has answered `GET /v1/cluster`."""
+    """A sentence for each node that mismatches the node that answered `GET /v1/cluster`."""
     return [plain_line(one["detail"]) for one in cluster.get("mismatches", ())]  # an earlier version sends none
 
 

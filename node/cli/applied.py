@@ -10,7 +10,7 @@ UNKNOWN: Final = 504
 """The status of an answer that leaves open whether the change is committed."""
 
 NAMED_MAX: Final = 20
-"""How many tasks a sentence names."""
+"""A sentence names at most this many tasks."""
 
 
 class Done:

@@ -1,5 +1,5 @@
-"""Commands for backups: list, verify, restore. They run in this process, with those of this user's secrets that the
-command line names; given a URL, they need no node.
+"""Commands for backups: list, verify, restore. They run in this process, and may use only the secrets of this user that
+the command line names. Given a URL, they need no node.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Commands for the cluster as a whole: status, settings, kinds, and what would move if nodes were down."""
+"""Commands for the cluster as a whole: status, settings, kinds, and which tasks would move if nodes were down."""
 
 import json
 import time

@@ -19,11 +19,11 @@ DONE, REFUSED, WRONG_CALL = range(3)
 
 
 class WrongCall(Exception):
-    """The arguments are wrong. The message says what would be right."""
+    """The arguments are wrong. The message says how to correct them."""
 
 
 class CtxRefused(Exception):
-    """The attempt is fenced, has ended, or refused the request. The message says which."""
+    """The attempt is fenced, has ended, or refused the request. The message says which of these."""
 
 
 def call(words: Sequence[str]) -> int:

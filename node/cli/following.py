@@ -14,9 +14,9 @@ NO_LOG: Final = 404
 class LogFollower:
     """Follows the log of one run until the run has ended.
 
-    `read_run` reads the run; `pieces` yields the log of an attempt as it is written, from its beginning. `write` gets
-    the bytes that were not written yet. `head` is called with each attempt but the first, before its log; `say` gets a
-    sentence once each time when a log or the run cannot be read.
+    `read_run` reads the run; `pieces` yields the log of an attempt as it grows, from its beginning. `write` gets the
+    new bytes. `head` is called with each attempt but the first, before its log; `say` gets a sentence each time when a
+    log or the run becomes unreadable.
     """
 
     def __init__(

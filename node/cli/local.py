@@ -30,7 +30,7 @@ PAUSE_MAX_S: Final = 0.25
 
 
 def wait_for(what: str, probe: Callable[[], _T | None], deadline_s: float = 20, pause_s: float = 0.02) -> _T:
-    """Call `probe` until it returns a true value, and return that. Raises `NotInTime` after `deadline_s`.
+    """Call `probe` until it returns a true value, and return this value. Raises `NotInTime` after `deadline_s`.
 
     `Unreachable` and `ApiProblem` count as "not yet". The pause between two probes is `pause_s`, or a fiftieth of the
     time waited so far if that is more, and at most `PAUSE_MAX_S`.
@@ -70,7 +70,7 @@ class LocalCluster:
     """Nodes `node-1`, `node-2`, ... below a folder, which keeps their ports, secret and token for the next start.
 
     `http_ports` are the HTTP ports; None: chosen by the kernel. `env` is added to every node's environment, `env_of` to
-    that of single nodes. A token in `env` is used; otherwise one is made, unless `open_to_all`: then no token is
+    the environments of single nodes. The token is the one in `env`, else a new one; with `open_to_all` no token is
     required, and every process on this machine may register tasks. Each node has its own session, unless
     `one_session`. `umask` is the umask of nodes and tasks; None: this process's. No node runs until `start`.
     """
@@ -271,7 +271,7 @@ class LocalCluster:
         return bool(self.client_of(name, 5).call("GET", "/readyz"))
 
     def release_ports(self) -> None:
-        """Stop reserving the nodes' ports. Called once no node is to be started again."""
+        """Stop reserving the nodes' ports. Call it when no node will be started again."""
         self._reserved.close()
 
     def __enter__(self) -> Self:

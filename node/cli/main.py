@@ -118,7 +118,7 @@ class _LazyGroup(click.Group):
 
 
 def _proposal(given: str) -> str:
-    """A sentence with the commands that a caller may mean who gives a wrong name; "" if none is likely.
+    """A sentence with the commands that the caller may have meant by the wrong name `given`; "" if none is similar.
 
     >>> _proposal("logs"), _proposal("stat"), _proposal("xyzzy")
     (" Did you mean 'log'?", " Did you mean 'status'?", '')
@@ -159,7 +159,7 @@ def rota() -> None:
 def main(arguments: Sequence[str] | None = None, client: Client | None = None) -> None:
     """Run the command line and exit with its code.
 
-    `arguments` are the words after `rota`; None: those of this process. `client` None: one for ROTA_URL.
+    `arguments` are the words after `rota`; None: the arguments of this process. `client` None: a client for ROTA_URL.
     """
     words = None if arguments is None else list(arguments)
     sys.exit(exit_code_after(lambda: rota.main(words, standalone_mode=False, obj=client)))

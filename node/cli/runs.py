@@ -76,7 +76,7 @@ def _in_short(value: Any) -> Any:
 
 
 def _remark(run: dict[str, Any]) -> str:
-    """Why a run failed, if it did, and whether the log of its last attempt is truncated.
+    """The reason why a run failed, and a remark if the log of its last attempt is truncated; "" if neither applies.
 
     >>> _remark({"error": None, "attempts": [{"log_truncated": True}]})
     'its log is truncated'
@@ -87,7 +87,7 @@ def _remark(run: dict[str, Any]) -> str:
 
 
 def given_params(api: Api, task: str, pairs: tuple[str, ...]) -> dict[str, Any] | None:
-    """The params of a task, with the values of `--param` in place of its own; None without any `--param`."""
+    """The params of a task with the values of `--param` replaced; None if no `--param` is given."""
     given = _params(pairs)
     return {**api.client.get(path("v1", "tasks", task))["params"], **given} if given else None
 

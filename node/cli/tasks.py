@@ -22,8 +22,8 @@ OF_RUNS_ONLY: Final = "~"
 @click.option("--late", is_flag=True, help="Only tasks that have a breached deadline.")
 @api_command
 def tasks_command(api: Api, kind: str | None, owner: str | None, set_name: str | None, late: bool) -> None:
-    """List all tasks with their owners and breached deadlines, and the reason why a task is held, unless somebody asked
-    for that (see rota why).
+    """List all tasks with their owners and breached deadlines, and why a task is held, unless somebody asked it to wait
+    (see rota why).
     """
     only_late = "true" if late else None
     items = list(api.client.items("/v1/tasks", kind=kind, owner=owner, set=set_name, late=only_late))

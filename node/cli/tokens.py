@@ -18,7 +18,7 @@ FOLDER: Final = Path(".rota")
 
 
 def find_token_file(urls: Sequence[str], environ: Mapping[str, str], folder: Path = FOLDER) -> Path | None:
-    """The token file of the cluster on this machine that serves all of `urls`; None if no one cluster is known to."""
+    """The token file of the cluster on this machine that serves all of `urls`; None if no single cluster does."""
     ports = [_port(url) for url in urls]
     if not ports or None in ports:
         return None

@@ -5,9 +5,9 @@ too, and stops a node whose clock is off; here that node uses the others' time i
 members' clocks are right, a wrong one makes no occurrence early, late or missed.
 
 The majority is of all members, reachable or not. With one of three down and one of three wrong, the two clocks that
-are heard differ, and it is unknown which is right. Then there is no agreement, and each member keeps the last one. It
-is kept relative to CLOCK_BOOTTIME, so it stays right whatever happens to wall clocks, and is replaced by the next
-agreement. Two consequences:
+are heard differ, and it is unknown which is right. Then there is no agreement, and each member keeps the last agreed
+clock. That is kept relative to CLOCK_BOOTTIME, so it stays right whatever happens to wall clocks, until the next
+agreement replaces it. Two consequences:
 
 - A member that starts while there is no agreement uses its own clock, right or wrong.
 - If the agreed clocks were wrong and are corrected one after the other, the first corrected one counts as off until a

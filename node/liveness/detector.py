@@ -141,7 +141,7 @@ class Detector:
         self._timeouts.elected(now_s)
 
     def _evidence_s(self, beat: Beat, now_s: float) -> float | None:
-        """The time, on this node's clock, when the sender was provably in this term: its echo, not its arrival."""
+        """The time on this node's clock when the sender was provably in this term: the echo, not the arrival time."""
         return beat.echo_s
 
     def _lead_applied(self, view: View) -> bool:

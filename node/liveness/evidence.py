@@ -62,7 +62,7 @@ class Evidence:
             trail.links.discard(link)
 
     def probes_due(self, peers: Mapping[str, Peer], now_s: float) -> list[str]:
-        """The members whose ports are to be probed now. `probed` must follow for each."""
+        """The members whose ports to probe now. For each, call `probed` with the result."""
         due = [member for member, at_s in self._due(peers) if at_s <= now_s]
         for member in due:
             self._trails[member].probing = True

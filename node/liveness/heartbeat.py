@@ -91,7 +91,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="rota-heartbeat", daemon=True)
 
     def observe(self, view: View) -> None:
-        """Set the view that counts from the return of this method on. Any thread may call it, one at a time."""
+        """Set a new view, which counts as soon as this method has returned. Any thread may call it, one at a time."""
         if self._pulse.observe(view):
             self._wake()
 
@@ -163,7 +163,7 @@ class Heartbeat:
             raise
 
     def _turn(self) -> None:
-        """Handle all received messages, then do what is due."""
+        """Handle all received messages, then the heartbeats, verdicts and probes that are due."""
         due_s = self._pulse.due_s(boottime_s())
         ready = self._selector.select(max(0.0, due_s - boottime_s()))
         woken_s = boottime_s()

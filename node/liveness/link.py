@@ -124,7 +124,7 @@ class Link:
         try:
             messages = self._channel.feed(data)
         except BadPeerError as error:
-            if not isinstance(error, ForeignClusterError):  # that one is logged already
+            if not isinstance(error, ForeignClusterError):  # it has been logged
                 self._owner.refused(self._address(), str(error))
             if farewell := self._channel.farewell(error):
                 self._write(farewell)  # so that the other side can log it, too

@@ -15,7 +15,7 @@ from node.liveness.message import BEAT_S, Beat, HeartbeatAnswer
 from node.liveness.view import Peer, View
 
 EARLY_S: Final = BEAT_S / 4
-"""If the thread is awake, a leader's heartbeat to itself may be this much early: one wake-up serves others' too."""
+"""A leader's heartbeat to itself may be this much early, if the thread is awake for the heartbeats of others."""
 
 STILL_S: Final = 15.0
 """A member whose Raft thread has been blocked for this long sends no more heartbeats: its disk does not answer, and its
@@ -39,11 +39,11 @@ class PulseOwner(Protocol):
         """Mark a member down. Repeated every second until the view shows it."""
 
     def on_clock(self, agreed_us: int, sent_s: float, now_s: float) -> None:
-        """Most members agree on a wall clock, by the answer at `now_s` to the heartbeat of `sent_s`."""
+        """Most members agree on `agreed_us`, by an answer that came at `now_s` to a heartbeat sent at `sent_s`."""
 
 
 class PulsePort(PulseOwner, Protocol):
-    """The effects of a pulse, and what it reads. No method may block."""
+    """The inputs and effects of a pulse. No method may block."""
 
     def follow(self, leader: Peer | None, now_s: float) -> None:
         """Connect to this leader; None: this member leads, or does not know the leader's address."""
@@ -68,7 +68,7 @@ class Pulse:
         self._turns = self._blocked_beats = 0
 
     def observe(self, view: View) -> bool:
-        """Set the view that counts from now on. Returns whether it is a new one. Any thread, one at a time."""
+        """Set the view that counts from now on. Returns whether it differs. Any thread may call it, one at a time."""
         if view == self._observed:
             return False
         self._observed = view
@@ -79,7 +79,7 @@ class Pulse:
         self._next_beat_s = 0.0
 
     def adopt(self, now_s: float) -> None:
-        """Apply the observed view. Called before each message: an answer in a term that was left must not count."""
+        """Apply the observed view. Called before each message: an answer of a term that has ended must not count."""
         view, before = self._observed, self._view
         if view is None or view is before:
             return
@@ -106,7 +106,7 @@ class Pulse:
         self._answered(answer, now_s)
 
     def turn(self, now_s: float) -> bool:
-        """Do what is due, after all received messages are handled. Returns whether a heartbeat was due."""
+        """Do the work that is due, after all received messages are handled. Returns whether a heartbeat was due."""
         self.adopt(now_s)
         leads = self._view is not None and self._view.leading
         beats = now_s >= self._next_beat_s - (EARLY_S if leads else 0.0)

@@ -54,7 +54,7 @@ class HeartbeatServer:
                 link.part()
 
     def is_of(self, link: Link, member: str) -> bool:
-        """Whether the connection is that member's. A member's newest connection replaces its earlier ones.
+        """Whether the connection belongs to that member. A member's newest connection replaces its earlier ones.
 
         But if an earlier connection, of another start of the member, sent a message a moment ago, two processes use the
         member's name; then the newer connection is refused.

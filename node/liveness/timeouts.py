@@ -44,7 +44,7 @@ class Timeouts:
         self._present = times
 
     def elected(self, now_s: float) -> None:
-        """This node leads from now on. The leader before it may have applied a change later than this node did."""
+        """Note that this node leads from now on. The previous leader may have applied a change later than this node."""
         wait_s = self.to_judge(now_s).whole_s
         self._former = [(times, now_s + wait_s) for times, _ in self._standing(now_s)]
 

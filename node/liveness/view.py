@@ -1,4 +1,4 @@
-"""What liveness needs of a node's state: the members, the leader and its term, and the settings."""
+"""The part of a node's state that liveness needs: the members, the leader and its term, and the settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

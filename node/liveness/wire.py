@@ -56,7 +56,7 @@ class HeartbeatChannel:
 
     `key` is derived from the members' secret (`node.identity.member_key`). `me` is a member of `cluster`. `dialled`:
     whether this end made the connection. `nonce`: NONCE_BYTES of fresh randomness. `start` identifies this start of the
-    member's process; `their_start` is that of the other side.
+    member's process; `their_start` identifies that of the other side.
     """
 
     def __init__(
@@ -101,8 +101,7 @@ class HeartbeatChannel:
         return len(content).to_bytes(2, "big") + content + tag
 
     def feed(self, data: bytes) -> list[Message]:
-        """The messages in the received bytes.
-
+        """Take in received bytes, and return the complete messages.
         Raises BadPeerError if they are not of this protocol or are made with a different secret, ForeignClusterError if
         they are from another cluster.
         """

@@ -23,7 +23,7 @@ AGAIN_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """A member's address in the state, and the address that was configured (None: none) when that one was learnt."""
+    """A member's agreed address, and the address that was configured (None: none) when the agreed one was learnt."""
 
     at: Address
     configured: Address | None
@@ -54,7 +54,7 @@ def at_start(me: str, configured: Mapping[str, Address], agreed: Mapping[str, Ag
 def learnt(
     configured: Mapping[str, Address], agreed: Mapping[str, Agreed], now: Mapping[str, Address]
 ) -> dict[str, Agreed]:
-    """The agreed addresses, from those that the state holds `now`, after the log has been replayed."""
+    """The agreed addresses to keep, given those that the state holds `now`, once the log has been replayed."""
     return {
         name: known if (known := agreed.get(name)) is not None and known.at == at else Agreed(at, configured.get(name))
         for name, at in now.items()
@@ -62,7 +62,7 @@ def learnt(
 
 
 class Addresses:
-    """Tells Raft (`relocate`) and the data folder (`keep`, which may raise OSError) each new address.
+    """Reports each new address to Raft (`relocate`) and to the data folder (`keep`, which may raise OSError).
 
     `agreed` are the addresses that the folder held at the start.
     """

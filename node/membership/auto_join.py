@@ -69,7 +69,7 @@ class AutoJoin:
 
     @property
     def outlook(self) -> Outlook:
-        """What this node waits for, and what it does or an operator has to do about that."""
+        """The reason why this node waits, and the remedy: what the node does, or what an operator must do."""
         outlook = self._outlook()
         return replace(outlook, remedy=self._remedy) if isinstance(outlook, ClusterElsewhere) else outlook
 

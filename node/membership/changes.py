@@ -133,7 +133,7 @@ class MembershipChanges:
         return f"the change of {', '.join(sorted(others))} is not finished: ask again in a moment" if others else None
 
     def _without_majority(self, members: set[str]) -> str | None:
-        """The reason why a cluster of these `members` would have no quorum, as too many are down; None: it would.
+        """The reason why a cluster of these `members` would have no quorum: too many are down. None: it would have one.
 
         A change that leaves no quorum cannot be undone.
         """

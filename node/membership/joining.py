@@ -71,7 +71,7 @@ class Joining:
         self._became()
 
     async def run(self) -> None:
-        """Serve until cancelled. Raises the errors of `clear`: if it joined then, two attempts could work at once."""
+        """Serve until cancelled. Raises the errors of `clear`: a join in spite of them could let two attempts work."""
         while True:
             await self._changed.wait()
             self._changed.clear()

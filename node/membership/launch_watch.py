@@ -27,7 +27,7 @@ PROCESS_S: Final = 1.0
 """How long an empty process may take to start and end."""
 
 ENOUGH: Final = 16
-"""As many free descriptors end a shortage: enough for four attempts."""
+"""This many free descriptors end a shortage: enough for four attempts."""
 
 
 def shortage() -> str | None:
@@ -35,7 +35,7 @@ def shortage() -> str | None:
     held: list[int] = []
     try:
         for _ in range(ENOUGH):
-            held.append(os.memfd_create("room", os.MFD_CLOEXEC))  # noqa: PERF401 - to close them after an error
+            held.append(os.memfd_create("room", os.MFD_CLOEXEC))  # noqa: PERF401 - closed after an error, too
     except OSError as error:
         return error.strerror
     finally:

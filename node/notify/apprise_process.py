@@ -61,7 +61,7 @@ class _Gate:
         return found
 
     def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """The audit hook: refuses to start programs, to write to this machine's logs, and to connect elsewhere."""
+        """The audit hook: refuses to start programs, to write to this machine's logs, and to connect to other hosts."""
         if event in _REFUSED:
             raise PermissionError("a channel starts no programs, and writes in no log of this machine")
         if event in _CONNECTING:

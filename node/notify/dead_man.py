@@ -25,7 +25,7 @@ AGAIN_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class PingView:
-    """The leader's last ping, at `at_us`. `withheld`: why it was not sent; `error`: why it failed; None: accepted."""
+    """The last ping, at `at_us`. `withheld`: why it was not sent; `error`: why it failed; both None: accepted."""
 
     at_us: int
     withheld: str | None = None

@@ -22,7 +22,7 @@ class SenderSettings:
 
     #: The node's id.
     node: str
-    #: What the node may reach for tasks and channels.
+    #: The paths and hosts that the node allows tasks and channels to reach.
     access: Access
     #: The folder of secret files.
     secrets_dir: Path

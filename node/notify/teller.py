@@ -60,7 +60,7 @@ class MessageSender(Protocol):
 
 
 class Teller:
-    """Sends the notices that fall to this member. `run` serves until it is cancelled."""
+    """Sends the notices that this member has to send. `run` serves until it is cancelled."""
 
     def __init__(
         self, port: TellerPort, sender: MessageSender, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep

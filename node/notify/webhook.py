@@ -77,7 +77,7 @@ def allowed_url(settings: SenderSettings, where: Reference | str, redactor: Reda
 async def request(
     method: str, url: str, headers: Mapping[str, str], redactor: Redactor, data: bytes | None = None
 ) -> str:
-    """Send a request. Returns the receiver's answer, shortened and redacted. Raises `NotSent` unless it is a 2xx."""
+    """Send a request. Returns the receiver's answer, shortened and redacted. Raises `NotSent` unless it is 2xx."""
     limits = aiohttp.ClientTimeout(total=SEND_S)
     try:
         async with (

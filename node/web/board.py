@@ -68,7 +68,7 @@ class Picture:
     bits: dict[str, int]
     #: Tasks that no member may run, by name.
     unowned: tuple[str, ...] = ()
-    #: Tasks of which a deadline is breached, the longest breached first.
+    #: Tasks with a breached deadline, the longest breached first.
     late: tuple[Standout, ...] = ()
     #: Tasks that are due and have not begun, the longest overdue first.
     overdue: tuple[Standout, ...] = ()

@@ -35,7 +35,7 @@ class LinedError:
 
 @dataclass(frozen=True, slots=True)
 class DefinitionForm:
-    """The form as it is shown."""
+    """The content of the form when it is shown."""
 
     #: The text of the definition.
     text: str
@@ -43,9 +43,9 @@ class DefinitionForm:
     version: int
     #: The errors in the text.
     errors: tuple[LinedError, ...] = ()
-    #: What would change: fields with their values before and after; None: not known.
+    #: The changes that saving would make: fields with their values before and after; None: not known.
     changes: tuple[tuple[str, str, str], ...] | None = None
-    #: What the user should know before saving.
+    #: Warnings that the user should read before saving.
     warnings: tuple[str, ...] = ()
     #: The digest of the text if it has no errors and its `changes` are shown: then it may be saved. "": it may not.
     checked: str = ""

@@ -50,7 +50,7 @@ _STAMP: Final = re.compile(rb'data-now=\\?"[^"]*"')
 
 @dataclass(frozen=True, slots=True)
 class Unmade:
-    """A part that cannot be made any more, and why: its task was deleted. The page says so above the old content."""
+    """A part that cannot be made, and why, such as: its task was deleted. The page says so above the old content."""
 
     why: str
 
@@ -134,7 +134,7 @@ class LiveParts:
                 if sent[part] != part.version:
                     sent[part] = part.version
                     yield part.event
-            # Send beats even if parts are sent too. Waiting for parts alone would not do: most do not change.
+            # Send beats on time, whether parts are sent or not.
             if clock() >= next_beat_s:
                 next_beat_s = clock() + beat_s
                 yield beat()

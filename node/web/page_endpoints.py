@@ -71,8 +71,8 @@ def unsaved_page(context: RequestContext, task: str | None, form: DefinitionForm
 
 def _to_sign_in(context: RequestContext) -> web.Response:
     if context.request.headers.get("Sec-Fetch-Site") == "cross-site":
-        # The user followed a link on another site, so the browser did not send our SameSite=Strict cookie. It does when
-        # a page of ours leads here.
+        # The user followed a link on another site, so the browser did not send our SameSite=Strict cookie. It sends the
+        # cookie when a page of ours leads here.
         response = page(context, "continue.html")
         response.cookies.clear()
         return response

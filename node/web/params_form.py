@@ -92,7 +92,7 @@ def fields_of(schema: Mapping[str, Any] | None, params: Mapping[str, Any]) -> li
 
 
 def params_of(fields: Sequence[ParamField], sent: Mapping[str, str]) -> tuple[dict[str, Any], list[FieldError]]:
-    """The params from the texts `sent`, which are by the names of `fields`, and the errors of unreadable texts."""
+    """The params from the texts `sent` (by the names of `fields`), and the errors of texts that cannot be read."""
     params: dict[str, Any] = {}
     errors: list[FieldError] = []
     for field in fields:

@@ -29,7 +29,7 @@ SortKey = tuple[int | str, str]
 class TaskSearch:
     """The conditions that a task must match to be listed; None: no condition."""
 
-    #: Words that must all be in its name, in small letters.
+    #: Lower-case words that must all be in its name.
     words: tuple[str, ...] = ()
     #: A mark that it must have.
     show: Mark | None = None

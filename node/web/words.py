@@ -53,6 +53,7 @@ def amount(value: float) -> str:
 
 def clocks(text: str) -> str:
     """Shorten the times in a text to times of day in UTC, for attributes; the page's script then changes the time zone.
+
     >>> clocks("due at 2026-11-24T01:30:00Z, on node-1")
     'due at 01:30 UTC, on node-1'
     """

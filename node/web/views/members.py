@@ -1,4 +1,4 @@
-"""The page of members: the condition of each, and a button to drain it."""
+"""The page of members: the status of each, and a button to drain it."""
 
 from typing import Any, Final, Literal
 
