@@ -16,18 +16,18 @@ from tasks.kind import Context
 HOUR_S: Final = 3600
 
 STEPS: Final = ("rewrite", "remove files", "clean the log", "merge the ledger's pages")
-"""What an attempt does, in this order."""
+"""The steps of an attempt, in order."""
 
 
 @dataclass
 class MaintainWork:
     """The work that an attempt has done, or would do."""
 
-    #: The table's files before it.
+    #: The table's files before the attempt.
     before: list[DataFile]
-    #: What was rewritten.
+    #: The outcome of the rewrites.
     rewritten: RewriteWork = field(default_factory=RewriteWork)
-    #: The files that were removed.
+    #: The number and size of the files that were removed.
     removed: RemovedFiles = field(default_factory=RemovedFiles)
     #: The number of files of the log that were removed.
     log_files: int = 0
@@ -44,7 +44,7 @@ class MaintainAttempt:
         self.params = ctx.params
 
     def run(self) -> MaintainWork:
-        """Do all steps. Raises `Fenced`, `MaintainStopped`, and what the steps raise."""
+        """Do all steps. Raises `Fenced`, `MaintainStopped`, and the errors of the steps."""
         params = self.params
         handle = self.table.handle()
         self.table.check_fit(handle, params.cluster_by)
@@ -64,10 +64,10 @@ class MaintainAttempt:
         return work
 
     def _begin(self, step: str) -> None:
-        """Begin a step, if the attempt goes on. Raises `Fenced` if the run has been taken over, and `MaintainStopped`.
+        """Begin a step, unless asked to stop: raises `MaintainStopped`. Raises `Fenced` if the run has been taken over.
 
-        An attempt with an old token would do no harm: its rewrites are refused once the next one holds the table, and
-        the files that it removes are older than any attempt.
+        An attempt with an old token would do no harm: its rewrites are refused once the next attempt holds the table,
+        and the files that it removes are older than any attempt.
         """
         if self.ctx.cancelled:
             raise MaintainStopped("asked to stop; the next run does the other steps")

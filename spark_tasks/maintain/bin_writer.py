@@ -1,4 +1,4 @@
-"""Writes the rows of a bin into new files, and compares what went in with what came out, before anything is committed.
+"""Writes the rows of a bin into new files, and compares these with the old rows before anything is committed.
 
 The rows pass in small batches: those of the old files are summed as they are read (`row_sums`) and written; then the
 new files are read from the place again, and summed. Nothing refers to the new files before a commit names them.
@@ -25,8 +25,9 @@ from spark_tasks.table.part import Part
 from tasks.places.place import Place
 
 SHARE: Final = 8
-"""The memory divided by this is what a row group, or the rows that a sort holds at once, may take: there are several
-copies of them while they are sorted, encoded and uploaded."""
+"""The part of the memory, 1/8, that a row group, or the rows that a sort holds at once, may take: there are several
+copies of these rows while they are sorted, encoded and uploaded.
+"""
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,9 @@ class BinWriter:
 
     #: The table's place.
     place: Place
-    #: The columns of the table's files.
+    #: The columns that the table's files hold.
     schema: pa.Schema
-    #: The columns of its partitions.
+    #: The columns by which the table is partitioned.
     by: tuple[str, ...]
     #: The folder in `place` for new files.
     folder: str
@@ -55,7 +56,7 @@ class BinWriter:
     memory_bytes: int
     #: The size of a new file.
     target_bytes: int
-    #: Called now and then; may raise to stop.
+    #: Called after each portion of rows; may raise to stop.
     progress: Callable[[], None]
 
     @property
@@ -64,10 +65,10 @@ class BinWriter:
         return min(GROUP_BYTES, self.memory_bytes // SHARE, self.target_bytes)
 
     def write(self, one: Bin, number: int, columns: list[str], mark: str) -> WrittenBin:
-        """Write the rows of a bin, sorted by `columns` if it is to be clustered. `number` is the bin's own.
+        """Write the rows of a bin, sorted by `columns` if the bin is to be clustered. `number` is the bin's number.
 
-        If it fails, no new file is left, unless the storage fails too. Raises `FileGone`, `FileUnreadable`, `NoBucket`,
-        `NoPermission`, `NoRoom`, `RewriteDiffers`, `StoreAway`, and what `progress` raises.
+        If this fails, no new file is left, unless the storage fails, too. Raises `FileGone`, `FileUnreadable`,
+        `NoBucket`, `NoPermission`, `NoRoom`, `RewriteDiffers`, `StoreAway`, and the errors of `progress`.
         """
         summer = RowSummer(self.progress)
         rows = self._clustered(one, columns, summer) if one.how == "cluster" else summer.passing(self._read(one))
@@ -77,7 +78,7 @@ class BinWriter:
             self._write(rows, name, one, parts)
             self._compare(one, summer.sum, parts)
         except BaseException:
-            with suppress(Exception):  # the storage may be what fails; a vacuum with `full` finds what is left
+            with suppress(Exception):  # the storage may have failed; a vacuum with `full` finds files that are left
                 self.remove(parts)
             raise
         return WrittenBin(tuple(parts), summer.sum)

@@ -1,4 +1,4 @@
-"""Cleans what a table's log and ledgers have gathered: a checkpoint, expired entries, and thousands of pages."""
+"""Cleans a table's log and ledgers: writes a checkpoint, removes expired entries, and merges thousands of pages."""
 
 import json
 import uuid
@@ -39,19 +39,19 @@ def clean_log(table: MaintainedTable) -> int:
 
 @dataclass(frozen=True)
 class PageWork:
-    """What is to be done to a ledger."""
+    """The work that a ledger needs."""
 
-    #: The page of this mark is merged with all older pages; None: nothing is merged.
+    #: The page of this mark is merged with all older pages; None: no pages are merged.
     merge: Mark | None
-    #: The marks of the pages whose files are removed: the pages were merged into another file before.
+    #: The marks of the pages whose files are removed, because the pages were merged into another file before.
     remove: tuple[Mark, ...]
 
 
 def page_work(files: Sequence[PageFile], there: Collection[Mark], now_s: float, keep_s: float) -> PageWork:
-    """What to do to a ledger with these files, newest first; `there` are all marks that have a file (pure).
+    """The work that a ledger with these files needs. They are newest first; `there` are all marks with a file (pure).
 
-    An attempt that began before the merge may still be reading the files one by one. So they are removed `keep_s` after
-    the merge, and there is no other merge before that.
+    An attempt that began before a merge may still be reading the merged files one by one. So they are removed `keep_s`
+    after the merge, and until then there is no other merge.
     """
     merged = files[-1] if files and files[-1].merged_s is not None else None
     if merged is not None and merged.merged_s is not None and now_s < merged.merged_s + keep_s:
@@ -62,9 +62,9 @@ def page_work(files: Sequence[PageFile], there: Collection[Mark], now_s: float, 
 
 
 def clean_ledgers(table: MaintainedTable, now_s: float, keep_s: float, *, dry_run: bool) -> int:
-    """Merge the pages of all tasks' ledgers in the table. Returns how many pages' files, merged before, were removed.
+    """Merge the pages of all tasks' ledgers in the table. Returns the number of removed files of merged pages.
 
-    No page is lost: it stays in the file that it was merged into. Raises `LedgerDamaged`.
+    No page is lost: it stays in the file into which it was merged. Raises `LedgerDamaged`.
     """
     removed = 0
     with store_errors(table.place):
@@ -88,7 +88,7 @@ def clean_ledgers(table: MaintainedTable, now_s: float, keep_s: float, *, dry_ru
 
 
 def _remove_unfinished(ledger: Ledger, before_s: float) -> None:
-    """Remove files that an attempt was killed while writing. In an object store there are none."""
+    """Remove partial files, older than `before_s`, of attempts that were killed. In an object store there are none."""
     if not ledger.place.is_local:
         return
     for path in (Path(ledger.place.path) / ledger.folder).glob("*.partial"):

@@ -12,7 +12,7 @@ class FileUnreadable(Unretryable):
 
 
 class RewriteDiffers(Unretryable):
-    """The rows in the new files are not those of the old ones. Nothing was committed, and nothing was removed."""
+    """The rows in the new files differ from those in the old ones. Nothing was committed, and nothing was removed."""
 
 
 class KeepTooShort(Unretryable):
@@ -20,11 +20,11 @@ class KeepTooShort(Unretryable):
 
 
 class NoRoom(Exception):
-    """A disk is full, or has too little room for a sort. What was committed before, stays."""
+    """A disk is full, or has too little room for a sort. Earlier commits stay."""
 
 
 class TableInUse(Exception):
-    """Others changed the files that were being rewritten, again and again, or maintain the table themselves."""
+    """Other writers kept changing files while they were rewritten, or another attempt maintains the table."""
 
 
 class MaintainStopped(Exception):

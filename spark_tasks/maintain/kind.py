@@ -1,9 +1,9 @@
 """The kind `maintain`: keeps a Delta table in shape, by pyarrow and deltalake alone, without Spark.
 
-The steps: merge small files, or sort the rows of partitions, and compare the rows that went in with those that came out
-before each commit; remove files that are not part of the table for long enough; write a checkpoint of the log and
-remove expired entries; merge old pages of the ledgers. Each of them may be repeated, and the table is right at any
-moment in between.
+The steps: merge small files, or sort the rows of partitions, and compare the new files with the old ones before each
+commit; remove files that have not been part of the table for long enough; write a checkpoint of the log and remove
+expired entries; merge old pages of the ledgers. Each step may be repeated, and the table is correct at any moment in
+between.
 """
 
 import time
@@ -43,7 +43,7 @@ RESULT = {
 
 
 class Maintain:
-    """Keeps a Delta table in shape: merges small files, sorts rows, removes what is not part of the table any more.
+    """Keeps a Delta table in shape: merges small files, sorts rows, removes files that are no longer part of the table.
 
     Tasks may write the table at the same time. It needs no Spark and no Java.
     """
@@ -68,10 +68,10 @@ class Maintain:
         return Needs(reaches=(reach,), network=reach.path is None, own_credentials=params.own_credentials)
 
     def run(self, ctx: Context[MaintainParams]) -> dict[str, Any]:
-        """Do what the table needs. Result: its files before and after, and what was removed.
+        """Maintain the table. Result: its files before and after, and the removed files.
 
-        Raises `AccessRefused`, `Fenced`, `LedgerDamaged`, `MissingSecret`, `TableUnfit`, and what `errors` and the
-        storage's `errors` name.
+        Raises `AccessRefused`, `Fenced`, `LedgerDamaged`, `MissingSecret`, `TableUnfit`, and the errors of
+        `maintain.errors` and `storage.errors`.
         """
         from spark_tasks.maintain.attempt import MaintainAttempt
         from spark_tasks.maintain.table import MaintainedTable

@@ -1,6 +1,6 @@
 """Which files of a table are rewritten together, and how (pure).
 
-A *bin* is a set of files of one partition whose rows become new files. The bins of a *group* are committed at once.
+A *bin* is a set of files of one partition whose rows become new files. The bins of a *group* are one commit.
 """
 
 import json
@@ -32,7 +32,7 @@ class DataFile:
     partition: PartitionTexts = ()
     #: When it was written, in milliseconds since the epoch.
     modified_ms: int = 0
-    #: Whether deltalake can take the file out of the table. Other files stay as they are.
+    #: Whether deltalake can remove the file from the table. Other files stay as they are.
     movable: bool = True
 
 
@@ -102,5 +102,5 @@ def _bins_of(files: Sequence[DataFile], mark: str | None, target_bytes: int, min
 
 
 def groups(found: Iterable[Bin], target_bytes: int) -> Iterator[tuple[Bin, ...]]:
-    """The bins in groups of about the target size, or of one bin: a thousand small partitions are few commits."""
+    """Form groups of about the target size, or of one bin, so that a thousand small partitions need few commits."""
     return packed(found, target_bytes)

@@ -1,4 +1,4 @@
-"""Reads the Parquet files of a table, with little of each in memory."""
+"""Reads the Parquet files of a table, a small part of each at a time."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ class FileGone(Exception):
 
 
 def read_rows(place: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, with the columns `schema`. A column that the file lacks is null; further ones are left out.
+    """The rows of a file, with the columns `schema`. A column that the file lacks is null; others are left out.
 
     Raises `FileGone`, `FileUnreadable`, `NoBucket`, `NoPermission` and `StoreAway`.
     """

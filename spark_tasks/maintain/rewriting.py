@@ -27,21 +27,21 @@ ROUNDS: Final = 5
 
 @dataclass
 class RewriteWork:
-    """What was rewritten, or would be: files by what was done to them, and the sum of their rows."""
+    """The files that were or would be rewritten: how many were compacted and clustered, and the sum of their rows."""
 
     compacted: int = 0
     clustered: int = 0
     sum: RowSum = field(default_factory=RowSum)
 
     def count(self, some: Collection[Bin], rows: RowSum) -> None:
-        """Count the files of these bins, whose rows have that sum."""
+        """Count the files of these bins, whose rows have the sum `rows`."""
         self.compacted += sum(len(one.files) for one in some if one.how == "compact")
         self.clustered += sum(len(one.files) for one in some if one.how == "cluster")
         self.sum += rows
 
 
 class Rewriting:
-    """Rewrites the files of `table` in one attempt. `work` is what it has committed so far."""
+    """Rewrites the files of `table` in one attempt. `work` counts the files that it has committed so far."""
 
     def __init__(self, ctx: Context[MaintainParams], table: MaintainedTable) -> None:
         self.ctx = ctx
@@ -52,7 +52,7 @@ class Rewriting:
         self._told: tuple[int, int] = (0, 0)
 
     def run(self) -> RewriteWork:
-        """Rewrite all bins; with `dry_run` only say which. Raises `Fenced`, and what `errors` names."""
+        """Rewrite all bins; with `dry_run` only count them. Raises `Fenced`, and the errors of `maintain.errors`."""
         for _ in range(ROUNDS):
             handle = self.table.handle()
             self.table.check_fit(handle, self.params.cluster_by)
@@ -83,7 +83,7 @@ class Rewriting:
         return bins(files, mark, params.target_bytes, params.min_files)
 
     def _rewrite(self, handle: DeltaTable, wanted: list[Bin]) -> bool:
-        """Rewrite bins of the table at the version of `handle`; False if other writers have changed files of some."""
+        """Rewrite bins of the table at the version of `handle`. Returns False if others have changed some files."""
         params, form = self.params, self.table.form(handle)
         writer = BinWriter(
             place=self.table.place,
@@ -112,7 +112,7 @@ class Rewriting:
         return whole
 
     def _checkpoint(self, done_bytes: int, size_bytes: int) -> None:
-        """Report the progress, and commit a checkpoint. Raises `MaintainStopped`, and `Fenced` if it was taken over."""
+        """Report the progress, and commit a checkpoint. Raises `MaintainStopped`, and `Fenced`."""
         self._check_cancelled()
         self.ctx.progress(done_bytes, size_bytes, "bytes")
         self.ctx.save_checkpoint({"step": "rewrite", "bytes": done_bytes, "of": size_bytes})
@@ -122,7 +122,7 @@ class Rewriting:
             raise MaintainStopped("asked to stop; what was committed stays, and the next run does the rest")
 
     def _written(self, writer: BinWriter, some: Sequence[Bin]) -> list[WrittenBin] | None:
-        """The new files of these bins, compared with the old ones; None if an old one is gone."""
+        """The new files of these bins, compared with the old ones; None if an old file is gone."""
         written: list[WrittenBin] = []
         columns, mark = self.params.cluster_by, cluster_mark(self.params.cluster_by)
         try:
@@ -134,7 +134,7 @@ class Rewriting:
             self._check_gone(some, error)
             return None
         except BaseException:
-            with suppress(Exception):  # the storage may be what fails; a vacuum with `full` finds what is left
+            with suppress(Exception):  # the storage may have failed; a vacuum with `full` finds files that are left
                 self._remove(writer, written)
             raise
         return written
@@ -156,7 +156,8 @@ class Rewriting:
         old = [file for one in some for file in one.files]
         new = [part for one in written for part in one.parts]
         self.ctx.log.info("compared: %d rows, checksum %s", rows.rows, rows.shown)
-        # If this raises, the outcome may be unknown, so the new files stay: a vacuum with `full` finds those left over.
+        # If this raises, the outcome may be unknown, so the new files stay: a vacuum with `full` finds files that are
+        # left.
         if not self.table.exchange(self.ctx.token, form, old, new, uuid.uuid4().hex):
             self._remove(writer, written)
             return False

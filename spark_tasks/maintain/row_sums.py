@@ -2,8 +2,8 @@
 
 It is the sum, modulo 2**64, of a 64-bit hash of each row. The hash of a row is made from those of its values, in the
 order of the columns, by pyarrow's own functions on whole columns. A value counts by its bytes, so NaN, negative zero
-and all digits of a decimal count. It is the same in each process and on each machine, and no secret: it finds damage,
-not forgery.
+and all digits of a decimal count. The checksum is the same in each process and on each machine, and uses no secret: it
+finds damage, not forgery.
 
 Source: Steele, Lea, Flood: Fast splittable pseudorandom number generators (the function that mixes bits).
 """
@@ -53,7 +53,7 @@ class RowSummer:
         self._progress = progress
 
     def passing(self, batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        """The same batches, each summed before it is given. Raises `TypeError` for a type without a hash."""
+        """Yield the same batches, after adding each one to `sum`. Raises `TypeError` for a type without a hash."""
         for batch in batches:
             for piece in _pieces(batch):
                 self.sum += RowSum(piece.num_rows, _total(piece))
@@ -195,7 +195,7 @@ def _each(content: "pa.Array", offsets: "pa.Array", first: int) -> "Iterator[pa.
 
 
 def _long_text(content: "pa.Array") -> int:
-    """The hash of one value, a piece at a time: the same as that of `_sequences`."""
+    """The hash of one value, computed a piece at a time. It equals that of `_sequences`."""
     from pyarrow import compute
 
     total = 0
@@ -240,7 +240,7 @@ def _rounded(size: int) -> int:
 
 @lru_cache(maxsize=4)
 def _powers(base: int, size: int) -> Any:
-    """The powers of `base`, from 1."""
+    """The first `size` powers of `base`: 1, `base` and so on."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -249,7 +249,7 @@ def _powers(base: int, size: int) -> Any:
 
 @cache
 def _byte_hashes() -> Any:
-    """A number with its bits mixed for each byte."""
+    """The hashes of the 256 values of a byte."""
     import pyarrow as pa
 
     return _mixed(pa.array([(value + 1) * _BASE & _BITS for value in range(256)], pa.uint64()))

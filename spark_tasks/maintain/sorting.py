@@ -19,20 +19,20 @@ PORTIONS_MAX: Final = 256
 """The most portions, each of which is an open file for a while."""
 
 PLACE: Final = "rota~place"
-"""The name of a column that is added to the rows, and taken away again."""
+"""The name of a temporary column, with a row's place on the curve."""
 
 Read = Callable[[pa.Schema], Iterator[pa.RecordBatch]]
-"""Reads the rows that are sorted, with these of their columns."""
+"""Reads the rows to be sorted, with the given columns."""
 
 Pass = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""Passes rows through unchanged, and sees them."""
+"""Yields the given rows unchanged, and sees each of them."""
 
 
 class RowSorter:
     """Sorts rows by `columns` along a Z-order curve, with about `bound_bytes` of them in memory.
 
-    `schema` are the columns of the rows. What does not fit goes into files in `scratch`. Sorted rows come in batches of
-    at most `batch_bytes`.
+    `schema` are the columns of the rows. Rows that do not fit go into files in `scratch`. Sorted rows come in batches
+    of at most `batch_bytes`.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class RowSorter:
     def sorted(self, read: Read, passing: Pass) -> Iterator[pa.RecordBatch]:
         """The rows that `read` reads, sorted. `passing` sees each of them once, in the order in which they are read.
 
-        Raises `NoRoom`, `OSError`, and what both raise.
+        Raises `NoRoom`, `OSError`, and the errors of both.
         """
         sample, rows = self._sample(read)
         order = ZOrder(self.columns, sample)
@@ -67,7 +67,7 @@ class RowSorter:
                 file.unlink(missing_ok=True)
 
     def _sample(self, read: Read) -> tuple[pa.Table, int]:
-        """The order's columns of every n-th row, and the number of all rows."""
+        """A sample, which is every n-th row with the order's columns, and the number of all rows."""
         narrow = pa.schema([self.schema.field(name) for name in self.columns])
         sample, step, rows = narrow.empty_table(), 1, 0
         for batch in read(narrow):
@@ -80,7 +80,7 @@ class RowSorter:
         return sample, rows
 
     def _size_bytes(self, read: Read, rows: int) -> int:
-        """About how much memory all rows would take, by the first of them."""
+        """About how many bytes of memory all rows would take, judged by the first rows."""
         seen = size_bytes = 0
         for batch in read(self.schema):
             seen, size_bytes = seen + batch.num_rows, size_bytes + batch.nbytes
@@ -149,7 +149,7 @@ class RowSorter:
 
 
 def _divided(batch: pa.RecordBatch, numbers: pa.Array) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows by their portions' numbers, each number once."""
+    """Group the rows by the numbers of their portions. Yields each number once."""
     order = compute.sort_indices(numbers)
     batch, numbers = batch.take(order), numbers.take(order)
     runs = compute.run_end_encode(numbers, run_end_type=pa.int64())

@@ -1,13 +1,13 @@
 """A table that is maintained: its data files at a version, and commits that replace files by others.
 
-**A rewrite is committed to exactly one version**, in which all files that it takes out are still part of the table. If
+**A rewrite is committed to exactly one version**, in which all files that it removes are still part of the table. If
 another program commits in between, the commit of the rewrite is refused. It is then tried on the newer version if all
 its files are still part of that; if not, their rows may have changed, and the rewrite is given up. So at each version
 of the table each row is there as often as before, however late a commit comes.
 
 **One attempt at a time** may commit rewrites: each claims the table by an app transaction in its log, with its token,
-before it writes anything. An attempt that finds another one's token there stops. No task's name is empty, so the app
-transaction is not a task's.
+before it writes anything. An attempt that finds another one's token there stops. No task's name is empty, so this app
+transaction cannot be a task's.
 """
 
 import json
@@ -37,24 +37,24 @@ REWRITE: Final = "rota.rewrite"
 """The field of a rewrite's commit that has the rewrite's own id."""
 
 FOLDER: Final = "maintain-"
-"""The beginning of the name of the folder for an attempt's new files, which is in the folder of its task."""
+"""The prefix of the folder for an attempt's new files, in the folder of its task."""
 
 TRIES: Final = 20
 """How often a commit is tried if other writers commit in between. Each try takes little more than reading the log."""
 
 FORGETS: Final = "delta.setTransactionRetentionDuration"
-"""The table property with which Delta forgets which batches are in a table."""
+"""The table property that makes Delta forget which batches are in the table."""
 
 _WRITABLE: Final = frozenset(
     "appendOnly invariants checkConstraints changeDataFeed generatedColumns timestampNtz v2Checkpoint "
     "vacuumProtocolCheck".split()
 )
-"""The features of a table's protocol that a rewrite respects by itself, since it does not change any row."""
+"""The features of a table's protocol that a rewrite respects anyway, since it does not change any row."""
 
 
 @dataclass(frozen=True)
 class TableForm:
-    """What determines the meaning of a file's rows: as long as it stays the same, they mean the same."""
+    """The properties of a table on which the meaning of its files' rows depends."""
 
     table_id: str
     schema_json: str
@@ -62,7 +62,7 @@ class TableForm:
 
 
 class MaintainedTable(Table):
-    """The table at `place`, which exists, as the maintenance of the task `task` sees it."""
+    """The existing table at `place`, which the task `task` maintains."""
 
     def handle(self) -> DeltaTable:
         """The table at its newest version. Raises `NoTable`."""
@@ -145,7 +145,7 @@ class MaintainedTable(Table):
         )
 
     def holder_of(self, handle: DeltaTable) -> int | None:
-        """The token of the attempt that maintains the table at that version; None if there has been none."""
+        """The token of the attempt that maintains the table at that version; None if there never was one."""
         found = handle.transaction_version(HOLDER)
         return None if found is None else int(found)
 
@@ -179,10 +179,11 @@ class MaintainedTable(Table):
     def exchange(
         self, token: int, form: TableForm, old: Collection[DataFile], new: Sequence[Part], rewrite_id: str
     ) -> bool:
-        """Put `new` files into the table and take the `old` ones out, in one commit; False if nothing was committed.
+        """Put `new` files into the table and remove the `old` ones, in one commit. Returns False if it was not made.
 
-        That is so if one of the old files is not part of the table any more, or if the table's columns have changed.
-        Raises `TableInUse` if another attempt maintains the table, or others commit in between again and again.
+        It is not made if one of the old files is not part of the table any more, or if the table's columns have
+        changed. Raises `TableInUse` if another attempt maintains the table, or others commit in between again and
+        again.
         """
         gone = {file.path for file in old}
         by = form.partition_by
@@ -198,7 +199,7 @@ class MaintainedTable(Table):
         raise TableInUse(f"other writers commit to {self.shown} all the time: run this task when fewer are active")
 
     def _replace(self, handle: DeltaTable, files: list[AddAction | RemoveAction], token: int, rewrite_id: str) -> bool:
-        """Commit to the version of `handle`, or not at all; False if another commit came before."""
+        """Commit to the version of `handle`, or not at all. Returns False if another commit came first."""
         said = CommitProperties(
             {REWRITE: rewrite_id, "rota.task": self.task, "rota.token": str(token)}, max_commit_retries=0
         )

@@ -1,8 +1,8 @@
 """Removes files that have not been part of a table for long enough.
 
 deltalake decides which: a file that was removed from the table longer than `keep_h` ago; with `full` also a file that
-the log does not name and that was written longer than `keep_h` ago. The files of an attempt at work are younger than
-that, and names that begin with `_` are left alone: Delta's log, and the ledger.
+the log does not name and that was written longer than `keep_h` ago. The files of a running attempt are younger than
+that. Names that begin with `_` are left alone: Delta's log and the ledger.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,10 +33,10 @@ class RemovedFiles:
 
 
 def vacuum(table: MaintainedTable, token: int, keep_h: int, *, full: bool, dry_run: bool) -> RemovedFiles:
-    """Remove the files; with `dry_run` only say which. Raises `KeepTooShort`, `TableInUse` and `TableUnfit`.
+    """Remove the files; with `dry_run` only count them. Raises `KeepTooShort`, `TableInUse` and `TableUnfit`.
 
-    An attempt that was paused for as long might still commit such files. So the attempt with this token first becomes
-    the holder of the table, after which the rewrites of every other attempt are refused.
+    An attempt that was paused for longer than `keep_h` might still commit such files. So the attempt with this token
+    first becomes the holder of the table, after which the rewrites of every other attempt are refused.
     """
     found = _removable(table, table.handle(), keep_h, full=full)
     if not found or dry_run:
@@ -65,7 +65,7 @@ def _removable(table: MaintainedTable, handle: DeltaTable, keep_h: int, *, full:
     if hit := sorted(live & {*names, *map(unquote, names)}):
         raise TableUnfit(f"deltalake would remove {hit[0]} of {table.shown}, which is part of the table")
     sizes = _sizes(table)
-    return {name: sizes[name] for name in names if name in sizes}  # it names some that are gone already, too
+    return {name: sizes[name] for name in names if name in sizes}  # deltalake also names files that are gone already
 
 
 def _vacuumed(table: MaintainedTable, handle: DeltaTable, keep_h: int, *, full: bool, dry_run: bool) -> list[str]:
@@ -105,7 +105,7 @@ def _sizes(table: MaintainedTable) -> Mapping[str, int]:
 
 
 def _remove_empty(table: MaintainedTable, removed: Sequence[str]) -> None:
-    """Remove the folders of batches that have become empty. An ingest lists them, but writes only into new ones."""
+    """Remove folders of batches that have become empty. A running ingest may list them, but writes into new ones."""
     if not table.place.is_local:
         return
     root = Path(table.place.path)
@@ -118,7 +118,7 @@ def _remove_empty(table: MaintainedTable, removed: Sequence[str]) -> None:
 
 
 def batch_folders(name: str) -> list[str]:
-    """The folder of the batch, or the maintenance, that wrote the file at that path in a table, and the folders in it.
+    """The folder of the batch or maintenance that wrote the file at the path `name`, and the folders between them.
 
     The innermost is the first.
 

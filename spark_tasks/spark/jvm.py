@@ -1,8 +1,8 @@
 """Starts the JVM of a Spark driver itself, with no shell in between, and has PySpark connect to it.
 
-PySpark's own way is a chain of bash scripts and a JVM that works out the command of the next one. Here the command is
-built: no shell need be there, and no second JVM is started. On a cluster the command comes from that other JVM
-(`org.apache.spark.launcher`), since the operator's `spark-defaults.conf` may have a say in it.
+PySpark's own way is a chain of bash scripts and a first JVM, the launcher, which prints the command of the driver's
+JVM. Here the command is built in Python, so that neither a shell nor the launcher is needed. On a cluster the command
+still comes from the launcher (`org.apache.spark.launcher`), since the operator's `spark-defaults.conf` may change it.
 """
 
 import os
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
 CHECK_S: Final = 0.01
-"""The pause between two looks whether the JVM is ready."""
+"""The pause between two checks of whether the JVM is ready."""
 
 MAIN: Final = "org.apache.spark.deploy.SparkSubmit"
 _PYTHON_DRIVER: Final = "pyspark-shell"
-"""What Spark runs in the JVM: a gateway for Python. It ends when its standard input does."""
+"""The program that Spark runs in the JVM: a gateway for Python, which ends when its standard input is closed."""
 
 _LAUNCHER: Final = "org.apache.spark.launcher.Main"
 
@@ -34,7 +34,7 @@ _OPENED: Final = (
     *("java.util", "java.util.concurrent", "java.util.concurrent.atomic"),
     *("jdk.internal.ref", "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar"),
 )
-"""The packages of java.base that Spark reflects upon."""
+"""The packages of java.base to which Spark has access by reflection."""
 
 LAUNCHER_OPTIONS: Final = (
     "-XX:+IgnoreUnrecognizedVMOptions",
@@ -51,20 +51,20 @@ LAUNCHER_OPTIONS: Final = (
 """The options that Spark's launcher gives every driver. A test compares them with the installed launcher's."""
 
 _CONNECTION: Final = "_PYSPARK_DRIVER_CONN_INFO_PATH"
-"""The variable that names the file in which the JVM says its port and the secret of connections."""
+"""The variable that names the file into which the JVM writes its port, and the secret for connections."""
 
 _GATEWAY_PORT, _GATEWAY_SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
-"""The variables by which PySpark takes a JVM that runs already."""
+"""The variables with which PySpark connects to a JVM that runs already."""
 
 
 class JvmNotStarted(Exception):
-    """The JVM of Spark ended before it could be used, or its command could not be worked out."""
+    """The JVM of Spark ended before it could be used, or its command could not be found out."""
 
 
 def driver_options(scratch: Path, *, local: bool) -> list[str]:
-    """The options of a driver's JVM that keep it small and to its scratch folder. `local`: Spark is on this machine.
+    """The options of a driver's JVM that keep it small, and its files in `scratch`. `local`: Spark is on this machine.
 
-    Spark's XML functions may be told of a schema: the schemas and DTDs that this names in turn are not opened.
+    Spark's XML functions may be given a schema. The schemas and DTDs to which it refers are not opened.
     """
     options = [
         "-XX:+UseSerialGC",
@@ -77,7 +77,8 @@ def driver_options(scratch: Path, *, local: bool) -> list[str]:
         *(f"-Djavax.xml.accessExternal{what}=" for what in ("DTD", "Schema", "Stylesheet")),
     ]
     if local:
-        # What still asks for a URL, asks a proxy that nobody can be: the port is below those that users may open.
+        # Code that still requests a URL gets a proxy that cannot exist: users may not listen at ports as low as this
+        # one.
         for scheme in ("http", "https", "ftp"):
             options += [f"-D{scheme}.proxyHost=127.0.0.1", f"-D{scheme}.proxyPort=1"]
         options += ["-Dhttp.nonProxyHosts=", "-Dftp.nonProxyHosts="]
@@ -92,7 +93,7 @@ def options_for(java: Java, options: Sequence[str]) -> list[str]:
 def driver_command(
     java: Java, spark_home: Path, configuration: Mapping[str, str], jvm_options: Sequence[str]
 ) -> list[str]:
-    """The command of a driver's JVM on this machine alone; that of Spark's launcher, without asking it.
+    """The command of a driver's JVM on this machine alone, the same as Spark's launcher would give.
 
     `configuration` is Spark's, with `spark.driver.memory`; `jvm_options` are the JVM's, each a word.
     """
@@ -120,7 +121,7 @@ def launcher_command(
     words = " ".join(map(jvm_option, jvm_options))
     told = _submitted({**configuration, "spark.driver.extraJavaOptions": words})
     asked = [str(java.home / "bin" / "java"), "-Xmx128m", "-cp", f"{spark_home / 'jars'}{os.sep}*", _LAUNCHER]
-    scala = {"SPARK_SCALA_VERSION": "2.13"}  # it looks for a build of Spark otherwise
+    scala = {"SPARK_SCALA_VERSION": "2.13"}  # else the launcher looks for a build of Spark
     done = subprocess.run([*asked, MAIN, *told], env={**environment, **scala}, capture_output=True, check=False)
     marker, _, words_said = done.stdout.partition(b"\0\n")
     command = [os.fsdecode(word) for word in words_said.split(b"\0")[:-1]]
@@ -154,7 +155,7 @@ def start_jvm(command: Sequence[str], environment: Mapping[str, str], folder: Pa
             raise JvmNotStarted(f"Spark's JVM could not be started: {command[0]}: {error.strerror}") from None
         try:
             gateway = _gateway(*_connection(command[0], process, file))
-        except BaseException:  # nothing could use the JVM that is left
+        except BaseException:  # nothing else could use this JVM
             process.kill()
             process.wait()
             raise
@@ -169,7 +170,7 @@ def _become_jvm() -> None:
 
 
 def _connection(program: str, process: "subprocess.Popen[bytes]", file: Path) -> tuple[int, str]:
-    """The port and the secret of the JVM, once it has put the file in place, whole. Raises `JvmNotStarted`."""
+    """Wait until the JVM has put its complete `file` in place. Returns its port and secret. Raises `JvmNotStarted`."""
     while not file.exists():
         if (status := process.poll()) is not None:
             raise JvmNotStarted(_ended(program, status))
@@ -192,6 +193,6 @@ def _gateway(port: int, secret: str) -> "JavaGateway":
     try:
         gateway: JavaGateway = launch_gateway()  # type: ignore[no-untyped-call]  # pyspark has no type for it
     finally:
-        # What this process starts later has no business with the JVM.
+        # Processes that this one starts later must not find the JVM.
         del os.environ[_GATEWAY_PORT], os.environ[_GATEWAY_SECRET]
     return gateway

@@ -1,4 +1,4 @@
-"""What a Spark session keeps shut: file systems, SQL's ways to files and to the JVM, and Spark's own web pages.
+"""Restrictions of a Spark session: its file systems, SQL's access to files and to the JVM, and Spark's web pages.
 
 **File systems**: Spark opens any URL for which Hadoop has a file system, and pip's Spark has some that fetch from any
 host. A session may open the files of this machine, and on a cluster those that its operator has set up. The params and
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OFF: Final = "rota.file.system.is.off"
-"""The class that Hadoop is told to use. There is none of that name, so the error names it."""
+"""The class that Hadoop is told to use for a file system. No such class exists, so Hadoop's error has this name."""
 
 _FETCHING: Final = ("http", "https", "ftp", "sftp")
-"""Those that fetch from a host that the URL names. No cluster needs them."""
+"""The file systems that fetch from a host in the URL. No cluster needs them."""
 
 _WRAPPING: Final = ("har", "viewfs", "nullscan", "pfile")
-"""Those that are other file systems under another name."""
+"""The file systems that wrap others under another name."""
 
 _OF_CLUSTERS: Final = (
     *("hdfs", "webhdfs", "swebhdfs", "ofs", "o3fs"),
     *("s3a", "abfs", "abfss", "wasb", "wasbs", "adl", "gs", "oss", "obs", "cosn"),
 )
-"""Those that a cluster's operator may have configured. Most of their classes are not in pip's Spark."""
+"""The file systems that a cluster's operator may have configured. Most of their classes are not in pip's Spark."""
 
 OFF_ON_CLUSTERS: Final = (*_FETCHING, *_WRAPPING)
 OFF_LOCALLY: Final = (*OFF_ON_CLUSTERS, *_OF_CLUSTERS)
-"""All that pip's Spark has or names, but `file`. A test compares them with the installed jars."""
+"""All file systems that pip's Spark has or names, except `file`. A test compares them with the installed jars."""
 
 
 def file_system_settings(*, local: bool) -> dict[str, str]:
@@ -52,14 +52,14 @@ def file_system_settings(*, local: bool) -> dict[str, str]:
 
 
 SQL_SETTINGS: Final[Mapping[str, str]] = {
-    # A file is no table: what a task may read, its params say.
+    # A file is not a table: the params say which files a task may read.
     "spark.sql.runSQLOnFiles": "false",
-    # `${env:X}` and `${system:X}` are text, and not what the JVM has by that name.
+    # `${env:X}` and `${system:X}` stay text: they are not replaced by variables and properties of the JVM.
     "spark.sql.variable.substitute": "false",
-    # The parser evaluates nothing: what it has parsed is checked first (`spark_tasks.sql`).
+    # The parser evaluates nothing, so that `spark_tasks.sql` can check the parsed text before.
     "spark.sql.parser.eagerEvalOfUnresolvedInlineTable": "false",
 }
-"""The settings of a session that is given SQL of a task's params."""
+"""The settings of a session that runs SQL from a task's params."""
 
 _REFLECTION: Final = ("reflect", "java_method", "try_reflect")
 """Functions that call any static method of the JVM."""
@@ -70,9 +70,9 @@ class ReflectionRemains(Exception):
 
 
 def forget_reflection(spark: "SparkSession") -> None:
-    """Take the functions out of the session that call methods of the JVM. Raises `ReflectionRemains`.
+    """Remove from the session the functions that call methods of the JVM. Raises `ReflectionRemains`.
 
-    The second layer: `spark_tasks.sql` refuses them before that, with all else that is not known.
+    This is a second layer: before that, `spark_tasks.sql` refuses these functions, and all that it does not know.
     """
     jvm: Any = spark._jvm
     registry = spark._jsparkSession.sessionState().functionRegistry()
@@ -81,7 +81,7 @@ def forget_reflection(spark: "SparkSession") -> None:
         if spark.catalog.functionExists(name):
             qualified = identifier(name, some("builtin"), some("system"))
             if not registry.dropFunction(qualified):
-                registry.dropFunction(identifier(name))  # as older versions of Spark know it
+                registry.dropFunction(identifier(name))  # the name in older versions of Spark
             if spark.catalog.functionExists(name):
                 raise ReflectionRemains(
                     f"Spark {spark.version} keeps the function {name}: install the version in the lock file"
@@ -112,7 +112,7 @@ def ui_settings(asked: str, *, local: bool) -> dict[str, str]:
 
 
 def ui_environment(asked: str) -> dict[str, str]:
-    """The variables by which Spark's launcher takes the UI's address: it has no setting for it.
+    """The environment variables that set the UI's address, for which Spark has no configuration.
 
     >>> ui_environment("1"), sorted(ui_environment("host"))
     ({}, ['SPARK_LOCAL_IP', 'SPARK_PUBLIC_DNS'])

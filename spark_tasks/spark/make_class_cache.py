@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MODULE: Final = "spark_tasks.spark.make_class_cache"
 
 ENDS_S: Final = 180.0
-"""How long a JVM may take to write the cache: 10 to 20 s on two cores."""
+"""How long a JVM may take to write the cache; it takes 10 to 20 s on two cores."""
 
 
 class NotMade(Exception):
@@ -33,7 +33,7 @@ class NotMade(Exception):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Make the cache, unless it is there, and print where it is. The status of the process."""
+    """Make the cache, unless it is there, and print its path. Returns the process's exit status."""
     parser = argparse.ArgumentParser(prog="python -m spark_tasks.spark.make_class_cache", description=__doc__)
     parser.add_argument("--again", action="store_true", help="also if there is one")
     options = parser.parse_args(arguments)
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def make(java: Java, file: Path) -> tuple[float, float]:
-    """Make the cache `file`; how many seconds a session takes to do its first job without it, and with it.
+    """Make the cache `file`. Returns the seconds that a session's start with a first job takes without it, and with it.
 
     Raises `NotMade` and OSError.
     """
@@ -75,7 +75,7 @@ def make(java: Java, file: Path) -> tuple[float, float]:
 
 
 def _session_s(scratch: Path, options: Sequence[str], what: str) -> float:
-    """How long a session with those options of its JVM takes to do its first job, in a process of its own."""
+    """The seconds that a session with those JVM options takes to finish its first job, in a process of its own."""
     environ = {name: value for name, value in os.environ.items() if name != MASTER} | {JVM_OPTIONS: shlex.join(options)}
     code = f"from {_MODULE} import run_session; run_session(*{[str(scratch), what]!r})"
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
@@ -103,7 +103,7 @@ def run_session(scratch: str, what: str) -> None:
 
 
 def _work(spark: "SparkSession", folder: Path) -> None:
-    """Use the classes that tasks use: files are read and written, joined, aggregated and counted on the way."""
+    """Use the classes that tasks use: read and write files, join, aggregate, and count on the way."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 

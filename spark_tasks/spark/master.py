@@ -1,6 +1,6 @@
-"""The master of a Spark cluster: where it is, and whether anything answers there.
+"""The master of a Spark cluster: its address, and whether it answers.
 
-It is asked before Spark is started: a JVM takes seconds to start, and then tries for a minute.
+It is tried before Spark is started, because a JVM takes seconds to start, and then tries for a minute.
 """
 
 import socket
@@ -22,11 +22,11 @@ class SparkAway(Away):
 
 
 class MasterUnfit(Unretryable):
-    """The setting that names the Spark master names none that can be used."""
+    """The setting ROTA_SPARK_MASTER names no Spark master that can be used."""
 
 
 def standalone_masters(master: str) -> list[tuple[str, int]]:
-    """The hosts and ports of a standalone master and those that stand by for it; none for another kind of cluster.
+    """The hosts and ports of a standalone master and of its standby masters; empty for another kind of cluster.
 
     Raises `MasterUnfit`.
 
@@ -70,7 +70,7 @@ def own_address(master: str, connect_s: float = CONNECT_S) -> str | None:
 
 
 def bracketed(host: str) -> str:
-    """A host as Spark wants it beside a port.
+    """The host as Spark takes it before a port: an IPv6 address is in brackets.
 
     >>> bracketed("10.0.0.5"), bracketed("::1")
     ('10.0.0.5', '[::1]')

@@ -1,4 +1,4 @@
-"""How far Spark's present job is, by its own status, and how long a batch took, in figures."""
+"""Texts on how far Spark's present job is, from Spark's status, and on how long a batch took."""
 
 import logging
 import threading
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POLL_S: Final = 1.0
-"""How often Spark is asked: a few calls to its JVM, of less than a millisecond each."""
+"""The seconds between two looks at Spark's status. Each is a few calls to its JVM, of less than a millisecond."""
 
 _log = logging.getLogger("rota.spark")
 
 
 class StageTasks(NamedTuple):
-    """The tasks of a stage that are done, and all of them."""
+    """The number of a stage's tasks that are done, and the number of all its tasks."""
 
     done: int
     total: int
@@ -38,7 +38,7 @@ def job_text(stages: Sequence[StageTasks | None]) -> str:
 
 @contextmanager
 def followed(spark: "SparkSession", tell: Callable[[str], None]) -> Iterator[None]:
-    """While the block lasts, call `tell` from a thread each time Spark's latest job is further (`job_text`)."""
+    """While the block lasts, call `tell` from a thread each time Spark's latest job has come further (`job_text`)."""
     over = threading.Event()
     tracker = spark.sparkContext.statusTracker()
 
@@ -47,7 +47,7 @@ def followed(spark: "SparkSession", tell: Callable[[str], None]) -> Iterator[Non
         while not over.wait(POLL_S):
             try:
                 text = _latest_job(tracker)
-            except Exception as error:  # noqa: BLE001 - the session has ended, or its JVM; the attempt will say so
+            except Exception as error:  # noqa: BLE001 - the session or its JVM has ended, which the attempt reports
                 _log.debug("the status of Spark's jobs cannot be read any more: %s", error)
                 return
             if text and text != told:
@@ -64,7 +64,7 @@ def followed(spark: "SparkSession", tell: Callable[[str], None]) -> Iterator[Non
 
 
 def _latest_job(tracker: Any) -> str:
-    """`job_text` of the latest job that is active; "" if none is."""
+    """The `job_text` of the latest active job; "" if no job is active."""
     active = tracker.getActiveJobsIds()
     job = tracker.getJobInfo(max(active)) if active else None
     if job is None:
@@ -74,7 +74,7 @@ def _latest_job(tracker: Any) -> str:
 
 
 def speed_text(rows: int, seconds: float) -> str:
-    """How long a batch took, and how many rows a second that are.
+    """The time that a batch took, and its rows per second.
 
     >>> speed_text(1_500_000, 12.5)
     '12.5 s, 120,000 rows a second'

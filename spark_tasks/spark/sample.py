@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ROWS_BYTES_MAX: Final = 48 * 1024
-"""The rows of a sample as JSON; a run's result may have 64 KiB."""
+"""The most bytes of a sample's rows as JSON. A run's result may have 64 KiB."""
 
 CELL_CHARS_MAX: Final = 200
 PLAN_CHARS_MAX: Final = 4000
@@ -29,7 +29,7 @@ RESULT: Final = {
 
 
 class PreviewArgs(BaseModel):
-    """How much of the rows to show."""
+    """How many rows to show."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -37,7 +37,7 @@ class PreviewArgs(BaseModel):
 
 
 def sample(rows: "DataFrame", most: int) -> dict[str, Any]:
-    """`RESULT`, with at most `most` rows. Raises what Spark raises."""
+    """A sample of the rows with the fields of `RESULT`, and at most `most` rows. Raises Spark's errors."""
     found = [[cell_value(value) for value in row] for row in rows.limit(most + 1).collect()]
     kept = fitting(found[:most])
     return {

@@ -22,8 +22,8 @@ def check_seen(
 ) -> None:
     """Raise `NotSeen` unless the executors find these files, no smaller than here, and these folders.
 
-    `fetched` has the sources of files that were fetched to this node. What is gone here is not asked for. It asks those
-    executors that are there by now; one that comes later and does not see a file fails its part of a job.
+    `fetched` has the sources of files that were fetched to this node. Paths that do not exist here are left out. Only
+    the present executors are asked; an executor that joins later and does not see a file fails its part of a job.
     """
     wanted = [(str(path), path.stat().st_size if path.is_file() else 0) for path in paths if path.exists()]
     if not wanted:
@@ -41,7 +41,7 @@ def check_seen(
 
 
 def _looker(wanted: list[tuple[str, int]], wait_s: float) -> Callable[[Iterable[int]], Iterable[tuple[str, str]]]:
-    """What executors run. It needs nothing of this package there, which may be what is missing."""
+    """The function that executors run. It uses nothing of this package, which may be missing there."""
 
     def look(_: Iterable[int]) -> Iterator[tuple[str, str]]:
         import os

@@ -3,7 +3,8 @@
 `RUN_SPARK_MASTER` in the worker's environment is the node's setting `ROTA_SPARK_MASTER` (see `ENVIRONMENT`); without it
 the master is `local[*]`. `RUN_SPARK_MEMORY`, from `ROTA_SPARK_MEMORY`, is the driver's heap, 512m by default.
 
-**Started before**: a worker may start the session before there is an attempt for it (`prepare`). It serves one attempt.
+**Started before**: a worker may start the session before there is an attempt for it (`prepare`). The session serves one
+attempt.
 
 **Long timeouts**: while its member's lease has lapsed, a worker is frozen with SIGSTOP together with its JVM. When it
 is thawed, every timer of Spark that became due in the meantime fires at once. So each timer that could mistake the
@@ -55,7 +56,7 @@ UI = "RUN_SPARK_UI"
 """The environment variable that turns Spark's UI on (`spark.ui`)."""
 
 JVM_OPTIONS = "RUN_SPARK_JVM_OPTIONS"
-"""The environment variable with options of the driver's JVM in the place of those that use the class cache."""
+"""The environment variable with options of the driver's JVM that replace those for the class cache."""
 
 ENVIRONMENT: Final[Mapping[str, str]] = {
     MASTER: "ROTA_SPARK_MASTER",
@@ -71,10 +72,10 @@ AT_ONCE: Final = "ROTA_SPARK_SESSIONS"
 """The node's setting that bounds how many sessions it has at once (`tasks.kind.Kind`)."""
 
 _NOT_REGISTERED: Final = "spark-application-"
-"""How an application id begins that Spark has made up, and not a master."""
+"""The prefix of an application id that Spark itself has made up, because it has none from a master."""
 
 _prepared: "Final[list[SparkSession]]" = []
-"""The session of this process's attempt, if it was started before."""
+"""The session that `prepare` has started for this process's attempt, until it is taken."""
 
 _LOG4J = """rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -117,7 +118,8 @@ def attempt_configuration(environ: Mapping[str, str], scratch: Path) -> dict[str
         # Delta needs timestamps in microseconds; Spark's default is the older INT96.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.shuffle.partitions": "8",
-        # The driver lists the files of a batch: a job with a task for each, as for 33 files or more, takes longer.
+        # The driver itself lists the files of a batch. For more than 32 files, Spark would run a job, which takes
+        # longer.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
         # Delta's log says which files belong to a table, so Spark's own commit protocol and markers are not needed.
         "spark.sql.sources.commitProtocolClass": (
@@ -147,7 +149,7 @@ def attempt_configuration(environ: Mapping[str, str], scratch: Path) -> dict[str
 def spark_session(app: str, scratch: Path, environ: Mapping[str, str] | None = None) -> "Iterator[SparkSession]":
     """A session that lasts as long as the block. All its temporary files are in `scratch`.
 
-    Changes the environment of this process, which is the worker. Raises `java.NoJava`, what pyspark raises, and on a
+    Changes the environment of this process, which is the worker. Raises `java.NoJava`, pyspark's errors, and on a
     cluster `SparkAway`, `MasterUnfit` and `ExecutorsUnfit`.
     """
     given = os.environ if environ is None else environ
@@ -166,8 +168,8 @@ def spark_session(app: str, scratch: Path, environ: Mapping[str, str] | None = N
 def prepare(environment: Mapping[str, str], scratch: Path) -> None:
     """Start the session of the next `spark_session`, before there is an attempt for it (`tasks.kind.Kind`).
 
-    One small job is run, since the first of a JVM takes a second longer than others. On a cluster of Spark's own, a
-    session would hold executors that others could use: only its JVM is started.
+    One small job is run, since the first job of a JVM takes a second longer than others. For a cluster only the JVM is
+    started, because a session would hold executors that others could use.
     """
     for module in ("deltalake", "pyarrow.parquet", "pyspark.sql.functions", "pyspark.sql.types"):
         importlib.import_module(module)
@@ -200,7 +202,7 @@ def _take_prepared(app: str) -> "SparkSession | None":
 
 
 def _forget_jvm() -> None:
-    """Have pyspark start another JVM."""
+    """Make pyspark forget its JVM, so that it starts another one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -255,13 +257,13 @@ def _started(app: str, scratch: Path, given: Mapping[str, str], configuration: M
 def _have_jvm(scratch: Path, given: Mapping[str, str], configuration: Mapping[str, str]) -> None:
     """Start the JVM of a session with that configuration, unless this process has one.
 
-    Changes this process's environment: its temporary files are in the folder, too.
+    Changes this process's environment, so that its temporary files are in `scratch`, too.
     """
     import pyspark
     from pyspark import SparkContext
     from pyspark.logger import PySparkLogger
 
-    # It prints the JVM's stack of each error, which is raised in Python and reported there, in one line.
+    # This logger prints the JVM's stack of each error, which is raised in Python and reported there, in one line.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     temporary = scratch / "tmp"
     temporary.mkdir(parents=True, exist_ok=True)
@@ -299,7 +301,7 @@ def _write_log4j(scratch: Path) -> Path:
 
 
 CHECK_S = 0.2
-"""How often a running Spark job checks whether the attempt should stop."""
+"""The seconds between two checks of whether the attempt should stop."""
 
 
 @contextmanager

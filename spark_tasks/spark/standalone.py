@@ -3,8 +3,8 @@
     python -m spark_tasks.spark.standalone FOLDER master --host spark-master --port 7077
     python -m spark_tasks.spark.standalone FOLDER worker --cores 2 --memory 2g spark://spark-master:7077
 
-What executors write is in FOLDER, where programs may be run: Java loads libraries that it has written there. The rest
-are Spark's own options. Variables of Spark's own that are set already are kept.
+Executors write into FOLDER. Its file system must allow running programs, because Java loads libraries that it has
+written there. The other arguments are Spark's own options. Variables of Spark's own that are set already are kept.
 """
 
 import os
@@ -38,7 +38,7 @@ def variables(environ: Mapping[str, str], folder: Path, home: Path) -> dict[str,
         "SPARK_LOCAL_DIRS": temporary,
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC",
-        # It would take programs from anybody.
+        # This server would take programs from anybody.
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
         "SPARK_WORKER_OPTS": "-Dspark.worker.cleanup.enabled=true",
     }
@@ -46,7 +46,7 @@ def variables(environ: Mapping[str, str], folder: Path, home: Path) -> dict[str,
 
 
 def main(folder: str, daemon: str, *options: str) -> None:
-    """Become the daemon."""
+    """Replace this process by the daemon."""
     import pyspark
 
     home, root = Path(pyspark.__file__).parent, Path(folder).resolve()

@@ -17,9 +17,9 @@ SPARK_TOOLS: Final = "spark_tasks.spark.tools:spark_tools"
 
 
 def spark_tools(environ: Mapping[str, str], access: Access) -> Iterator[Tool]:
-    """Java, Python for rows that Python reads and writes, two programs, and the folder shared with a cluster.
+    """Java, Python for rows that Python reads and writes, Hadoop's programs, and the folder shared with a cluster.
 
-    `access` is not asked: no param names any of them. Without a Java there is none: the session says so.
+    `access` is not used, because no param names these. Without a Java there are no tools: the session reports that.
     """
     try:
         home = find_java(environ).home
@@ -29,7 +29,7 @@ def spark_tools(environ: Mapping[str, str], access: Access) -> Iterator[Tool]:
     # Distributions keep what an administrator may change in /etc, and leave links to it.
     for folder in ("conf", "lib/security"):
         yield from (Tool(str(path), "read") for path in (home / folder).rglob("*") if path.is_symlink())
-    for program in ("java", "jspawnhelper"):  # the second starts programs for the first
+    for program in ("java", "jspawnhelper"):  # java starts programs by jspawnhelper
         for folder in ("bin", "lib"):
             yield Tool(str(home / folder / program), "run")
     yield from (Tool(program, "run") for program in hadoop_programs(environ).values())
