@@ -1,5 +1,4 @@
-"""Which members may run a task, and why none does: warnings about a valid definition, and the reason why a task has no
-owner. Pure.
+"""Finds which members may run a task: warnings about a valid definition, and why a task has no owner. Pure.
 
 A definition that no present member can run is accepted: a suitable member may join later or get the labels, and what
 one node refuses another may allow.
@@ -29,7 +28,7 @@ def warnings(kind: str, group: Mapping[str, str], pin: str | None, members: Iter
 
 
 def passed_time(name: str, packed: bytes, now_us: int) -> list[str]:
-    """A sentence if a task's only time has passed before it was registered, so that it never runs by itself."""
+    """A sentence if a task's only time has passed before it was registered, so that the task never runs by itself."""
     schedule = timing(packed).schedule
     if not isinstance(schedule, At) or next_due_us(schedule, 0, now_us) is not None:
         return []
@@ -48,7 +47,7 @@ def has_labels(group: Mapping[str, str], member: Member) -> bool:
 
 
 def lacking_labels(group: Mapping[str, str], members: Collection[Member]) -> str:
-    """Which labels of `group` no member has, and which values there are instead."""
+    """A sentence on the labels of `group` that no member has, and on the values that there are instead."""
     present = {label for member in members for label in member.labels}
     absent = [(name, value) for name, value in sorted(group.items()) if (name, value) not in present]
     if not absent:
@@ -69,7 +68,7 @@ def _names(members: list[Member]) -> str:
 
 
 def why_unowned(state: State, row: TaskRow, unoffered: Mapping[str, str]) -> tuple[str, str]:
-    """A code (no_label, no_kind, members_down, members_draining or no_owner) and a sentence.
+    """Why a task has no owner: a code (no_label, no_kind, members_down, members_draining or no_owner) and a sentence.
 
     `unoffered` says why members do not offer the kind, as far as they have told. A lack of room is not among the
     reasons: where all members are full, the least loaded of them owns the task (`hashing.placement`).
@@ -91,7 +90,7 @@ def why_unowned(state: State, row: TaskRow, unoffered: Mapping[str, str]) -> tup
 
 
 def _not_joined(members: list[Member]) -> str:
-    """Members whose labels and kinds are not known yet."""
+    """A phrase that names the members whose labels and kinds are not known yet; "" if there are none."""
     new = [member.id for member in members if not member.incarnation]
     return f"; not joined yet: {', '.join(new)}" if new else ""
 

@@ -9,7 +9,7 @@ from tasks.definition.policy import rest_s
 from tasks.definition.schedule import next_due_us
 
 UNCLAIMED: Final = frozenset({"waiting", "orphaned"})
-"""No member holds a run in one of these states: it can be claimed."""
+"""The states of runs that no member holds, and that can be claimed."""
 
 
 class Agenda:
@@ -35,7 +35,7 @@ class Agenda:
         self.put(task, min(at_us, self._times.get(task, at_us)))
 
     def due(self, now_us: int, most: int = sys.maxsize) -> list[tuple[int, str]]:
-        """Remove and return the tasks whose time has come, `most` at most, each after its time."""
+        """Remove and return the tasks whose time has come, `most` at most, as pairs of time and task."""
         tasks: list[tuple[int, str]] = []
         while len(tasks) < most and (at_us := self.next_us()) is not None and at_us <= now_us:
             tasks.append(heapq.heappop(self._heap))
@@ -50,11 +50,11 @@ class Agenda:
 
 
 def first_look_us(state: State, task: str) -> int | None:
-    """When something of `task` is due: an occurrence, or a run that no member holds. None: there will be none."""
+    """When an occurrence of `task` is due, or a run that no member holds. None: nothing will be due."""
     row = state.tasks.get(task)
     if row is None:
         return None
-    # Whether a run that no member holds must still wait depends on the time: the decision gives the next time.
+    # A run that no member holds is decided on at once. If it must still wait, the decision gives the next time.
     times = [0 for run in (state.runs[one] for one in state.runs_of.get(task, ())) if run.state in UNCLAIMED]
     if (next_us := next_occurrence_us(row, row.through_us)) is not None:
         times.append(next_us)
@@ -62,13 +62,13 @@ def first_look_us(state: State, task: str) -> int | None:
 
 
 def next_occurrence_us(row: TaskRow, after_us: int) -> int | None:
-    """The due time of the first occurrence later than `after_us`; 0: at once; None: there is none."""
+    """The due time of the first occurrence later than `after_us`; 0: at once; None: there is no such occurrence."""
     spec = row.timing
     if row.paused or not spec.enabled:
         return None
     due_us = next_due_us(spec.schedule, row.since_us, after_us)
     if due_us is not None and spec.continuous:
-        # `since_us` only names the occurrence: it is due at once (0), or some time after a failure.
+        # `since_us` only names the occurrence, which is due at once (0), or some time after a failure.
         wait_s = rest_s(spec.retry, row.last.state if row.last else None)
         return due_us + round(wait_s * 1_000_000) if wait_s else 0
     return due_us

@@ -1,5 +1,6 @@
-"""Compares the attempts that this member holds in the state with those that run here, and orders what is missing; and
-decides which continuous runs to hand over to their tasks' owners.
+"""Compares the attempts that this member holds in the state with those that run here, and orders what is missing.
+
+It also decides which continuous runs to hand over to their tasks' owners.
 """
 
 from collections.abc import Collection, Iterable
@@ -15,16 +16,16 @@ from tasks.definition.run import HELD
 
 
 class RunIndex:
-    """Active runs by the use that a step has for them; each set holds run ids."""
+    """The ids of active runs, in sets by the use that a step has for them."""
 
     def __init__(self, me: str) -> None:
         self._me = me
         self._ids: dict[str, tuple[str, ...]] = {}
         self.mine: set[str] = set()
-        """Held by this member."""
+        """Runs held by this member."""
         self.orphaned: set[str] = set()
         self.continuous: set[str] = set()
-        """Of continuous tasks, held or waiting."""
+        """Runs of continuous tasks, held or waiting."""
 
     def feed(self, state: State, tasks: Iterable[str]) -> None:
         """Update the runs of `tasks`, which have changed."""
@@ -54,7 +55,7 @@ class RunIndex:
 VANISHED_US: Final = 30_000_000
 """An attempt that was launched, and is gone without a report of its end, counts as failed after this time.
 
-The runner reports every end; this is for the case that it does not, so that no run is held for ever.
+The runner reports every end; this is for the case that it fails to, so that no run is held for ever.
 """
 
 Told = CancelWork | HandOver | KillAttempt
@@ -71,9 +72,9 @@ class Attempts:
         self._missing: dict[int, int] = {}
 
     def local(self, state: State, held: Held) -> list[Told]:
-        """Orders to the attempts here: kill one that has been taken over, cancel one whose run is being cancelled.
+        """Make orders to attempts here: kill those that were taken over, cancel those whose runs are being cancelled.
 
-        They need no lease: stopping is always safe.
+        These orders need no lease: stopping is always safe.
         """
         orders: list[Told] = []
         for run_id, attempt in held.items():
@@ -89,9 +90,9 @@ class Attempts:
     def missing(
         self, state: State, mine: Iterable[str], held: Held, lease: LeaseView, now_us: int
     ) -> tuple[list[Launch], list[Entry]]:
-        """Orders and entries for the runs that this member holds and that do not run here.
+        """Make orders and entries for the runs that this member holds and that do not run here.
 
-        Those that were claimed in this lease period are launched. The others are given back unstarted: another member
+        Runs that were claimed in this lease period are launched. The others are given back unstarted: another member
         may have held the run in between.
         """
         orders: list[Launch] = []
@@ -118,7 +119,7 @@ class Attempts:
         return orders, [entry for entry in entries if self._flight.free(subject_of(entry), now_us)]
 
     def hand_over(self, state: State, run_ids: Iterable[str], held: Held, at_a_time: int) -> list[Told]:
-        """Orders to hand over those of `run_ids` that run here, once each; at most `at_a_time` are under way here."""
+        """Make orders to hand over the runs `run_ids` that run here: each once, and at most `at_a_time` at a time."""
         under_way = sum(isinstance(order, HandOver) for order in self._told)
         orders: list[Told] = []
         for run_id in run_ids:

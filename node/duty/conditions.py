@@ -1,7 +1,7 @@
 """The words for the condition of a task: codes say what holds it, marks say what is remarkable about it. Pure.
 
-The API tells codes (`GET /v1/tasks/{name}/why`, `/owner`, and lists of tasks). The page sorts tasks by marks, and its
-verdict on the cluster names what it finds of tasks by them. All code that decides how a task is takes its word from
+The API returns codes (`GET /v1/tasks/{name}/why`, `/owner`, and lists of tasks). The page sorts tasks by marks, and
+names them in its verdict on the cluster. All code that decides in which condition a task is takes the word for it from
 here.
 """
 
@@ -16,11 +16,11 @@ class TaskCondition(NamedTuple):
     """What a code means for a task: what to do about it, and whether it is expected."""
 
     remedy: str
-    """What to do. {task}, {run}, {ahead} (the run that it waits for) and {member} are filled in."""
+    """What to do. {task}, {run}, {ahead} (the run that the task waits for) and {member} are filled in."""
     unexpected: bool = False
-    """Whether nobody has asked the task to wait so. `due` is unexpected once it has lasted (`node.duty.overdue`)."""
+    """Whether the task waits without a request. `due` is unexpected once it has lasted (`node.duty.overdue`)."""
     held_at: Place | None = None
-    """Where the walk ends, if the task's owner says that it holds the task by this code; None: no owner says so."""
+    """The step at which the walk ends if the task's owner reports this code; None: owners do not report it."""
 
 
 CONDITIONS: Final[Mapping[str, TaskCondition]] = {
@@ -95,12 +95,12 @@ MARKS: Final[tuple[Mark, ...]] = get_args(Mark)
 
 
 def held_at(code: str) -> Place | None:
-    """Where the walk ends if the owner holds a task by `code`; None: no owner does, or this version lacks the code."""
+    """The step at which the walk ends if the owner reports `code`; None: owners do not, or the code is unknown here."""
     return None if (condition := CONDITIONS.get(code)) is None else condition.held_at
 
 
 def remedy(code: str, **names: str | None) -> str:
-    """What to do about `code`; a code of a later version has no remedy here.
+    """What to do about `code`. For a code of a later version: see the member's log.
 
     >>> remedy("paused", task="nightly")
     'resume it with: rota resume nightly'

@@ -15,23 +15,23 @@ from tasks.definition.deadlines import DEADLINES, DeadlineName, deadlines_of
 from tasks.definition.schedule import next_due_us, unreadable
 
 SETTLED_US: Final = 1_000_000
-"""How long after it has passed a deadline is judged: the entry of a run that was in time may still be on its way."""
+"""How long after it has passed a deadline is judged, as the entry of a run in time may still be on its way."""
 
 AGAIN_US: Final = 3_000_000
 """The pause before an entry whose effect is not seen is proposed again."""
 
 LOOKED_AT_A_STEP: Final = 1000
-"""How many changed tasks are looked at in one step; most have no deadlines."""
+"""How many changed tasks are looked at in one step. Most of them have no deadlines."""
 
 JUDGED_A_STEP: Final = 32
-"""How many tasks with deadlines are judged in one step, so that it takes milliseconds."""
+"""How many tasks with deadlines are judged in one step, so that a step takes milliseconds."""
 
 PUT_BACK_US: Final = 1_000_000
-"""If the clock is set back by more, all times are computed anew; less delays nothing for long."""
+"""If the clock is set back by more, all times are computed anew. A smaller change delays nothing for long."""
 
 
 class Passing(NamedTuple):
-    """When a deadline passes, and the due time that it is about. `undecided`: no owner has decided on that occurrence
+    """When a deadline passes, and the due time it counts from. `undecided`: no owner has decided on that occurrence
     yet.
     """
 
@@ -45,19 +45,19 @@ class DeadlineJudge:
     """The leader's judge of all deadlines, from `state` on. The caller must call `observe` with every new state, and
     then `step`.
 
-    One is made for each leadership: it knows nothing of what was before.
+    A new judge is made for each leadership, and knows nothing of earlier ones.
     """
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._latest_us = 0
         self._proposed: dict[tuple[str, DeadlineName], int] = {}
-        """Until when nothing more is proposed for a deadline."""
+        """The time until which no other entry is proposed for a deadline."""
         self._just_over: set[tuple[str, DeadlineName]] = set()
         self._passed_over: dict[tuple[str, DeadlineName], int] = {}
-        """Until when nothing is proposed for a deadline, since a breach of it is just over."""
+        """The time until which no entry is proposed for a deadline, because a breach of it is just over."""
         self.undecided: dict[str, Exception] = {}
-        """Tasks whose last judgement failed, which is a bug in Rota, and what was raised."""
+        """Tasks whose last judgement failed, which is a bug in Rota, and the exceptions."""
         self._start_over()
 
     def _start_over(self) -> None:
@@ -65,7 +65,7 @@ class DeadlineJudge:
         self._proposed.clear()
         self._just_over.clear()
         self._passed_over.clear()
-        # The state is a value, so it can be gone through slowly. Tasks that change meanwhile are named again.
+        # The state is immutable, so it can be iterated over slowly. Tasks that change meanwhile are added again.
         self._unseen: deque[Iterator[str]] = deque((iter(self._state.tasks),))
 
     def observe(self, state: State, touched: Collection[str] | None) -> None:
@@ -78,7 +78,7 @@ class DeadlineJudge:
             self._just_over.update(key for task in touched for key in _over(before, state, task))
 
     def step(self, now_us: int) -> tuple[list[Breached], int | None]:
-        """The entries to propose at `now_us`, and when to step again; None: when the state has changed."""
+        """Return the entries to propose at `now_us`, and when to step again; None: when the state has changed."""
         if now_us < self._latest_us - PUT_BACK_US:
             self._start_over()  # the times were set by a clock that was ahead
             self._latest_us = now_us
@@ -112,7 +112,7 @@ class DeadlineJudge:
         return self._proposed[key]
 
     def _look(self) -> None:
-        """Have some of the changed tasks judged in this step, or not any more if they have no deadlines."""
+        """Schedule some of the changed tasks for judgement in this step, and remove those without deadlines."""
         left = LOOKED_AT_A_STEP
         while self._unseen and left > 0:
             some = list(islice(self._unseen[0], left))
@@ -122,11 +122,11 @@ class DeadlineJudge:
             for task in some:
                 row = self._state.tasks.get(task)
                 judged = row is not None and row.judged_us > 0
-                self._agenda.put(task, 0 if judged else None)  # at once: the judgement says when the next is
+                self._agenda.put(task, 0 if judged else None)  # at once: the judgement gives the next time
                 if not judged:
                     self.undecided.pop(task, None)
                 if row is None or not judged or row.breaches:
-                    for deadline in DEADLINES:  # what was proposed has taken effect, or is not wanted any more
+                    for deadline in DEADLINES:  # the proposed entry has taken effect, or is not needed any more
                         self._proposed.pop((task, deadline), None)
                 if row is None or not judged:
                     for deadline in DEADLINES:
@@ -142,13 +142,13 @@ def _over(before: State, after: State, task: str) -> Iterator[tuple[str, Deadlin
 
 
 def next_passing(state: State, task: str) -> list[Passing]:
-    """When each deadline of `task` that is not breached passes next, without those for which nothing is due."""
+    """When the deadlines of `task` that are not breached pass next. Those for which nothing is due are left out."""
     row = state.tasks.get(task)
     limits = deadlines_of(row.spec_packed) if row is not None and row.judged_us else None
     if row is None or limits is None:
         return []
     active = (state.runs[one] for one in state.runs_of.get(task, ()))
-    # A task may be registered anew while a run of the deleted one of its name still ends.
+    # A task may be registered while a run of a deleted task of the same name still ends.
     runs = [run for run in active if not run.action and run.cancelling != "deleted"]
     breached = {breach.deadline for breach in row.breaches}
     found: list[Passing] = []
@@ -166,7 +166,7 @@ def next_passing(state: State, task: str) -> list[Passing]:
 
 
 def _undecided_us(row: TaskRow) -> list[int]:
-    """When the first occurrence is due that nobody has decided on yet. Nothing where this machine cannot tell."""
+    """The due time of the first undecided occurrence; empty if there is none, or if this machine cannot compute it."""
     timing = row.timing
     if timing.schedule is None or unreadable(timing.schedule) is not None:
         return []

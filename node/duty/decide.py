@@ -17,14 +17,14 @@ from tasks.definition.run import HELD
 from tasks.definition.schedule import occurrences
 
 WINDOW: Final = 1000
-"""Due occurrences of a task that are decided on at once, the oldest first; the others follow in the next entry."""
+"""How many due occurrences of a task are decided on at once, the oldest first. The others follow in the next entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
     """A claim that is allowed now, if there is room. `failover`: its run was lost with another member.
 
-    `queue_us`: an occurrence without room by then must be queued, or it would count as late (`catch_up: skip`).
+    `queue_us`: if there is no room by then, the occurrence must be queued, or it would be late (`catch_up: skip`).
     """
 
     claim: Claim
@@ -34,7 +34,7 @@ class Wish:
 
     @property
     def rank(self) -> tuple[bool, int, str]:
-        """Failovers first, then what has been due the longest."""
+        """The sort key: failovers first, then the claims that have been due the longest."""
         return (not self.failover, self.due_us, self.claim.task)
 
 
@@ -111,7 +111,7 @@ def _wish(run: Run, me: Member, now_us: int) -> Wish:
 def _schedule(
     row: TaskRow, task: str, active: list[Run], now_us: int, lateness_us: int, *, room: bool
 ) -> tuple[list[Entry], int | None, int | None]:
-    """What the schedule asks for: entries, the occurrence to claim, and when to decide again."""
+    """Return what the schedule requires: entries, the occurrence to claim, and when to decide again."""
     next_us = next_occurrence_us(row, row.through_us)
     if next_us is None:
         return [], None, None
@@ -119,7 +119,7 @@ def _schedule(
         return [], None, next_us
     spec = row.spec
     if spec.continuous:
-        # It is never skipped or missed: it is due until it is claimed.
+        # A continuous task's occurrence is never skipped or missed: it is due until it is claimed.
         return [], (None if active else row.since_us), None
     due_us, following_us = _due(row, now_us)
     verdict = settle(
@@ -133,7 +133,7 @@ def _schedule(
         lost=any(run.state == "orphaned" for run in active),
     )
     if verdict.claim is not None and not verdict.replace and not room:
-        # The state holds as many runs of this task as it may: the occurrence is skipped, as beside an active run.
+        # The state may hold no more runs of this task: the occurrence is skipped, as beside an active run.
         verdict = DuePlan(skipped=(verdict.claim,))
     return _entries(verdict, task, active, now_us), _claim_us(verdict, active), following_us
 
@@ -150,7 +150,7 @@ def _makes_room(row: TaskRow, active: list[Run], since_us: int) -> bool:
 def _due(row: TaskRow, now_us: int) -> tuple[list[int], int | None]:
     """The occurrences that are due, `WINDOW` at most, and the one that follows them.
 
-    No more are computed: those of a cron line take processor time.
+    No further ones are computed, since computing the times of a cron line takes processor time.
     """
     due_us: list[int] = []
     for fire_at_us in occurrences(row.spec.schedule, row.since_us, row.through_us):

@@ -23,17 +23,17 @@ from node.state.value import Member, Result, State
 from tasks.definition.schedule import unreadable
 
 TASKS_A_STEP: Final = 32
-"""Tasks that are decided on in one step, so that it takes milliseconds; the others follow in the next.
+"""How many tasks are decided on in one step, so that a step takes milliseconds; the others follow in the next.
 
 On a busy machine with several threads at work the loop gets a tenth of the time, and a step takes ten times as long.
 """
 
 SCHEDULED_A_STEP: Final = 32
-"""Changed tasks whose next due time is computed in one step. When a member starts, all of them have changed. A task
-with a cron line that no task before it has takes as long as twenty others."""
+"""How many changed tasks have their next due time computed in one step. When a member starts, all tasks have changed.
+The first task with a new cron line takes as long as twenty others."""
 
 PUT_BACK_US: Final = 1_000_000
-"""If the clock is set back by more, all times are computed anew; less delays nothing for long."""
+"""If the clock is set back by more, all times are computed anew. A smaller change delays nothing for long."""
 
 UNDECIDED_US: Final = 1_000_000
 """The pause before the next try after a decision on a task has failed."""
@@ -67,20 +67,20 @@ class Duty:
         """Tasks with something due that another member owns: decided on again when ownership changes."""
         self._starved = Starved(self._kinds)
         self._undecided: dict[str, Exception] = {}
-        """Own tasks whose last decision failed."""
+        """Own tasks whose last decision failed, and the exceptions."""
         self._late = Late()
         self._preparing = Preparing(me, self._kinds)
         self._places = FreePlaces(0, self._kinds, ())
         self._wanted: Mapping[str, Wanted] = {}
         self._hand_overs: tuple[list[str], int] | None = None
-        """The runs to hand over, and until when that holds if nothing changes."""
+        """The runs to hand over, and the time until which this list holds if nothing changes."""
         self.unreadable: dict[str, str] = {}
         """Tasks that never fall due here, because their schedule cannot be computed on this machine, and why."""
 
     def observe(self, state: State, owners: Owners, touched: Collection[str] | None) -> None:
         """Take over a new state and ownership.
 
-        `touched`: the tasks that have changed since the call before, or whose runs have; None: all may have.
+        `touched`: the tasks that have changed since the previous call, or whose runs have; None: all may have.
         """
         self._state = state
         self._flight.saw(touched)
@@ -111,7 +111,7 @@ class Duty:
         for known in (self._ready, self._others, self._starved, self._undecided, self.unreadable):
             known.clear()
         self._late.clear()
-        # The state is a value, so it can be gone through slowly. Tasks that change meanwhile are named again.
+        # The state is immutable, so it can be iterated over slowly. Tasks that change meanwhile are added again.
         self._unseen.clear()
         self._unseen.extend((iter(self._state.tasks), iter(self._state.runs_of)))
 
@@ -122,7 +122,7 @@ class Duty:
         self._starved.remove(task)
 
     def _schedule_some(self) -> None:
-        """Compute the next due time of `SCHEDULED_A_STEP` changed tasks at most, so that it takes milliseconds."""
+        """Compute the next due time of at most `SCHEDULED_A_STEP` changed tasks, so that a step takes milliseconds."""
         tasks: list[str] = []
         while self._unseen and len(tasks) < SCHEDULED_A_STEP:
             more = list(islice(self._unseen[0], SCHEDULED_A_STEP - len(tasks)))
@@ -146,7 +146,7 @@ class Duty:
                 self.unreadable.pop(task, None)
 
     def answered(self, entry: Entry, result: Result | None, now_us: int) -> None:
-        """Take the outcome of an entry of a step; None: unknown, it may still be applied."""
+        """Take the result of a proposed entry; None: unknown, the entry may still be applied."""
         again = self._flight.answered(entry, result, now_us)
         if again is not None:
             self._agenda.hasten(*again)
@@ -159,9 +159,9 @@ class Duty:
         room: int,
         leads_us: Mapping[str, int] | None = None,
     ) -> Step:
-        """What to do at `now_us`. `lease` is the live one, or None; `room`: how many more attempts may run here.
+        """Decide what to do at `now_us`. `lease` is the live one, or None. `room`: how many more attempts may run here.
 
-        `leads_us`: by preparation, how long before something is due its process is started.
+        `leads_us` has the lead time of each preparation: how long before an occurrence is due its process is started.
         """
         if now_us < self._latest_us - PUT_BACK_US:
             self._clock_put_back()
@@ -197,7 +197,7 @@ class Duty:
         return self._closing(orders, entries, lease, now_us, wake_us)
 
     def _working(self, held: Held, absent: list[str]) -> Iterator[str]:
-        """The kinds of what has a place here: attempts, runs without one yet, and claims under way."""
+        """The kinds of the work that has a place here: attempts, runs without an attempt yet, and claims under way."""
         if any(terms.bound for terms in self._kinds.values()):
             yield from (attempt.kind for attempt in held.values())
             yield from (self._state.runs[run_id].spec.kind for run_id in absent)
@@ -210,7 +210,7 @@ class Duty:
         return min((time for time in (wake_us, again_us) if time is not None), default=None)
 
     def _clock_put_back(self) -> None:
-        """Forget the times set by a clock that was ahead: nothing waits until the clock is there again."""
+        """Forget the times that a clock set while it was ahead, so that nothing waits for the clock to get there."""
         self._flight.rested()
         self._attempts.clock_put_back()
         self._start_over()
@@ -267,9 +267,9 @@ class Duty:
         return len(due)
 
     def _claims(self, me: Member, now_us: int) -> list[Entry]:
-        """Decide on the tasks whose time has come: entries, and claims for the free places."""
+        """Decide on the tasks whose time has come. Returns entries, among them claims for the free places."""
         self.take_due(now_us)
-        # The longest waiting, as many as could run now, compete with those that have just come due.
+        # The tasks that have waited the longest, as many as could run now, compete with those that have just come due.
         self._ready.update(dict.fromkeys(self._starved.longest(self._state, self._places)))
         entries: list[Entry] = []
         wishes: list[Wish] = []
@@ -301,7 +301,7 @@ class Duty:
         return entries
 
     def _mine(self, count: int) -> list[str]:
-        """Take up to `count` own tasks off the ready ones; those of other members are put aside."""
+        """Remove and return up to `count` own tasks of the ready ones; those of other members are put aside."""
         assert self._owners is not None
         tasks: list[str] = []
         while self._ready and len(tasks) < count:

@@ -18,9 +18,10 @@ Key = tuple[str, str]
 
 
 def subject_of(entry: Entry) -> Key:
-    """What an entry is about: a run, or the schedule of a task. One entry is in flight for each at a time.
+    """The subject of an entry: a run, or the schedule of a task. One entry at a time is in flight for each subject.
 
-    Entries about a schedule move `through_us`: of two in flight the second, applied first, would undo the first.
+    Entries about a schedule advance `through_us`: if two were in flight, the later one could be applied first, and so
+    have the other one refused.
     """
     run_id = getattr(entry, "run_id", None)
     if run_id is not None:
@@ -43,7 +44,7 @@ class _Rest:
 
 
 class Flight:
-    """Proposals under way."""
+    """The proposals under way, and the pauses after them."""
 
     def __init__(self) -> None:
         self._under_way: dict[Key, _UnderWay] = {}
@@ -75,7 +76,7 @@ class Flight:
             self._claims += 1
             self._periods[entry.task, entry.run_id, entry.at_us] = period
             if len(self._periods) > _CLAIMS_REMEMBERED:
-                # A claim that is forgotten is given back unstarted.
+                # If a claim is forgotten here, its run is given back unstarted.
                 del self._periods[next(iter(self._periods))]
 
     def saw(self, tasks: Collection[str] | None) -> None:
@@ -113,8 +114,8 @@ class Flight:
     def period_of(self, run: Run) -> int | None:
         """The lease period in which this member proposed the claim that holds `run`; None if another member did.
 
-        The claim is identified by its time, which the attempt has: a claim whose outcome stayed unknown differs by it
-        from one that was proposed again after a lapse.
+        The attempt's claim time identifies the claim: a claim whose outcome stayed unknown has another time than one
+        that was proposed again after a lapse.
         """
         if not run.attempts:
             return None
@@ -123,7 +124,7 @@ class Flight:
         return self._periods.get((run.task, None, at_us)) if known is None else known
 
     def rested(self) -> None:
-        """End all pauses: the clock by which they were set has been put back."""
+        """End all pauses, since the clock by which they were set has been put back."""
         self._resting.clear()
 
     def rests_until_us(self, key: Key) -> int | None:

@@ -1,4 +1,4 @@
-"""The occurrences that each member is due to begin within a span: counted by steps, and named if they are few. Pure."""
+"""Forecasts the occurrences that each member begins within a span: counts by steps, and names if they are few. Pure."""
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -12,13 +12,13 @@ STEPS: Final = 72
 """The number of steps into which a span is divided: of a day, each is twenty minutes."""
 
 NAMED_MAX: Final = 100
-"""A member's occurrences are named one by one if there are no more than these."""
+"""The most occurrences of a member that are named one by one."""
 
 OwnerOf = Callable[[str], str | None]
 
 
 class PlannedRun(NamedTuple):
-    """An occurrence ahead."""
+    """A future occurrence."""
 
     #: When it is due, in microseconds since the epoch.
     at_us: int
@@ -26,7 +26,7 @@ class PlannedRun(NamedTuple):
     task: str
     #: The member that would begin it; None: nobody.
     owner: str | None
-    #: Its owner at present, where another one is supposed; None: nobody.
+    #: The task's present owner, if another one is supposed; None: nobody.
     source: str | None
     #: How long the task's last run took, in microseconds; None: not known.
     took_us: int | None = None
@@ -47,11 +47,11 @@ class MemberForecast:
     count: int
     #: How many it begins in each of `STEPS` steps.
     starts: tuple[int, ...]
-    #: How many of `starts` another member has at present, in each step.
+    #: How many of these another member begins according to the present owners, in each step.
     moved_starts: tuple[int, ...]
     #: The occurrences that it begins, by time; empty where there are more than `NAMED_MAX`.
     runs: tuple[PlannedRun, ...] = ()
-    #: The occurrences that it has at present and would not begin; empty where there are more than `NAMED_MAX`.
+    #: The occurrences that it begins only according to the present owners; empty where there are more than `NAMED_MAX`.
     gone: tuple[PlannedRun, ...] = ()
 
     @property
@@ -64,8 +64,8 @@ class MemberForecast:
 class Forecast:
     """The occurrences that are due within `span`, by the member that begins them (None: nobody may).
 
-    `cut` tasks are due more often than was computed: `node.duty.timetable` says how often that is. `continuous` tasks
-    run all the time: each is one of the count.
+    `cut` is the number of tasks that are due more often than was computed (`node.duty.timetable` has the limits).
+    `continuous` is the number of tasks that run all the time; each counts as one occurrence.
     """
 
     span: TimeSpan
@@ -75,17 +75,17 @@ class Forecast:
 
     @property
     def count(self) -> int:
-        """How many occurrences there are, and tasks that run all the time."""
+        """How many occurrences there are, counting one for each task that runs all the time."""
         return sum(one.count for one in self.members.values())
 
     @property
     def due(self) -> int:
-        """How many occurrences there are."""
+        """How many occurrences there are, without tasks that run all the time."""
         return self.count - self.continuous
 
     @property
     def unnamed(self) -> int:
-        """How many occurrences are counted only."""
+        """How many occurrences are only counted, and not named."""
         return sum(one.count for one in self.members.values() if not one.named)
 
     def starts_at_us(self, step: int) -> int:
@@ -94,7 +94,7 @@ class Forecast:
 
 
 def forecast(upcoming: Iterable[UpcomingTask], span: TimeSpan, now: OwnerOf, then: OwnerOf) -> Forecast:
-    """The occurrences by the member that begins them. `now` gives the present owners, `then` the supposed ones."""
+    """Count the occurrences by the member that begins them. `now` gives present owners, `then` the supposed ones."""
     tasks: dict[tuple[str | None, str | None], list[UpcomingTask]] = defaultdict(list)
     cut = continuous = 0
     for one in upcoming:
@@ -153,7 +153,8 @@ def starts_of(tasks: Iterable[UpcomingTask], span: TimeSpan, steps: int) -> list
         if isinstance(times, range) and len(times) > steps and times.start - span.from_us <= times.step:
             phases[times.step].append(times.start - span.from_us)
         elif len(times) > 1 and isinstance(times, tuple):
-            # The same object for all tasks with that cron line. Its hash would be computed anew for each of them.
+            # All tasks with the same cron line share this tuple. Its id is the key, as its hash would be computed for
+            # each.
             lines[id(times)] = (times, lines.get(id(times), (times, 0))[1] + 1)
         else:
             for at_us in times:

@@ -1,4 +1,4 @@
-"""What holds a task that is due, as its owner knows: its lease, its places, and what it lacks. Pure."""
+"""Finds what holds back a task that is due, as its owner knows: a lease, a place, or something that it lacks. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from node.duty.room import NO_TERMS, KindTerms
 from node.duty.step import Held, WaitsForRoom
 
 RUNS_MAX: Final = 20
-"""How many of the runs that have the places are named."""
+"""How many of the runs that occupy the places are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Why the owner of a task has not begun what is due: a code, a sentence, and the runs that have the places.
+    """Why the owner of a task has not begun its due run: a code, a sentence, and the runs that occupy the places.
 
     `code` is one of stopping, no_lease, aside, unreadable, undecided, bound, max_runs and secret.
     """
@@ -35,7 +35,7 @@ class OwnerSelf:
     max_runs: int
     #: Whether it is stopping.
     stopping: bool = False
-    #: Why it takes on nothing new; "": it does.
+    #: Why it takes on nothing new; "": it takes on work.
     aside: str = ""
     #: Why the task's schedule cannot be computed there; "": it can be.
     unreadable: str = ""
@@ -43,18 +43,18 @@ class OwnerSelf:
     undecided: bool = False
     #: The run or occurrence of the task that has no room there; None: there is none.
     waits: WaitsForRoom | None = None
-    #: The bounds of kinds that leave no place.
+    #: The bounds of kinds that are used up.
     full: frozenset[str] = frozenset()
-    #: What it knows of kinds, by kind; None: not given.
+    #: The owner's terms of each kind; None: not given.
     terms: Mapping[str, KindTerms] | None = None
-    #: The attempts that have the places; None: not given.
+    #: The attempts that occupy the places; None: not given.
     attempts: Held | None = None
     #: Why it lacks secrets: a sentence for each one that the task names and the member lacks.
     lacking: Sequence[str] = ()
 
 
 def hold_of(owner: OwnerSelf) -> Hold | None:
-    """The first obstacle of a task that is due; None: there is none, and the owner is about to claim the task."""
+    """The first obstacle of a task that is due; None: no obstacle, and the owner is about to claim the task."""
     member = owner.member
     if owner.stopping:
         return Hold("stopping", f"{member} is stopping, and begins nothing new")

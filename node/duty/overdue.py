@@ -11,14 +11,14 @@ OVERDUE_US: Final = 1_000_000
 """How long something must be due to be overdue: a claim takes a few milliseconds, a failover about a second."""
 
 EXACT_MAX: Final = 256
-"""If the time of more tasks than this comes at once, the time that was set for each is taken, without computing it
-again: nearly all of them are due, and the others are forgotten when they change.
+"""If more tasks than this come due at once, the time that was set for each is used, and not computed again: nearly all
+of these tasks are due, and the others are forgotten when they change.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """How many tasks have something that is overdue, how long the oldest has waited (seconds), and their names."""
+    """How many tasks are overdue, how long the oldest has waited (seconds), and their names."""
 
     tasks: int = 0
     oldest_s: float = 0.0
@@ -26,13 +26,13 @@ class Overdue:
 
 
 class Late:
-    """Remembers since when something of a task is due. Updated as the time of tasks comes, and as they change."""
+    """Remembers since when tasks are due. The caller names the tasks whose time has come, and those that change."""
 
     def __init__(self) -> None:
         self._since_us: dict[str, int] = {}
 
     def come(self, state: State, tasks: list[tuple[int, str]]) -> None:
-        """Take tasks whose time has come, each after the time that was set for it (0: at once)."""
+        """Take tasks whose time has come, as pairs of the time that was set (0: at once) and the task."""
         exact = len(tasks) <= EXACT_MAX
         for at_us, task in tasks:
             try:
@@ -43,7 +43,7 @@ class Late:
                 self._since_us.setdefault(task, since_us)
 
     def forget(self, task: str) -> None:
-        """Forget a task: it, or a run of it, has changed."""
+        """Forget a task that has changed, or one of whose runs has."""
         self._since_us.pop(task, None)
 
     def clear(self) -> None:
@@ -59,7 +59,7 @@ class Late:
 def unbegun_since_us(state: State, task: str) -> int | None:
     """The due time, past or ahead, of the earliest occurrence or run of `task` that has not begun; None: none.
 
-    A run that waits behind another run of its task is not due before that has ended, nor a retry before its time.
+    A run that waits behind another run of its task is due only once that run has ended, and a retry at its time.
     """
     row = state.tasks.get(task)
     if row is None:
@@ -69,7 +69,7 @@ def unbegun_since_us(state: State, task: str) -> int | None:
     times = [_since_us(run) for run in active if run.state in UNCLAIMED and (run.action or not blocked)]
     occurrence_us = next_occurrence_us(row, row.through_us)
     if occurrence_us is not None:
-        times.append(occurrence_us or row.since_us)  # 0: that of a continuous task is due at once
+        times.append(occurrence_us or row.since_us)  # 0: a continuous task's occurrence, which is due at once
     return min(times, default=None)
 
 

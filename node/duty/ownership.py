@@ -1,8 +1,8 @@
 """The owner of each task, for one state: the placement is computed once, and then asked.
 
-A value like the state that it comes from: it is made off the event loop and read from any thread. The placement without
-a member is computed when it is asked for. Values derived from the tasks are kept from one epoch to the next, so that
-after a member's death only the placement is computed.
+It is immutable, like the state that it comes from: it is made off the event loop and read from any thread. The
+placement without a member is computed when it is asked for. Values derived from the tasks are kept from one epoch to
+the next, so that after a member's death only the placement is computed.
 """
 
 from collections.abc import Collection
@@ -21,7 +21,7 @@ from node.state.value import State
 
 
 class _Entry(NamedTuple):
-    """A task's place in the roll. `order` tells a task that was deleted and registered again from the one before."""
+    """A task's place in the roll. `order` distinguishes a task from a deleted one that had the same name."""
 
     order: int
     placing: Task
@@ -45,13 +45,13 @@ class Ownership:
 
     @classmethod
     def of(cls, state: State) -> "Ownership":
-        """The ownership of any state, from nothing."""
+        """Compute the ownership of a state from scratch."""
         rows = sorted_in_chunks(state.tasks.values(), key=attrgetter("order"))
         roll = {row.placing.name: _Entry(row.order, row.placing) for row in rows}
         return cls(state, roll, Columns(_tasks(roll)), state.seats())
 
     def follow(self, state: State, touched: Collection[str] | None = None) -> "Ownership":
-        """The ownership of a later state: this one, if nothing that placement depends on has changed since.
+        """Return the ownership of a later state: this one, if no input of placement has changed since.
 
         `touched` must name every task that was registered, changed or deleted between the two states, and may
         name others; None: anything may have changed.
@@ -65,17 +65,17 @@ class Ownership:
         return Ownership(state, roll, columns, state.seats())
 
     def without(self, members: Collection[str]) -> "Ownership":
-        """The ownership as it would be if these members were down. Unknown names change nothing."""
+        """Compute the ownership as if these members were down. Unknown names change nothing."""
         slots = tuple(replace(slot, status="down") if slot.member in members else slot for slot in self._slots)
         return Ownership(self.state, self._roll, self._columns, slots)
 
     def supposing(self, state: State) -> "Ownership":
-        """The ownership as it would be if the members of this one's state were as they are in `state`."""
+        """Compute the ownership as if the members were as they are in `state`."""
         return Ownership(self.state, self._roll, self._columns, state.seats())
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """The members that are placed over, by slot."""
+        """The slots among which the tasks are placed."""
         return self._slots
 
     def owner(self, task: str, /) -> str | None:
@@ -102,7 +102,7 @@ class Ownership:
         return self._members(standbys(self._slots, self._roll[task].placing, self._owners[task]))
 
     def guards(self, task: str, holder: str, /) -> list[str]:
-        """The members that are to be ready to take a run of `task` over from `holder`: as many as it has standbys.
+        """The members that should be ready to take over a run of `task` from `holder`: as many as it has standbys.
 
         The first would own the task if `holder` were down; as members may be full, that need not be the next member by
         preference. The others are the standbys. Empty if the task is not known, or no member may run it.
@@ -116,16 +116,16 @@ class Ownership:
         return able[: self._roll[task].placing.standbys]
 
     def load(self) -> dict[str, int]:
-        """The weight that each member is given."""
+        """The weight of the tasks that each member owns."""
         return load_of(self._placement, self._slots)
 
     def limits(self) -> dict[str, int]:
-        """The load up to which each member has room. A task goes beyond it only where all that may run it are full."""
+        """The load up to which each member has room. Only tasks whose possible members are all full exceed it."""
         found = limits(self._slots, self._columns.weight, self.state.settings.balance_slack_milli)
         return {slot.member: limit for slot, limit in zip(self._slots, found, strict=True) if slot.member is not None}
 
     def moves_to(self, after: "Ownership") -> list[Move]:
-        """The tasks whose owner is another in `after`; one of the two must be a preview of the other.
+        """The tasks that have another owner in `after`; one of the two ownerships must be a preview of the other.
 
         Raises `ValueError` if `after` is of other tasks.
         """
@@ -155,7 +155,7 @@ def _updated(roll: _Roll, state: State, touched: Collection[str]) -> _Roll:
     for name, entry in changed.items():
         known = updated.get(name)
         if entry is not None and known is not None and entry.order == known.order:
-            updated[name] = entry  # keeps its place
+            updated[name] = entry  # the task keeps its place
         else:
             updated.pop(name, None)
     # Registration numbers only grow: a new task comes after all others.

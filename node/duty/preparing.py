@@ -1,5 +1,5 @@
-"""For which of its own tasks a member should have processes prepared: those that are due soon, and those of others that
-it would take over.
+"""Decides for which tasks a member has processes prepared: own tasks that are due soon, and tasks of others that it
+would take over.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,8 +13,8 @@ from tasks.definition.run import HELD
 from tasks.definition.spec import run_as_of
 
 KEEP_US: Final = 60_000_000
-"""An idle prepared process is kept if something is due within the lead time and this time, so that tasks that come due
-again and again do not wait for a new process."""
+"""An idle prepared process is kept if an occurrence is due within the lead time plus this time, so that tasks that come
+due again and again do not wait for a new process."""
 
 
 class Preparing:
@@ -47,7 +47,7 @@ class Preparing:
         self._guards.clear()
 
     def put(self, state: State, task: str, due_us: int | None) -> None:
-        """Note that something of `task` is due at `due_us` (0: now, or soon), or, if None, that nothing is."""
+        """Note when `task` is due (0: now, or soon); None: nothing of it is due."""
         if self.idle:
             return
         row = state.tasks.get(task)
@@ -72,9 +72,9 @@ class Preparing:
     def wanted(
         self, owners: Owners, now_us: int, leads_us: Mapping[str, int], places: FreePlaces
     ) -> tuple[dict[str, Wanted], int | None]:
-        """The processes wanted of each preparation, and when that changes if nothing happens.
+        """The processes wanted of each preparation, and when that changes by time alone.
 
-        `leads_us`: how long before something is due its process is started. `places` are what attempts leave.
+        `leads_us` has the lead time of each preparation. `places` are the places that attempts leave free.
         """
         if self.idle:
             return {}, None
@@ -103,7 +103,7 @@ class Preparing:
         return self._within(start, keep, places), min(times, default=None)
 
     def none(self) -> dict[str, Wanted]:
-        """The wish for no process of any preparation."""
+        """The answer that no process of any preparation is wanted."""
         return dict.fromkeys(self._names, Wanted())
 
     def _within(self, start: Mapping[str, int], keep: Mapping[str, int], places: FreePlaces) -> dict[str, Wanted]:
@@ -122,7 +122,7 @@ class Preparing:
         return bool(self._kinds.get(kind, NO_TERMS).preparation)
 
     def _is_prepared(self, row: TaskRow) -> bool:
-        # A process that is prepared is the node's own user's, and cannot be another's any more.
+        # A prepared process belongs to the node's own user, and cannot become another user any more.
         return self._prepares(row.placing.kind) and run_as_of(row.spec_packed) is None
 
     def _is_guarded(self, state: State, run: Run) -> bool:
@@ -137,7 +137,7 @@ class Preparing:
         )
 
     def _guards_for(self, owners: Owners, task: str, holder: str) -> bool:
-        """Whether this member is to be ready to take the run of `task` over from the one on which it works."""
+        """Whether this member should be ready to take over the run of `task` that works on `holder`."""
         if owners is not self._owners:
             self._owners = owners
             self._guards.clear()

@@ -1,6 +1,4 @@
-"""How many more attempts may begin here: in all, and of kinds that have a bound of their own; and the claims that wait
-for room.
-"""
+"""Counts how many more attempts may begin here, in all and of bounded kinds; keeps the claims that wait for room."""
 
 import heapq
 import sys
@@ -17,9 +15,9 @@ from node.state.value import State
 class KindTerms:
     """The terms of a kind on this member.
 
-    `preparation` names what its processes may do before there is an attempt; "": nothing. `bound` names the bound of
-    how many attempts of the kind, and of all others with that name, this member runs at once, prepared processes among
-    them; "": none. `most` is its value.
+    `preparation` names the preparation of its processes; "": none. `bound` names a bound on how many attempts, prepared
+    processes among them, this member runs at once, of all kinds with this bound together; "": none. `most` is the
+    bound's value.
     """
 
     preparation: str = ""
@@ -40,7 +38,7 @@ def kind_of(state: State, claim: Claim) -> str:
 
 
 class FreePlaces:
-    """The places that are left: `free` in all; `working` are the kinds of the attempts that have one, or are claimed.
+    """The places that are left: `free` in all. `working` has the kind of each attempt that has a place or is claimed.
 
     >>> spark = KindTerms(bound="ENGINES", most=2)
     >>> places = FreePlaces(3, {"load": spark, "copy": spark}, ["load", "command"])
@@ -58,15 +56,15 @@ class FreePlaces:
             self._use(kind)
 
     def open(self, kind: str) -> bool:
-        """Whether one more of that kind may begin, as far as its bound goes."""
+        """Whether the bound of that kind allows one more attempt."""
         return self.left(kind) > 0
 
     def left(self, kind: str) -> int:
-        """How many more of that kind may begin, as far as its bound goes."""
+        """How many more attempts the bound of that kind allows."""
         return max(0, self._left.get(self._kinds.get(kind, NO_TERMS).bound, sys.maxsize))
 
     def take(self, kind: str) -> bool:
-        """Take a place for an attempt of that kind. False: there is none."""
+        """Take a place for an attempt of that kind. Returns False if there is no place."""
         if self.free <= 0 or not self.open(kind):
             return False
         self.free -= 1
@@ -75,7 +73,7 @@ class FreePlaces:
 
     @property
     def full(self) -> frozenset[str]:
-        """The bounds that leave no place."""
+        """The bounds that are used up."""
         return frozenset(bound for bound, left in self._left.items() if left <= 0)
 
     def _use(self, kind: str) -> None:

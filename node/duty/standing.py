@@ -1,4 +1,4 @@
-"""A task's status in statements: which runs work or wait, whether its schedule is due, and why. Pure."""
+"""Describes a task's status in statements: which runs work or wait, whether its schedule is due, and why. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ RUNS_MAX: Final = 20
 """How many of a task's active runs are described: the oldest."""
 
 ERROR_CHARS_MAX: Final = 400
-"""Characters of an attempt's error in a statement; the run and its log have the rest."""
+"""The most characters of an attempt's error in a statement. The run and its log have the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class TaskStanding:
 
 
 def standing(state: State, task: str, owner: str | None, because: Iterable[Reason], now_us: int) -> list[TaskStanding]:
-    """Statements about `task` at `now_us`; those that keep it from running come first. It must be in `state`."""
+    """Describe `task`, which must be in `state`, at `now_us`. Statements on what keeps it from running come first."""
     row = state.tasks[task]
     statements: list[TaskStanding] = []
     if owner is None:
@@ -48,7 +48,7 @@ def standing(state: State, task: str, owner: str | None, because: Iterable[Reaso
 
 
 def disabled() -> TaskStanding:
-    """A task that is not enabled."""
+    """The statement on a task that is not enabled."""
     return TaskStanding("disabled", "disabled: it has no due times until its definition has enabled: true")
 
 
@@ -58,7 +58,7 @@ def runs_of(state: State, task: str) -> list[Run]:
 
 
 def obstacles(because: Iterable[Reason], row: TaskRow) -> str:
-    """The verdicts of the walk to the owner, in words."""
+    """Say in words why placement passed over members, by its verdicts."""
     group = ", ".join(f"{name}={value}" for name, value in row.placing.group)
     words = {
         "down": "is down",
@@ -98,7 +98,7 @@ def run_standing(run: Run, active: list[Run], row: TaskRow, now_us: int) -> Task
 
 
 def _pause(run: Run, due_us: int) -> str:
-    """Until when a run waits, and why."""
+    """Describe until when a run waits, and why."""
     until = rfc3339(due_us)
     if run.state == "orphaned":
         return f"backs off until {until}, the grace period of its failover"
@@ -120,7 +120,7 @@ def first_sentence(error: str | None) -> str:
 
 
 def run_ahead(active: list[Run], row: TaskRow) -> Run | None:
-    """The run that the task's other runs wait for, as the owner decides (`node.duty.decide`); None: they do not."""
+    """The run that the task's other runs wait for, as `node.duty.decide` decides; None: they do not wait."""
     if row.spec.overlap == "allow":
         return None
     active = [run for run in active if not run.action]

@@ -15,12 +15,12 @@ class Owners(Protocol):
         """The member that owns `task`; None if no member may run it, or if the task is not known."""
 
     def guards(self, task: str, holder: str, /) -> list[str]:
-        """The members that are to be ready to take a run of `task` over from `holder`; none if it is not known."""
+        """The members that should be ready to take over a run of `task` from `holder`; empty for an unknown task."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseView:
-    """A live lease: for which incarnation, and the period, which grows each time a lease comes back after a lapse."""
+    """A live lease: its incarnation, and its period, which grows each time a lease comes back after a lapse."""
 
     incarnation: int
     period: int
@@ -28,7 +28,7 @@ class LeaseView:
 
 @dataclass(frozen=True, slots=True)
 class LocalAttempt:
-    """An attempt on this member: under its token, from the moment it is launched until its end is committed.
+    """An attempt on this member, from its launch until its end is committed, under its token.
 
     `ended`: its work is over, and its `Finish` is under way.
     """
@@ -40,14 +40,14 @@ class LocalAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start the attempt that holds `run`. `run` is as it stands in the state: spec, params, checkpoint, token."""
+    """Start the attempt that holds `run`, which is as in the state: spec, params, checkpoint, token."""
 
     run: Run
 
 
 @dataclass(frozen=True, slots=True)
 class CancelWork:
-    """Ask the attempt to end; its run is being cancelled. `why` as in `Run.cancelling`."""
+    """Ask the attempt to end, because its run is being cancelled. `why` is `Run.cancelling`."""
 
     run_id: str
     token: int
@@ -56,7 +56,7 @@ class CancelWork:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Ask the attempt to save a checkpoint and stop, so that the task's owner may go on."""
+    """Ask the attempt to save a checkpoint and stop, so that the task's owner can continue."""
 
     run_id: str
     token: int
@@ -64,7 +64,7 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True)
 class KillAttempt:
-    """End the attempt at once: its token is no longer the run's."""
+    """End the attempt at once, because its token is no longer the run's."""
 
     run_id: str
     token: int
@@ -77,7 +77,7 @@ Order = Launch | CancelWork | HandOver | KillAttempt
 class WaitsForRoom:
     """A run of this member that is due and has no room. `run_id` None: an occurrence not yet claimed.
 
-    `bound` is that of its kind (`KindTerms`).
+    `bound` is the name of its kind's bound (`KindTerms`).
     """
 
     task: str
@@ -88,7 +88,7 @@ class WaitsForRoom:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How many processes of one preparation are needed now (`start`), and how many of those there are may stay."""
+    """How many processes of one preparation are needed now (`start`), and how many may stay (`keep`)."""
 
     start: int = 0
     keep: int = 0
@@ -104,13 +104,13 @@ class Step:
     orders: tuple[Order, ...] = ()
     #: When to step again, in microseconds since the epoch; None: when something changes.
     wake_us: int | None = None
-    #: What is due here and has no room.
+    #: The runs and occurrences that are due here and have no room.
     waiting_for_room: tuple[WaitsForRoom, ...] = ()
-    #: The own tasks whose decision failed, which is a bug in Rota, with what was raised. They are decided again.
+    #: The own tasks whose decision failed, which is a bug in Rota, with the exceptions. They are decided on again.
     undecided: tuple[tuple[str, Exception], ...] = ()
-    #: The bounds of kinds that leave no room.
+    #: The bounds of kinds that are used up.
     full: frozenset[str] = frozenset()
-    #: The processes to have prepared, by preparation; empty: as before.
+    #: The processes to have prepared, by preparation; empty: no change.
     wanted: Mapping[str, Wanted] = field(default_factory=dict)
 
 

@@ -1,8 +1,8 @@
 """Which notices this member sends, and when: from the state, the time and what is under way here. Pure.
 
-One member sends for a channel: the one that is placed for the key `channel:NAME`, by the succession that tasks have;
-after a failed try it is the next member, which may have the secret that the first one lacks. Placement is advice here,
-too: the permission is an entry (`node.state.telling`).
+One member sends for a channel: the first in the succession of the key `channel:NAME`, as for tasks. After a failed try
+it is the next member, which may have a secret that the first one lacks. As for tasks, placement is only advice: the
+permission is an entry (`node.state.telling`).
 """
 
 from collections.abc import Container
@@ -20,7 +20,7 @@ from node.state.value import State
 from tasks.definition.cron import check_timezone
 
 LOOK_US: Final = 60_000_000
-"""While notices wait, decisions are made anew at least this often: the wall clock may be set meanwhile."""
+"""While notices wait, decisions are made anew at least this often, because the wall clock may be set meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class Send:
     channel: str
     #: The committed permission.
     permission: Permission
-    #: What the channel is: where to send, and with which secrets.
+    #: The channel's definition: where to send, and with which secrets.
     definition: Channel
     #: The notices that the message tells, oldest first.
     notices: tuple[Notice, ...]
-    #: How many notices had no room before these.
+    #: How many notices were dropped, for lack of room, before these.
     dropped: int
 
 
@@ -49,9 +49,9 @@ class TellingStep:
 
 
 def telling_step(state: State, me: str, incarnation: int, now_us: int, busy: Container[str]) -> TellingStep:
-    """The next step of member `me`, which holds a lease as `incarnation`, for its channels.
+    """Decide the next step of member `me`, which holds a lease as `incarnation`, for its channels.
 
-    `busy` are the channels for which something is under way here.
+    `busy` are the channels for which work is under way here.
     """
     proposals: list[Tell] = []
     sends: list[Send] = []
@@ -88,9 +88,9 @@ def sender(state: State, channel: str, tries: int) -> str | None:
 
 
 def due(row: ChannelRow, now_us: int) -> tuple[tuple[str, ...], int | None]:
-    """The notices that are sent now, as one message; if there are none, when there may be some.
+    """The keys of the notices to send now, as one message; if there are none, when there may be some.
 
-    A time that is too far off was stamped by a clock that was wrong, and counts as past.
+    A time that is too far off was stamped by a wrong clock, and counts as past.
     """
     channel = channel_of(row.packed)
     if now_us < row.again_us <= now_us + BACKOFF_US_MAX:
@@ -108,7 +108,7 @@ def due(row: ChannelRow, now_us: int) -> tuple[tuple[str, ...], int | None]:
 
 
 def quiet_until_us(quiet: Quiet | None, now_us: int) -> int | None:
-    """When the quiet hours end that hold at `now_us`; None: none hold. Where the time zone is not known, none do.
+    """When the present quiet hours end; None: `now_us` is in none, or this machine does not know the time zone.
 
     >>> night = Quiet.model_validate({"from": "22:00", "to": "07:00"})
     >>> quiet_until_us(night, 21 * 3600 * 10**6), quiet_until_us(night, 23 * 3600 * 10**6) == 31 * 3600 * 10**6
@@ -132,6 +132,6 @@ def quiet_until_us(quiet: Quiet | None, now_us: int) -> int | None:
             return None
         day = now.date() if at < end else now.date() + timedelta(days=1)
     ends = datetime.combine(day, end, zone)
-    if ends.timestamp() * 1e6 <= now_us:  # where the clocks are set back, their end comes twice
+    if ends.timestamp() * 1e6 <= now_us:  # if the clocks are set back, the end comes twice
         ends = ends.replace(fold=1)
     return max(round(ends.timestamp()) * 1_000_000, now_us + 1_000_000)

@@ -1,6 +1,6 @@
 """When tasks are due within a span of time, and how long their last runs took. Pure.
 
-The times that a schedule asks for, before policies: an occurrence that will be skipped behind a long run is among them.
+The times are those of the schedule, before policies: an occurrence that will be skipped behind a long run is included.
 The times of an interval are a `range`, however many they are; those of a cron line are computed once for all its tasks.
 """
 
@@ -16,7 +16,7 @@ LINE_TIMES_MAX: Final = 1500
 """How many times of one cron line are computed: more than a line of five fields has in a day."""
 
 TIMES_MAX: Final = 40_000
-"""How many times of cron lines are computed in all, about half a second's work. Of further lines, only the first."""
+"""How many times of cron lines are computed in all: half a second's work. Of further lines, only the first time is."""
 
 
 class TimeSpan(NamedTuple):
@@ -37,7 +37,7 @@ class UpcomingTask(NamedTuple):
     took_us: int | None = None
     #: Whether it runs all the time.
     continuous: bool = False
-    #: Whether it is due more often than `times` has.
+    #: Whether the task is due more often than `times` shows.
     cut: bool = False
 
 
@@ -52,7 +52,7 @@ def upcoming(
 ) -> UpcomingTask | None:
     """When a task is due within the span of `lines`; None: not at all.
 
-    `timing` is that of the row, and `first_us` the first time within the span, where they are known.
+    `timing` is that of the row, and `first_us` the first time within the span, if they are known.
     """
     timing, span = timing or row.timing, lines.span
     if row.paused or not timing.enabled or timing.schedule is None:

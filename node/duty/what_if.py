@@ -15,7 +15,7 @@ from node.state.value import State
 from tasks.definition.run import HELD
 
 REASONS_MAX: Final = 100
-"""For how many of the tasks that nobody could run the reasons are given."""
+"""The most tasks that nobody could run for which reasons are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ class MajorityOutlook:
 
     @property
     def left(self) -> bool:
-        """Whether the supposed members are a majority: without one nothing is claimed or changed."""
+        """Whether the members left are a majority: without a majority nothing is claimed or changed."""
         return self.then >= self.needed
 
 
 @dataclass(frozen=True, slots=True)
 class InterruptedRun:
-    """A run that its member would lose, and the member that would go on with it; None: nobody could."""
+    """A run that its member would lose, and the member that would continue it; None: nobody could."""
 
     run_id: str
     task: str
@@ -68,7 +68,7 @@ class UnownedTask:
 class WhatIf:
     """The answer to a supposition."""
 
-    #: What is supposed.
+    #: The supposition.
     supposition: Supposition
     #: The index of the state that it was computed from.
     index: int
@@ -88,14 +88,14 @@ class WhatIf:
     interrupted: tuple[InterruptedRun, ...]
     #: The weight of the tasks that each member owns now, by member.
     load_now: dict[str, int]
-    #: The weight that each would own, by member.
+    #: The weight of the tasks that each member would own, by member.
     load_then: dict[str, int]
-    #: What each member would begin in the time ahead.
+    #: The occurrences that each member would begin within the span.
     ahead: Forecast
 
 
 def supposed(state: State, supposition: Supposition) -> State:
-    """The state with the status that members are supposed to have. Unknown names change nothing."""
+    """Return the state with the supposed status of members. Unknown names change nothing."""
     members = state.members
     for name, member in state.members.items():
         if name in supposition.without:
@@ -106,7 +106,7 @@ def supposed(state: State, supposition: Supposition) -> State:
 
 
 def majority(state: State, then: State) -> MajorityOutlook:
-    """The votes of `state`, and those of the state that is supposed."""
+    """Count the votes of `state`, and those of the supposed state `then`."""
     members = len(state.members)
     return MajorityOutlook(members, members // 2 + 1, _votes(state), _votes(then))
 
@@ -118,7 +118,7 @@ def _votes(state: State) -> int:
 def suppose(
     state: State, ownership: Ownership, supposition: Supposition, upcoming: list[UpcomingTask], span: TimeSpan
 ) -> WhatIf:
-    """The consequences of a supposition. `ownership` is the present one, `upcoming` what is due within `span`.
+    """Compute the consequences of a supposition. `upcoming` has the tasks due within `span`.
 
     A task that was registered after `ownership` was computed has no owner yet.
     """
@@ -126,7 +126,7 @@ def suppose(
     then = ownership.supposing(supposed_state) if supposition else ownership
     unowned_now = {task for task in ownership.state.tasks if ownership.owner(task) is None}
     unowned = [task for task in ownership.state.tasks if then.owner(task) is None] if supposition else unowned_now
-    # Those that have an owner now come first: they are the news.
+    # Tasks that have an owner now come first: they are the news.
     listed = sorted((task in unowned_now, task) for task in unowned if task in state.tasks)
     held = (run for run in state.runs.values() if run.state in HELD and run.node in supposition.without)
     lost = [InterruptedRun(run.run_id, run.task, run.node or "", then.owner(run.task)) for run in held]

@@ -1,4 +1,4 @@
-"""Why does a task not run? One walk, which ends at the first thing that holds it, or where it runs. Pure.
+"""Answers why a task does not run, by a walk that ends at the first obstacle, or where the task runs. Pure.
 
 Causes that do not pass by themselves come first: without a quorum nothing is claimed, and a task that no member may run
 is not helped by its next due time. Then come causes that pass with time, and those that only the owner knows
@@ -30,7 +30,7 @@ from tasks.secret import names_secrets
 
 
 def why_not_running(state: State, task: str, known: WhyFacts, now_us: int, run_id: str | None = None) -> Why:
-    """Why `task`, which must be in `state`, does not run at `now_us`; of its active run `run_id`, if that is given."""
+    """Explain why `task`, which must be in `state`, does not run at `now_us`; or its active run `run_id`, if given."""
     return _Walk(state, task, known, now_us, run_id).end()
 
 
@@ -42,7 +42,7 @@ def asks_owner(state: State, task: str, found: Why) -> bool:
 
 
 def _may_lack_secret(row: TaskRow) -> bool:
-    """Whether the last run failed, of a task that names secrets: its owner knows whether it has them."""
+    """Whether the task names secrets and its last run failed. Only its owner knows whether it has the secrets."""
     return row.last is not None and row.last.state == "failed" and names_secrets(row.spec.params)
 
 
@@ -67,7 +67,7 @@ class _Walk:
         raise AssertionError("the last step always ends the walk")
 
     def _places(self) -> list[tuple[Place, Callable[[], Why | str | None]]]:
-        """The steps in order. Each ends the walk, or tells what it found, or has nothing to do with the question."""
+        """The steps in order. A step ends the walk, or returns a finding, or returns None if it is not relevant."""
         return [
             ("quorum", self._quorum),
             ("runs", self._runs),
@@ -106,7 +106,7 @@ class _Walk:
         return self._scheduled is not None and self._scheduled.code == "due"
 
     def _replaced(self) -> Run | None:
-        """The run whose end an occurrence that is due waits for (`overlap: replace`)."""
+        """The run whose end a due occurrence waits for (`overlap: replace`)."""
         if self._row.spec.overlap != "replace":
             return None
         return next((run for run in self._active if run.cancelling is not None and not run.action), None)
@@ -207,16 +207,16 @@ class _Walk:
     # -- what is found
 
     def _told(self) -> TaskStanding:
-        """What the run, or the schedule, that the question is about does or waits for now."""
+        """The present status of the run, or of the schedule, that the question is about."""
         if self._run is not None:
             return run_standing(self._run, self._active, self._row, self._now_us)
-        # `schedule_standing` says nothing of a schedule without further due times while a run (an action) is active.
+        # While a run (an action) is active, `schedule_standing` gives None for a schedule without further due times.
         return self._scheduled or TaskStanding(
             "over" if self._row.timing.schedule else "by_hand", "it has no further due times"
         )
 
     def _with_last(self, told: TaskStanding) -> str:
-        """The detail with how the last run failed, where that may be what the question is about."""
+        """The detail, and how the last run failed if that may be what the question is about."""
         last = self._row.last
         if self._run is not None or last is None or last.state not in ("failed", "timed_out", "abandoned"):
             return told.detail
@@ -245,7 +245,7 @@ class _Walk:
         return self._known.hold is not None and self._known.hold.code == "secret"
 
     def _held(self, hold: Hold) -> Why:
-        """Held by its owner. `secret` may be told before the task is due, since its last run failed for that."""
+        """End the walk at the owner's obstacle: `secret` even before the task is due, if its last run failed for it."""
         detail = hold.detail + (f": {', '.join(hold.runs)}" if hold.runs else "")
         until_us = self._subject_told.until_us
         return self._ends(hold.code, detail, until_us, self._run_id, self._known.owner, hold.runs)

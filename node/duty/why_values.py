@@ -10,7 +10,7 @@ from node.duty.hold import Hold
 
 @dataclass(frozen=True, slots=True)
 class WhyStep:
-    """A step of the walk: where it was, what was found there, and whether it ended there."""
+    """A step of the walk: its place, what was found there, and whether the walk ended there."""
 
     place: Place
     found: str
@@ -19,9 +19,9 @@ class WhyStep:
 
 @dataclass(frozen=True, slots=True)
 class WhyFacts:
-    """What a member knows beside the state, and what others have told it."""
+    """What the answering member knows beside the state, from itself and from others."""
 
-    #: The member.
+    #: The answering member.
     me: str
     #: The leader that it knows; None: no leader.
     leader: str | None
@@ -35,7 +35,7 @@ class WhyFacts:
     asked: bool = False
     #: What the asked owner answered; None: nothing holds the task there, or the owner did not answer.
     hold: Hold | None = None
-    #: Why the owner did not answer; "": it did.
+    #: Why the owner did not answer; "": it answered, or was not asked.
     away: str = ""
     #: Why members do not offer the task's kind, by member.
     unoffered: Mapping[str, str] = field(default_factory=dict)
@@ -55,9 +55,9 @@ class Why:
     remedy: str
     #: Until when this holds, in microseconds since the epoch; None: not known.
     until_us: int | None = None
-    #: The run that is held, or runs; None: there is none.
+    #: The run that is held, or runs; None: no run.
     run_id: str | None = None
-    #: The member where the task is held, or runs; None: there is none.
+    #: The member where the task is held, or runs; None: no member.
     member: str | None = None
     #: The other runs that it waits for.
     runs: tuple[str, ...] = ()

@@ -1,9 +1,9 @@
 """Converts dataclasses to and from lists of plain values, with every type checked. The packed forms are made of these.
 
 A dataclass becomes the list of its fields, in order. Fields may be added at the end, with a default: a list of an older
-version, which lacks them, is read with the defaults. A list with unknown fields is refused; so the last fields are left
-out while they are at their defaults, and an older version reads what it would have written itself. Such a default is
-never changed.
+version, which lacks them, is read with the defaults. A list with unknown fields is refused. Therefore trailing fields
+are left out while they are at their defaults, so that an older version reads what it would have written itself. The
+default of such a field is never changed.
 """
 
 import types
@@ -54,8 +54,8 @@ _ALWAYS_WRITTEN: Final = {
     "Told": 6,
     "Watchdog": 4,
 }
-"""How many fields of these types are written at their defaults too: those that they had before defaults were left out.
-It stays as it is, since equal values have equal bytes in all versions."""
+"""How many fields of these types are always written, even at their defaults: as many as before defaults were left out.
+These numbers stay as they are, since equal values must have equal bytes in all versions."""
 
 
 class Misfit(ValueError):
@@ -63,7 +63,7 @@ class Misfit(ValueError):
 
 
 def json_value(value: Any, depth: int = _DEPTH_MAX) -> Any:
-    """`value` as JSON can represent it: None, booleans, 64-bit integers, floats, text, lists, and dicts with text keys.
+    """Convert `value` to JSON types: None, booleans, 64-bit integers, floats, text, lists, and dicts with text keys.
 
     NaN and infinities become None, as in ECMAScript's JSON.stringify, so that a kind whose result holds one can still
     finish. Raises `Misfit` for anything else, and for values nested more than 32 deep.
@@ -87,8 +87,8 @@ def json_value(value: Any, depth: int = _DEPTH_MAX) -> Any:
 class Shape(Generic[T]):
     """Writes one dataclass or NamedTuple as a list of plain values, and reads it back.
 
-    `names`: only these of its fields, of which a list has the first `required` at least; None: all, as it declares
-    them, and a list has those without a default at least.
+    `names` are the fields to write and read, of which a list has at least the first `required`. None: all fields in
+    their order, of which a list has at least those without a default.
     """
 
     def __init__(self, cls: type[T], names: tuple[str, ...] | None = None, required: int = 0) -> None:
@@ -109,9 +109,9 @@ class Shape(Generic[T]):
         ]
 
     def wire(self, value: T) -> list[Any]:
-        """The fields of `value` as a list of plain values, without the last ones that are left out at their defaults.
+        """Write the fields of `value` as a list of plain values, without trailing fields at their defaults.
 
-        A value of a wrong type may raise anything.
+        May raise any error if a value has a wrong type.
         """
         wire = [
             getattr(value, name) if write is None else write(getattr(value, name))
@@ -124,15 +124,15 @@ class Shape(Generic[T]):
         return wire
 
     def named(self, value: T) -> dict[str, Any]:
-        """The fields of `value` that `wire` writes, by name, each as it is."""
+        """The fields of `value` that `wire` writes, by name, unconverted."""
         return {name: getattr(value, name) for name in self._names[: len(self.wire(value))]}
 
     def value(self, wire: Any) -> T:
-        """The value written by `wire`, if it has all the fields. Raises `Misfit`."""
+        """Read a value that `wire` wrote, if this shape has all its fields. Raises `Misfit`."""
         return self._cls(*self._read(wire))
 
     def fields(self, wire: Any) -> dict[str, Any]:
-        """The fields in `wire`, by name. Raises `Misfit`."""
+        """Read the fields that `wire` wrote, by name. Raises `Misfit`."""
         return dict(zip(self._names, self._read(wire), strict=False))
 
     def _read(self, wire: Any) -> list[Any]:
@@ -221,7 +221,7 @@ def _container(hint: Any, name: str) -> Read:
 
 
 def _writer(hint: Any) -> Write | None:
-    """The function that makes a field plain; None if msgpack takes it as it is."""
+    """The function that converts a field to plain values; None if msgpack takes it as it is."""
     inner = _optional(hint)
     if inner is not None:
         write = _writer(inner)

@@ -34,11 +34,11 @@ _LATER: Final = Shape(State, ("endings", *_ADDED))
 """The last fields of the head. A field that is added at the end of `State` is among them, unless it is a `Map`."""
 
 _COUNT_MAX: Final = 2**64
-"""The same limit as in entries: every accepted value can be read again."""
+"""The same limit as in entries, so that every accepted value can be read again."""
 
 
 def records(state: State) -> Iterator[list[Any]]:
-    """The state, record by record, in an order that does not depend on the layout of maps."""
+    """Yield the records of a state, in an order that does not depend on the layout of maps."""
     yield [
         _HEAD,
         _COUNTS.wire(state),
@@ -68,7 +68,7 @@ def records(state: State) -> Iterator[list[Any]]:
 
 
 def assembled(stream: Iterable[Any]) -> State:
-    """The state of these `records`. Raises `ValueError`, `TypeError` or `KeyError` if they are not of a state."""
+    """Restore the state from its `records`. Raises `ValueError`, `TypeError` or `KeyError` if they are not valid."""
     restored = _Restored()
     for place, record in enumerate(stream):
         if type(record) is not list or (place == 0) != (record[:1] == [_HEAD]):
@@ -126,7 +126,7 @@ class _Restored:
             raise Misfit(f"there is no record of kind {kind!r}")
 
     def _take_window(self, proposer: Any, session: Any, floor: Any, *earlier: Any) -> None:
-        """Take a window. `earlier`: a list of its results, which an earlier version wrote at once."""
+        """Take a window. `earlier` has the list of its results if an earlier version wrote the snapshot."""
         [lines] = earlier or [[]]
         if type(proposer) is not str or type(lines) is not list:
             raise Misfit("a window belongs to a proposer and holds results")
@@ -139,7 +139,7 @@ class _Restored:
         self._results[proposer][_count(sequence)] = shape(Result).value(list(fields))
 
     def state(self) -> State:
-        """The state of all records."""
+        """Make the state from all records."""
         wire, settings, lead, slots, *later = self._head
         counts = _COUNTS.fields(wire)
         token = counts["token"]
@@ -178,7 +178,7 @@ class _Restored:
 
 
 def _map(table: dict[str, V]) -> Map[str, V]:
-    """As `Map(table)`, which would block every other thread meanwhile."""
+    """Make a `Map`, entry by entry: `Map(table)` would block every other thread meanwhile."""
     made = Map[str, V]().mutate()
     for name, value in table.items():
         made[name] = value
