@@ -1,7 +1,7 @@
-"""Raft, as the node sees it: propose and wait, a role, and a state machine to which committed entries are applied.
+"""Raft, as the node sees it: proposals and their results, a role, and a state machine that gets committed entries.
 
-One thread does all of it: it sends what waits, lets the library tick, and observes the role. A call from another thread
-only adds to `requests`, and wakes that thread.
+One thread, Raft's thread, does all the work: it sends waiting requests, lets the library tick, and observes the role. A
+call from another thread only adds to `requests`, and wakes Raft's thread.
 """
 
 import logging
@@ -34,7 +34,7 @@ from node.state.value import Result
 from node.telemetry.thread_lag import Worst
 
 logger = logging.getLogger(__name__)
-# The library logs a traceback for a port in use; PortInUse says it in a sentence.
+# For a port in use, the library logs a traceback; the message of PortInUse suffices.
 logging.getLogger("pysyncobj.syncobj").addFilter(lambda record: record.msg != "failed to perform initialization")
 
 _FAILURES_LIMIT = 20
@@ -43,15 +43,16 @@ _FATAL = (RaftError, CommittedConflict, sqlite3.Error)
 
 
 class Raft:
-    """One member's Raft. `start` opens, `stop` closes; all else may be called from any thread in between.
+    """One member's Raft. `start` opens it, `stop` closes it; other methods may be called from any thread in between.
 
-    machine: what committed entries are applied to. owner: the node. cluster: the one to which this member belongs, if
-    it is known already; learnt here otherwise.
+    machine: gets the committed entries. owner: the node. cluster: the cluster to which this member belongs; filled in
+    here if it is not known yet.
 
-    role: the latest. members: the ids of all, by the log as it is here. outlook: what is waited for while there is no
-    cluster; None once this member belongs to one. failure: why this member cannot go on, if so. truncated: how many
-    entries of this log were removed because the leader had others. turns: how often the thread has come round; it
-    stands still while its disk does not answer. mismatches: the nodes met that do not fit to this one.
+    role: the present role. members: the ids of all members, by this member's log. outlook: the reason why there is no
+    cluster yet; None once this member belongs to one. failure: the error that stopped this member's Raft, if any.
+    truncated: the number of entries that were removed from this log because the leader had others. turns: the number of
+    steps of Raft's thread; it stands still while the disk does not answer. mismatches: the nodes met that do not fit to
+    this one.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Raft:
     # -- beginning and end
 
     def start(self) -> None:
-        """Open the folder, load what is in it, listen, and begin.
+        """Open the folder, load the log and the snapshot, listen on the port, and start Raft's thread.
 
         Raises DamagedData, LogStoreInUse, OtherCluster, PortInUse.
         """
@@ -126,7 +127,7 @@ class Raft:
         self._thread.start()
 
     def stop(self) -> None:
-        """Hand over the lead if it is here, and close everything. Open requests get RaftStopped, or OutcomeUnknown."""
+        """Hand over the leadership, if it is here, and close all. Open requests get RaftStopped or OutcomeUnknown."""
         self._stopping = True
         self._requests.refuse()
         self._wake()
@@ -136,9 +137,9 @@ class Raft:
     # -- what others ask
 
     def propose(self, proposal: Proposal, timeout_s: float) -> "Future[Result]":
-        """Have an entry committed and applied here; the future gets its result.
+        """Propose an entry. The future gets the result once the entry is committed, and applied on this member.
 
-        It is sent again under its id while it is unanswered. The future may raise NoQuorum, OutcomeUnknown or
+        The proposal is sent again under its id until it is answered. The future may raise NoQuorum, OutcomeUnknown or
         RaftStopped; this call raises EntryTooLarge and Overloaded. Callbacks of the future run in Raft's thread.
         """
         future = self._requests.propose(proposal, self._clock() + timeout_s)
@@ -146,9 +147,9 @@ class Raft:
         return future
 
     def barrier(self, timeout_s: float) -> "Future[None]":
-        """Wait for a commit of this call's own: after it, what was committed before the call is applied here.
+        """Commit a no-op. When the future is done, all entries committed before this call are applied on this member.
 
-        The future may raise what that of `propose` may.
+        The future may raise the same errors as that of `propose`.
         """
         future = self._requests.barrier(self._clock() + timeout_s)
         self._wake()
@@ -160,7 +161,7 @@ class Raft:
         return self._change(MembershipChange("add", member, self._book.text(member), self._clock() + timeout_s))
 
     def remove_member(self, member: str, timeout_s: float = 10.0) -> "Future[None]":
-        """Remove a member; a leader hands over first. A member cannot remove itself: it would not learn of it."""
+        """Remove a member; a leader hands over first. A member cannot remove itself, since it would not hear of it."""
         change = MembershipChange("rem", member, member, self._clock() + timeout_s)
         if member == self.me:
             change.future.set_exception(ChangeRefused("a member cannot remove itself: ask another one"))
@@ -168,21 +169,21 @@ class Raft:
         return self._change(change)
 
     def leave_out(self, members: frozenset[str]) -> "Future[str | None]":
-        """Have a cluster founded without these. The result is why not; None: it is so, once the others accept it.
+        """Ask for a founding without these members. The result says why it is refused; None: accepted by this member.
 
-        The future may raise RaftStopped.
+        The founding still needs the consent of the other members. The future may raise RaftStopped.
         """
         future = self._requests.leave_out(members)
         self._wake()
         return future
 
     def hand_over(self) -> None:
-        """Let another member lead, if this one does. Any thread."""
+        """Transfer the leadership to another member, if this one leads. May be called in any thread."""
         self._yielding = True
         self._wake()
 
     def relocate(self, member: str, address: tuple[str, int]) -> None:
-        """Reach a member at another address from now on."""
+        """Use another address for a member from now on."""
         self._book.put(member, address)
 
     def _change(self, change: MembershipChange) -> "Future[None]":
@@ -216,7 +217,7 @@ class Raft:
             self._hand_over(consensus)
         except Exception as error:
             self.failure = error
-            # An error of the disk, or of the other members, needs no traceback: the node ends, and says what to do.
+            # An error of the disk or of other members needs no traceback: its message says what to do.
             traceback = None if isinstance(error, OSError | sqlite3.Error | MajorityLost) else error
             if not isinstance(error, NameTaken):  # the owner logs it
                 logger.critical("Raft has stopped on this member: %s", error, exc_info=traceback)
@@ -243,7 +244,7 @@ class Raft:
                 consensus.transferLeadership()
 
     def _observe(self, consensus: Consensus, now_s: float) -> None:
-        """Publish the members, the outlook and the role. With another leader or term, send again what is under way."""
+        """Publish the members, the outlook and the role. If the leader or term is new, send open requests again."""
         self.members = frozenset(consensus.members())
         self.outlook = consensus.inquiry.outlook
         leader = consensus.leader_node()
@@ -265,7 +266,7 @@ class Raft:
         self._owner.role_changed(role)
 
     def _term_began(self, term: int) -> None:
-        """The term before is over, and with it its leader. Published before anything is sent in the new one."""
+        """Publish a role without a leader for the new term, before any message is sent in this term."""
         self.role = RaftRole(term, None, False, False, self.role.ready)
         self._owner.role_changed(self.role)
 

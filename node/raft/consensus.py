@@ -1,4 +1,4 @@
-"""One member's part in the consensus: PySyncObj's core, and the parts of Rota around it, put together."""
+"""One member's part in the consensus: combines PySyncObj's core with Rota's own parts around it."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -28,20 +28,20 @@ from node.raft.wire.encryption import CallerClaim
 from node.raft.wire.messages import Message
 
 _SHORTEST_WAIT_S = 0.001
-"""What is due already is done in this tick or in the next one: the thread does not spin until then."""
+"""The shortest wait of a tick, so that the thread does not spin: work that is due is done in this tick or the next."""
 
 CARE_S = 0.2
-"""Between two looks at what may be missing (founding, dials, other starts), while nothing is."""
+"""The interval of `_care` (founding, dials, other starts of this member) while nothing is missing."""
 
 APART = 0.5
-"""The members compact one by one: the log of the last may grow beyond the limit by nearly this share of it."""
+"""The share of the limit by which the last member's log may exceed it, so that the members compact one by one."""
 
 _FOLLOWER, _CANDIDATE = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
 class ConsensusMember:
-    """Which member this is."""
+    """The identity of this member, and the values that its parts share."""
 
     #: The member's id.
     me: str
@@ -49,16 +49,16 @@ class ConsensusMember:
     book: AddressBook
     #: The intervals and sizes.
     timing: RaftTiming
-    #: The cluster to which the member belongs; learnt here if it is not known yet.
+    #: The cluster to which the member belongs; filled in by `Consensus` if it is not known yet.
     cluster: ClusterId
     #: Identifies this start of the process.
     start_id: str = ""
-    #: Has this member's build, and is told of the nodes that do not fit to this one.
+    #: This member's build, and the nodes that do not fit to it, which `Consensus` notes.
     mismatches: Mismatches = field(default_factory=Mismatches)
 
 
 class Consensus(MendedSyncObj):
-    """One member's part in the consensus. Used in one thread, once it is made."""
+    """One member's part in the consensus. After construction, all calls must come from one thread, except `wake`."""
 
     elections: Elections
     transport: Transport
@@ -104,19 +104,19 @@ class Consensus(MendedSyncObj):
     def single_calls(
         self, on_answer: Callable[[Node, Any, Message], None], on_end: Callable[[Node], None] = lambda _node: None
     ) -> SingleCallsPort:
-        """Connections that carry one question; the arguments are those of `single_call.SingleCalls`."""
+        """Make connections that carry one question each; the arguments are those of `single_call.SingleCalls`."""
         return self._environment.single_calls(self, on_answer, on_end)
 
-    # -- what the adapter and the parts ask
+    # -- queries and actions for the adapter and the parts
 
     @property
     def claim(self) -> CallerClaim:
-        """What this member says of itself to those that it calls, before either side has proved anything."""
+        """This member's id and version, as sent to a called node before either side is authenticated."""
         return CallerClaim(self.me, self.version)
 
     @property
     def is_leader(self) -> bool:
-        """Whether the library says that this member leads."""
+        """Whether this member is the leader, by the library's state."""
         return bool(self._isLeader())
 
     @property
@@ -143,12 +143,12 @@ class Consensus(MendedSyncObj):
         return node
 
     def standing(self) -> Standing:
-        """How far the log reaches."""
+        """The term and index of the log's last entry."""
         return Standing(self.journal[-1][2], self.journal[-1][1])
 
     @property
     def applied_in_term(self) -> bool:
-        """Whether an entry of the present term is applied: then all that was committed before it is, too.
+        """Whether an entry of the present term is applied. Then all entries committed in earlier terms are applied too.
 
         False while committed entries wait to be applied, as after a start.
         """
@@ -161,20 +161,20 @@ class Consensus(MendedSyncObj):
         return bool(self.raftCurrentTerm == term and self._SyncObj__votedForNodeId is not None)
 
     def join_cluster(self, cluster_id: str) -> None:
-        """Belong to a cluster from now on, unless this member belongs to one. Durable with the journal's next flush."""
+        """Note this member's cluster, unless it is known already. Durable at the journal's next flush."""
         if cluster_id and not self.cluster.known:
             self.cluster.known = cluster_id
             self.journal.set_note(CLUSTER_ID, cluster_id)
             self.transport.announce()
 
     def agreed_members(self) -> list[str]:
-        """The members by what is known to be committed: "id host port" each."""
+        """The members by the entries that are known to be committed, each as "id host port"."""
         if self.is_changing:
             return list(self._cluster_at(self.raftCommitIndex))
         return sorted(self.book.text(member) for member in self.members())
 
     def begin_with(self, cluster: Iterable[str]) -> None:
-        """Let the log, which is empty, begin with these members ("id host port" each). Durable with the next flush."""
+        """Let the empty log begin with these members, each as "id host port". Durable at the journal's next flush."""
         first = tuple(sorted(cluster))
         if first == self._first_cluster:
             return
@@ -184,23 +184,26 @@ class Consensus(MendedSyncObj):
         self._SyncObj__updateClusterConfiguration(others)
 
     def next_index(self, node: Node) -> int:
-        """The index of the entry that a member is sent next."""
+        """The index of the next entry to send to a member."""
         return int(self._SyncObj__raftNextIndex.get(node, 0))
 
     def keep_next_index(self, node: Node, index: int) -> None:
-        """Do not send again what is under way: the library moves back on every acknowledgement."""
+        """Move a member's next index to `index` at least, because the library moves it back on each acknowledgement.
+
+        Otherwise entries that are under way would be sent again.
+        """
         known = self._SyncObj__raftNextIndex
         if node in known:
             known[node] = max(known[node], index)
 
     def adopt_term(self, term: int) -> None:
-        """Follow in a later term, without a vote in it yet."""
+        """Become a follower in a later term, without having voted in it."""
         self._SyncObj__setCurrentTerm(term, None)
         self._SyncObj__setState(_FOLLOWER)
         self._SyncObj__raftLeader = None
 
     def connection_lost(self, node: Node) -> None:
-        """Note that a member's connection has ended. If it was the leader, it may be dead: ask for an election soon."""
+        """Note that a member's connection has ended. A leader may be dead then: ask for votes soon."""
         if node == self.leader_node() and not self.is_leader:
             self.inbound.leader_heard_s = float("-inf")
             self.elections.hasten()
@@ -219,7 +222,7 @@ class Consensus(MendedSyncObj):
         self._applyCommand(packed, answer, membership.MEMBERSHIP)
 
     def is_committed(self, there: bool, member: str) -> bool:
-        """Whether `member` is one by the log (or is not, if not `there`), and all changes in the log are committed."""
+        """Whether the log has `member` (or, if not `there`, lacks it), and all changes in the log are committed."""
         return bool(not self.is_changing and self.applied_in_term and (member in self.members()) == there)
 
     # -- one turn
@@ -230,11 +233,11 @@ class Consensus(MendedSyncObj):
 
     @property
     def waited_s(self) -> float:
-        """How long the last tick waited for messages."""
+        """The time that the last tick waited for messages."""
         return float(self._poller.waited_s)
 
     def tick(self, wait_s: float) -> None:
-        """Do what is due, then wait for messages: at most `wait_s`, and until the next thing is due."""
+        """Do the work that is due. Then wait for messages until the next work is due, but at most `wait_s`."""
         complete = self._is_complete()
         now_s = self.clock()
         if not complete or now_s >= self._care_s:
@@ -246,19 +249,19 @@ class Consensus(MendedSyncObj):
             self.forceLogCompaction()
 
     def _is_complete(self) -> bool:
-        """Whether nothing is missing: this member has its cluster, its vote and a leader, and is connected with all."""
+        """Whether this member has its cluster, its vote, a leader and a connection with each other member."""
         settled = self.cluster.known and self.recovery.votes and self.is_settled() and self.hears_leader()
         return bool(settled) and all(map(self.transport.reached, self.transport.others()))
 
     def _care(self, now_s: float) -> None:
-        """Look after what is missing, or may come to be."""
+        """Continue the work on founding, recovery, dials and other starts of this member."""
         self.transport.duplicate_starts.step()
         self.inquiry.step()
         self.recovery.step()
         self.transport.care(now_s)
 
     def _wait_s(self, longest_s: float, complete: bool) -> float:
-        """How long this tick may wait. Dials, elections, founding and snapshots go on with the library's ticks."""
+        """How long this tick may wait: while a dial, founding or snapshot is under way, no longer than `tick_s`."""
         if self.behind:
             return 0.0
         tick_s = min(longest_s, self.timing.tick_s)
@@ -267,7 +270,7 @@ class Consensus(MendedSyncObj):
         now = self.clock()
         if self.is_leader:
             next_s = self._SyncObj__newAppendEntriesTime
-            due_s = next_s if next_s > now else now + self.timing.heartbeat_s  # what is due goes out in this tick
+            due_s = next_s if next_s > now else now + self.timing.heartbeat_s  # one that is due is sent now
         else:
             due_s = min(self.elections.due_s, self.inbound.leader_heard_s + self.timing.quorum_s)
         return float(min(longest_s, max(due_s - now, _SHORTEST_WAIT_S)))
@@ -275,8 +278,8 @@ class Consensus(MendedSyncObj):
     def _log_is_long(self) -> bool:
         """Whether the log is due for compaction. Each member has its own limit, so that they compact one by one.
 
-        While committed entries wait to be applied, as after a start, the log may be twice as long: a snapshot of what
-        is applied by then would take the time from them, and be followed by another.
+        While committed entries wait to be applied, as after a start, the log may be twice as long: a snapshot would
+        delay these entries, and soon be followed by another one.
         """
         entries = len(self.journal) / self.timing.log_entries
         size = self.journal.bytes / max(self.timing.log_bytes, self.snapshots.bytes // 2)
@@ -287,11 +290,11 @@ class Consensus(MendedSyncObj):
         return filled > 1.0 + APART * members.index(self.me) / len(members)
 
     def _cut_at(self, index: int) -> int:
-        """The entry with which the log begins after a snapshot: some more are kept for members a little behind."""
+        """The first entry to keep in the log after a snapshot: some older ones stay, for members a little behind."""
         return self.journal.reaching_back(index, self.timing.log_entries // 5, self.timing.log_bytes // 4)
 
     def _cluster_at(self, index: int) -> tuple[str, ...]:
-        """The members by the log up to an index, for a snapshot: "id host port" each."""
+        """The members by the log up to an index, each as "id host port", for a snapshot."""
         header = self.snapshots.header
         entries = [entry for entry in self.journal.after(header.index if header else 0) if entry[1] <= index]
         known = membership.after(header.cluster if header else self._first_cluster, entries)

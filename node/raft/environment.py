@@ -1,8 +1,8 @@
-"""The environment of a member's Raft: the clock, randomness, and how it connects. Tests give their own.
+"""The environment of a member's Raft: the clock, randomness, and the connections. Tests pass their own.
 
-The library's modules read the same clock and `random` themselves, by names of their own: a test with another clock
-has to patch those in `pysyncobj.syncobj` and `pysyncobj.transport` (`testkit.wired` does). `connections` reads the
-library's clock directly, since the library compares those times with its own.
+The library's modules import the clock and `random` themselves: a test with another clock has to patch them in
+`pysyncobj.syncobj` and `pysyncobj.transport` (`testkit.wired` does). `connections` reads the library's clock directly,
+because the library compares its times with its own.
 """
 
 from collections.abc import Callable
@@ -19,15 +19,15 @@ from node.raft.wire.messages import Message
 from node.raft.wire.single_call import SingleCalls
 
 MakeTransport = Callable[[RaftCore, Node, set[Node]], Transport]
-"""Makes a transport: of this member's core, its node, and the others'."""
+"""Makes a transport from this member's core, its node, and the nodes of the other members."""
 
 MakeSingleCalls = Callable[[RaftCore, Callable[[Node, Any, Message], None], Callable[[Node], None]], SingleCallsPort]
-"""Makes `SingleCalls`, with its arguments."""
+"""Makes a `SingleCalls`; the arguments are those of its constructor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The clock is that of the library, so that times can be compared."""
+    """The parts from outside. The default clock is the library's, so that times can be compared with its times."""
 
     clock: Clock = monotonic
     rng: Random = field(default_factory=Random)

@@ -2,15 +2,15 @@
 
 
 class RaftError(Exception):
-    """Any error of this module."""
+    """The base class of Raft's errors."""
 
 
 class NoQuorum(RaftError):
-    """Nothing was proposed: there was no leader with a majority until the deadline. It is safe to try again."""
+    """Nothing was proposed: no leader with a majority was found before the deadline. It is safe to try again."""
 
 
 class OutcomeUnknown(RaftError):
-    """The entry was proposed, and may still be committed. To try again is safe under the same proposal id only."""
+    """The entry was proposed, and may still be committed. It is safe to try again only under the same proposal id."""
 
 
 class EntryTooLarge(RaftError):
@@ -18,7 +18,7 @@ class EntryTooLarge(RaftError):
 
 
 class Overloaded(RaftError):
-    """Nothing was proposed: too many proposals wait. Try again later."""
+    """Nothing was proposed, because too many proposals wait on this member. Try again later."""
 
 
 class RaftStopped(RaftError):
@@ -30,7 +30,7 @@ class ChangeRefused(RaftError):
 
 
 class DamagedData(RaftError):
-    """The data folder is damaged. `what` names the file, and what is wrong with it."""
+    """The data folder is damaged. `what` names the file and its damage."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -41,7 +41,7 @@ class DamagedData(RaftError):
 
 
 class CannotOpen(RaftError):
-    """The data folder cannot be used now; it is not damaged."""
+    """The data folder cannot be used now, but is not damaged."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what}: check the room on its disk, and its permissions")
@@ -56,7 +56,7 @@ class ForeignData(RaftError):
 
 
 class MajorityLost(RaftError):
-    """Too many members have lost their logs: the others cannot tell what was committed."""
+    """Too many members have lost their logs: the others cannot tell which entries were committed."""
 
 
 class PortInUse(RaftError):
@@ -64,15 +64,15 @@ class PortInUse(RaftError):
 
 
 class OtherCluster(RaftError):
-    """The data folder belongs to a member of another cluster than the one to join."""
+    """The data folder belongs to a member of another cluster than the cluster to join."""
 
 
 class NameTaken(RaftError):
-    """Another process runs as this member, and was there first."""
+    """Another process already runs as this member, and keeps the name."""
 
 
 class Broken(RaftError):
-    """This member cannot go on; the cause says why. After it, nothing may be acknowledged or applied here."""
+    """This member cannot go on, for the reason in the cause. It must not acknowledge or apply an entry any more."""
 
 
 class LogStoreInUse(RaftError):

@@ -1,4 +1,4 @@
-"""A member's part in the consensus: elections, the messages of others, what callers propose, what is applied.
+"""A member's part in the consensus: elections, messages of other members, callers' requests, and applied entries.
 
-`parts` has the ports by which the parts of a member's Raft know one another; `node.raft.consensus` puts them together.
+`parts` has the protocols through which these parts use one another; `node.raft.consensus` combines them.
 """

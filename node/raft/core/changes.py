@@ -1,4 +1,4 @@
-"""Changes of membership under way: one at a time, proposed again until they are in the log and committed."""
+"""Changes of membership that callers wait for: proposed one at a time, and again until committed."""
 
 from collections import deque
 from collections.abc import Callable
@@ -18,21 +18,21 @@ _UNANSWERED_S = 1.0
 
 @dataclass(slots=True, eq=False)
 class MembershipChange:
-    """A change that a caller waits for."""
+    """A change of membership that a caller waits for."""
 
     #: Whether the member is added or removed.
     what: Literal["add", "rem"]
     #: The id of the member.
     member: str
-    #: The member as the log writes it: "id host port" where it is added, else its id.
+    #: The member as written in the log: "id host port" if it is added, else its id.
     text: str
     #: When the caller stops waiting, in seconds on Raft's clock.
     deadline_s: float
-    #: Done once the change is committed, refused or given up.
+    #: Done once the change is committed, refused or cancelled by `give_up`.
     future: "Future[None]" = field(default_factory=Future)
     #: When the change is proposed again, in seconds on Raft's clock.
     next_s: float = 0.0
-    #: Whether it has been proposed.
+    #: Whether the change has been proposed.
     sent: bool = False
     #: Whether the library refused the latest proposal.
     denied: bool = False
@@ -65,7 +65,7 @@ class Changes:
         self._queue.append(change)
 
     def step(self, consensus: ChangesConsensus, now_s: float) -> None:
-        """Propose the oldest change again if it is time, and drop the changes that are done or past their deadlines."""
+        """Propose the oldest change if it is time, and drop the changes that are done or past their deadlines."""
         while self._queue:
             change = self._queue[0]
             if not change.future.done() and change.deadline_s > now_s:

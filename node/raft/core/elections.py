@@ -1,8 +1,8 @@
-"""When this member stands for election: once a majority would vote for it (`prevote`), or when its leader hands over.
+"""Decides when this member stands for election: if a majority would vote for it (`prevote`), or its leader hands over.
 
-The library stands for election when it finds that a deadline has passed. It looks right after a write that may have
-taken long, without asking the others, and also on a member that has lost its log and may not stand. So the deadline is
-kept here, and the library is only told whether to stand now.
+The library stands for election when its deadline has passed. It does so even right after a slow write, without asking
+the others, and on a member that has lost its log and may not stand. So the deadline is kept here, and the library only
+sees one that has passed, if it is to stand now, or one that never comes.
 """
 
 from node.raft.core.parts import RaftCore
@@ -10,13 +10,13 @@ from node.raft.core.prevote import Poll, Standing
 
 _ASKING_S = 0.3
 _NOW_S = 0.0
-"""The deadline that the library sets when the leader hands over."""
+"""The deadline that the library sets when the leader hands over to this member."""
 
 _NEVER_S = float("inf")
 
 
 class Elections:
-    """When this member stands. Used in Raft's thread."""
+    """Decides when this member stands for election. Used in Raft's thread."""
 
     def __init__(self, consensus: RaftCore) -> None:
         self.poll = Poll(consensus.rng.getrandbits(62))
@@ -28,29 +28,29 @@ class Elections:
 
     @property
     def due_s(self) -> float:
-        """When this member asks the others next, if it hears no leader by then."""
+        """The time at which this member asks the others for pre-votes, unless it hears a leader before."""
         return self._due_s
 
     @property
     def deadline_s(self) -> float:
-        """The deadline as the library sees it: one that has passed, or none."""
+        """The deadline that the library sees: passed if it is to stand for election now, else infinite."""
         return _NOW_S if self._won or self._handed_over else _NEVER_S
 
     @deadline_s.setter
     def deadline_s(self, deadline_s: float) -> None:
-        """Set by the library when the leader hands over, when a leader was heard, and when an election begins."""
+        """Take the library's deadline: it sets one when the leader hands over or is heard, or an election begins."""
         self._won = False
         self._handed_over = deadline_s == _NOW_S
         if not self._handed_over:
             self._due_s = deadline_s
 
     def hasten(self) -> None:
-        """Ask the others soon: the leader may be dead."""
+        """Ask the others for pre-votes soon, because the leader may be dead."""
         here = self._consensus
         self._due_s = min(self._due_s, here.clock() + here.rng.uniform(0.2, 1.0) * here.timing.hasty_s)
 
     def step(self) -> None:
-        """Ask the others if it is time; stand if a majority would vote for this member. The library's tick follows."""
+        """Ask for pre-votes if it is time. If a majority has granted them, let the library's next tick stand."""
         here = self._consensus
         self._won = False
         if here.is_leader or self._handed_over or not here.is_settled():
@@ -62,15 +62,15 @@ class Elections:
                 self._ask()
         if self.poll.won(here.members()) and here.recovery.may_stand:
             here.recovery.become_voter()
-            if here.raftCurrentTerm < here.fence():  # the library stands in the next one
+            if here.raftCurrentTerm < here.fence():  # the library then stands in the term after this
                 here.adopt_term(here.fence())
             self._won = True
 
     def gives_way(self, asking: str, standing: Standing) -> bool:
-        """Whether the candidate `asking` goes first. Two that ask at the same time would split the votes.
+        """Whether this member lets the candidate `asking` go first: two at the same time would split the votes.
 
-        The one with the longer log goes first, since the other does not get its vote; with equal logs, the one with the
-        lesser id.
+        The member with the longer log goes first, since it would not vote for the other; with equal logs, the one with
+        the lesser id.
         """
         if self._consensus.clock() - self._asked_s > _ASKING_S:
             return True

@@ -1,10 +1,11 @@
 """Checks each message from another member before the library gets it.
 
-Corrected on the way (each is a way to lose or to contradict an acknowledged entry in PySyncObj 0.3.17): appends are
-reduced to what is new (`append_filter`); the commit index of a message counts only as far as the message has matched
-the log; an acknowledgement counts only in the term in which it was given, and never moves back what is sent next; a
-snapshot of what is here already is not loaded over it; a member that lost its log accepts nothing from a leader, and
-does not vote, before enough others have answered it (`amnesia`).
+It corrects five defects of PySyncObj 0.3.17, each of which could lose or contradict an acknowledged entry:
+- Of an append, only the new entries are passed on (`append_filter`).
+- The commit index of a message counts only up to the entry at which the message has matched the log.
+- An acknowledgement counts only in its own term, and never moves back the index of the next entry to send.
+- A snapshot is not loaded if the log already has its entries.
+- A member that lost its log accepts no entries and does not vote before enough others have answered it (`amnesia`).
 """
 
 from collections.abc import Callable
@@ -20,8 +21,8 @@ from node.raft.wire.messages import Message
 _FROM_UNLISTED: Final = frozenset(
     ("append_entries", "request_vote", "pre_vote", "recall", "recall_answer", "apply_command_response", "ping")
 )
-"""The kinds accepted from a member that the log here does not name: those of a leader or a candidate. The others answer
-questions, and an unlisted member is asked none."""
+"""The kinds of messages accepted from a member that this log does not list: those of a leader or a candidate. Other
+kinds are answers to questions that an unlisted member is not asked."""
 
 
 class Inbound:
@@ -49,12 +50,12 @@ class Inbound:
         }
 
     def take(self, node: Node, message: Message) -> None:
-        """Take a message from a member."""
+        """Handle a message from a member."""
         kind = message["type"]
         if node in self._consensus.transport.unlisted and kind not in _FROM_UNLISTED:
             return
         take = self._kinds.get(kind)
-        if take is not None:  # else it belongs to the beginning of a connection, and means nothing now
+        if take is not None:  # other kinds belong to the beginning of a connection, and are ignored
             take(node, message)
 
     def _pass_on(self, node: Node, message: Message) -> None:
@@ -69,7 +70,7 @@ class Inbound:
             return
         if not here.recovery.may_follow:
             return
-        # Before any of it is acknowledged: the leaders of two clusters must not both count on this member.
+        # Join before acknowledging an entry: the leaders of two clusters must not both count this member.
         here.join_cluster(here.transport.cluster_of(node))
         self.leader_heard_s = here.clock()
         here.elections.poll.open = False
@@ -95,7 +96,7 @@ class Inbound:
         here.recovery.log_matches(message["term"], index)
 
     def _heartbeat(self, node: Node, message: Message, matched: int) -> None:
-        """Tell the library only which member leads, and that the entries up to `matched` may be committed."""
+        """Pass on a message without entries: who leads, and the commit index, but not beyond `matched`."""
         commit_index = min(message["commit_index"], matched)
         self._pass_on(node, {"type": "append_entries", "term": message["term"], "commit_index": commit_index})
 
@@ -104,7 +105,7 @@ class Inbound:
         self._consensus.transport.send(node, answer)
 
     def _snapshot_part(self, node: Node, message: Message) -> None:
-        """Take a part of a snapshot, if the leader has one ready. The answer shows the leader a follower."""
+        """Take a part of a snapshot, if the message has one. Always answer, so that the leader hears a follower."""
         here = self._consensus
         self._heartbeat(node, message, 0)
         part = message.get("serialized")
@@ -130,7 +131,7 @@ class Inbound:
             here.keep_next_index(node, before)
 
     def _command(self, node: Node, message: Message) -> None:
-        """Take a proposal as leader. One that came too late is dropped: its sender tries again."""
+        """Take a proposal, if this member leads. Otherwise drop it: its sender tries again."""
         if self._consensus.is_leader or "request_id" in message:
             self._pass_on(node, message)
 
@@ -143,7 +144,7 @@ class Inbound:
             self._pass_on(node, message)
 
     def _may_vote(self, message: Message) -> bool:
-        """Whether the candidate may have this member's vote. If it has no log, it must stand in the same founding."""
+        """Whether this member may vote for the candidate. Without a log, both must be bound to one founding."""
         here, candidate = self._consensus, _standing(message)
         if not here.is_settled() or (candidate.empty and not here.inquiry.same_founding(message)):
             return False
@@ -178,7 +179,7 @@ class Inbound:
             self._consensus.elections.poll.answer(message["number"], node.id)
 
     def _later_term(self, _node: Node, message: Message) -> None:
-        """A leader of an earlier term steps down when a member knows a later one."""
+        """Step down to follower if another member's term is later than this one's."""
         if message["term"] > self._consensus.raftCurrentTerm:
             self._consensus.adopt_term(message["term"])
 

@@ -1,8 +1,8 @@
 # ruff: noqa: N802, N803 - the library's names
-"""PySyncObj's consensus with its defective parts replaced, by the names that its source uses for its private parts.
+"""PySyncObj's consensus with its defective methods overridden, including private ones.
 
-`_SyncObj__...` are those private parts (Python's mangled names). The library offers no other way to bring a
-serializer of one's own, or to apply bytes as they are. A unit test notices if a version of the library lacks them.
+`_SyncObj__...` are Python's mangled names of private attributes. The library offers no other way to use another
+serializer, or to apply plain bytes. A unit test fails if a version of the library lacks these names.
 """
 
 from typing import Protocol
@@ -19,18 +19,18 @@ from node.raft.wire.addresses import AddressBook
 
 APPLIED_AT_ONCE = 64
 APPLIED_BYTES = 128 << 10
-"""At most this many committed entries, of about this many bytes, are applied before messages are taken again. After a
-start there are thousands, and this thread answers no member meanwhile."""
+"""The limits on the committed entries that are applied before messages are read again: their number, and about their
+total bytes. After a start, thousands of entries wait, and this thread answers no member while it applies them."""
 
 
 class DeadlinePort(Protocol):
-    """What keeps the deadline of the next election."""
+    """Keeps the deadline of the next election."""
 
     deadline_s: float
 
 
 class MendedSyncObj(SyncObj):  # type: ignore[misc]  # the library ships no types
-    """The library's consensus. What it needs of its subclass is set before its constructor runs."""
+    """The library's consensus, with overrides. A subclass sets the attributes below before this constructor runs."""
 
     me: str
     book: AddressBook
@@ -48,10 +48,10 @@ class MendedSyncObj(SyncObj):  # type: ignore[misc]  # the library ships no type
     # -- terms and elections
 
     def _SyncObj__setCurrentTerm(self, term: int, voted: str | None) -> None:
-        """Keep the term and the vote, and tell of a new term, before anything is sent in it.
+        """Store the term and the vote, and announce a new term before any message is sent in it.
 
-        The heartbeats must not answer in a term that this member has left with its vote: a leader counts their answers
-        as evidence of its majority (docs/explanation/raft.md).
+        Once this member has voted in a later term, its heartbeats must not answer in the old one: the old leader would
+        count these answers as evidence of its majority (docs/explanation/raft.md).
         """
         before = self.raftCurrentTerm
         super()._SyncObj__setCurrentTerm(term, voted)
@@ -64,8 +64,8 @@ class MendedSyncObj(SyncObj):  # type: ignore[misc]  # the library ships no type
 
     @_SyncObj__raftElectionDeadline.setter
     def _SyncObj__raftElectionDeadline(self, deadline_s: float) -> None:
-        """A new deadline also ends a transfer of leadership: else the library would ignore heartbeats meanwhile, and
-        stand for election later.
+        """Set the deadline, and end a transfer of leadership: otherwise the library would ignore heartbeats during it,
+        and stand for election later.
         """
         self.elections.deadline_s = deadline_s
         self._SyncObj__transferInProgress = False
@@ -73,15 +73,15 @@ class MendedSyncObj(SyncObj):  # type: ignore[misc]  # the library ships no type
     # -- entries
 
     def _SyncObj__doApplyCommand(self, command: bytes) -> None:
-        """Apply entries as bytes. Changes of membership count from the moment they are in the log, not from here."""
+        """Apply an entry as bytes. Changes of membership are skipped: they took effect when they entered the log."""
         if command[:1] == membership.REGULAR:
             self.applier.apply(command[1:])
 
     def _SyncObj__applyLogEntries(self) -> bool:
-        """As leader, announce what is committed before applying it here: a client may wait for a follower.
+        """Apply a portion of the committed entries. A leader first announces them, as clients may wait on followers.
 
-        The library applies all entries at once; here `behind` says that some are left to the next tick. Returns whether
-        the commit has yet to be announced.
+        The library would apply all entries at once; here `behind` is set if some are left to the next tick. Returns
+        whether the commit has yet to be announced.
         """
         committed: int = self.raftCommitIndex
         announced = bool(self._isLeader()) and committed > self.raftLastApplied
@@ -96,7 +96,7 @@ class MendedSyncObj(SyncObj):  # type: ignore[misc]  # the library ships no type
         return applied and not announced
 
     def _portion_end(self) -> int:
-        """The index of the last entry that is applied in this tick, if it is committed."""
+        """The index of the last entry to apply in this tick, provided that it is committed."""
         index: int = self.raftLastApplied
         first, size = index + 1 - self.journal.first_index, 0
         for command, *_ in self.journal[first : first + APPLIED_AT_ONCE]:
@@ -108,18 +108,19 @@ class MendedSyncObj(SyncObj):  # type: ignore[misc]  # the library ships no type
     # -- changes of membership
 
     def _SyncObj__parseChangeClusterRequest(self, command: bytes) -> list[str] | None:
-        """The change of membership in a command; None if it is of another kind. The library unpickles it.
+        """The change of membership in a command; None for another kind of command. The library would unpickle it.
 
-        Raises UnreadableChange, but only for an entry that is in the log already: `messages` refuses such entries.
+        Raises UnreadableChange, but only for an entry in this log, since `messages` refuses such entries from others.
         """
         return list(membership.parse_change(command)) if command[0] == membership.MEMBERSHIP else None
 
     def _SyncObj__changeCluster(self, request: list[str]) -> bool:
-        """Take a change as leader. A leader that would remove itself hands over first: the next one removes it.
+        """Take a change as leader. A leader that is to be removed hands over first, and the next leader removes it.
 
-        The majorities of two configurations have a member in common only if they differ by one. So a change waits until
-        the one before is committed; and until an entry of this term is, which the library ensures: before that, a
-        change of an earlier leader may count elsewhere (Ongaro's correction of 2015 to section 4.1 of his thesis).
+        Majorities of two configurations surely have a common member only if the configurations differ by one member. So
+        a change waits until the previous one is committed. It also waits, in the library, for a committed entry of this
+        term: before that, a change of an earlier leader may count elsewhere (Ongaro's correction of 2015 to section 4.1
+        of his thesis).
         """
         if request[0] == "rem" and self.book.node(request[1]).id == self.me:
             self.transferLeadership()
@@ -130,11 +131,11 @@ class MendedSyncObj(SyncObj):  # type: ignore[misc]  # the library ships no type
 
     @property
     def is_changing(self) -> bool:
-        """Whether a change of membership is in the log that is not committed yet, as far as is known here."""
+        """Whether the log has a change of membership that is not known to be committed."""
         return membership.any_change(self.journal.after(self.raftCommitIndex))
 
     def _may_follow(self, request: list[str]) -> bool:
-        """Whether enough members have acknowledged all earlier changes, so that this one may follow."""
+        """Whether enough members have acknowledged all earlier changes of membership, so that this one may follow."""
         before, other = self.members(), {self.book.node(request[1]).id}
         after = before | other if request[0] == "add" else before - other
         known = membership.latest(self.journal[:], self.journal.first_index)
@@ -143,13 +144,13 @@ class MendedSyncObj(SyncObj):  # type: ignore[misc]  # the library ships no type
         return membership.may_follow(before, after, knowing | {self.me})
 
     def members(self) -> set[str]:
-        """The ids of all members, by the log as it is here."""
+        """The ids of all members, by this member's log."""
         return {node.id for node in self._SyncObj__otherNodes} | {self.me}
 
     # -- snapshots
 
     def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:
-        """Load the snapshot in place. The library's own method takes a damaged one for an empty one."""
+        """Load the state from the snapshot file. The library's own method takes a damaged file for an empty state."""
         header = self.snapshots.header
         assert header is not None
         try:

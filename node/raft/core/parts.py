@@ -1,8 +1,7 @@
-"""The ports by which the parts of a member's Raft know one another; `consensus` and the parts implement them.
+"""The protocols through which the parts of a member's Raft use one another; `consensus` and the parts implement them.
 
-`elections`, `amnesia_recovery`, `inbound`, `inquiry`, `duplicate_starts`, `callers` and `transport` each need something
-of the others. Each of them imports these ports, and only `consensus` imports them all and puts them together: no module
-imports in a circle.
+`elections`, `amnesia_recovery`, `inbound`, `inquiry`, `duplicate_starts`, `callers` and `transport` all call one
+another. To avoid circular imports, each of them imports these protocols only, and `consensus` imports and combines all.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -23,35 +22,35 @@ from node.raft.wire.encryption import CallerClaim, Seal
 from node.raft.wire.messages import Message
 
 Clock = Callable[[], float]
-"""Returns the seconds since some moment in the past; never goes back."""
+"""A monotonic clock: a function that returns the seconds since some moment in the past."""
 
 
 class ElectionsPort(Protocol):
-    """When this member stands for election."""
+    """Decides when this member stands for election."""
 
     poll: Poll
 
     def gives_way(self, asking: str, standing: Standing) -> bool:
-        """Whether another candidate goes first."""
+        """Whether this member lets the candidate `asking` go first."""
 
 
 class RecoveryPort(Protocol):
-    """Whether this member may vote, follow and stand: it may not while it may have lost its log."""
+    """Decides whether this member may vote, follow and stand for election, after it may have lost its log."""
 
     @property
     def votes(self) -> bool:
-        """Whether it remembers all that it took part in."""
+        """Whether this member remembers all its votes and acknowledgements, so that it may vote."""
 
     @property
     def may_follow(self) -> bool:
-        """Whether it may accept what a leader sends."""
+        """Whether this member may accept a leader's entries and snapshots."""
 
     @property
     def may_stand(self) -> bool:
-        """Whether it may ask for votes."""
+        """Whether this member may ask for votes."""
 
     def become_voter(self) -> None:
-        """Note that it has caught up, or takes part in the first election."""
+        """Note that this member has caught up, or takes part in the cluster's first election, and votes from now on."""
 
     def log_matches(self, term: int, index: int) -> None:
         """Note that the log equals that of the leader in `term`, up to `index`."""
@@ -60,46 +59,46 @@ class RecoveryPort(Protocol):
         """Answer a member that has lost its log."""
 
     def answered(self, node: Node, message: Message) -> None:
-        """Take a member's answer."""
+        """Handle the answer of a member that this one asked after losing its log."""
 
     def vote_request(self, message: Message) -> Message:
-        """A request for votes, as it is sent."""
+        """Add the fields for `vote` to a request for votes that is to be sent."""
 
     def note_candidate(self, node: Node, message: Message) -> None:
-        """Note that a member asks for this one's vote."""
+        """Note that a member has asked for this one's vote."""
 
     def vote(self, node: Node, vote: Message) -> Message:
-        """A vote, as it is sent."""
+        """Add the fields for `counts` to a vote that is to be sent."""
 
     def counts(self, node: Node, vote: Message) -> bool:
-        """Whether a vote that has arrived counts."""
+        """Whether a received vote counts."""
 
 
 class InquiryPort(Protocol):
-    """What this member does towards founding a cluster."""
+    """This member's part in founding a cluster."""
 
     @property
     def founding_id(self) -> str:
-        """The founding to which this member is bound; empty if it is bound to none."""
+        """The id of the founding to which this member is bound; empty if it is not bound."""
 
     @property
     def first_election(self) -> bool:
         """Whether this member may take part in the first election."""
 
     def same_founding(self, message: Message) -> bool:
-        """Whether a candidate stands in the founding to which this member is bound."""
+        """Whether a candidate is bound to the same founding as this member."""
 
     def asked(self, node: Node, message: Message) -> None:
         """Answer a connected member's question about founding."""
 
     def answer(self, message: Message) -> Message:
-        """This member's statement, for any node that asks."""
+        """The answer to a node's question about founding: this member's statement."""
 
     def answered(self, node: Node, message: Message) -> None:
-        """Take the statement of a connected member."""
+        """Handle the statement of a connected member."""
 
     def called_by_member(self, member: str, cluster_id: str) -> None:
-        """Note that a member of a cluster has connected, and takes this node for one of that cluster."""
+        """Note that a member of a cluster has connected, and regards this node as a member of the same cluster."""
 
 
 class InboundPort(Protocol):
@@ -108,7 +107,7 @@ class InboundPort(Protocol):
     leader_heard_s: float
 
     def take(self, node: Node, message: Message) -> None:
-        """Take a message from a member."""
+        """Handle a message from a member."""
 
 
 class SingleCallsPort(Protocol):
@@ -118,22 +117,22 @@ class SingleCallsPort(Protocol):
         """Call a node, unless a call is under way, or the last one began less than `again_s` ago."""
 
     def soon(self, node: Node) -> None:
-        """Let the next call to that node begin without a pause."""
+        """Let the next call to a node begin without a pause."""
 
     def under_way(self, node: Node) -> Any:
-        """The connection of the call to that node, if there is one."""
+        """The connection of the call to a node, if a call is under way."""
 
     def called(self) -> list[Node]:
         """The nodes to which a call is under way."""
 
     def begun_s(self, node: Node) -> float:
-        """When the last call to that node began; -inf if there was none."""
+        """When the last call to a node began; -inf before the first call."""
 
     def refused_s(self, node: Node) -> float:
-        """When the last call to that node began that was answered with "connection refused"; -inf if none was."""
+        """When the last call to a node that got "connection refused" began; -inf if there was no such call."""
 
     def hang_up(self, node: Node) -> None:
-        """End the call to that node, if there is one."""
+        """End the call to a node, if a call is under way."""
 
     def close(self) -> None:
         """End all calls."""
@@ -145,38 +144,38 @@ class TransportPort(Protocol):
     unlisted: set[Node]
 
     def send(self, node: Node, message: Message) -> bool:
-        """Send a message. Returns whether it was sent, or is kept until the journal is on the disk."""
+        """Send a message. Returns True if it was sent, or waits until the journal is on the disk; else False."""
 
     def pass_to_library(self, node: Node, message: Message) -> None:
-        """Give a message to the library."""
+        """Pass a message to the library."""
 
     def reached(self, node: Node) -> bool:
-        """Whether a member is connected, by a process that is known to be the only one of that member."""
+        """Whether a member is connected, and the connected process is known to be the only one of that member."""
 
     def cluster_of(self, node: Node) -> str:
-        """The cluster to which a connected member says that it belongs; empty while it belongs to none."""
+        """The id of the cluster to which a connected member says that it belongs; empty without a cluster."""
 
     def others(self) -> set[Node]:
         """All other members, by the log."""
 
     def dials(self, node: Node) -> bool:
-        """Whether this member dials that member, instead of being dialled by it."""
+        """Whether this member dials `node`, and not the other way round."""
 
     def is_ours(self, node: Node, cluster_id: str) -> bool:
-        """Whether a member that names this cluster may belong to this member's."""
+        """Whether a node that names `cluster_id` as its cluster may belong to this member's cluster."""
 
     def hello(self, called: Node, *, asks: bool) -> Message:
         """The first message of a dialler."""
 
     def refused_s(self, node: Node) -> float:
-        """When the last dial of that member began whose connection was refused; -inf if none was."""
+        """When the last dial of a member that got "connection refused" began; -inf if there was no such dial."""
 
     def dial_soon(self, node: Node) -> None:
-        """Let the next dial of that member begin without a pause."""
+        """Let the next dial of a member begin without a pause."""
 
 
 class RaftCore(Protocol):
-    """The log, the term and the role of this member, its other parts, and what it takes from outside."""
+    """The log, the term and the role of this member, its other parts, and its environment."""
 
     me: str
     start_id: str
@@ -195,11 +194,11 @@ class RaftCore(Protocol):
 
     @property
     def claim(self) -> CallerClaim:
-        """What this member says of itself to those that it calls, before either side has proved anything."""
+        """This member's id and version, as sent to a called node before either side is authenticated."""
 
     @property
     def clock(self) -> Clock:
-        """The monotonic clock, in seconds, of all times in this package."""
+        """The clock for all times of Raft."""
 
     @property
     def rng(self) -> Random:
@@ -207,23 +206,23 @@ class RaftCore(Protocol):
 
     @property
     def elections(self) -> ElectionsPort:
-        """When this member stands for election."""
+        """Decides when this member stands for election."""
 
     @property
     def recovery(self) -> RecoveryPort:
-        """Whether this member may vote, follow and stand."""
+        """Decides whether this member may vote, follow and stand for election."""
 
     @property
     def inquiry(self) -> InquiryPort:
-        """The questions to other members about founding the cluster."""
+        """This member's part in founding a cluster."""
 
     @property
     def inbound(self) -> InboundPort:
-        """Takes the messages of other members."""
+        """Handles the messages of other members."""
 
     @property
     def transport(self) -> TransportPort:
-        """The connections to the other members."""
+        """The connections with other members."""
 
     @property
     def is_leader(self) -> bool:
@@ -231,18 +230,18 @@ class RaftCore(Protocol):
 
     @property
     def is_candidate(self) -> bool:
-        """Whether it has asked for votes, and the election is still open."""
+        """Whether this member has asked for votes, and the election is still open."""
 
     def single_calls(
         self, on_answer: Callable[[Node, Any, Message], None], on_end: Callable[[Node], None] = ...
     ) -> SingleCallsPort:
-        """Connections that carry one question; the arguments are those of `single_call.SingleCalls`."""
+        """Make connections that carry one question each; the arguments are those of `single_call.SingleCalls`."""
 
     def hears_leader(self) -> bool:
-        """Whether it leads, or has heard the leader within `timing.quorum_s`."""
+        """Whether this member leads, or has heard the leader within `timing.quorum_s`."""
 
     def is_settled(self) -> bool:
-        """Whether this start may take part in elections (`start_claim`)."""
+        """Whether this start of the member may take part in elections (`start_claim`)."""
 
     def fence(self) -> int:
         """The latest term in which another start of this member may have voted (`start_claim`)."""
@@ -251,31 +250,31 @@ class RaftCore(Protocol):
         """The leader that was heard last in this term."""
 
     def members(self) -> set[str]:
-        """The ids of all members, by the log as it is here."""
+        """The ids of all members, by this member's log."""
 
     def standing(self) -> Standing:
-        """How far the log reaches."""
+        """The term and index of the log's last entry."""
 
     def voted_in(self, term: int) -> bool:
         """Whether this member has given its vote in a term."""
 
     def join_cluster(self, cluster_id: str) -> None:
-        """Belong to a cluster from now on, unless this member belongs to one."""
+        """Note this member's cluster, unless it is known already."""
 
     def agreed_members(self) -> Collection[str]:
-        """The members by what is known to be committed: "id host port" each."""
+        """The members by the entries that are known to be committed, each as "id host port"."""
 
     def begin_with(self, cluster: Iterable[str]) -> None:
-        """Let the log, which is empty, begin with these members ("id host port" each)."""
+        """Let the empty log begin with these members, each as "id host port"."""
 
     def next_index(self, node: Node) -> int:
-        """The index of the entry that a member is sent next."""
+        """The index of the next entry to send to a member."""
 
     def keep_next_index(self, node: Node, index: int) -> None:
-        """Keep the index of the entry that a member is sent next from moving back to entries that are under way."""
+        """Move a member's next index to `index` at least, so that entries under way are not sent again."""
 
     def adopt_term(self, term: int) -> None:
-        """Follow in a later term, without a vote in it yet."""
+        """Become a follower in a later term, without having voted in it."""
 
     def connection_lost(self, node: Node) -> None:
         """Note that a member's connection has ended."""

@@ -1,6 +1,6 @@
-"""Asking before an election (pre-vote; Ongaro 2014, section 9.6), which the library does not do (pure).
+"""Pre-votes (Ongaro 2014, section 9.6), which the library lacks (pure).
 
-Without it, a member that was cut off or stopped comes back with a later term and unseats a healthy leader. Here a
+Without pre-votes, a member that was cut off or stopped returns with a later term and unseats a healthy leader. So a
 member whose election is due first asks the others whether they would vote for it, and only then begins the election.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far a member's log reaches. The later one wins a vote (Ongaro and Ousterhout 2014, section 5.4.1)."""
+    """The term and index of a log's last entry. The later log wins (Ongaro and Ousterhout 2014, section 5.4.1)."""
 
     last_term: int
     last_index: int
@@ -21,16 +21,16 @@ class Standing:
         return self.last_term == 0
 
     def reaches(self, other: "Standing") -> bool:
-        """Whether it reaches at least as far as another."""
+        """Whether this log reaches at least as far as another."""
         return (self.last_term, self.last_index) >= (other.last_term, other.last_index)
 
 
 @dataclass(slots=True)
 class Poll:
-    """The rounds of asking, of which the latest may be open.
+    """The rounds of pre-votes. Only the latest one may be open.
 
-    number: the first round's number is drawn at random. A question that the same member asked before it lost its log
-    may be answered late, and that answer must not count.
+    number: the latest round's number. The first is drawn at random, so that a late answer to a question from before
+    this member lost its log does not count.
     """
 
     number: int
@@ -38,7 +38,7 @@ class Poll:
     granted: set[str] = field(default_factory=set)
 
     def begin(self, me: str) -> int:
-        """Begin a round; returns its number. Answers to earlier ones count no more."""
+        """Begin a round. Returns its number. Answers to earlier rounds no longer count."""
         self.number += 1
         self.open = True
         self.granted = {me}
@@ -50,7 +50,7 @@ class Poll:
             self.granted.add(member)
 
     def won(self, members: Iterable[str]) -> bool:
-        """Whether a majority of `members` would vote for this one. True once in a round at most."""
+        """Whether a majority of `members` would vote for this one. Ends the round if so: True only once in a round."""
         voters = set(members)
         if self.open and 2 * len(self.granted & voters) > len(voters):
             self.open = False
@@ -59,12 +59,12 @@ class Poll:
 
 
 def may_vote(voter: bool, first: bool, mine: Standing, candidate: Standing) -> bool:
-    """Whether this member may help that candidate to leadership.
+    """Whether this member may vote for a candidate, or grant it a pre-vote.
 
-    voter: whether this member remembers all that it took part in. If not, its folder was empty when it started: if it
-    once held entries, what it acknowledged is lost, and its vote could elect a leader that lacks committed entries.
-    It votes after it has caught up with a leader, or in the `first` election of a cluster to whose founding all members
-    are bound (`founding`).
+    voter: whether this member remembers all its votes and acknowledgements. If not, its folder was empty when it
+    started. The folder may have held acknowledged entries before, and a vote could then elect a leader that lacks
+    committed entries. Such a member votes after it has caught up with a leader, or in the `first` election of a cluster
+    to whose founding all members are bound (`founding`).
     """
     if not voter and not (first and mine.empty and candidate.empty):
         return False

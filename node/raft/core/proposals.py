@@ -1,8 +1,8 @@
-"""Proposals and barriers under way: gathered into batches, sent again while unanswered, ended at their deadlines.
+"""Open proposals and barriers: batched, sent again while unanswered, and ended at their deadlines.
 
-Decides only: it is told the time. A batch is made as soon as fewer than `flights` are under way, of all proposals that
-wait then: that is group commit. A barrier is a no-op of this member, committed and applied here, so that a read after
-it is no older than the call: PySyncObj has no read index.
+It only decides, and gets the time as an argument. Group commit: while fewer than `flights` batches are under way, all
+waiting proposals are sent as the next batch. A barrier is a no-op of this member that is committed and applied here, so
+that a read after it is not older than the call. It replaces a read index, which PySyncObj does not have.
 """
 
 import heapq
@@ -22,7 +22,7 @@ COUNT_LIMIT = 2_000
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """A batch under way. `open` is how many of its proposals have no result yet."""
+    """A batch under way. `open` is the number of its proposals without a result."""
 
     sent_s: float
     waiting: "list[WaitingProposal]"
@@ -35,17 +35,17 @@ class WaitingProposal:
 
     #: The proposal.
     proposal: Proposal
-    #: The bytes of a batch of this proposal alone.
+    #: The bytes of a batch with this proposal only.
     packed: bytes
     #: When the caller stops waiting, in seconds on Raft's clock.
     deadline_s: float
-    #: Gets the result, or the error that says why there is no result.
+    #: Gets the result, or an error if there is no result.
     future: "Future[Result]" = field(default_factory=Future)
-    #: Whether it has been sent, so that it may be committed.
+    #: Whether the proposal has been sent, so that it may be committed.
     sent: bool = False
-    #: Whether its caller has been answered.
+    #: Whether the caller has its result or error.
     over: bool = False
-    #: The batch under way that holds it; None: it is queued.
+    #: The batch under way that contains this proposal; None: queued.
     flight: _Flight | None = None
 
 
@@ -77,7 +77,7 @@ class Proposals:
         heapq.heappush(self._deadlines, (waiting.deadline_s, next(self._numbers), waiting))
 
     def take(self, now_s: float) -> list[WaitingProposal]:
-        """The next batch to send; empty if there is none. The caller sends it."""
+        """The next batch, which the caller must send; empty if nothing is to be sent."""
         if len(self._flights) >= self._flights_limit:
             return []
         batch: list[WaitingProposal] = []
@@ -101,7 +101,7 @@ class Proposals:
         return batch
 
     def applied(self, results: Sequence[tuple[ProposalId, Result]]) -> list[tuple[WaitingProposal, Result]]:
-        """Take the results of applied proposals of all members. Returns those for which a caller on this one waits."""
+        """Take the results of applied proposals, of all members. Returns the ones for which a caller waits here."""
         answered: list[tuple[WaitingProposal, Result]] = []
         for proposal_id, result in results:
             for waiting in self._by_id.pop(proposal_id, ()):
@@ -113,7 +113,7 @@ class Proposals:
         return answered
 
     def send_again(self, now_s: float, all_of_them: bool) -> None:
-        """Queue again the batches sent more than `resend_s` ago, or, with `all_of_them`, whenever they were sent."""
+        """Queue the batches that were sent more than `resend_s` ago once more; with `all_of_them`, all batches."""
         late = [flight for flight in self._flights if all_of_them or now_s - flight.sent_s > self._resend_s]
         for flight in reversed(late):
             self._flights.remove(flight)
@@ -123,7 +123,7 @@ class Proposals:
             self._queue.extendleft(again)
 
     def expire(self, now_s: float) -> list[tuple[WaitingProposal, Exception]]:
-        """The proposals whose deadline has passed, each with its error."""
+        """Remove the proposals whose deadline has passed. Returns each with its error."""
         over: list[tuple[WaitingProposal, Exception]] = []
         while self._deadlines and self._deadlines[0][0] <= now_s:
             waiting = heapq.heappop(self._deadlines)[2]
@@ -179,7 +179,7 @@ class _Barrier:
 
 
 class Barriers:
-    """The barriers that callers wait for. They share one no-op at a time. Not safe for threads; told the time."""
+    """The barriers that callers wait for. They share one no-op at a time. Not safe for threads."""
 
     def __init__(self, resend_s: float) -> None:
         self._resend_s = resend_s
@@ -194,14 +194,14 @@ class Barriers:
         return len(self._waiting) + len(self._under_way)
 
     def add(self, deadline_s: float) -> "Future[None]":
-        """A new barrier; the future is fulfilled once its no-op is applied."""
+        """Add a barrier. The returned future is done once the barrier's no-op is applied."""
         barrier = _Barrier(deadline_s)
         barrier.future.set_running_or_notify_cancel()
         self._waiting.append(barrier)
         return barrier.future
 
     def take(self, now_s: float) -> bytes | None:
-        """The no-op to propose now, if any: the bytes that `applied` gets."""
+        """The mark of the no-op to propose now, which `applied` will get; None if no barrier is to be sent."""
         if self._under_way or not self._waiting:
             return None
         self._under_way, self._waiting = self._waiting, []
@@ -212,20 +212,20 @@ class Barriers:
         return self._mark
 
     def applied(self, mark: bytes) -> "list[Future[None]]":
-        """Take a no-op of any member that was applied here. Returns the futures that it fulfils."""
+        """Take the mark of an applied no-op, of any member. Returns the futures of its barriers."""
         if mark != self._mark:
             return []
         reached, self._under_way = self._under_way, []
         return [barrier.future for barrier in reached]
 
     def send_again(self, now_s: float, all_of_them: bool) -> None:
-        """Propose another no-op where the last one was sent long ago, or, with `all_of_them`, whenever it was sent."""
+        """Queue the sent barriers again if their no-op was sent more than `resend_s` ago, or with `all_of_them`."""
         if all_of_them or now_s - self._sent_s > self._resend_s:
             self._waiting = self._under_way + self._waiting
             self._under_way = []
 
     def expire(self, now_s: float) -> "list[tuple[Future[None], Exception]]":
-        """The barriers whose deadline has passed, each with its error."""
+        """Remove the barriers whose deadline has passed. Returns the future of each with its error."""
         over = [each for each in self._under_way + self._waiting if each.deadline_s <= now_s]
         if over:
             self._under_way = [each for each in self._under_way if each.deadline_s > now_s]

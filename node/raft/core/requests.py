@@ -1,6 +1,7 @@
 """The requests of callers: proposals, barriers, changes of membership, and foundings by hand. Safe for threads.
 
-`Applier` applies committed entries, barriers and batches of proposals, and tells the requests that wait for them.
+`Applier` applies committed entries, which are barriers or batches of proposals, and ends the requests that wait for
+them.
 """
 
 import threading
@@ -26,7 +27,7 @@ class RequestsInquiry(Protocol):
     """The part of founding that `Requests` needs."""
 
     def leave_out(self, without: frozenset[str]) -> str | None:
-        """As `Raft.leave_out`."""
+        """Found without these members. Returns why this is refused; None: accepted (see `Raft.leave_out`)."""
 
 
 class RequestsConsensus(ChangesConsensus, Protocol):
@@ -65,7 +66,7 @@ class Requests:
             self._accepts = False
 
     def propose(self, proposal: Proposal, deadline_s: float) -> "Future[Result]":
-        """As `Raft.propose`."""
+        """Queue a proposal (see `Raft.propose`)."""
         packed = self._pack([proposal])
         if len(packed) > self._timing.entry_bytes:
             raise EntryTooLarge(f"{len(packed)} bytes in one proposal: at most {self._timing.entry_bytes}; split it")
@@ -77,7 +78,7 @@ class Requests:
         return waiting.future
 
     def barrier(self, deadline_s: float) -> "Future[None]":
-        """As `Raft.barrier`."""
+        """Queue a barrier (see `Raft.barrier`)."""
         with self._lock:
             if self._accepts:
                 return self._barriers.add(deadline_s)
@@ -87,7 +88,7 @@ class Requests:
         return refused
 
     def change(self, change: MembershipChange) -> "Future[None]":
-        """Have a change of membership committed."""
+        """Queue a change of membership, and return its future."""
         change.future.set_running_or_notify_cancel()
         with self._lock:
             if self._accepted(change.future):
@@ -95,7 +96,7 @@ class Requests:
         return change.future
 
     def leave_out(self, members: frozenset[str]) -> "Future[str | None]":
-        """As `Raft.leave_out`."""
+        """Queue a founding without these members (see `Raft.leave_out`)."""
         future: Future[str | None] = Future()
         future.set_running_or_notify_cancel()
         with self._lock:
@@ -130,34 +131,34 @@ class Requests:
             consensus.put(PROPOSALS + packed)
 
     def found_without(self, consensus: RequestsConsensus) -> None:
-        """Found the cluster without the members that callers of `leave_out` have named."""
+        """Carry out the foundings that callers of `leave_out` have queued."""
         with self._lock:
             left_out, self._left_out = self._left_out, []
         for members, future in left_out:
             future.set_result(consensus.inquiry.leave_out(members))
 
     def barrier_applied(self, mark: bytes) -> None:
-        """Fulfil the barriers of this member for which the applied no-op `mark` was sent."""
+        """End the barriers of this member that wait for the applied no-op `mark`."""
         with self._lock:
             reached = self._barriers.applied(mark)
         for future in reached:
             future.set_result(None)
 
     def applied(self, results: Sequence[tuple[ProposalId, Result]]) -> None:
-        """Give the results of applied proposals, of any member, to the callers that wait for them here."""
+        """Pass the results of applied proposals, of any member, to the callers that wait for them here."""
         with self._lock:
             answered = self._proposals.applied(results)
         for waiting, result in answered:
             waiting.future.set_result(result)
 
     def leader_changed(self, now_s: float) -> None:
-        """Send again all that is under way."""
+        """Send all open proposals and barriers again."""
         with self._lock:
             self._proposals.send_again(now_s, all_of_them=True)
             self._barriers.send_again(now_s, all_of_them=True)
 
     def step(self, consensus: RequestsConsensus, now_s: float) -> None:
-        """End requests past their deadlines, send again those long under way, and make the next change."""
+        """End requests past their deadlines, send overdue ones again, and propose the next change of membership."""
         with self._lock:
             over: list[tuple[Future[Any], Exception]] = [(w.future, e) for w, e in self._proposals.expire(now_s)]
             over += self._barriers.expire(now_s)
@@ -168,7 +169,7 @@ class Requests:
         self._changes.step(consensus, now_s)
 
     def give_up(self) -> None:
-        """End all with RaftStopped, or OutcomeUnknown where a proposal was sent."""
+        """End all requests: proposals that were sent with OutcomeUnknown, the others with RaftStopped."""
         with self._lock:
             self._accepts = False
             waiting = self._proposals.give_up()
@@ -201,11 +202,11 @@ class Applier:
         self._requests.applied(results)
 
     def capture(self) -> Callable[[], Iterator[bytes]]:
-        """As `StateMachinePort.capture`."""
+        """See `StateMachinePort.capture`."""
         return self._machine.capture()
 
     def restore(self, pieces: Iterable[bytes]) -> None:
-        """As `StateMachinePort.restore`."""
+        """See `StateMachinePort.restore`."""
         self._machine.restore(pieces)
 
     def term_began(self, term: int) -> None:

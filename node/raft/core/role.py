@@ -1,4 +1,4 @@
-"""The role of a member, worked out from what it has heard (pure)."""
+"""Computes the role of a member from the messages that it has heard (pure)."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -10,27 +10,27 @@ _NEVER_S = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class KnownLeadership:
-    """The leadership, as a member knows it."""
+    """A member's knowledge of the leadership."""
 
     #: The term that the member is in.
     term: int
     #: The ids of all members, by its log.
     members: Collection[str]
-    #: Whether it is the leader.
+    #: Whether this member is the leader.
     is_leader: bool
-    #: The leader that was heard last in this term; None: no leader was.
+    #: The leader that was heard last in this term; None: no leader was heard.
     leader: str | None
     #: When that leader was heard last, in seconds on Raft's clock.
     leader_heard_s: float
-    #: When each member's latest message arrived, in seconds on Raft's clock, by member. A member that is not in it has
-    #: not been heard since its connection ended.
+    #: When each member's latest message arrived, in seconds on Raft's clock, by member. A member that has not been
+    #: heard since its connection ended is left out.
     heard_s: Mapping[str, float]
     #: Whether an entry of this term is applied here.
     applied_in_term: bool
 
 
 def raft_role(me: str, seen: KnownLeadership, now_s: float, quorum_s: float, *, was_ready: bool) -> RaftRole:
-    """The role of `me`. A member that has not been heard for `quorum_s` counts as away; `ready` stays so.
+    """The role of `me`. A member that has not been heard for `quorum_s` counts as unreachable. `ready` stays True.
 
     >>> seen = KnownLeadership(4, "abc", True, "a", 0.0, {"b": 9.5, "c": 7.0}, True)
     >>> raft_role("a", seen, 10.0, 0.8, was_ready=False)

@@ -1,3 +1,3 @@
-"""Founding a cluster: what a node says of itself and promises (`statement`), what follows (`founding`), who is asked
-(`inquiry`).
+"""Founding a cluster: the nodes' statements and promises (`statement`), the decisions (`founding`), and the exchange of
+statements with other nodes (`inquiry`).
 """

@@ -1,18 +1,19 @@
-"""Which nodes found a cluster, and when: once, and all of a list together (pure; docs/explanation/raft.md).
+"""Decides which nodes found a cluster, and when: only once, and all nodes of a list (pure; docs/explanation/raft.md).
 
-A node that has nothing (no log, no vote, and no news of any cluster) sends its statement to every node of its list, and
-asks for theirs. When all of them have answered that they have nothing, and have the same list, it binds itself to that
-founding, on its disk. A founding is this list and the data folders of its members (their lives), so a folder that is
-lost and begun again is no part of it. When all have bound themselves, the first election may be held, among them and by
-majority, as any other.
+A blank node (no log, no vote, and no news of any cluster) sends its statement to every node of its list, and asks for
+theirs. When all of them have answered that they are blank and have the same list, the node binds itself to a founding,
+on its disk. A founding is identified by the list and by the data folders of its members (their lives), so a folder that
+is lost and recreated does not belong to it. When all nodes are bound, they may hold the first election, by majority as
+usual.
 
-There is one cluster, because a folder is bound to one founding only, and an election needs a founding to which all are
-bound: two foundings that have a folder in common cannot both come that far. That holds if a list is changed meanwhile,
-and if a disk is lost while the others are away; it does not hold if all lists and all folders are replaced.
+Only one cluster can be founded, because a folder is bound to one founding only, and the first election needs all nodes
+of a founding to be bound: of two foundings with a common folder, only one can get that far. This holds if a list is
+changed meanwhile, and if a disk is lost while the others are away; it does not hold if all lists and all folders are
+replaced.
 
-An operator asks for a founding without a member that is lost (`Founding.leave_out`). Each of the others accepts it only
-if it does not hear that member either. A folder may leave its founding for one with fewer members while it has not
-voted; those that are left out are at most half, so they alone can never hold the election of the former one.
+If a member is lost, an operator asks to found without it (`Founding.leave_out`). Each other node accepts this only
+if it does not hear that member either. Until it has voted, a folder may leave its founding for one with fewer members.
+At most half of the nodes may be left out, so these alone can never hold the election of the former founding.
 """
 
 import hashlib
@@ -25,19 +26,19 @@ from typing import Final
 from node.raft.founding.statement import Binding, KnownCluster, Statement
 
 SILENT_S: Final = 5.0
-"""A member that was not heard for this time may be left out by hand."""
+"""A member that has not been heard for this time may be left out by hand."""
 
 FRESH_S: Final = 3.0
-"""An answer counts for this time; the others are asked again and again."""
+"""The time for which a statement counts. The other nodes are asked repeatedly."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundingWait:
-    """Why no cluster is founded yet.
+    """The reasons why no cluster is founded yet.
 
     silent: the nodes that have not answered. differing: for each node with another list, its id, the ids that its list
-    lacks, and those that it has besides. held: for each node that has answered, and cannot found, its id and why.
-    without: the nodes left out by hand.
+    lacks, and the ids that only its list has. held: for each node that has answered but cannot found, its id and the
+    reason. without: the nodes left out by hand.
     """
 
     silent: tuple[str, ...] = ()
@@ -66,17 +67,17 @@ class FoundingWait:
 
 @dataclass(frozen=True, slots=True)
 class ClusterElsewhere:
-    """There is a cluster, and this node does not belong to it yet: it will never found one."""
+    """A cluster exists that this node does not belong to yet, so this node will never found one."""
 
     #: The id of the cluster.
     cluster_id: str
-    #: The member that was named first.
+    #: The member of the cluster that this node heard of first.
     told_by: str
-    #: The members that have told this process themselves that they belong to it.
+    #: The members whose own statements to this process say that they belong to the cluster.
     members: tuple[str, ...] = ()
-    #: Whether this node is a member there, by their logs; None: none of them has been heard.
+    #: Whether this node is a member by the logs of `members`; None: no member of the cluster has been heard.
     knows_me: bool | None = None
-    #: What makes it a member, or what the operator has to do (`node.membership.auto_join`).
+    #: How this node becomes a member, or what the operator has to do (`node.membership.auto_join`).
     remedy: str = ""
 
     def __str__(self) -> str:
@@ -90,34 +91,34 @@ class ClusterElsewhere:
 
 
 Outlook = FoundingWait | ClusterElsewhere | None
-"""What a node without a cluster waits for; None: it belongs to a cluster."""
+"""The reason why a node has no cluster yet; None: it belongs to a cluster."""
 
 
 @lru_cache(maxsize=64)
 def roll_of(members: frozenset[str], without: frozenset[str]) -> str:
-    """A digest of a list, whatever its order, and of the nodes left out."""
+    """A digest of a list of members, in any order, and of the nodes left out."""
     return _digest([sorted(members), sorted(without)])
 
 
 @dataclass(slots=True)
 class Founding:
-    """What one node knows of a founding."""
+    """One node's knowledge of a founding. "It" is this node in the comments on the fields."""
 
     #: The node's id.
     me: str
-    #: The number of the life of its data folder.
+    #: The number of its data folder's life.
     life: int
-    #: The ids of its list, its own among them.
+    #: The ids in its list, its own among them.
     listed: frozenset[str]
     #: When it began, in seconds on Raft's clock.
     begun_s: float
-    #: A cluster that it has heard of, and that is on its disk; None: no cluster.
+    #: A cluster that it has heard of, as noted on its disk; None: no cluster.
     known: KnownCluster | None = None
-    #: The founding to which it is bound; None: it is bound to none.
+    #: The founding to which it is bound; None: it is not bound.
     bound: Binding | None = None
     #: Whether it has no log, has not voted, has lost nothing and belongs to no cluster.
     blank: bool = True
-    #: Whether it takes part in its founding's first election, or has taken part.
+    #: Whether it takes part, or has taken part, in its founding's first election.
     voted: bool = False
     #: The nodes to leave out, by hand.
     without: frozenset[str] = frozenset()
@@ -125,34 +126,34 @@ class Founding:
     statements: dict[str, Statement] = field(default_factory=dict)
     #: When each node's latest statement arrived, in seconds on Raft's clock, by node.
     heard_s: dict[str, float] = field(default_factory=dict)
-    #: A cluster that it has heard of, and that is not on its disk yet; None: no cluster.
+    #: A cluster that it has heard of, not yet noted on its disk; None: no cluster.
     news: KnownCluster | None = None
 
     def __post_init__(self) -> None:
         if self.bound is not None:
             self.listed, self.without = self.bound.listed, self.bound.without
 
-    # -- what it tells the others
+    # -- the node's own statement
 
     @property
     def roll(self) -> str:
-        """The digest of this list."""
+        """The digest of this node's list and of the nodes left out."""
         return roll_of(self.listed, self.without)
 
     @property
     def founding(self) -> str:
-        """The founding to which it is bound; empty: none."""
+        """The id of the founding to which the node is bound; empty if it is not bound."""
         return self.bound.founding if self.bound is not None else ""
 
     @property
     def free(self) -> bool:
-        """Whether it would bind itself: to its first founding, or to one of fewer than the one before."""
+        """Whether the node would bind itself: to its first founding, or to one that leaves out more nodes."""
         heard = self.known is not None or self.news is not None
         return self.blank and not heard and (self.bound is None or self.bound.without < self.without)
 
     @property
     def complete(self) -> bool:
-        """Whether all members of the founding are known to be bound, so that the first election may be held."""
+        """Whether all nodes of the founding are known to be bound to it, so that the first election may be held."""
         if self.bound is None:
             return False
         if self.voted:
@@ -162,7 +163,7 @@ class Founding:
         return len(here) == len(others) or any(one.complete for one in here)
 
     def statement(self, cluster_id: str = "", members: Iterable[str] = ()) -> Statement:
-        """Its statement; `cluster_id` and `members` are those of its cluster, if it belongs to one."""
+        """The node's statement. `cluster_id` and `members` are those of its cluster, if it belongs to one."""
         cluster = KnownCluster(cluster_id, self.me) if cluster_id else self.known or KnownCluster("", "")
         return Statement(
             member=self.me,
@@ -178,14 +179,14 @@ class Founding:
             without=tuple(sorted(self.without)),
         )
 
-    # -- what it hears
+    # -- statements of other nodes
 
     def hear(self, stated: Statement, now_s: float) -> None:
-        """Take a statement that a node has just made."""
+        """Take a statement that has just arrived from another node."""
         if stated.member == self.me:
             return
         if stated.cluster_id:
-            # It may name this node as the member, which has lost its folder since.
+            # It may name this node as the member, if this node was one and has lost its folder since.
             self.hear_of(stated.cluster_id, stated.told_by if stated.told_by != self.me else stated.member)
         if stated.member not in self.listed:
             return
@@ -206,7 +207,7 @@ class Founding:
             self.news = KnownCluster(cluster_id, by)
 
     def why_not(self, without: Iterable[str], now_s: float) -> str | None:
-        """Why these nodes may not be left out of the founding (what is wrong, and what to do); None: they may."""
+        """Why these nodes may not be left out of the founding, and what to do instead; None: they may be left out."""
         out = frozenset(without)
         cluster = self.known or self.news
         if cluster is not None:
@@ -235,17 +236,20 @@ class Founding:
         return None
 
     def leave_out(self, without: Iterable[str], now_s: float) -> str | None:
-        """Found without these nodes. Returns why not, as `why_not`; None: it is so, once the others accept it."""
+        """Leave these nodes out of the founding. Returns why this is refused (see `why_not`); None: accepted here.
+
+        The other nodes must accept it too.
+        """
         out = frozenset(without)
         refused = self.why_not(out, now_s)
         if refused is None:
             self.without = out
         return refused
 
-    # -- what it decides
+    # -- decisions
 
     def promise(self, now_s: float) -> KnownCluster | Binding | None:
-        """The promise to write to the disk before `keep` lets it take effect; None: there is nothing to promise."""
+        """The next promise, which the caller writes to the disk and then passes to `keep`; None: no promise now."""
         if self.known is None and self.news is not None:
             return self.news
         if not self.free:
@@ -266,7 +270,7 @@ class Founding:
         return not stated.cluster_id and ((stated.free and stated.roll == self.roll) or stated.founding == founding)
 
     def keep(self, promise: KnownCluster | Binding) -> None:
-        """Let a promise take effect: it is on the disk."""
+        """Let a promise take effect, now that it is on the disk."""
         if isinstance(promise, KnownCluster):
             self.known = promise
         else:
@@ -289,7 +293,7 @@ class Founding:
                 continue
             elif stated.roll != self.roll:
                 theirs = frozenset(stated.members)
-                if not theirs:  # its digest has arrived, and the list itself has not
+                if not theirs:  # only the digest of its list has arrived, not the list itself
                     held.append((name, "has another list of members (ROTA_MEMBERS), and has not told yet which"))
                     continue
                 lacks, adds = self.listed - theirs, theirs - self.listed

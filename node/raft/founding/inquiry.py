@@ -1,7 +1,7 @@
-"""Asks the nodes of a list for their statements while there is no cluster, and answers theirs (`founding` decides).
+"""Asks the nodes of a list for their statements while there is no cluster, and answers their questions.
 
-Connected members are asked over their connection. The others, because their log does not name this node or because
-they are to dial it, are called for the one question (`single_call`).
+`founding` decides. Connected members are asked over their connection. A node that is not connected, because its log
+does not name this node or because it is the one to dial, is called for this one question (`single_call`).
 """
 
 import logging
@@ -26,25 +26,25 @@ from node.raft.wire.connections import PeerConnection
 logger = logging.getLogger(__name__)
 
 AGAIN_S = 0.2
-"""Connected members are asked again after this time."""
+"""The interval between two questions to a connected member."""
 
 CALL_AGAIN_S = 0.5
-"""A node that is not connected is called again after this time."""
+"""The interval between two calls to a node that is not connected."""
 
 CALL_S = 2.0
-"""A call that has had no answer for this time is ended."""
+"""The timeout of a call."""
 
 LOGGING_S = 3.0
-"""The log says what the node waits for after this time, and when it has changed."""
+"""The node's reason to wait is logged after this time, and at most this often when it changes."""
 
 LOGGING_AGAIN_S = 60.0
-"""While it is unchanged, it is logged again after this time."""
+"""The interval for logging a reason that has not changed."""
 
 Message = dict[str, Any]
 
 
 class FoundingInquiry:
-    """What this member does towards founding a cluster. Used in Raft's thread."""
+    """This member's part in founding a cluster. Used in Raft's thread."""
 
     def __init__(self, consensus: RaftCore, journal: SqliteJournal) -> None:
         self._consensus = consensus
@@ -65,21 +65,21 @@ class FoundingInquiry:
 
     @property
     def founding_id(self) -> str:
-        """The founding to which this member is bound; empty if it is bound to none."""
+        """The id of the founding to which this member is bound; empty if it is not bound."""
         return self.founding.founding
 
     @property
     def first_election(self) -> bool:
-        """Whether this member may take part in the first election: all are bound to it, and its log is empty."""
+        """Whether this member may take part in the first election: all nodes are bound, and its log is empty."""
         here = self._consensus
         return self.founding.complete and not self._journal.note(LOST) and here.standing().empty
 
     def same_founding(self, message: Message) -> bool:
-        """Whether a candidate stands in the founding to which this member is bound."""
+        """Whether a candidate is bound to the same founding as this member."""
         return bool(message.get("founding", "") == self.founding_id)
 
     def step(self) -> None:
-        """Decide, and ask, while this member belongs to no cluster and has no part in a log."""
+        """Decide, and ask the other nodes, while this member has no cluster and no log."""
         here, founding = self._consensus, self.founding
         votes, empty = here.recovery.votes, here.standing().empty
         if here.cluster.known or (votes and not empty):
@@ -131,30 +131,30 @@ class FoundingInquiry:
         if not self.founding.complete:
             logger.warning("%s is not ready: %s", self._consensus.me, text)
 
-    # -- questions and answers of others
+    # -- other nodes' questions and answers
 
     def asked(self, node: Node, message: Message) -> None:
-        """Answer a connected member."""
+        """Answer a connected member's question about founding."""
         self._consensus.transport.send(node, self.answer(message))
 
     def answer(self, message: Message) -> Message:
-        """This member's statement, for any node that asks, a member by its log or not."""
-        if message.get("called") in ("", self._consensus.me):  # else the caller takes this member for another one
+        """The answer to any node's question about founding: this member's statement."""
+        if message.get("called") in ("", self._consensus.me):  # else the caller mistakes this member for another one
             self._hear(message)
         return {"type": "founding_answer", **self._statement().message()}
 
     def answered(self, _node: Node, message: Message) -> None:
-        """Take the statement of a connected member."""
+        """Handle the statement of a connected member."""
         self._hear(message)
 
     def _called(self, node: Node, _connection: PeerConnection, message: Message) -> None:
-        """Take the answer of a node that was called for the one question."""
+        """Handle the answer of a node that was called for this question."""
         self._calls.hang_up(node)
         if message["type"] == "founding_answer" and message["member"] == node.id:
             self._hear(message)
 
     def called_by_member(self, member: str, cluster_id: str) -> None:
-        """Note that a member of a cluster has connected, and takes this node for one of that cluster."""
+        """Note that a member of a cluster has connected, and regards this node as a member of the same cluster."""
         if cluster_id and not self._consensus.cluster.known:
             self.founding.hear_of(cluster_id, member)
 
@@ -174,7 +174,7 @@ class FoundingInquiry:
         self.founding.hear(statement, self._consensus.clock())
 
     def leave_out(self, without: frozenset[str]) -> str | None:
-        """Found without these members. Returns why not; None: it is so, once the others accept it."""
+        """Found without these members. Returns why this is refused; None: accepted here (see `Founding.leave_out`)."""
         here = self._consensus
         if here.cluster.known:
             return f"{here.me} belongs to cluster {here.cluster.known}: no other one is founded beside it"
@@ -185,5 +185,5 @@ class FoundingInquiry:
         return refused
 
     def close(self) -> None:
-        """End the calls."""
+        """End all calls."""
         self._calls.close()

@@ -1,4 +1,4 @@
-"""What a node says of itself towards founding a cluster, and what it promises on its disk (pure; `founding`)."""
+"""A node's statement for founding a cluster, and the promises that it keeps on its disk (pure; see `founding`)."""
 
 import json
 from collections.abc import Mapping
@@ -8,23 +8,23 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a node says of itself. The names are those of the message's fields."""
+    """A node's statement about itself. The names are those of the message's fields."""
 
     #: The node's id.
     member: str
-    #: The number of the life of its data folder.
+    #: The number of its data folder's life.
     life: int
-    #: A digest of its list and of the nodes left out by hand.
+    #: A digest of its list of members and of the nodes left out by hand.
     roll: str
-    #: Whether it has nothing, and would bind itself.
+    #: Whether it is blank (no log, no vote, no news of a cluster), and would bind itself.
     free: bool
-    #: The founding to which it is bound; "": it is bound to none.
+    #: The founding to which it is bound; "": it is not bound.
     founding: str = ""
-    #: Whether it knows that all are bound to that founding.
+    #: Whether it knows that all nodes of its founding are bound to it.
     complete: bool = False
-    #: Its cluster (`belongs`), or one that it has heard of; "": neither.
+    #: The cluster to which it belongs (`belongs`), or one that it has heard of; "": no cluster.
     cluster_id: str = ""
-    #: The member of the cluster that it has heard of; "": it has heard of none.
+    #: A member of that cluster, itself if it belongs to it; "": no cluster.
     told_by: str = ""
     #: Whether it belongs to the cluster itself.
     belongs: bool = False
@@ -34,7 +34,7 @@ class Statement:
     without: tuple[str, ...] = ()
 
     def question(self) -> dict[str, Any]:
-        """The fields of a question: short enough for a caller that is not known, however long the list."""
+        """The fields of a question, without lists, so that it is short enough for a caller not identified yet."""
         return {**self.message(), "members": [], "without": []}
 
     def message(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class Statement:
 
 
 def read_statement(message: Mapping[str, Any]) -> Statement:
-    """The statement in a message. Raises KeyError, TypeError or ValueError if there is none."""
+    """The statement in a message. Raises KeyError, TypeError or ValueError if the message has none."""
     return Statement(
         member=str(message["member"]),
         life=int(message["life"]),
@@ -61,7 +61,7 @@ def read_statement(message: Mapping[str, Any]) -> Statement:
 
 @dataclass(frozen=True, slots=True)
 class KnownCluster:
-    """A cluster that a node has heard of: its id, and a member of it."""
+    """A cluster that a node has heard of: its id, and the member that the node heard of."""
 
     cluster_id: str
     by: str
@@ -72,7 +72,7 @@ class KnownCluster:
 
 
 def read_known_cluster(note: str) -> KnownCluster | None:
-    """Reads what `KnownCluster.note` has written; None if it is empty."""
+    """The inverse of `KnownCluster.note`; None for an empty note."""
     cluster_id, _, by = note.partition(" ")
     return KnownCluster(cluster_id, by) if cluster_id else None
 
@@ -96,7 +96,7 @@ class Binding:
 
 
 def read_binding(note: str) -> Binding | None:
-    """Reads what `Binding.note` has written; None if it is empty."""
+    """The inverse of `Binding.note`; None for an empty note."""
     if not note:
         return None
     founding, listed, without = json.loads(note)

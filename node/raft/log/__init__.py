@@ -1,1 +1,1 @@
-"""The log on the disk: the journal, how far it reaches, its snapshots, and the changes of membership in it."""
+"""The log on the disk: the journal and its checks for damage, its snapshots, and the changes of membership in it."""

@@ -1,7 +1,7 @@
-"""Which entries of an append_entries message are new: truncate on conflict only (Ongaro and Ousterhout 2014, 5.3).
+"""Finds the new entries of an append_entries message: truncate on conflict only (Ongaro and Ousterhout 2014, 5.3).
 
-PySyncObj 0.3.17 deletes everything after prevLogIdx, matching or not, so that a message that was overtaken, or
-sent twice, removes entries that have been acknowledged. The library is given only what `trim` leaves.
+PySyncObj 0.3.17 deletes all entries after prevLogIdx, even those that match. So a message that was overtaken or sent
+twice would remove acknowledged entries. The library gets only the entries that `trim` returns as new.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 Entry = tuple[bytes, int, int]
-"""As the library represents entries: (command, index, term)."""
+"""An entry as the library represents it: (command, index, term)."""
 
 
 class Log(Protocol):
@@ -29,7 +29,7 @@ class Log(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """Entries to be added after (`prev_index`, `prev_term`). What the log holds after that conflicts with them."""
+    """Entries to append after (`prev_index`, `prev_term`). Entries that the log has after that conflict with them."""
 
     prev_index: int
     prev_term: int
@@ -38,30 +38,30 @@ class New:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Nothing new: the log equals the leader's up to `index` at least."""
+    """The log has all these entries already: it equals the leader's at least up to `index`."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """The entry before these is missing, or of another term: the leader has to send earlier ones."""
+    """The entry before these is missing here or of another term, so the leader has to send earlier entries."""
 
 
 class CommittedConflict(Exception):
-    """The leader's entries contradict committed ones, which must never happen. The log must not be changed then."""
+    """The leader's entries contradict committed ones, which must never happen. The log must not be changed."""
 
 
 def trim(
     log: Log, commit_index: int, prev_index: int, prev_term: int, entries: Sequence[Entry]
 ) -> New | Known | Unmatched:
-    """Which of `entries`, which follow (`prev_index`, `prev_term`) in the leader's log, are new to `log`.
+    """Find the entries that are new to `log`. `entries` follow (`prev_index`, `prev_term`) in the leader's log.
 
-    Raises CommittedConflict where they contradict an entry at or below `commit_index`.
+    Raises CommittedConflict if they contradict an entry at or below `commit_index`.
     """
     if prev_index > log.last_index:
         return Unmatched()
-    if prev_index < log.first_index:  # compacted away: committed, and so the same in every leader's log
+    if prev_index < log.first_index:  # these were compacted, so they are committed and the same in every leader's log
         known = min(log.first_index - prev_index, len(entries))
         entries = entries[known:]
         prev_index += known

@@ -1,8 +1,8 @@
-"""How many times the journal has been flushed, in a file beside it: so that a journal that lost its end is detected.
+"""Counts the journal's flushes in a file beside it, so that a journal that has lost its end is detected.
 
-A log cut off between two writes, an older copy and an empty file all look like an intact journal; only a second file
-can tell. It is written after each flush and not synced: it may lag after a power cut, and is never ahead of what
-is on the disk. That the file exists also says that this member has had a journal before.
+A journal that is cut off between two writes, an older copy and an empty file all look intact; only a second file shows
+the loss. The count is written after each flush and not synced: after a power cut it may be too low, but never higher
+than the flushes on the disk. The file also shows that this member has had a journal before.
 """
 
 import os
@@ -19,9 +19,9 @@ SIZE_BYTES = _NUMBER.size + _CRC.size
 
 
 class FlushCounter:
-    """The file at `path`. flushes: the number in it; None if the file does not exist, or cannot be read.
+    """The file at `path`. flushes: the number in it; None if the file does not exist or is damaged.
 
-    begun: whether it existed. Raises `OSError`.
+    begun: whether the file existed at construction. Raises `OSError`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,7 +33,7 @@ class FlushCounter:
             self.flushes = _read(path.read_bytes())
 
     def write(self, flushes: int) -> None:
-        """Keep the number of a flush that is on the disk. Raises `OSError`."""
+        """Store the number of flushes that are on the disk. Raises `OSError`."""
         if self._file is None:
             self._begin()
         assert self._file is not None

@@ -1,10 +1,10 @@
 # ruff: noqa: N802, N803 - the library calls the journal by these names
-"""The log, the term and the vote, on SQLite: what has been acknowledged is on the disk.
+"""The log, the term and the vote, stored in SQLite. Every acknowledged entry is on the disk.
 
-PySyncObj's own journal is never synced and has no checksums. This one collects what the library adds and writes it in
+PySyncObj's own journal is never synced and has no checksums. This one collects the library's changes and writes them in
 one transaction at `flush`: before an append is acknowledged, before a leader counts itself for a commit
-(`setRaftCommitIndex`), and with every change of term or vote. The entries are in memory as well, since the library
-reads them all the time; compaction bounds both. `journal_file` detects damage when the file is opened.
+(`setRaftCommitIndex`), and with every change of term or vote. The entries are kept in memory too, since the library
+reads them all the time; compaction limits file and memory. `journal_file` detects damage when the file is opened.
 """
 
 import sqlite3
@@ -20,12 +20,12 @@ from node.raft.log.journal_file import EXTENT, connect, entry_crc, note_crc, ope
 from node.storage.disk_full import is_full
 
 CUT_ROWS = 32
-"""At most this many entries that a snapshot covers are deleted from the file with each flush. To delete all of them at
-once took a sixth of a second, in which nothing was committed."""
+"""The most entries covered by a snapshot that one flush deletes from the file. Deleting all of them at once took a
+sixth of a second, in which no entry was committed."""
 
 PROBE_TIMER_S = 5
-"""So long after the last flush there is another, of nothing new: only a write shows that a disk does not answer, and in
-an idle cluster there may be none for hours. Meanwhile what runs here would not be taken over."""
+"""After this time without a flush, the journal writes as a probe: only a write shows that the disk does not answer. In
+an idle cluster there may be no other write for hours, and other members would not take over this member's runs."""
 
 FLUSH_COUNTER = "flushes"
 """The file beside the journal that holds the number of its flushes (`flush_counter`)."""
@@ -34,10 +34,11 @@ FLUSH_COUNTER = "flushes"
 class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no types
     """The library's journal, made durable. Used by one thread at a time.
 
-    leads: whether this member is the leader. on_truncate: gets the entries that are removed from the end.
-    wait_for_room: whether to try again, where the disk is full; it may wait. Raises DamagedData if the file is damaged,
-    LogStoreInUse if another process has it open, CannotOpen if it cannot be used for another reason; later
-    sqlite3.Error or OSError where the disk fails, after which nothing may be acknowledged any more.
+    leads: returns whether this member is the leader. on_truncate: gets the entries that are removed from the end.
+    wait_for_room: called if the disk is full; may wait, and returns whether to write again. The constructor
+    raises DamagedData if the file is damaged, LogStoreInUse if another process has it open, CannotOpen if it cannot be
+    used for another reason. Writes raise sqlite3.Error or OSError if the disk fails; then no entry may be acknowledged
+    any more.
     """
 
     def __init__(self, path: Path) -> None:
@@ -63,7 +64,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
 
     @property
     def first_index(self) -> int:
-        """The index of the first entry; the library adds one when it begins."""
+        """The index of the first entry. The log is never empty once the library has started."""
         return self._entries[0][1]
 
     @property
@@ -80,7 +81,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         return self._entries[max(0, index + 1 - self._entries[0][1]) :] if self._entries else ()
 
     def reaching_back(self, index: int, entries: int, size_bytes: int) -> int:
-        """The first index of the range before `index` that has at most this many entries, and bytes."""
+        """The lowest index such that the entries from it up to `index` have at most this number and size."""
         position = index - self.first_index
         lowest = max(0, position - entries)
         while position > lowest and size_bytes >= len(self._entries[position - 1][0]):
@@ -89,11 +90,11 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         return self.first_index + position
 
     def note(self, key: str) -> str:
-        """A value kept beside the log; "" if it was never set."""
+        """A value that is stored beside the log; "" if it was never set."""
         return self._meta.get(key, "")
 
     def set_note(self, key: str, value: str) -> None:
-        """Keep a value beside the log, with the next flush."""
+        """Store a value beside the log at the next flush."""
         if self._meta.get(key) != value:
             self._meta[key] = value
             self._changed.add(key)
@@ -106,7 +107,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         self.flush()
 
     def flush(self) -> None:
-        """Return when all changes so far are on the disk."""
+        """Write all changes so far, and return when they are on the disk."""
         removed = self._removed_from is not None
         if not (self._added or removed or self._touched or self._changed - {"commit"}):
             return
@@ -114,7 +115,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         self._insist(lambda: self._flush_counter.write(self.flushes))
 
     def _insist(self, write: Callable[[], None]) -> None:
-        """Write; where the disk is full, retry once there is room. After another failure, nothing is written."""
+        """Call `write`; if the disk is full, again once there is room. After another failure, refuse all writes."""
         if self._failed:
             raise sqlite3.OperationalError("the journal could not be written before, and is not written any more")
         while True:
@@ -128,7 +129,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
             return
 
     def _write(self) -> None:
-        """Bring the file to what is in memory, in one transaction: all of it is written, or nothing is."""
+        """Write the changes in memory to the file, in one transaction."""
         first, last = (self.first_index, self.last_index) if self._entries else (0, -1)
         self.set_note(EXTENT, f"{self.flushes + 1} {first} {last}")
         left_behind = self._left_behind
@@ -145,7 +146,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
                 self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (key, value, note_crc(key, value)))
             self._db.execute("COMMIT")
         except BaseException:
-            if self._db.in_transaction:  # where the disk is full, SQLite has mostly rolled it back by itself
+            if self._db.in_transaction:  # if the disk is full, SQLite has mostly rolled back by itself
                 self._db.execute("ROLLBACK")
             raise
         self._added.clear()
@@ -156,7 +157,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         self.flushes += 1
 
     def _delete_some(self) -> bool:
-        """Delete some of the entries that a snapshot covers from the file. Returns whether there may be more."""
+        """Delete some of the entries that a snapshot covers from the file. Returns whether more may be left."""
         deleted = self._db.execute(
             "DELETE FROM entries WHERE idx IN (SELECT idx FROM entries WHERE idx < ? ORDER BY idx LIMIT ?)",
             (self.first_index, CUT_ROWS),
@@ -212,34 +213,34 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         return len(self._entries)
 
     def setRaftCommitIndex(self, raftCommitIndex: int) -> None:
-        """Called before a new commit index takes effect. A leader has counted itself for it, and so has to flush.
+        """Called before a new commit index takes effect. A leader must flush, since it has counted itself for it.
 
-        A follower has not: its leader counted the members that acknowledged.
+        A follower need not: its leader has counted only members that acknowledged.
         """
         if self.leads():
             self.flush()
         self.set_note("commit", str(raftCommitIndex))
 
     def getRaftCommitIndex(self) -> int:
-        """The commit index as of the last write: it may lag, and is never ahead."""
+        """The commit index as of the last write, which may be lower than the real one, but never higher."""
         return min(int(self.note("commit") or 1), self.last_index)
 
     def setCurrentTerm(self, term: int, votedForNodeId: str | None) -> None:
-        """Keep the term and the vote: durable when it returns."""
+        """Store the term and the vote. They are on the disk when this returns."""
         self.set_note("term", str(term))
         self.set_note("vote", votedForNodeId or "")
         self.flush()
 
     def getCurrentTerm(self) -> int:
-        """The term that was kept."""
+        """The stored term."""
         return int(self.note("term") or 0)
 
     def getVotedForNodeId(self) -> str | None:
-        """The id of the member that got this one's vote in that term, if one did."""
+        """The id of the member for which this one voted in the stored term; None: it has not voted."""
         return self.note("vote") or None
 
     def onOneSecondTimer(self) -> None:
-        """Write the commit index if no other flush did: a member that starts alone then knows more.
+        """Write the commit index if no other flush has, so that a member that starts alone knows it.
 
         After `PROBE_TIMER_S` without a flush, write in any case.
         """
@@ -250,7 +251,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
             self.flush()
 
     def close(self) -> None:
-        """Flush, unless a write has failed, and close."""
+        """Flush, unless a write has failed before, and close the files."""
         try:
             if not self._failed:
                 self._touched = self._touched or bool(self._changed or self._left_behind)
@@ -260,4 +261,4 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
             self._flush_counter.close()
 
     def _destroy(self) -> None:
-        """Called by the library at its end. `Consensus` closes the journal."""
+        """Called by the library at its end. Does nothing, since `Consensus` closes the journal."""

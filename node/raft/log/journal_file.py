@@ -1,7 +1,7 @@
-"""The file under the journal: its tables and checksums, and how it is opened and checked for damage.
+"""The journal's file: its tables and checksums. Opens it and checks it for damage.
 
-Each record has a checksum, SQLite checks its own structure, `wal_check` its log, a note in the file says how far it
-reaches, and `flush_counter` how often it has been written.
+Each record has a checksum, SQLite checks its own structure, and `wal_check` checks SQLite's log. A note in the file has
+the numbers of the first and last entry, and `flush_counter` has the number of writes.
 """
 
 import sqlite3
@@ -29,11 +29,11 @@ _VERSIONS = slice(18, 20)
 _WAL_VERSIONS = b"\2\2"
 
 EXTENT = "extent"
-"""The note of the number of flushes, and of the first and last entry as of then."""
+"""The name of the note with the number of flushes, and with the first and last index as of the latest flush."""
 
 
 class Contents(NamedTuple):
-    """What a file holds. left_behind: whether entries from before the first are still in it."""
+    """The contents of a journal's file. left_behind: whether entries before the first one still have to be deleted."""
 
     entries: list[Entry]
     notes: dict[str, str]
@@ -71,7 +71,7 @@ def connect(path: Path) -> sqlite3.Connection:
 def open_file(
     path: Path, counter: FlushCounter, connecting: Callable[[Path], sqlite3.Connection]
 ) -> tuple[sqlite3.Connection, Contents]:
-    """Open the file, or make it, and read all of it.
+    """Open or create the file, and read all of it.
 
     Raises DamagedData if it is damaged, LogStoreInUse if another process has it open, CannotOpen if it cannot be used
     for another reason.
@@ -97,9 +97,9 @@ def open_file(
 
 
 def _inspect(path: Path) -> None:
-    """Check the files before SQLite opens them: it would drop what it cannot read of its log.
+    """Check the files before SQLite opens them, because SQLite would drop unreadable parts of its log.
 
-    With the next write, the journal would look intact.
+    After the next write, the journal would look intact.
     """
     with path.open("rb") as file:
         beginning = file.read(100)
@@ -129,7 +129,7 @@ def _read(db: sqlite3.Connection, path: Path, counter: FlushCounter, *, new: boo
         entries.append((command, index, term))
     if entries and entries[-1][2] > int(notes.get("term") or 0):
         raise DamagedData(f"the journal {path} has entries of a later term than the term that it keeps")
-    # A start that was interrupted before its first flush leaves an empty file, and no flush counter.
+    # An empty file without a flush counter is not damaged: a start was interrupted before its first flush.
     if not extent and (entries or left_behind or not (new or not counter.begun)):
         raise DamagedData(f"the journal {path} has lost the note of how far it reaches")
     if [entry[1] for entry in entries] != list(range(first, last + 1)):

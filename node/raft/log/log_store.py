@@ -1,7 +1,7 @@
-"""The data folder: journal and snapshot, opened together and made consistent with each other.
+"""Raft's data folder: opens the journal and the snapshot, and makes them consistent with each other.
 
-A damaged file is set aside (renamed, never deleted), and the member catches up from the others; until it has, it has no
-vote (`amnesia`). Where there are no others, opening fails, and the folder is left as it is.
+A damaged file is set aside (renamed, never deleted), and the member catches up from the others; until then it has no
+vote (`amnesia`). If there are no other members, opening fails, and the folder is left as it is.
 """
 
 import logging
@@ -22,27 +22,28 @@ logger = logging.getLogger(__name__)
 JOURNAL = "raft.sqlite"
 SNAPSHOT = "snapshot"
 CLUSTER_ID = "cluster id"
-"""The journal's note of the cluster to which the member belongs."""
+"""The name of the journal's note with the id of the member's cluster."""
 
 FOUNDING = "founding"
-"""The journal's note of the founding to which the member is bound (`statement.Binding`)."""
+"""The name of the journal's note with the founding to which the member is bound (`statement.Binding`)."""
 
 KNOWN_CLUSTER = "told"
-"""The journal's note of a cluster that the member has heard of while it belonged to none (`statement.KnownCluster`)."""
+"""The name of the journal's note with a cluster that the member has heard of (`statement.KnownCluster`)."""
 
 LOST = "lost"
-"""The journal's note of what was set aside; empty if nothing was, or this member has caught up since."""
+"""The name of the journal's note that describes a damage for which files were set aside. The note is empty if there was
+no damage, or once the member has caught up."""
 
 VOTES = "votes"
-"""The journal's note that the member remembers all that it took part in: "yes", or empty."""
+"""The name of the journal's note that is "yes" if the member remembers all its votes and acknowledgements."""
 
 LIFE = "life"
-"""The journal's note of the number of this life: a journal that replaces a lost one has a greater number."""
+"""The name of the journal's note with its life's number. A journal that replaces a lost one has a greater number."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogStore:
-    """An open data folder. header: the snapshot's; None if there is none. cluster: the members by the log, as
+    """An open data folder. header: the snapshot's; None without a snapshot. cluster: the members by the log, each as
     "id host port".
     """
 
@@ -53,7 +54,7 @@ class LogStore:
 
     @property
     def cluster_id(self) -> str:
-        """The cluster to which the member belongs; empty while it belongs to none."""
+        """The id of the member's cluster; empty while it has no cluster."""
         return self.journal.note(CLUSTER_ID)
 
     @property
@@ -64,7 +65,7 @@ class LogStore:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What is taken over from a journal that is set aside, if it could be read."""
+    """The values that are copied from a journal that is set aside, if it could be read."""
 
     term: int = 0
     vote: str | None = None
@@ -72,12 +73,12 @@ class _Kept:
 
 
 class _Unusable(DamagedData):
-    """The journal is intact, and does not fit the snapshot."""
+    """The journal is intact, but does not fit the snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """How journals are opened, and how lives are numbered: each greater than the ones before. Tests give their own."""
+    """Opens journals, and numbers their lives, each greater than those before. Tests pass their own functions."""
 
     journal: Callable[[Path], SqliteJournal] = SqliteJournal
     new_life: Callable[[], int] = time.time_ns
@@ -86,10 +87,10 @@ class Making:
 def open_folder(
     path: Path, me: str, cluster: Iterable[str], cluster_id: str = "", making: Making | None = None
 ) -> LogStore:
-    """Open the folder of member `me`, checking all that is in it; a new one begins with `cluster`.
+    """Open the folder of member `me`, and check its files. In a new folder, the log begins with the members `cluster`.
 
-    `cluster_id`: the cluster to join, if there is one. Raises DamagedData where `cluster` names no other member, from
-    which this one could catch up; LogStoreInUse, ForeignData, OtherCluster, CannotOpen.
+    `cluster_id`: the cluster to join; "": not known. Raises DamagedData if `cluster` names no other member from which
+    this one could catch up; LogStoreInUse, ForeignData, OtherCluster, CannotOpen.
     """
     folder = _Folder(path, me, tuple(sorted(cluster)), making or Making())
     try:
@@ -130,7 +131,7 @@ class _Folder:
         return counter.begun or (self.path / SNAPSHOT).exists()
 
     def journal(self, begun: bool) -> SqliteJournal:
-        """The journal; a new one, unless this member has `begun` one. Raises DamagedData, ForeignData."""
+        """Open the journal; create it, unless this member has `begun` one. Raises DamagedData, ForeignData."""
         path, me = self.path, self.me
         if begun and not (path / JOURNAL).exists():
             raise DamagedData(f"the journal {path / JOURNAL} is gone")
@@ -151,15 +152,15 @@ class _Folder:
         return journal
 
     def begin_again(self, header: Header | None, before: _Kept, why: DamagedData) -> SqliteJournal:
-        """Set the journal and its files aside, and begin one with a note that something is lost.
+        """Set the journal and its files aside, and begin a new one with a note about the loss.
 
-        An intact snapshot is kept: what it holds was committed. Raises DamagedData where there are no others.
+        An intact snapshot is kept, since its entries were committed. Raises DamagedData if there are no other members.
         """
         known = header.cluster if header and self.cluster else self.cluster
         if all(member.split(" ", 1)[0] == self.me for member in known):
             raise why
         place = self.path / JOURNAL
-        # The journal itself goes last: after a crash here, the next start finds it cut off, and begins again.
+        # The journal itself goes last: after a crash in between, the next start finds it cut off, and repeats this.
         kept = set_aside(
             [place.with_name(f"{JOURNAL}-wal"), place.with_name(f"{JOURNAL}-shm"), place]
             + ([self.path / SNAPSHOT] if header is None else [])
@@ -186,7 +187,7 @@ class _Folder:
     def fitted(
         self, journal: SqliteJournal, header: Header | None, no_snapshot: DamagedData | None, cluster_id: str
     ) -> LogStore:
-        """Journal and snapshot, made consistent. Closes the journal if that fails."""
+        """Make the journal and the snapshot consistent. Returns the open folder. Closes the journal on failure."""
         path, cluster = self.path, self.cluster
         try:
             if not journal.note("member"):
@@ -213,7 +214,7 @@ class _Folder:
 
 
 def _is_unused(journal: SqliteJournal) -> bool:
-    """Whether the member has taken part in nothing yet, so that its list of members may still be corrected."""
+    """Whether the member has no entry, vote, founding or cluster yet, so that its list of members may be corrected."""
     nothing = not len(journal) or journal.term_at(journal.last_index) == 0
     return nothing and not any(journal.note(each) for each in (VOTES, LOST, CLUSTER_ID, FOUNDING))
 
@@ -230,9 +231,9 @@ def _join(journal: SqliteJournal, path: Path, cluster_id: str) -> None:
 
 
 def _fit(journal: SqliteJournal, path: Path, header: Header | None, no_snapshot: DamagedData | None) -> None:
-    """Finish what a crash may have interrupted: a snapshot from a leader is renamed first, then the log replaced.
+    """Finish an installation that a crash interrupted: a leader's snapshot is renamed first, then the log is replaced.
 
-    A log that reaches beyond the snapshot is kept: it holds entries that were acknowledged. (The library deletes it
+    A log that reaches beyond the snapshot is kept, because it has acknowledged entries. (The library would delete it
     unless it begins with the snapshot's last entries.)
     """
     first = journal.first_index if len(journal) else 1

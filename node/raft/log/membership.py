@@ -1,4 +1,4 @@
-"""Which nodes are members, by the log: the latest entry counts, committed or not (Ongaro 2014, section 4.1)."""
+"""The members by the log: the latest change of membership counts, committed or not (Ongaro 2014, section 4.1)."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -12,16 +12,16 @@ from node.raft.log.append_filter import Entry
 REGULAR = b"\x00"
 NO_OP = 1
 MEMBERSHIP = 2
-"""The library's first byte of a command: its kind."""
+"""The kinds of commands: the first byte, as the library defines it."""
 
 _PICKLED: Final = re.compile(
     rb"\x80\x02\]q\x00\(X\x03\x00\x00\x00(add|rem)q\x01(?:X(....)(.*)q\x02|h\x01)e\.", re.DOTALL
 )
-"""The pickle of [what, member] with protocol 2: two strings, or the same one twice."""
+"""The pickle of the list [what, member] with protocol 2: two strings, or one string that is used twice."""
 
 
 def change_command(what: Literal["add", "rem"], member: str) -> bytes:
-    """A change, as the log has it after its first byte. `member`: "id host port" where it is added, else its id."""
+    """A change as written in the log after the first byte. `member`: "id host port" for "add", the id for "rem"."""
     packed: bytes = msgpack.packb([what, member])
     return packed
 
@@ -29,7 +29,7 @@ def change_command(what: Literal["add", "rem"], member: str) -> bytes:
 def parse_change(command: bytes) -> tuple[str, str]:
     r"""The change in a membership command: "add" or "rem", and the member. Raises `UnreadableChange`.
 
-    Earlier versions pickled them. Those are matched as text; nothing is ever unpickled.
+    Earlier versions pickled changes. Those are matched as text, and never unpickled.
 
     >>> parse_change(b"\x02" + change_command("add", "n4 host 7001"))
     ('add', 'n4 host 7001')
@@ -50,7 +50,7 @@ def parse_change(command: bytes) -> tuple[str, str]:
 
 
 def _unpickled(packed: bytes) -> tuple[str, str] | None:
-    """The two strings of an earlier version. Raises `ValueError`."""
+    """The two strings of a change that an earlier version pickled; None for another pickle. Raises `ValueError`."""
     found = _PICKLED.fullmatch(packed)
     if found is None:
         return None
@@ -71,7 +71,7 @@ def any_change(entries: Iterable[Entry]) -> bool:
 
 
 def latest(entries: Iterable[Entry], otherwise: int) -> int:
-    """The index of the last change of membership among these entries; without one, `otherwise`."""
+    """The index of the last change of membership among these entries; `otherwise` if there is none."""
     return max((index for command, index, _ in entries if command[0] == MEMBERSHIP), default=otherwise)
 
 
@@ -86,12 +86,12 @@ def removed(entries: Iterable[Entry]) -> frozenset[str]:
 
 
 def may_follow(before: Collection[str], after: Collection[str], knowing: Collection[str]) -> bool:
-    """Whether the members may be those of `after` next; `knowing` have all changes so far in their logs.
+    """Whether the members may change from `before` to `after`. `knowing` have all earlier changes in their logs.
 
     A new member has no vote before it has caught up, and it catches up only once most others have answered it
-    (`amnesia`). So that a leader can be elected whichever members are away, earlier members that have all changes must
-    be a majority of those after. That is stricter than Raft, and what etcd checks as `strict-reconfig-check`; as there,
-    a member that is alone may add another, since it could not otherwise.
+    (`amnesia`). So that a leader can still be elected, the old members that know all changes must be a majority of
+    `after`. This is stricter than Raft, and like etcd's `strict-reconfig-check`. As in etcd, a single member may add
+    another one, since it could not grow otherwise.
 
     >>> may_follow("abc", "abcd", "ab"), may_follow("abc", "abcd", "abc"), may_follow("abc", "ab", "ab")
     (False, True, True)
@@ -100,7 +100,7 @@ def may_follow(before: Collection[str], after: Collection[str], knowing: Collect
 
 
 def after(cluster: Iterable[str], entries: Iterable[Entry]) -> tuple[str, ...]:
-    """The members after these entries, each as "id host port", given those before them."""
+    """The members after these entries, each as "id host port"; `cluster` are the members before."""
     members = {_id(member): member for member in cluster}
     for command, _, _ in entries:
         if command[0] != MEMBERSHIP:

@@ -1,8 +1,8 @@
 """The snapshot file: a header and the state's pieces, each with a checksum, and a trailer over all of them.
 
-Written beside its place and renamed into it once it is on the disk, so that a reader finds a complete one or none.
-A frame is its length and its CRC-32 (little-endian, 4 bytes each), then its bytes. The first frame is the header;
-the last is empty, and has in place of its own CRC that of all frames before it.
+It is written beside its place, and renamed once it is on the disk, so that a reader finds a complete file or none. A
+frame has its length and its CRC-32 (little-endian, 4 bytes each), then its bytes. The first frame is the header; the
+last is empty, and its CRC is that of all frames before it.
 """
 
 import os
@@ -25,9 +25,10 @@ _FRAME = struct.Struct("<II")
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a snapshot covers: all entries up to `last`. prev: the entry before it. cluster: the members as of then.
+    """The header of a snapshot of all entries up to `last`. prev: the entry before `last`. cluster: the members as of
+    `last`, each as "id host port".
 
-    The library's log begins with these two entries. A member is written "id host port".
+    After the snapshot is loaded, the library's log begins with these two entries.
     """
 
     last: Entry
@@ -36,7 +37,7 @@ class Header:
 
     @property
     def index(self) -> int:
-        """The index of the last entry that it covers."""
+        """The index of the last entry that the snapshot covers."""
         return self.last[1]
 
 
@@ -64,7 +65,7 @@ def _first(piece: bytes, pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def check_snapshot(path: Path) -> Header:
-    """Read all of the file, and return the header. Raises DamagedData."""
+    """Read and check the whole file. Returns the header. Raises DamagedData."""
     with path.open("rb") as file:
         frames = _frames(file, path)
         header = _header(next(frames), path)
@@ -74,7 +75,7 @@ def check_snapshot(path: Path) -> Header:
 
 
 def pieces(path: Path) -> Iterator[bytes]:
-    """The state's pieces. Raises DamagedData, at the latest after the last one."""
+    """Yield the state's pieces. Raises DamagedData, at the latest after the last piece."""
     with path.open("rb") as file:
         frames = _frames(file, path)
         next(frames)

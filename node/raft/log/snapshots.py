@@ -1,8 +1,8 @@
 # ruff: noqa: N802 - the library calls its serializer by these names
-"""Snapshots made, sent and received, in place of the library's serializer.
+"""Writes, sends and receives snapshots, in place of the library's serializer.
 
-A thread writes what `capture` took hold of, while entries go on being applied; Raft's thread renames the finished
-file, unless one received from the leader has overtaken it. A received one is collected beside its place, checked
+A thread writes the state that `capture` has kept, while more entries are applied. Raft's thread renames the finished
+file, unless a later snapshot has arrived from the leader. A received snapshot is collected beside its place, checked
 completely, and only then installed.
 """
 
@@ -29,23 +29,23 @@ logger = logging.getLogger(__name__)
 CLOSING_S = 5.0
 PIECE_BYTES = 256 << 10
 SYNCED_BYTES = 8 << 20
-"""What is received is synced after each this many bytes: all of it at the end would stop Raft's thread for long."""
+"""The number of received bytes after which they are synced: one sync at the end would block Raft's thread for long."""
 RESTS = 3.0
 SENDING_S = 60.0
-"""A new snapshot is not begun for this time while the one before is being sent."""
+"""While a snapshot is being sent, no new one is begun for this time."""
 
 NO_ROOM_S = 10.0
-"""After a snapshot for which the disk had no room, none is begun for this time; the journal keeps the entries."""
+"""The pause after a snapshot for which the disk had no room. Meanwhile the journal keeps the entries."""
 
 Capture = Callable[[], Callable[[], Iterator[bytes]]]
 Part = tuple[bytes, bool, bool]
-"""Bytes of the file, whether they are the first, and whether they are the last."""
+"""A part of the file: its bytes, whether it is the first part, and whether it is the last."""
 
 
 def unhurried(pieces: Iterator[bytes], rest: Callable[[float], None] = sleep) -> Iterator[bytes]:
-    """The pieces, with a pause after each that is `RESTS` times as long as the work on it.
+    """Yield the pieces, with a pause after each that is `RESTS` times as long as the work on it.
 
-    No caller waits for a snapshot, and a thread that computes without a pause keeps the others from the interpreter.
+    No caller waits for a snapshot, and a thread that computes without a pause delays all other threads.
     """
     begun_s = thread_time()
     for piece in pieces:
@@ -55,11 +55,11 @@ def unhurried(pieces: Iterator[bytes], rest: Callable[[float], None] = sleep) ->
 
 
 class Snapshots:
-    """The library's serializer, with files that are checked and a thread in place of a fork.
+    """The library's serializer, with checked files and a thread in place of a fork.
 
-    cluster_at: the members as of an entry. cut_at: the first entry to keep in the log when a snapshot covers all up to
-    an entry. room: whether a member's connection can take another part. clock: seconds since some moment in the past,
-    read in the writing thread too. All methods are called in Raft's thread.
+    cluster_at: returns the members as of an index. cut_at: returns the first entry to keep in the log, once a snapshot
+    covers an index. room: returns whether a member's connection can take another part. clock: a monotonic clock, also
+    read in the writing thread. All methods are called in Raft's thread.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Snapshots:
         return self._writer is not None
 
     def serialize(self, data: tuple[object, Entry, Entry, object], entry_id: int) -> None:
-        """Begin to write a snapshot of what is applied now, as the library asks; `data` holds the last two entries."""
+        """Begin to write a snapshot of the present state, for the library. `data` has the last two applied entries."""
         now = self._clock()
         if now < self._no_room_until_s:
             return
@@ -119,10 +119,7 @@ class Snapshots:
         self._took_s = self._clock() - begun_s
 
     def checkSerializing(self) -> tuple[int, int | None]:
-        """The state of the one that is being written; puts a finished one in place.
-
-        The library then cuts the log before the returned entry.
-        """
+        """Put a finished snapshot in place. Returns the library's state code, and the first entry to keep."""
         if self._writer is None or self._writing is None:
             return SERIALIZER_STATE.NOT_SERIALIZING, None
         header = self._writing
@@ -148,7 +145,7 @@ class Snapshots:
     # -- sent
 
     def getTransmissionData(self, member: object) -> Part | None:
-        """The next part for a member; None while its connection is full or there is nothing to send."""
+        """The next part for a member; None while its connection is full, or if there is no snapshot."""
         if not self.room(member):
             return None
         first = member not in self._sending
@@ -163,7 +160,7 @@ class Snapshots:
         return data, first, not data
 
     def cancelTransmisstion(self, member: object) -> None:
-        """The member is not connected any more: it will be sent the snapshot from its beginning."""
+        """Forget how far a member got, as its connection has ended. The next sending starts from the beginning."""
         since_file = self._sending.pop(member, None)
         if since_file is not None:
             since_file[1].close()
@@ -175,9 +172,9 @@ class Snapshots:
     # -- received
 
     def receive(self, part: Part) -> Header | None:
-        """Take a part. Returns the header when all parts have arrived and have been checked; `install` is next.
+        """Take a part. Returns the header once all parts have arrived and are checked; the caller then calls `install`.
 
-        A damaged snapshot is dropped, and so is one for which there is no room: the leader will send it again.
+        A damaged snapshot, or one for which there is no room, is dropped: the leader will send it again.
         """
         try:
             return self._take(part)
@@ -214,7 +211,7 @@ class Snapshots:
             return None
 
     def install(self, header: Header) -> None:
-        """Put the received snapshot in place. It is on the disk then, and may be acknowledged."""
+        """Put the received snapshot in place. Afterwards it is on the disk, and may be acknowledged."""
         self._close_sending()
         self.bytes = self._incoming.stat().st_size
         atomic.replace(self._incoming, self.place)
@@ -223,16 +220,16 @@ class Snapshots:
     def _drop_incoming(self) -> None:
         if self._receiving is not None:
             receiving, self._receiving = self._receiving, None
-            with suppress(OSError):  # where the disk is full, the buffer cannot be written
+            with suppress(OSError):  # if the disk is full, the buffer cannot be written
                 receiving.close()
         self._incoming.unlink(missing_ok=True)
 
     def setTransmissionData(self, data: object) -> bool:
-        """Whether the library is to load the file in place: `Inbound` says so once it has installed one."""
+        """Return whether the library must load the snapshot file: `data` is set once `Inbound` has installed one."""
         return data is not None
 
     def close(self) -> None:
-        """Wait at most CLOSING_S for a thread that writes, and close all files. The next start deletes partial ones."""
+        """Wait at most CLOSING_S for the writing thread, and close all files. The next start deletes partial ones."""
         if self._writer is not None:
             self._writer.join(CLOSING_S)
         self._close_sending()

@@ -1,10 +1,10 @@
-"""Whether the write-ahead log of an SQLite file is intact, checked before SQLite opens it.
+"""Checks the write-ahead log of an SQLite file for damage, before SQLite opens it.
 
-SQLite ends recovery silently at the first frame whose checksum is wrong. That is right after a power cut, when the
-last write is torn, and wrong where the disk has lost what was synced, since Raft would then forget entries that it has
-acknowledged. With synchronous=FULL a transaction begins only once the one before is on the disk. So one commit beyond
-the first bad frame may be torn, and two mean damage. (`flush_counter` detects a log that is cut off altogether; this
-check also works after a power cut, when that counter may lag. https://sqlite.org/fileformat2.html#walformat)
+SQLite ends recovery silently at the first frame with a wrong checksum. This is right after a power cut, when the last
+write is torn. It is wrong if the disk has lost synced data, since Raft would forget acknowledged entries. With
+synchronous=FULL, a transaction begins only once the one before is on the disk. So one commit beyond the first bad frame
+may be a torn write, but two mean damage. (`flush_counter` detects a log that is cut off; this check also works after a
+power cut, when that counter may be too low. https://sqlite.org/fileformat2.html#walformat)
 """
 
 import struct
@@ -18,7 +18,7 @@ _MASK = 0xFFFFFFFF
 
 
 def lost_commits(path: Path) -> int:
-    """How many commits SQLite would drop from the log at `path` although they were on the disk.
+    """The number of commits in the log at `path` that were on the disk, but that SQLite would drop.
 
     0 if the log is intact, ends in a torn commit, is empty or does not exist; 1 if its header is damaged.
     """

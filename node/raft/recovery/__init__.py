@@ -1,1 +1,1 @@
-"""A member that has lost its log (`amnesia` decides, `amnesia_recovery` asks), and the log of a stopped member."""
+"""Recovery of a member that has lost its log (`amnesia`, `amnesia_recovery`), and the log of a stopped member."""

@@ -1,14 +1,15 @@
-"""How a member that has lost its log, its term and its vote comes to take part again (pure).
+"""Decides when a member that has lost its log, its term and its vote may follow, vote and stand again (pure).
 
-It may have voted, and acknowledged entries, and does not know it. Raft relies on members that remember; so this one
-accepts nothing from a leader, and votes for no candidate, until enough others have answered *since it came back*.
+Such a member may have voted and acknowledged entries, and does not know it. Raft relies on members that remember. So
+this member accepts nothing from a leader, and votes for no candidate, until enough others have answered *since it came
+back*.
 
-Whatever it took part in before, an election or a commit, had a majority of n members: itself and at least n // 2
-others. So it asks until n - n // 2 others have answered: one of those was in that majority, too, and knows its term.
-From then on it follows no leader of an earlier term than the latest of theirs. It votes once its log has all that
-the leader of that term had when it answered: all that it may have acknowledged is in there. (Viewstamped Replication
-recovers so: Liskov and Cowling 2012, section 4.3. Michael et al. 2017 show what is missing there: a vote given before
-the loss that is still under way. `Ballot` does not count it.)
+Each election or commit that it took part in had a majority of n members: itself and at least n // 2 others. So it asks
+until n - n // 2 others have answered: at least one of these was in that majority too, and knows the majority's term.
+From then on, the member follows no leader of a term before the latest one in the answers. It votes once its log has all
+entries that the leader of that term had when it answered, since these include every entry that the member may have
+acknowledged. (Viewstamped Replication recovers in this way: Liskov and Cowling 2012, section 4.3. Michael et al. 2017
+show a gap in it: a vote from before the loss that is still under way. `Ballot` does not count such a vote.)
 """
 
 from collections.abc import Mapping
@@ -23,17 +24,17 @@ class AmnesiaAnswer:
 
     #: The answering member's term.
     term: int
-    #: How far its log reaches.
+    #: The term and index of its log's last entry.
     standing: Standing
     #: Whether it is the leader.
     leads: bool
     #: The ids of all members, by its log.
     members: frozenset[str]
-    #: Whether it remembers what it took part in.
+    #: Whether it remembers all its own votes and acknowledgements.
     remembers: bool
-    #: Whether it has had to set its own files aside, and has not caught up since.
+    #: Whether it has lost its own files too, and has not caught up since.
     lost: bool
-    #: The members by what is committed of its log, as the log writes them.
+    #: The members by the committed entries of its log, each as "id host port".
     base: tuple[str, ...] = ()
 
 
@@ -41,8 +42,8 @@ class AmnesiaAnswer:
 class LeaderLog:
     """The latest term, its leader, and the last index of that leader's log.
 
-    base: the members as of what the leader knows to be committed. A log that is copied from its first entry on begins
-    with these: a member that came or went since its beginning does so again in it, and the others are as they were.
+    base: the members by the entries that the leader knows to be committed. A log that is copied from its first entry on
+    begins with these members; changes of membership that it contains are then applied again, without effect.
     """
 
     term: int
@@ -55,7 +56,7 @@ class LeaderLog:
 class RecoveryProgress:
     """The knowledge that a member without memory has gained since it started.
 
-    matched: up to which index the log here is known to equal a leader's, and that leader's term.
+    matched: a leader's term, and the index up to which this member's log is known to equal that leader's.
     """
 
     me: str
@@ -63,12 +64,12 @@ class RecoveryProgress:
     matched: tuple[int, int] = (0, 0)
 
     def leader_log(self, term: int) -> LeaderLog | None:
-        """As `latest_leader`; None while `term`, that of this member, is later than any in the answers."""
+        """The result of `latest_leader`; None if this member's own `term` is later than the term of that leader."""
         latest = latest_leader(self.me, self.answers)
         return latest if latest is not None and latest.term >= term else None
 
     def complete(self, term: int) -> bool:
-        """Whether the log here holds all that the leader of the latest term had when it was asked."""
+        """Whether this member's log has all entries that the leader of the latest term had when it answered."""
         latest = self.leader_log(term)
         if latest is None:
             return False
@@ -77,10 +78,10 @@ class RecoveryProgress:
 
 
 def latest_leader(me: str, answers: Mapping[str, AmnesiaAnswer]) -> LeaderLog | None:
-    """The latest term in which `me` may have taken part, once enough have answered, its leader among them.
+    """The latest term in which `me` may have taken part, once its leader and enough other members have answered.
 
-    Enough are members in no later term than that. A member in a later one does not count, and does not stand in the
-    way: it may have asked for votes, got none and died, or have been removed, and would be waited for without end.
+    Only members in that term or an earlier one count. A member in a later term does not count, but does not prevent a
+    result either: it may have asked for votes in vain and died, or have been removed, and would never answer again.
 
     >>> def answer(term, leads): return AmnesiaAnswer(term, Standing(term, 9), leads, frozenset("abc"), True, False)
     >>> latest_leader("a", {"b": answer(3, True)})  # c may lead in a later term, with a vote that a forgot
@@ -100,7 +101,7 @@ def latest_leader(me: str, answers: Mapping[str, AmnesiaAnswer]) -> LeaderLog | 
 
 
 def answers_needed(members: int) -> int:
-    """How many others must have answered, out of this number of members.
+    """The number of other members that must have answered, for this number of members.
 
     >>> [answers_needed(members) for members in (2, 3, 4, 5)]
     [1, 2, 2, 3]
@@ -109,9 +110,9 @@ def answers_needed(members: int) -> int:
 
 
 def majority_lost(me: str, cluster: frozenset[str], answers: Mapping[str, AmnesiaAnswer]) -> frozenset[str]:
-    """The members that have lost their logs, if the rest can never be enough; else none.
+    """The members that have lost their logs, if the other members can never be enough; else empty.
 
-    `cluster` are the members as far as `me` knows; a member that remembers knows better.
+    `cluster` are the members as far as `me` knows; the answer of a member that remembers overrides it.
     """
     known = [answer for answer in answers.values() if answer.remembers]
     members = max(known, key=lambda answer: (answer.term, answer.leads)).members if known else cluster
@@ -121,10 +122,10 @@ def majority_lost(me: str, cluster: frozenset[str], answers: Mapping[str, Amnesi
 
 @dataclass(slots=True)
 class Ballot:
-    """The votes that a candidate was given in its latest term, by the lives of the voters.
+    """The votes that a candidate got in its latest term, with the life of each voter.
 
-    A member that has lost its log begins another life, with a greater number, and each member that answers it knows of
-    that. A vote of the earlier life, long under way, must not count beside one of a member that knows of the later.
+    A member that has lost its log begins a new life, with a greater number, and each member that answers it learns this
+    number. A late vote from the earlier life must not count together with a vote of a member that knows the new life.
     """
 
     term: int = 0
@@ -132,9 +133,9 @@ class Ballot:
     lives: dict[str, int] = field(default_factory=dict)
 
     def take(self, term: int, member: str, life: int, lives: Mapping[str, int]) -> bool:
-        """Whether a vote counts; `lives` are the lives of others that the voter knows of.
+        """Count a vote if it is valid, and return whether it is. `lives` are other members' lives that the voter knows.
 
-        A member has one vote in a term, however often it arrives, and one of an earlier term counts no more.
+        A member has one vote in a term, however often it arrives. A vote of an earlier term does not count.
 
         >>> ballot = Ballot()
         >>> [ballot.take(7, "b", 1, {}), ballot.take(7, "b", 1, {}), ballot.take(6, "c", 1, {})]

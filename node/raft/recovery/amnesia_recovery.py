@@ -1,4 +1,4 @@
-"""Recovery of a member that lost its log: it asks the others, and follows and votes as soon as it safely may."""
+"""Recovery of a member that has lost its log: it asks the others, and follows and votes once this is safe."""
 
 import logging
 from collections.abc import Callable
@@ -16,21 +16,21 @@ from node.raft.recovery.amnesia import AmnesiaAnswer, Ballot, RecoveryProgress, 
 logger = logging.getLogger(__name__)
 
 AGAIN_S = 0.2
-"""The others are asked again after this time."""
+"""The interval between two questions to the others."""
 
 LOGGING_S = 5.0
-"""After this time the log says what the member waits for, and once a minute from then on."""
+"""The time after which the member logs what it waits for, and then once a minute."""
 
 FAREWELL_S = 1.0
-"""A member that gives up still answers for this time, so that the others that must give up too learn why."""
+"""A member that is about to give up still answers for this time, so that others that must give up too learn why."""
 
 Message = dict[str, Any]
 
 
 class AmnesiaRecovery:
-    """Whether this member may follow, vote and stand, after it lost its log. Used in Raft's thread.
+    """Decides whether this member may follow, vote and stand for election, after it may have lost its log.
 
-    keep_vote: makes a term, and a vote in it, durable.
+    Used in Raft's thread. keep_vote: stores a term, and a vote in it, durably.
     """
 
     def __init__(self, consensus: RaftCore, journal: SqliteJournal, keep_vote: Callable[[int, str], None]) -> None:
@@ -41,28 +41,28 @@ class AmnesiaRecovery:
         self._ballot = Ballot()
         self._lives: dict[str, int] = {}
         self._candidates: dict[str, int] = {}
-        """By member, the life in which it last asked for this one's vote."""
+        """The life in which each member last asked for this one's vote."""
         self._asked_s = float("-inf")
         self._hoped_s = consensus.clock()
         self._logging_s = consensus.clock() + LOGGING_S
 
     @property
     def votes(self) -> bool:
-        """Whether it remembers all that it took part in, so that its vote counts."""
+        """Whether this member remembers all its votes and acknowledgements, so that it may vote."""
         return self._journal.note(VOTES) == "yes"
 
     @property
     def may_follow(self) -> bool:
-        """Whether it may accept what a leader sends: not before it is known which term is the latest."""
+        """Whether this member may accept a leader's entries and snapshots: not before the latest term is known."""
         return self.votes or self._progress.leader_log(self._consensus.raftCurrentTerm) is not None
 
     @property
     def may_stand(self) -> bool:
-        """Whether it may ask for votes, as far as is known by now."""
+        """Whether this member may ask for votes now."""
         return self.votes or self._consensus.inquiry.first_election
 
     def become_voter(self) -> None:
-        """Note that it has caught up with a leader, or takes part in the cluster's first election."""
+        """Note that this member has caught up with a leader, or takes part in the cluster's first election."""
         if self.votes:
             return
         if self._journal.note(LOST):
@@ -90,7 +90,7 @@ class AmnesiaRecovery:
         self._asked_s = now_s
         question = {"type": "recall", "life": self._life}
         self._consensus.send_to_all(question)
-        for node in self._consensus.transport.unlisted:  # one of them may be the leader
+        for node in self._consensus.transport.unlisted:  # an unlisted member may be the leader
             self._consensus.transport.send(node, question)
 
     def answer(self, node: Node, message: Message) -> None:
@@ -112,7 +112,7 @@ class AmnesiaRecovery:
         here.transport.send(node, answer)
 
     def answered(self, node: Node, message: Message) -> None:
-        """Take a member's answer."""
+        """Handle a member's answer to `step`'s question."""
         if self.votes:
             return
         self._progress.answers[node.id] = AmnesiaAnswer(
@@ -126,10 +126,10 @@ class AmnesiaRecovery:
         )
         latest = self._progress.leader_log(self._consensus.raftCurrentTerm)
         if latest is not None and latest.base and self._consensus.standing().empty:
-            # The list of members here may differ from the one with which the cluster's log begins.
+            # This node's list of members may differ from the members with which the cluster's log begins.
             self._consensus.begin_with(latest.base)
         if latest is not None and not self._consensus.voted_in(latest.term):
-            # It may have voted in that term. A vote for its leader does no harm: no other can be elected in it.
+            # This member may have voted in that term. A vote for its leader is safe: the term can have no other leader.
             self._keep_vote(latest.term, latest.leader)
 
     def _check_majority(self, now_s: float) -> None:
@@ -166,18 +166,18 @@ class AmnesiaRecovery:
         return int(self._journal.note(LIFE) or 0)
 
     def vote_request(self, message: Message) -> Message:
-        """A request for votes, with the life that the votes are to name, and the founding if it is the first."""
+        """Add this member's life, which votes must name, and its founding to a request for votes."""
         return {**message, "life": self._life, "founding": self._consensus.inquiry.founding_id}
 
     def note_candidate(self, node: Node, message: Message) -> None:
-        """Note that a member asks for this one's vote."""
+        """Note that a member has asked for this one's vote, and in which life."""
         self._candidates[node.id] = message.get("life", 0)
 
     def vote(self, node: Node, vote: Message) -> Message:
-        """A vote, with the fields that `counts` reads."""
+        """Add the fields that `counts` reads to a vote."""
         return {**vote, "life": self._life, "lives": dict(self._lives), "candidate": self._candidates.get(node.id, 0)}
 
     def counts(self, node: Node, vote: Message) -> bool:
-        """Whether a vote that has arrived counts: one per member, in this term, requested in this life."""
+        """Whether a received vote counts: one per member, in this term, and requested in this member's present life."""
         asked_for = vote["candidate"] == self._life and vote["term"] == self._consensus.raftCurrentTerm
         return asked_for and self._ballot.take(vote["term"], node.id, vote["life"], vote["lives"])

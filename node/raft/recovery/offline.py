@@ -1,4 +1,4 @@
-"""The log of a stopped member: read, and made that of a cluster of one."""
+"""The log of a stopped member. It can be read, and changed into the log of a cluster with this member only."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from node.raft.ports import StateMachinePort
 
 
 class OfflineLog:
-    """The log of member `me` in its folder `path`. Close it when done. Raises what `open_folder` raises."""
+    """The log of member `me` in its folder `path`. Close it after use. Raises the errors of `open_folder`."""
 
     def __init__(self, path: Path, me: str) -> None:
         self._me = me
@@ -18,7 +18,7 @@ class OfflineLog:
 
     @property
     def term(self) -> int:
-        """The term of the last entry. Of two members, the one with the later last entry has all that was committed."""
+        """The term of the last entry. Of two members, the one with the later last entry has all committed entries."""
         return self._journal.term_at(self.last_index) if len(self._journal) else 0
 
     @property
@@ -33,7 +33,7 @@ class OfflineLog:
 
     @property
     def caught_up(self) -> bool:
-        """Whether it had all that was committed: false where it lost its folder, and has not caught up since."""
+        """Whether the log is complete: False if the member has lost its folder, and not caught up since."""
         return self._journal.note(VOTES) == "yes"
 
     @property
@@ -41,7 +41,7 @@ class OfflineLog:
         return self._store.journal
 
     def replay(self, machine: StateMachinePort) -> None:
-        """Apply all of it in order, also what is not known to be committed. Raises `DamagedData`."""
+        """Apply all entries in order, even those not known to be committed. Raises `DamagedData`."""
         after = 0
         if self._store.header is not None:
             machine.restore(snapshot.pieces(self._store.snapshot))
@@ -53,7 +53,7 @@ class OfflineLog:
     def end_with(self, entry: bytes, cluster_id: str) -> None:
         """Append the removal of all other members, and then this entry, in one transaction.
 
-        That commits all that is in the log, since a majority of one has it.
+        This commits all entries in the log, since its member is then the majority.
         """
         journal = self._journal
         index, term = journal.last_index, max(journal.getCurrentTerm(), self.term) + 1

@@ -1,1 +1,1 @@
-"""Connections between members: who calls, which member it is, and whether it is the one start of that member."""
+"""Connections between members. Finds out which member a caller is, and that it is the only start of this member."""

@@ -1,4 +1,4 @@
-"""Connections that others have opened to the Raft port, until it is known which member is at the other end."""
+"""Incoming connections to the Raft port, until the member at the other end is identified."""
 
 import socket
 from collections.abc import Callable
@@ -15,10 +15,10 @@ from node.raft.wire.encryption import CallerClaim, RefusalCode
 from node.raft.wire.messages import Message
 
 UNKNOWN_S: Final = 5.0
-"""A caller is disconnected if it is not known after this time which member it is."""
+"""A caller is disconnected if it is not identified as a member within this time."""
 UNKNOWN_MAX: Final = 64
-"""The limit of callers that are not known yet. For one more, the oldest is disconnected: a member introduces itself
-within milliseconds, so a newcomer may be a member, and the oldest hardly is."""
+"""The limit of callers that are not identified yet. For one more, the oldest is disconnected: a member introduces
+itself within milliseconds, so the new caller may be a member, and the oldest hardly is."""
 
 
 class CallersTransport(Protocol):
@@ -27,28 +27,28 @@ class CallersTransport(Protocol):
     duplicate_starts: DuplicateStarts
 
     def listed(self, name: str) -> Node | None:
-        """The node of a member that is in the log here, or was accepted as unlisted."""
+        """The node of a member that this log lists, or that was accepted as unlisted; None for any other name."""
 
     def accept_unlisted(self, name: str, cluster_id: str) -> Node | None:
-        """The node of a caller that the log here does not name; None if it is refused."""
+        """Accept a caller that this log does not list, and return its node; None if it is refused."""
 
     def reached(self, node: Node) -> bool:
-        """Whether a member is connected, and known to be the one start of it."""
+        """Whether a member is connected, and the connected process is known to be the only one of that member."""
 
     def dials(self, node: Node) -> bool:
-        """Whether this member dials that one."""
+        """Whether this member dials `node`, and not the other way round."""
 
     def introduction(self) -> Message:
-        """What this member says of itself."""
+        """The message in which this member introduces itself."""
 
     def take_call(self, node: Node, connection: Any, hello: Message) -> None:
-        """Use a call as the connection with a member, which began it with `hello`."""
+        """Use a call, which the member began with `hello`, as the connection with it."""
 
 
 class Callers:
-    """The callers that are not known yet. Used in Raft's thread.
+    """The callers that are not identified yet. Used in Raft's thread.
 
-    begin: makes the library watch a new connection, and hands its messages to `introduced`.
+    begin: makes the library watch a new connection, and pass its messages to `introduced`.
     """
 
     def __init__(self, consensus: RaftCore, transport: CallersTransport, begin: Callable[[Any], None]) -> None:
@@ -56,10 +56,10 @@ class Callers:
         self._since_s: dict[Any, float] = {}
         """The callers, oldest first, and when each called."""
 
-    # -- what the listener calls
+    # -- for the listener
 
     def called(self, caller: socket.socket) -> None:
-        """Take the socket of a call."""
+        """Handle the socket of a new call."""
         conf = self._consensus.conf
         connection = PeerConnection(
             self._consensus._poller,
@@ -79,34 +79,34 @@ class Callers:
             oldest.disconnect()
         return oldest is not None
 
-    # -- what the transport calls
+    # -- for the transport
 
     def add(self, connection: Any) -> None:
-        """Take a new caller, which has to introduce itself."""
+        """Add a new caller, which has to introduce itself."""
         self._since_s[connection] = self._consensus.clock()
         if len(self._since_s) > UNKNOWN_MAX:
             self.make_room()
 
     def discard(self, connection: Any) -> None:
-        """Drop a caller that is known now, or gone."""
+        """Remove a caller that is identified now, or has disconnected."""
         self._since_s.pop(connection, None)
 
     def step(self, now_s: float) -> None:
-        """Disconnect the callers that have had UNKNOWN_S."""
+        """Disconnect the callers that were not identified within UNKNOWN_S."""
         for connection, since_s in list(self._since_s.items()):
             if now_s - since_s > UNKNOWN_S:
                 connection.disconnect()
 
     def _refused(self, connection: PeerConnection, code: RefusalCode, theirs: CallerClaim) -> None:
-        """Note a caller of another build or secret. Whoever does not speak as a member is nobody's concern."""
+        """Note a caller of another build or secret. Ignore one that does not speak the members' protocol."""
         if code != "no-member":
             mismatch = Mismatch(theirs.member, connection.peer, code, claimed=True, version=theirs.version)
             self._consensus.mismatches.note(mismatch)
 
     def introduced(self, connection: Any, message: Message) -> None:
-        """Take the first message of a caller, which has the secret: else it would not have been decrypted."""
+        """Handle the first message of a caller. Since it could be decrypted, the caller has the members' secret."""
         if message["type"] == "founding":
-            # Any node may ask, a member by this log or not, so that it learns of a cluster. It disconnects itself.
+            # Any node may ask, even if it is no member by this log, to learn of the cluster. It disconnects by itself.
             connection.setOnMessageReceivedCallback(lambda _message: connection.disconnect())
             connection.send(self._consensus.inquiry.answer(message))
         elif message["type"] == "hello":
@@ -120,8 +120,8 @@ class Callers:
         if self._consensus.cluster.stranger(name, theirs) is not None:
             self._consensus.mismatches.note(Mismatch(name, connection.peer, "cluster", other=theirs))
         if self._consensus.cluster.stranger(name, theirs) is not None or called != self._consensus.me:
-            # The caller gets this member's introduction, so that its log can say what it has reached. It disconnects
-            # itself, or is disconnected after UNKNOWN_S.
+            # The caller gets this member's introduction, so that it can log which node it has reached. It disconnects
+            # by itself, or is disconnected after UNKNOWN_S.
             connection.setOnMessageReceivedCallback(lambda _message: connection.disconnect())
             connection.send(transport.introduction())
             return
@@ -129,9 +129,9 @@ class Callers:
         node = transport.listed(name) or (None if asks else transport.accept_unlisted(name, theirs))
         dialled = node is not None and not asks and transport.reached(node) and transport.dials(node)
         if node is None or (dialled and not transport.duplicate_starts.differs(node, message["start"])):
-            connection.disconnect()  # not a member, or one that this side has dialled
+            connection.disconnect()  # not a member, or a member that this side has dialled
             return
-        connection.setOnMessageReceivedCallback(lambda _message: None)  # until it is known to be the one start
+        connection.setOnMessageReceivedCallback(lambda _message: None)  # until this start of the member is admitted
         if asks:
             admit = partial(self._admit_inquirer, connection)
         else:
@@ -140,7 +140,7 @@ class Callers:
         transport.duplicate_starts.enter(node, connection, message["start"], where, admit, asks=asks)
 
     def _admit_inquirer(self, connection: Any) -> None:
-        """Admit a member that this side dials, and that only asks whether its start is accepted under its name."""
+        """Admit the call of a member that this side dials, and that only asks whether this start of it is accepted."""
         self.discard(connection)
         connection.setOnMessageReceivedCallback(partial(self._inquirer_said, connection))
         connection.send(self._transport.introduction())

@@ -1,11 +1,11 @@
-"""One start of each member: a caller under the name of a connected member waits until that one answers.
+"""Admits only one start (process) of each member: a second one must wait until the first one has been probed.
 
-A member that was restarted, or whose machine vanished, may look connected for a while. So the start that was there
-first is asked whether it is alive (a probe). If it answers, the newcomer is told so, and ends (`start_claim`); if its
+A member that was restarted, or whose machine vanished, may look connected for a while. So the first start is asked
+whether it is alive (a probe). If it answers, the newcomer is told so, and ends (`start_claim`). If the first start's
 connection ends, or it does not answer within PROBE_S, the newcomer takes its place.
 
-Of two members the one with the greater id dials, and the other would never call. So that it, too, learns of another
-start with its name, it calls on a connection that carries nothing else: an inquiry.
+Of two members, only the one with the greater id dials, so the other one would not learn of another start with its own
+id. Therefore the other one calls too, on a connection that is used for this question only: an inquiry.
 """
 
 import logging
@@ -26,19 +26,19 @@ PROBE_S: Final = 3.0
 AGAIN_S: Final = 0.2
 PING_S: Final = 1.0
 LATER_S: Final = 1.0
-"""The pause between two inquiries of the same member, once this start is settled."""
+"""The pause between two inquiries to one member, once this start is settled."""
 
 LOGGED_MAX: Final = 64
-"""At most this many warnings are remembered as logged; then the memory is cleared."""
+"""The most warnings that are remembered as already logged. When there are more, all are forgotten."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Newcomer:
-    """A start that waits. `rivals`: the connections of the starts that were there before, which have been probed.
+    """A start that waits for admission. rivals: the connections of earlier starts of the member, which were probed.
 
-    again: checks once more whether it can be admitted.
+    again: tries once more to admit the newcomer.
     """
 
     node: Node
@@ -52,19 +52,19 @@ class _Newcomer:
 
 
 class DuplicateStarts:
-    """What is known of the starts of all members. Used in Raft's thread."""
+    """The known starts of all members, this one's included. Used in Raft's thread."""
 
     def __init__(self, consensus: RaftCore, transport: TransportPort, start: str) -> None:
         self.claim = StartClaim(start, consensus.clock(), consensus.timing.settle_s)
         self._consensus, self._transport = consensus, transport
         self._starts: dict[Any, tuple[Node, str, str]] = {}
-        """By connection: the member, which start of it, and its address. Callers' inquiries are among them."""
+        """For each connection, including callers' inquiries: the member, the id of its start, and its address."""
         self._inquirers: set[Any] = set()
         self._newcomers: list[_Newcomer] = []
         self._number = 0
         self._begun = False
         self._calls = consensus.single_calls(self._heard, self._inquiry_ended)
-        """This member's own inquiries."""
+        """This member's own inquiries to others."""
         self._pinged_s: dict[Node, float] = {}
         self._logged: set[str] = set()
 
@@ -73,10 +73,9 @@ class DuplicateStarts:
     def enter(
         self, node: Node, connection: Any, start: str, where: str, admit: Callable[[], None], *, asks: bool = False
     ) -> None:
-        """Take a start of a member. `admit` is called at once, or when the start that was there is gone.
+        """Handle a start of a member. `admit` is called at once, or when the earlier start is gone.
 
-        `asks`: it came on an inquiry. A start that is found at the member's known address goes before one that only
-        asks.
+        `asks`: the start came on an inquiry. A start that is not on an inquiry replaces those on inquiries.
         """
 
         def note_and_admit() -> None:
@@ -84,8 +83,8 @@ class DuplicateStarts:
             if asks:
                 self._inquirers.add(connection)
             else:
-                # The member is back, and is asked at once: were the last member that has admitted this start to go now,
-                # this start would have to settle anew, and could not vote for a second.
+                # The member is back: ask it at once. If the last member that has admitted this start went now, this
+                # start would have to settle anew, and could not vote for a second.
                 self._calls.soon(node)
             admit()
 
@@ -121,15 +120,15 @@ class DuplicateStarts:
         ]
 
     def differs(self, node: Node, start: str) -> bool:
-        """Whether another start of that member is connected: then this one is told so before it is disconnected."""
+        """Whether another start of the member is connected, which `start` must be told before it is disconnected."""
         return bool(self._others(node, start))
 
     def waits(self, connection: Any) -> bool:
-        """Whether a start that waits has come on this connection."""
+        """Whether a start that waits for admission is on this connection."""
         return any(newcomer.connection is connection and not newcomer.gone for newcomer in self._newcomers)
 
     def answered(self, connection: Any, message: Message) -> None:
-        """The start on a connection is alive: refuse the newcomer that waits for its place."""
+        """Handle the answer to a probe: the start on this connection is alive, so refuse the newcomer."""
         node, start, there = self._starts.get(connection, (None, "", ""))
         for newcomer in [one for one in self._newcomers if one.number == message["number"] and one.node == node]:
             self._newcomers.remove(newcomer)
@@ -142,9 +141,9 @@ class DuplicateStarts:
                 newcomer.connection.send({"type": "taken", "start": start, "where": there, **claims})
 
     def probed(self, connection: Any, message: Message) -> None:
-        """A member asks whether this start is alive, because another one has come."""
+        """Handle a probe: a member asks whether this start is alive, because another start of this member has come."""
         answer = self.claim.answer(self._consensus.hears_leader(), self._consensus.clock())
-        if answer is not None:  # else it ends, and its connections with it: then the other start is admitted
+        if answer is not None:  # else this start ends with its connections, and the other one is admitted
             led, settled = answer
             connection.send({"type": "probe_answer", "number": message["number"], "led": led, "settled": settled})
         self._warn_once(
@@ -160,7 +159,7 @@ class DuplicateStarts:
             logger.warning("%s", text)
 
     def ended(self, connection: Any) -> None:
-        """A connection is closed."""
+        """Handle the end of a connection: newcomers that waited for its start may be admitted now."""
         self._forget(connection)
         for newcomer in self._newcomers:
             newcomer.gone = newcomer.gone or newcomer.connection is connection
@@ -183,35 +182,35 @@ class DuplicateStarts:
         return self.claim.settled and not self.claim.ends
 
     def connected(self, node: Node, term: int) -> None:
-        """A member that this one has dialled, and whose current term is given, has admitted it."""
+        """Note that a member that this one has dialled has admitted it. `term`: the other member's current term."""
         self._admitted_by(node, term)
 
     def _admitted_by(self, node: Node, term: int) -> None:
         first = not self.claim.held
         self.claim.admitted(node.id, term, self._consensus.clock())
-        if first:  # from now on a refused call counts: a dead member is not waited for (`start_claim`)
+        if first:  # call the others again, since a refused call counts from now on (`start_claim`)
             for other in self._transport.others():
                 self._calls.soon(other)
                 self._transport.dial_soon(other)
 
     def parted(self, node: Node) -> None:
-        """A member is not connected any more."""
+        """Note that the connection with a member has ended."""
         if self._calls.under_way(node) is None:
             self.claim.parted(node.id, self._consensus.clock())
 
     def taken(self, node: Node, message: Message) -> None:
-        """A member says that another start has this one's name."""
+        """Handle a refusal: a member says that another start already has this member's id."""
         other = OtherStart(message["start"], message["where"], message["led"], message["settled"])
         self.claim.refused(node.id, other, self._consensus.clock())
 
     def step(self) -> None:
-        """Ask the members that have not admitted this start. Raises NameTaken."""
+        """Ask the members that have not admitted this start. Raises NameTaken if this start has to end."""
         now_s = self._consensus.clock()
         if not self._begun:  # loading the data folder may have taken long
             self._begun, self.claim.begun_s = True, now_s
         for newcomer in [one for one in self._newcomers if now_s - one.since_s > PROBE_S]:
             for rival in list(newcomer.rivals):
-                rival.disconnect()  # it has not answered, and `ended` admits the newcomer
+                rival.disconnect()  # it has not answered the probe; `ended` then admits the newcomer
         self._ask(now_s)
         others = self._transport.others()
         reached = {node.id for node in others if self._transport.reached(node) or self._greeted(node)}
@@ -229,7 +228,7 @@ class DuplicateStarts:
         return connection is not None and connection.ready
 
     def _ask(self, now_s: float) -> None:
-        """Inquire of the members that would dial this one: they may have dialled another start of it."""
+        """Send inquiries to the members that would dial this one, as they may have dialled another start of it."""
         for node in self._transport.others():
             self._attend(node, now_s)
             if self.claim.asks(node.id) and not self._transport.dials(node):
@@ -255,7 +254,7 @@ class DuplicateStarts:
             connection.send({"type": "ping"})
 
     def _heard(self, node: Node, connection: PeerConnection, message: Message) -> None:
-        """Take what arrives on an inquiry."""
+        """Handle a message on one of this member's inquiries."""
         kind = message["type"]
         if kind == "cluster":
             if message["member"] != node.id or not self._transport.is_ours(node, message["id"]):

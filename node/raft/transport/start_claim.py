@@ -1,39 +1,42 @@
-"""Whether this start of a member may use the member's name, or another process does already (pure).
+"""Decides whether this start of a member may use the member's id, or another process already does (pure).
 
-Every start has an id of its own, drawn at random, and each other member admits one start of a member at a time: the one
-that was there first and still answers. Two of them, a machine and its clone, would vote twice in a term, and each would
-take the connections of the other.
+Every start of the process has a random id, and each other member admits only one start of a member at a time: the one
+that came first and still answers. Two starts at once, such as a machine and its clone, would vote twice in a term, and
+each would take over the other's connections.
 
-**Which one ends.** Of two starts, one that hears a leader goes before one that does not: that leader has admitted it.
-Then one that is settled (below) goes before one that is not; then the one with the lesser id. A start that is told of
-one that goes before it ends. It never happens that both end because each has outdated news of the other:
+**Which start ends.** Of two starts, one that hears a leader goes before one that does not, because the leader has
+admitted it. If that is equal, a settled start (see below) goes before one that is not settled. If that is equal too,
+the start with the lesser id goes first. A start ends when it is told of another that goes before it. Outdated news
+never makes both end:
 
 - A start that has decided to end answers no more probes, and decides nothing else.
-- A start that has answered that it hears a leader, or is settled, stays for STAY_S. Its answer counts for FRESH_S at
-  the other one, which has ended by then, or has not decided on it. By the rule of ids alone, one of two ends.
+- A start that has answered that it hears a leader, or is settled, stays for STAY_S. The other start uses this answer
+  for FRESH_S only: by the end of STAY_S it has ended, or will not end because of the answer. The rule of ids alone
+  makes only one of two starts end.
 
-**Two votes in one term.** A member's vote counts at a candidate that has admitted the voter, once a term (`Ballot`).
-Two candidates could each count the vote of another start of the same member. So a start votes, and stands, only when it
-is settled: all members that it reaches have admitted it, which has to be shown anew after all of them were lost. Two
-starts that are each admitted by some are not settled, and one that all have admitted leaves no place for the other. And
-it votes and stands only in terms after `fence`, the latest term of the members that admitted it, as of then: a vote
-that an earlier start gave one of these candidates is in no later term.
+**Two votes in one term.** A candidate counts a member's vote once a term, and only from a start that it has admitted
+(`Ballot`). But two candidates could each count the vote of another start of the same member. So a start votes, and
+stands for election, only when it is settled: all members that it reaches have admitted it. Once it has lost all of
+them, it has to settle anew. Two starts that are each admitted by some members are not settled; a start that all members
+have admitted leaves no place for another. Also, a start votes and stands only in terms after `fence`: the latest term
+that a member had when it admitted this start. A vote that an earlier start gave to such a member is in no later term.
 
-**Members that are dead.** A start that no member admits any more (a follower whose leader dies at the moment when the
-third member is back) has to be admitted anew, and waits `settle_s` for each member that it does not reach: that one may
-be alive, and have admitted another start. It does not wait for a member whose port has refused a call: no process
-listens there, and a dead one admits none. The refusal counts only if the call began after some member had admitted this
-start, and for REFUSAL_S. With that, two starts that reach the same two members are not both settled: the second one
-would have to be admitted by one member, and then find the one dead that has admitted the first, which has lost its
-place with it. A machine that has vanished refuses nothing; the time `settle_s` is for that case.
+**Dead members.** A start that no member admits any more (such as a follower whose leader dies just when the third
+member is back) has to be admitted anew. It waits `settle_s` for each member that it does not reach, because this member
+may be alive and have admitted another start. It does not wait for a member whose port has refused a call: no process
+listens there, so this member admits no start. The refusal counts only if the call began after some member had admitted
+this start, and only for REFUSAL_S. So two starts that reach the same two members are never both settled: the second one
+would have to be admitted by one member, and then find the other one dead, which had admitted the first start; but with
+this member, the first start has lost its place. A machine that has vanished refuses no calls; `settle_s` is for this
+case.
 
-What remains: two starts that do not reach the same members. If node-1 reaches only one of them, and node-3 only the
-other, for `settle_s` (PATIENCE_S if it is connected and does not answer, as one that does not know where this start is;
-at once if something else refuses the calls, a firewall or a host where the member was before), then each of the two is
-settled, as a member must be whose others are dead. Then both can vote in one term, and node-1 and node-3 both lead in
-it, if they do not reach each other either (or stand within one message's way of each other). No member can tell this
-from the death of the rest. Nor can it be told from here that a folder is older than what its member acknowledged since:
-a copy must not take the member's place (docs/how-to/recover.md).
+**Not prevented:** two starts that reach different members. Suppose that node-1 reaches only one start, and node-3 only
+the other, for `settle_s` (PATIENCE_S if a member is connected but does not answer, as it does not know the start's
+address; no time if a firewall, or a host that the member has left, refuses the calls). Then each start is settled, just
+as a member must be whose others are dead. So both starts may vote in one term, and node-1 and node-3 may both lead in
+it, if they do not reach each other either (or stand before the other's message arrives). No member can distinguish this
+from the death of the others. Nor can a start see that its folder is older than its member's latest acknowledgement: a
+copy of a folder must not take the member's place (docs/how-to/recover.md).
 """
 
 from collections.abc import Collection, Mapping
@@ -42,28 +45,28 @@ from types import MappingProxyType
 from typing import Final
 
 PATIENCE_S: Final = 6.0
-"""A member that is reached, and has not answered by then, is not waited for."""
+"""The longest wait for the answer of a member that is connected."""
 
 REFUSAL_S: Final = 0.5
-"""A port that has refused a call is assumed to be closed for this time. It is called more often than that."""
+"""The time for which a port that has refused a call counts as closed. It is called more often than this."""
 
 HEARD_S: Final = 0.5
 """A start that has decided to end stays connected for this time, so that all members learn and log it."""
 
 FRESH_S: Final = 2.0
-"""A member's refusal counts for this time: the other start may be gone by then. It is asked again every second."""
+"""The time for which a member's refusal counts, as the other start may end. The member is asked again every second."""
 
 TIE_S: Final = 1.5
-"""Of two starts that hear no leader, one ends after this time: all that can be reached have answered by then."""
+"""Of two starts that hear no leader, one ends after this time, when all reachable members have answered."""
 
 STAY_S: Final = 2 * FRESH_S + 1.0
-"""A start that has answered that it hears a leader, or is settled, does not end for this time. One second of it is for
-the message's way."""
+"""A start that has answered that it hears a leader, or is settled, does not end for this time. One second of it allows
+for the message's delay."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherStart:
-    """Another start of this member, as a member that refused this one describes it. led: it hears a leader."""
+    """Another start of this member, as described by a member that refused this one. led: it hears a leader."""
 
     start: str
     where: str
@@ -77,33 +80,33 @@ class StartClaim:
 
     #: The id of this start.
     start: str
-    #: When it began, or began to settle anew.
+    #: When this start began, or began to settle anew.
     begun_s: float
     #: A member that cannot be reached within this time after the start is not waited for.
     settle_s: float = 1.0
-    #: Whether all members that it reaches have admitted it, so that it may vote and stand.
+    #: Whether all members that this start reaches have admitted it, so that it may vote and stand for election.
     settled: bool = False
     alone: bool = True
     """Whether no member was reached since the start, or since the last one that had admitted it was lost."""
     fence: int = 0
-    """In no term up to this one may it vote or stand: another start may have voted in it."""
-    #: The members that admit it.
+    """The latest term in which another start may have voted, so that this one may not vote or stand in it."""
+    #: The members that admit this start.
     _admitted_by: set[str] = field(default_factory=set)
     _held_s: float = 0.0
-    """Since when some member has always admitted it, if one does now."""
+    """The time since which at least one member has admitted this start, if one does now."""
     _refused: dict[str, tuple[OtherStart, float]] = field(default_factory=dict)
-    """By member: the start that it has admitted in place of this one, and when it said so."""
-    #: Since when some member has refused it, if one does.
+    """For each member: the start that it has admitted in place of this one, and when it said so."""
+    #: The time since which at least one member has refused this start, if one does now.
     _refused_s: float = 0.0
-    #: It does not end before this time: it has answered that it hears a leader, or is settled.
+    #: This start does not end before this time, because it has answered that it hears a leader, or is settled.
     _stays_until_s: float = float("-inf")
-    #: The other start before which this one ends; None: it goes on.
+    #: The other start because of which this one ends; None: this one goes on.
     _lost: OtherStart | None = None
-    #: When it was decided that this start ends.
+    #: When this start decided to end.
     _lost_s: float = 0.0
 
     def admitted(self, by: str, term: int, now_s: float) -> None:
-        """A member, whose current term is given, has admitted this start."""
+        """Note that a member has admitted this start. `term`: that member's current term."""
         if self.alone:
             self.alone, self.begun_s = False, now_s
         self.fence = max(self.fence, term)
@@ -113,7 +116,7 @@ class StartClaim:
         self._refused.pop(by, None)
 
     def refused(self, by: str, other: OtherStart, now_s: float) -> None:
-        """A member has admitted another start."""
+        """Note that a member has refused this start, because it has admitted another one."""
         self._drop_old(now_s)
         if not self._refused:
             self._refused_s = now_s
@@ -124,19 +127,19 @@ class StartClaim:
         self._refused = {by: refusal for by, refusal in self._refused.items() if now_s - refusal[1] <= FRESH_S}
 
     def parted(self, member: str, now_s: float) -> None:
-        """The connection with a member is lost. When no other admits this start, it has to settle anew."""
+        """Note that a member's connection is lost. If no other member admits this start, it has to settle anew."""
         if member in self._admitted_by:
             self._admitted_by.discard(member)
             if not self._admitted_by:
                 self.settled, self.alone, self.begun_s = False, True, now_s
 
     def asks(self, member: str) -> bool:
-        """Whether that member has not admitted it yet."""
+        """Whether a member still has to be asked, because it has not admitted this start."""
         return member not in self._admitted_by
 
     @property
     def held(self) -> bool:
-        """Whether some member has admitted it."""
+        """Whether some member has admitted this start."""
         return bool(self._admitted_by)
 
     def observe(
@@ -146,10 +149,10 @@ class StartClaim:
         now_s: float,
         refused_s: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """Note whether it is settled: from then on it takes part in elections.
+        """Update `settled`, from which on this start takes part in elections.
 
-        others: all other members. reached: those of them that are connected. refused_s: by member, when the last call
-        began that its port has refused; no process listened there.
+        others: all other members. reached: the connected ones. refused_s: for each member, when the last call that its
+        port has refused began; no process listened there.
 
         >>> claim, settled = StartClaim("1", begun_s=0.0), []
         >>> claim.admitted("b", 7, 0.0)
@@ -176,16 +179,16 @@ class StartClaim:
         self.settled = self.settled or not (awaited or self._refused)
 
     def _dead(self, refused_s: Mapping[str, float], now_s: float) -> set[str]:
-        """The members that admit none, since no process was there after some member had admitted this start."""
+        """The members without a process: their ports refused a call begun after a member had admitted this start."""
         if not self._admitted_by:
             return set()
         return {one for one, at_s in refused_s.items() if at_s >= self._held_s and now_s - at_s <= REFUSAL_S}
 
     def answer(self, led: bool, now_s: float) -> tuple[bool, bool] | None:
-        """The answer to a member where another start has come: whether this one hears a leader, and is settled.
+        """The answer to a member's probe: whether this start hears a leader, and whether it is settled.
 
-        Either binds it to stay. So it claims neither once it knows of a start that goes before it, and answers nothing
-        (None) once it has decided to end.
+        A True in the answer binds this start to stay for STAY_S. So it does not claim to be settled if it knows of a
+        start that goes before it. None, no answer, once it has decided to end.
         """
         if self._lost is not None:
             return None
@@ -197,13 +200,13 @@ class StartClaim:
 
     @property
     def ends(self) -> bool:
-        """Whether it has decided to end."""
+        """Whether this start has decided to end."""
         return self._lost is not None
 
     def lost_to(self, led: bool, now_s: float) -> OtherStart | None:
         """The start that stays in place of this one; None while this one goes on.
 
-        led: whether this one hears a leader, or leads.
+        led: whether this start hears a leader, or leads.
 
         >>> claim = StartClaim("5", begun_s=0.0)
         >>> claim.refused("b", OtherStart("7", "there", led=True), 2.0)

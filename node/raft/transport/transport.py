@@ -1,10 +1,10 @@
 # ruff: noqa: N802, N803 - the library calls its transport by these names
-"""The library's TCP transport, with connections that time out, and messages that pass `Inbound`.
+"""The library's TCP transport, changed: connections time out, and messages are checked by `Inbound`.
 
-Each side says first which member it is and to which cluster it belongs: the dialler with the name of the member that it
-calls, the listener in its first message, and both again once their cluster is known. Nothing is accepted from another
-cluster (`node.identity.cluster_id`). A member counts as connected from then on, and not before: at the address of a
-member that is gone another one may answer.
+Each side first names itself and its cluster: the dialler in its `hello`, which also names the member that it calls, and
+the listener in its first message; both do so again when they learn their cluster. No message is accepted from another
+cluster (`node.identity.cluster_id`). Only then does a member count as connected, since another node may answer at a
+member's old address.
 """
 
 import logging
@@ -29,16 +29,16 @@ PING_S = 1.0
 STRANGER_S = 2.0
 """The pause between two dials of a member at whose port another node answers."""
 REPEAT_HEARTBEATS = 1.5
-"""Every other heartbeat is acknowledged, while nothing changes: a leader counts on its followers for far longer
+"""While the log does not change, every other heartbeat is acknowledged: a leader waits far longer for its followers
 (`RaftTiming.quorum_s`), and each message costs a wakeup on both sides."""
 TAKEN_S = 0.8
-"""The pause between two dials of a member that is connected with another start of this one."""
+"""The pause between two dials of a member that has admitted another start of this member."""
 BACKLOG_BYTES = 8 << 20
-"""Appends are dropped while more than this waits in a connection's buffer. They are sent again when they are missed."""
+"""Appends are dropped while a connection's buffer has more bytes than this. The library sends them again later."""
 PIECE_BACKLOG_BYTES = 4 << 20
-"""Parts of a snapshot wait while more than this waits in a connection's buffer."""
+"""Parts of a snapshot wait while a connection's buffer has more bytes than this."""
 BAD_LOGGED_MAX = 64
-"""At most this many kinds of bad messages are remembered as logged; then the memory is cleared."""
+"""The most kinds of bad messages that are remembered as already logged. When there are more, all are forgotten."""
 
 logger = logging.getLogger(__name__)
 
@@ -48,17 +48,19 @@ replace_dialled_connections()
 class Transport(OpenTransport):
     """The connections of a member. Used in Raft's thread.
 
-    Differences from the library: acknowledgements wait for the journal (`acknowledgements`); a dial or a handshake that
-    hangs times out; idle connections are kept alive, and their age is known; only members are accepted (`callers`),
-    one start of each (`duplicate_starts`), those of the same cluster that the log does not name yet included
-    (`unlisted`); there is no administration by message.
+    Differences from the library:
+    - Acknowledgements wait for the journal (`acknowledgements`).
+    - A dial or a handshake that hangs times out; idle connections are kept alive.
+    - Only members are accepted (`callers`), and one start of each (`duplicate_starts`). Members of the same cluster
+      that the log does not list yet are accepted too (`unlisted`).
+    - Messages cannot add or remove members.
     """
 
     _server: Any
 
     def __init__(self, syncObj: RaftCore, selfNode: Node, otherNodes: set[Node]) -> None:
         self.heard: dict[str, float] = {}
-        """By member: when its latest message arrived."""
+        """For each member: when its latest message arrived."""
         self._acknowledgements = Acknowledgements(REPEAT_HEARTBEATS * syncObj.timing.heartbeat_s)
         self._sent: dict[Node, float] = {}
         self._bad_logged: set[tuple[str, str]] = set()
@@ -67,7 +69,7 @@ class Transport(OpenTransport):
         super().__init__(syncObj, selfNode, otherNodes)
 
     def setOnUtilityMessageCallback(self, message: str, callback: Any) -> None:
-        """Not offered: members are added and removed through `Raft`."""
+        """Do nothing: members are added and removed through `Raft`, not by messages."""
 
     # -- messages
 
@@ -89,7 +91,7 @@ class Transport(OpenTransport):
             self._consensus.inbound.take(node, message)
 
     def _bad(self, node: Node, error: BadMessage) -> None:
-        """Drop what a member sent that is no message of this version; logged once for each kind."""
+        """Log a member's message that this version cannot read, once for each kind of error. The message is dropped."""
         if (node.id, str(error)) not in self._bad_logged:
             if len(self._bad_logged) >= BAD_LOGGED_MAX:
                 self._bad_logged.clear()
@@ -97,7 +99,7 @@ class Transport(OpenTransport):
             logger.warning("dropped a message from %s: %s; is it another version of Rota?", node.id, error)
 
     def pass_to_library(self, node: Node, message: Message) -> None:
-        """Give a message to the library."""
+        """Pass a message to the library."""
         super()._onMessageReceived(node, message)
 
     def send(self, node: Node, message: Message) -> bool:
@@ -118,18 +120,18 @@ class Transport(OpenTransport):
 
     def _put(self, node: Node, message: Message) -> bool:
         connection = self._connections.get(node)
-        if connection not in self._clusters:  # not connected, or not known yet to be that member
+        if connection not in self._clusters:  # not connected, or not identified yet
             return False
         if message["type"] == "append_entries" and self.backlog(node) > BACKLOG_BYTES:
             return False
         self._sent[node] = self._consensus.clock()
-        # Not by the library's `send`: it looks the connection up again afterwards, and where that has broken, a member
-        # that the log does not name is forgotten with it.
+        # Not by the library's `send`: it looks the connection up again afterwards. If sending breaks the connection, an
+        # unlisted member is forgotten, and the look-up would fail.
         connection.send(message)
         return connection in self._clusters
 
     def backlog(self, node: object) -> int:
-        """Bytes that wait in a member's connection."""
+        """The number of bytes that wait in the buffer of a member's connection."""
         connection = self._connections.get(node)
         return connection.getSendBufferSize() if connection is not None else 0
 
@@ -144,14 +146,14 @@ class Transport(OpenTransport):
             if not self._acknowledgements.is_repeated(node, connection, message, now_s) and self._put(node, message):
                 self._acknowledgements.sent(node, connection, message, now_s)
 
-    # -- which member is at the other end, and of which cluster
+    # -- the identity and the cluster of the other end
 
     def cluster_of(self, node: Node) -> str:
-        """The cluster to which a connected member says that it belongs; empty while it belongs to none."""
+        """The id of the cluster to which a connected member says that it belongs; empty without a cluster."""
         return self._clusters.get(self._connections.get(node), "")
 
     def announce(self) -> None:
-        """Tell the others the cluster of this member, which it has just learnt, and disconnect those of another."""
+        """Tell the others the cluster that this member has just learnt, and disconnect members of another one."""
         for node, connection in list(self._connections.items()):
             if connection.ready:
                 connection.send(self.introduction())
@@ -159,7 +161,7 @@ class Transport(OpenTransport):
                 self._disconnect_stranger(node, self._clusters[connection])
 
     def introduction(self) -> Message:
-        """What this member says of itself."""
+        """The message in which this member introduces itself."""
         here = self._consensus
         introduction = {"type": "cluster", "id": here.cluster.known, "member": here.me, "start": here.start_id}
         return {**introduction, "version": here.version, "term": here.raftCurrentTerm}
@@ -172,7 +174,7 @@ class Transport(OpenTransport):
         return {**hello, "start": here.start_id, "version": here.version, "port": port, "asks": asks}
 
     def _introduced(self, node: Node, message: Message) -> None:
-        """Take what the other end of a member's connection says of itself."""
+        """Handle the introduction of the node at the other end of a member's connection."""
         theirs, member = message["id"], message["member"]
         if self._disconnect_stranger(node, theirs):
             return
@@ -190,7 +192,7 @@ class Transport(OpenTransport):
             self.duplicate_starts.enter(node, connection, message["start"], where, admit)
 
     def _admit(self, node: Node, connection: Any, cluster_id: str, version: str, term: int = 0) -> None:
-        """Count a member as connected: the other end is that member, and the one start of it."""
+        """Count a member as connected: the other end is this member, and the only start of it."""
         self._clusters[connection] = cluster_id
         if version != self._consensus.version:
             self._mismatch(node, "mixed", version=version[:VERSION_CHARS_MAX])
@@ -203,10 +205,10 @@ class Transport(OpenTransport):
         self._onNodeConnected(node)
 
     def take_call(self, node: Node, connection: Any, hello: Message) -> None:
-        """Use a call as the connection with a member, which began it with `hello`."""
+        """Use a call, which the member began with `hello`, as the connection with it."""
         before = self._connections.get(node)
         if before in self._clusters and before is not connection:
-            self.duplicate_starts.parted(node)  # it lost that connection, and may have had another start of this member
+            self.duplicate_starts.parted(node)  # meanwhile it may have admitted another start of this member
         self._to_dial.discard(node)
         self._calls.add(connection)
         self._unknownConnections.discard(connection)
@@ -216,10 +218,10 @@ class Transport(OpenTransport):
         self._admit(node, connection, hello["cluster"], hello["version"])
         connection.send(self.introduction())
         if before is not None and before is not connection:
-            before.disconnect()  # the member has dialled anew: the library would leave the old one open
+            before.disconnect()  # the member has dialled anew, and the library would leave the old connection open
 
     def is_ours(self, node: Node, cluster_id: str) -> bool:
-        """Whether a member that names this cluster may belong to this member's."""
+        """Whether a node that names `cluster_id` as its cluster may belong to this member's cluster."""
         return self._consensus.cluster.stranger(node.id, cluster_id) is None
 
     def _disconnect_stranger(self, node: Node, cluster_id: str) -> bool:
@@ -241,7 +243,7 @@ class Transport(OpenTransport):
         self._acknowledge()
 
     def care(self, now_s: float) -> None:
-        """Dial whom this member has to, keep connections alive, and end those that hang."""
+        """Dial the members that this one has to dial, keep connections alive, and end those that hang."""
         if not self.ready:
             return  # the library binds the port first
         self._server.attend()
@@ -266,7 +268,7 @@ class Transport(OpenTransport):
         )
 
     def _onOutgoingConnected(self, conn: Any) -> None:
-        """A dial has succeeded. The other end has to say first which member it is."""
+        """Handle a successful dial: send this side's greeting. The other end then has to introduce itself."""
         conn.setOnMessageReceivedCallback(partial(self._onMessageReceived, self._connToNode(conn)))
         conn.on_greeted = partial(self._greeted, conn)
         conn.on_mismatch = partial(self._refused, conn)
@@ -274,11 +276,11 @@ class Transport(OpenTransport):
         conn.greet()
 
     def _greeted(self, conn: Any) -> None:
-        """The other end has sent its nonce: say which member calls, and which one it calls."""
+        """Handle the other end's nonce: send the hello, which names both members."""
         conn.send(self.hello(self._connToNode(conn), asks=False))
 
     def _refused(self, conn: Any, code: RefusalCode, theirs: CallerClaim) -> None:
-        """Note a node that was dialled and does not fit, and dial it after a pause."""
+        """Note that a dialled node does not fit to this one, and dial it again after a pause."""
         node = self._connToNode(conn)
         if node is not None:
             self._mismatch(node, code, version=theirs.version)
@@ -304,12 +306,12 @@ class Transport(OpenTransport):
         self._callers.introduced(conn, message)
 
     def refused_s(self, node: Node) -> float:
-        """When the last dial of that member began that was answered with "connection refused"; -inf if none was."""
+        """When the last dial of a member that got "connection refused" began; -inf if there was no such dial."""
         connection = self._connections.get(node)
         return connection.refused_s if connection is not None else float("-inf")
 
     def dial_soon(self, node: Node) -> None:
-        """Let the next dial of that member begin without a pause, unless it was postponed on purpose."""
+        """Let the next dial of a member begin without a pause, unless it was postponed on purpose."""
         if self._lastConnectAttempt.get(node, 0.0) <= self._consensus.clock():
             self._lastConnectAttempt.pop(node, None)
 

@@ -1,10 +1,10 @@
 # ruff: noqa: N802, N803 - the library calls its transport by these names
-"""Connections between members that do not know one another yet, because the log of one of them is behind.
+"""Connections between two members, one of which is not in the other's log yet, because that log is behind.
 
-A member that the log here does not name is accepted as `unlisted`: it may be the leader that would send the entry that
-names it (a server hears others whatever its own configuration says: Ongaro 2014, section 4.1). And a member that is to
-dial this one, and does not, is dialled from here: its log may not name this one. A member that the log here removes
-calls again too, until it has learnt of that: its log still names this one.
+A member that this log does not list is accepted as `unlisted`: it may be the leader, which would send the entry that
+lists it (a server must hear others whatever its own configuration: Ongaro 2014, section 4.1). A member that should dial
+this one but does not is dialled by this one, since its log may not list this one. A member that this log has removed
+calls too, until it learns of its removal, because its log still lists this one.
 """
 
 import logging
@@ -17,31 +17,31 @@ from node.raft.core.parts import RaftCore
 from node.raft.log import membership
 
 DIAL_SILENT_S = 3.0
-"""A member that is to dial this one is dialled from here once it has not been connected for this long."""
+"""If a member that should dial this one has not been connected for this time, this one dials it."""
 UNLISTED_MAX = 16
-"""At most this many unlisted members are accepted at a time."""
+"""The most unlisted members that are accepted at a time."""
 
 logger = logging.getLogger(__name__)
 
 
 class OpenTransport(TCPTransport):  # type: ignore[misc]  # the library ships no types
-    """The library's transport, which also connects with members that its configuration does not name."""
+    """The library's transport, extended to members that its configuration does not list."""
 
     def __init__(self, syncObj: RaftCore, selfNode: Node, otherNodes: set[Node]) -> None:
         self._consensus = syncObj
         self._clusters: dict[object, str] = {}
-        """By connection whose other side is known: the cluster that it names; empty while it belongs to none."""
+        """For each connection with an identified member: the cluster that the member names; empty without a cluster."""
         self.unlisted: set[Node] = set()
-        """The callers that are no members by the log here. They are asked nothing, and have no vote."""
+        """The callers that are not members by this log. They are not asked for votes or entries."""
         self._calls: set[Any] = set()
-        """The open connections of members that have called."""
+        """The open connections on which members have called this one."""
         self._to_dial: set[Node] = set()
-        """The members that are dialled from here, though they are to dial: they have not done so for long."""
+        """The members that this one dials, although they should dial, because they have not done so for long."""
         self._apart_since: dict[Node, float] = {}
         super().__init__(syncObj, selfNode, otherNodes)
 
     def reached(self, node: Node) -> bool:
-        """Whether a member is connected, and known to be the one start of it."""
+        """Whether a member is connected, and the connected process is known to be the only one of that member."""
         return self._connections.get(node) in self._clusters
 
     def others(self) -> set[Node]:
@@ -49,18 +49,18 @@ class OpenTransport(TCPTransport):  # type: ignore[misc]  # the library ships no
         return set(self._nodes) - self.unlisted
 
     def dials(self, node: Node) -> bool:
-        """Whether this member dials that one, and not the other way round."""
+        """Whether this member dials `node`, and not the other way round."""
         return bool(self._shouldConnect(node))
 
     def listed(self, name: str) -> Node | None:
-        """The node of a member that is in the log here, or was accepted as unlisted."""
+        """The node of a member that this log lists, or that was accepted as unlisted; None for any other name."""
         return self._nodeAddrToNode.get(name)
 
     def accept_unlisted(self, name: str, cluster_id: str) -> Node | None:
-        """The node of a caller that the log here does not name; None if it is refused.
+        """Accept a caller that this log does not list, and return its node; None if it is refused.
 
-        It has the secret, and has this member in its log. A caller without a cluster has nothing to send, and is
-        refused.
+        The caller has the secret, and lists this member in its log. A caller without a cluster is refused, since it has
+        no entries to send.
         """
         if not cluster_id or len(self.unlisted) >= UNLISTED_MAX:
             return None
@@ -75,7 +75,7 @@ class OpenTransport(TCPTransport):  # type: ignore[misc]  # the library ships no
         return node
 
     def addNode(self, node: Node) -> None:
-        """Add a member by the log. One that called before its entry arrived keeps its connection."""
+        """Add a member that the log lists now. If it has called before its entry arrived, its connection is kept."""
         calling = self._connections.get(node) if node in self.unlisted else None
         self.unlisted.discard(node)
         super().addNode(node)
@@ -83,7 +83,7 @@ class OpenTransport(TCPTransport):  # type: ignore[misc]  # the library ships no
             self._connections[node] = calling
 
     def dropNode(self, node: Node) -> None:
-        """Drop a member that was removed."""
+        """Drop a member that the log has removed."""
         self.unlisted.discard(node)
         self._to_dial.discard(node)
         self._apart_since.pop(node, None)
@@ -96,11 +96,11 @@ class OpenTransport(TCPTransport):  # type: ignore[misc]  # the library ships no
 
     def _connectIfNecessarySingle(self, node: Node) -> bool:
         if self._connections.get(node) in self._calls and not self.reached(node) and self._shouldConnect(node):
-            super().addNode(node)  # it had called; from here on it is dialled
+            super().addNode(node)  # the member called before; from now on this one dials it
         return bool(super()._connectIfNecessarySingle(node))
 
     def _dial_silent(self, now_s: float) -> None:
-        """Dial the members that are to dial this one, and have not done so for DIAL_SILENT_S."""
+        """Dial the members that should dial this one but have not done so for DIAL_SILENT_S."""
         for node in self._nodes - self.unlisted:
             if self.reached(node) or self._shouldConnect(node):
                 self._apart_since.pop(node, None)
