@@ -199,7 +199,7 @@ async def _serve(
         await member.close()
     else:
         failure = None
-        _log.info("stopping on %s: handing over what runs", stop.result().name)
+        _log.info("stopping on %s: handing over the runs", stop.result().name)
         await member.stop()
     await api.cleanup()
     return 0 if failure is None or isinstance(failure, Removed) else 1

@@ -89,8 +89,8 @@ class DataDir:
         if found.st_uid != os.geteuid():
             if os.geteuid() == 0 and not found.st_mode & 0o001:
                 _log.warning(
-                    "%s belongs to user id %d, and this node is root: its attempts, without its capabilities, cannot "
-                    "reach their scratch folders there, and fail (chown -R root: %s)",
+                    "%s belongs to user id %d, and this node is root: its attempts have no capabilities, cannot reach "
+                    "their scratch folders there, and fail (chown -R root: %s)",
                     self.path,
                     found.st_uid,
                     self.path,
@@ -106,8 +106,8 @@ class DataDir:
             self.path.chmod(self._mode)
             if self._mode != _PRIVATE:
                 _log.warning(
-                    "%s had mode %04o, and has %04o now: attempts of other users (ROTA_RUN_AS, ROTA_WORK_UIDS) pass it "
-                    "to their scratch folders; all else in it is private to this node's user",
+                    "%s had mode %04o, and has %04o now: attempts of other users (ROTA_RUN_AS, ROTA_WORK_UIDS) reach "
+                    "their scratch folders through it; all else in it is private to this node's user",
                     self.path,
                     before,
                     self._mode,

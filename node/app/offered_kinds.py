@@ -60,7 +60,9 @@ def _usable(kind: KindEntry) -> KindEntry | str:
         return why
     environment, bound = environment_of(loaded), bound_of(loaded)
     for refused in sorted(filter(is_the_nodes, (*environment.values(), bound))):
-        _log.warning("the kind %s asks for %s, which is the node's own and not handed on", kind.name, refused)
+        _log.warning(
+            "the kind %s asks for %s, a setting of the node itself, which kinds do not get", kind.name, refused
+        )
     return replace(
         kind,
         environment=environment,

@@ -53,13 +53,13 @@ def doubts(config: Config, data: Path) -> Iterator[str]:
     for folder in data.parents:
         if not folder.stat().st_mode & 0o001:
             yield (
-                f"users that are neither its owner nor in its group cannot enter {folder}, and so cannot reach their "
+                f"{folder} can be entered only by its owner and its group, so that other users cannot reach their "
                 f"scratch folders in {data}: attempts of such users fail (chmod o+x {folder}, or move the data folder)"
             )
     if lacking_capabilities(("SYS_PTRACE",)):
         yield (
             "this node lacks CAP_SYS_PTRACE: if a supervisor is killed, processes of another user that have left its "
-            "attempt's session are found only if that user has a number of ROTA_WORK_UIDS"
+            "attempt's session are found only if that user's id is one of ROTA_WORK_UIDS"
         )
 
 

@@ -78,8 +78,8 @@ class Mismatch:
                 )
             case "no-member":
                 return (
-                    f"what answers at the Raft address of {who} does not speak as a member: it runs an earlier build, "
-                    "or another program listens there"
+                    f"the process at the Raft address of {who} does not speak as a member: it runs an earlier build, "
+                    "or is another program"
                 )
 
     def _who(self) -> str:

@@ -192,7 +192,7 @@ class SignatureVerifier:
             used = self._used_before
         else:
             raise SignatureRejected(
-                f"the challenge has expired, or is another member's: sign again with that of {CHALLENGE}"
+                f"the challenge has expired, or is another member's: sign again with the one in {CHALLENGE}"
             )
         if nonce in used:
             raise SignatureRejected("this request was received before")

@@ -110,7 +110,7 @@ async def put_channel(context: RequestContext) -> web.Response:
     result = await context.propose(PutChannel(context.server.now_us(), name, definition.pack()))
     row = context.state.channels.get(name)
     if row is None:
-        raise Problem("conflict", "it was made, and deleted by another request since")
+        raise Problem("conflict", "the channel was made, and has been deleted by another request since")
     status = 201 if result.value["change"] == "created" else 200
     return context.answer(channel_view(context.state, row), status)
 

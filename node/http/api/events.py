@@ -39,9 +39,11 @@ class KeptEventsPage(TypedDict):
 class EventsQuery(PageQuery):
     """A filter of the events that the node has kept."""
 
-    event: Literal["member", "owner", "run", "deadline"] | None = Field(default=None, description="Only of this sort")
-    task: str | None = Field(default=None, description="Only of tasks with this in their names")
-    node: str | None = Field(default=None, description="Only what this member is named in")
+    event: Literal["member", "owner", "run", "deadline"] | None = Field(
+        default=None, description="Only this sort of event"
+    )
+    task: str | None = Field(default=None, description="Only events of tasks with this in their names")
+    node: str | None = Field(default=None, description="Only events that name this member")
 
 
 endpoints = Endpoints("watch")

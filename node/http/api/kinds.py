@@ -37,7 +37,7 @@ class KindPage(TypedDict):
 endpoints = Endpoints("kinds")
 
 
-@endpoints.add("GET", "/v1/kinds", {200: ResponseSpec("KindsPort, by name", KindPage)}, ("invalid",))
+@endpoints.add("GET", "/v1/kinds", {200: ResponseSpec("Kinds, by name", KindPage)}, ("invalid",))
 async def kinds(context: RequestContext, query: PageQuery) -> web.Response:
     """The kinds of task that members offer, with the JSON schema of their params."""
     after = name_after(query.after)

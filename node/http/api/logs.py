@@ -28,7 +28,7 @@ class LogQuery(RequestModel):
 
     attempt: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Default: the latest")
     follow: bool = Field(default=False, description="Stream until the attempt has ended")
-    tail_bytes: TailBytes = Field(default=None, description="Only this much of its end, from the next whole line")
+    tail_bytes: TailBytes = Field(default=None, description="Only the last bytes, this many, from the next whole line")
 
 
 endpoints = Endpoints("runs")

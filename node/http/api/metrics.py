@@ -136,7 +136,7 @@ def of_overdue(overdue: Overdue) -> Iterable[Metric]:
     tasks = GaugeMetricFamily("rota_overdue_tasks", "Tasks with something that has been due for a second or more")
     tasks.add_metric([], overdue.tasks)
     yield tasks
-    oldest = GaugeMetricFamily("rota_overdue_seconds", "How long the most overdue of them has waited; 0: none is")
+    oldest = GaugeMetricFamily("rota_overdue_seconds", "How long the most overdue task has waited; 0: none is overdue")
     oldest.add_metric([], overdue.oldest_s)
     yield oldest
 

@@ -242,7 +242,7 @@ async def peer_history(context: RequestContext, query: PeerHistoryQuery) -> web.
     """Finished runs, for a member that has a gap in its history."""
     portion = await asyncio.to_thread(context.node.history.export, Gap(query.after, query.through))
     if portion is None:
-        raise Problem("conflict", "this member does not have them either")
+        raise Problem("conflict", "this member does not have these finished runs either")
     packed = await asyncio.to_thread(pack_portion, portion)
     context.server.metrics.sent_runs(context.header(MEMBER) or "", len(portion.runs))
     return web.Response(body=packed, content_type="application/vnd.msgpack")

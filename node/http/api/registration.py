@@ -100,7 +100,8 @@ async def register(context: RequestContext, checked: CheckedSpec, expected: int 
     [[_, version, change]] = result.value["tasks"]
     row = context.state.tasks.get(checked.name)
     if row is None or row.version != version:
-        raise Problem("conflict", "it was registered, and changed or deleted by another request since", version=version)
+        detail = "the task was registered, and has been changed or deleted by another request since"
+        raise Problem("conflict", detail, version=version)
     return row, change
 
 

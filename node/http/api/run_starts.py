@@ -44,7 +44,7 @@ class StartBody(RequestModel):
 class ActionBody(RequestModel):
     """The input of an action of a kind. `params` replaces all of the task's params for this run."""
 
-    args: dict[str, JsonValue] = Field(default={}, description="What the action takes, by name")
+    args: dict[str, JsonValue] = Field(default={}, description="The arguments of the action, by name")
     params: dict[str, JsonValue] | None = None
 
 

@@ -52,7 +52,7 @@ class WhyView(TypedDict):
 class WhyQuery(RequestModel):
     """Which of a task's runs the question is about."""
 
-    run_id: str | None = Field(default=None, description="Of this active run; default: of what waits first")
+    run_id: str | None = Field(default=None, description="Ask about this active run; default: the first that waits")
 
 
 endpoints = Endpoints("placement")

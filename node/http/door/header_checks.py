@@ -99,7 +99,7 @@ def check_content_type(request: web.BaseRequest, media_type: str = JSON) -> None
     """Refuse a write whose body is of another type. A write without a body passes. Raises `Problem` media-type."""
     if not request.body_exists or (request.content_type == media_type and "Content-Type" in request.headers):
         return
-    raise Problem("media-type", f"a {request.method} needs Content-Type: {media_type} and such a body")
+    raise Problem("media-type", f"a {request.method} needs Content-Type: {media_type}, and a body of that type")
 
 
 def _without_port(host: str) -> str:

@@ -262,12 +262,12 @@ def problem_of_proposal(error: Exception) -> Problem:
     if isinstance(error, ChangeRefused):
         return Problem("conflict", str(error) or "another membership change is pending: try again")
     if isinstance(error, BadEntry):
-        return Problem("invalid", f"nothing was proposed: it holds {UNSTORABLE} ({error})")
+        return Problem("invalid", f"nothing was proposed: the request holds {UNSTORABLE} ({error})")
     if isinstance(error, RaftStopped):
         return Problem("stopping", "nothing was proposed: this node is stopping; ask another member")
     return Problem(
         "outcome-unknown",
-        "it was proposed and not committed in time: it may yet be committed; check before you repeat the request",
+        "the change was proposed, not committed in time, and may yet be committed: check before you repeat the request",
     )
 
 

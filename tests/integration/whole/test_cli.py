@@ -312,7 +312,7 @@ def test_up_stops_its_cluster_when_its_terminal_closes(tmp_path: Path) -> None:
     with _hangup(signal.SIG_DFL), _up(tmp_path) as (up, urls):
         os.kill(int(re.findall(r"process (\d+)", up.out())[0]), signal.SIGHUP)
         wait_for("its end is told", lambda: "node-1 has died (exit code 0)" in up.out())
-        assert "stopping on SIGHUP: handing over what runs" in (tmp_path / "r/node-1.log").read_text()
+        assert "stopping on SIGHUP: handing over the runs" in (tmp_path / "r/node-1.log").read_text()
         up.process.send_signal(signal.SIGHUP)
         assert up.process.wait(30) == 0
         assert "stopping on SIGHUP" in up.out()

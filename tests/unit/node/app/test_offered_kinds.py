@@ -61,7 +61,7 @@ def test_a_kind_is_offered_if_it_loads_and_its_packages_are_installed(caplog: py
 
 def test_an_offered_kind_brings_the_settings_that_it_asks_for(caplog: pytest.LogCaptureFixture) -> None:
     assert kinds_to_offer(entries(asks="Asks"), allow_command=False).offered["asks"].environment == Asks.environment
-    assert "asks for ROTA_SECRET, which is the node's own and not handed on" in caplog.text
+    assert "asks for ROTA_SECRET, a setting of the node itself, which kinds do not get" in caplog.text
 
 
 @pytest.mark.parametrize("allowed", [False, True])

@@ -36,7 +36,7 @@ class Board:
             "node-3 answers at the address of node-2 (h:1): correct",
         ),
         (Mismatch("node-2", "h:1", "silent"), "node-2 (h:1) accepts connections and says nothing"),
-        (Mismatch("node-2", "h:1", "no-member"), "what answers at the Raft address of node-2 (h:1) does not speak as"),
+        (Mismatch("node-2", "h:1", "no-member"), "the process at the Raft address of node-2 (h:1) does not speak as"),
     ],
     ids=lambda value: value.code if isinstance(value, Mismatch) else "",
 )
