@@ -1,4 +1,4 @@
-"""Commits what an attempt reports, in the order in which it was reported."""
+"""Commits the events that an attempt reports, in the order in which it reported them."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from node.state.value import Result
 _log = logging.getLogger("rota.controller")
 
 NOT_STARTED_S: Final = 1.0
-"""How long the claim of an attempt that could not be started is kept: its cause will probably last for a moment."""
+"""The pause before the claim of an attempt that could not be started is given back: its cause may last a moment."""
 
 ReportedEvent = AttemptStarted | CheckpointAsked | AttemptEnded
 
@@ -40,7 +40,7 @@ class AttemptReporter:
         self._events: asyncio.Queue[ReportedEvent] = asyncio.Queue()
 
     def report(self, event: ReportedEvent) -> None:
-        """Commit an event, after those before it."""
+        """Commit an event after the events reported before it."""
         self._events.put_nowait(event)
 
     def never_began(self, why: str) -> None:
@@ -48,7 +48,7 @@ class AttemptReporter:
         self.report(AttemptEnded(self.run_id, self.token, "not_started", error=why))
 
     async def run(self, ended: Callable[["AttemptReporter"], None], leaving: Callable[[], bool]) -> None:
-        """Serve until the attempt's end is committed. `ended` is called when the work is over, before that.
+        """Commit events until the attempt's end is committed. `ended` is called before that, when the work is over.
 
         `leaving` says whether this member hands over its work.
         """
@@ -61,7 +61,7 @@ class AttemptReporter:
             try:
                 await self._commit_event(event)
             except Exception:  # noqa: BLE001 - whatever it is, the attempt must not go on unreported
-                # Its progress cannot be committed any more; its end still can.
+                # The attempt's events cannot be committed any more, but its end can.
                 _log.exception("run %s: an event of its attempt cannot be committed; killing the attempt", self.run_id)
                 self._runner.kill(self.run_id, self.token)
 

@@ -42,7 +42,7 @@ while a machine is suspended its event loop's clock stands still.
 """
 
 EXPECT_S: Final = 1.0
-"""How long before something is due the runner is told of it."""
+"""How long before an occurrence is due the runner is told to expect an attempt."""
 
 DUE_AT_ONCE: Final = 1000
 """How many due tasks are counted before other callbacks have their turn: a few milliseconds' work."""
@@ -52,10 +52,10 @@ AFTER_FAULT_S: Final = 1.0
 
 
 class Controller:
-    """Does the duty of member `me`, at most `max_runs` attempts at a time. Everything here is called on the event loop.
+    """Does the duty of member `me`, with at most `max_runs` attempts at a time. Call all methods on the event loop.
 
-    `ability` is told whether attempts can be started on this machine. `kinds` are the terms of those kinds that have
-    some.
+    `ability` is told whether attempts can be started on this machine. `kinds` has the terms of the kinds that have a
+    preparation or a bound.
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class Controller:
         self.frozen_since_us: dict[str, int] = {}
         """Since when attempts on this member are frozen, for want of a lease, by run id."""
         self.waiting: dict[str, WaitsForRoom] = {}
-        """What is due and has no room on this member, by task."""
+        """The due runs and occurrences that have no room on this member, by task."""
         self.full: frozenset[str] = frozenset()
-        """The bounds of kinds that leave no room on this member."""
+        """The bounds of kinds that are used up on this member."""
 
     @property
     def held(self) -> Mapping[str, LocalAttempt]:
@@ -136,13 +136,13 @@ class Controller:
         self.wake()
 
     def wake(self) -> None:
-        """Step as soon as the loop is free: something has changed."""
+        """Step as soon as the loop is free, because something has changed."""
         if not self._woken and self._observed:
             self._woken = True
             asyncio.get_running_loop().call_soon(self._step)
 
     def on_event(self, event: Event) -> None:
-        """Take an event of an attempt; from the runner. What is old is dropped."""
+        """Take an event from the runner. Events of attempts that are not held here any more are dropped."""
         reporter = self._reporters.get(event.run_id)
         if reporter is None or reporter.token != event.token:
             return
@@ -165,10 +165,10 @@ class Controller:
         reporter.report(event)
 
     async def hand_over_all(self, patience_s: float, dying_s: float) -> bool:
-        """Begin nothing new until `go_on`, and ask each attempt to stop where another member may go on.
+        """Begin nothing new until `go_on`, and ask each attempt to stop so that another member can continue.
 
-        An attempt that has not stopped after `patience_s` is killed, and has `dying_s` to be gone. Returns when every
-        end is committed, or that time is over: whether nothing works here any more, so that others may take over.
+        An attempt that has not stopped after `patience_s` is killed, and has `dying_s` to end. Once every end is
+        committed, or the time is over, returns whether no attempt works here any more, so that others may take over.
         """
         self._resting = True
         for name in self._preparations:
@@ -196,7 +196,7 @@ class Controller:
                 self._runner.kill(run_id, attempt.token)
 
     def fail(self, run_id: str, error: str) -> None:
-        """End an attempt at once, as a failure: its task's retries say what becomes of the run."""
+        """End an attempt at once, as a failure: its task's retry policy decides on the run."""
         attempt = self._held.get(run_id)
         if attempt is not None and not attempt.ended:
             _log.error("run %s: stopping its attempt: %s", run_id, error)
@@ -213,7 +213,7 @@ class Controller:
 
     @property
     def _all_ended(self) -> bool:
-        """Whether nothing works here. The ends may not be committed yet: there may be no majority for them."""
+        """Whether no attempt works here. Some ends may not be committed yet, as there may be no majority."""
         return all(attempt.ended for attempt in self._held.values())
 
     async def _idle_within(self, patience_s: float) -> bool:
@@ -269,7 +269,7 @@ class Controller:
         return self._failing or bool(self._undecided)
 
     def _do(self) -> float | None:
-        """One step. In how many seconds the next one is due; None: when something changes."""
+        """Do one step. Returns the seconds until the next one; None: the next one comes when something changes."""
         now = self._member.now_us()
         room = 0 if self._member.standing_aside() else self._max_runs - len(self._held)
         leads_us = {name: round(self._runner.lead_s(name) * 1e6) for name in self._preparations}
@@ -320,7 +320,7 @@ class Controller:
         try:
             self._runner.launch(self._member.order_of(run))
         except Exception as error:  # noqa: BLE001 - whatever it is, the claim is given back
-            # Another member may be able to, or this one later.
+            # Another member may be able to start it, or this one later.
             if scarce(error):
                 _log.error("run %s: its attempt cannot be started here: %s; giving the claim back", run.run_id, error)
                 self._ability.cannot_start(str(error))

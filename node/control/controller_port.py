@@ -1,4 +1,4 @@
-"""What the controller needs of the member that it works for, and of the runner that it gives orders to."""
+"""The ports of the controller: the member that it works for, and the runner that it gives orders to."""
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -22,17 +22,17 @@ class ControllerPort(Insisting, Protocol):
         """The live lease of this process's incarnation; None while there is none."""
 
     def order_of(self, run: Run, /) -> Order:
-        """What the runner is told of a claimed run, under the lease that `live_lease` returned last."""
+        """Make the runner's order for a claimed run, under the lease that `live_lease` returned last."""
 
     def standing_aside(self) -> str:
-        """Why nothing new may be claimed here; "" if it may."""
+        """Why this member may not claim anything new; "" if it may."""
 
     def began_after(self, delay_s: float, /) -> None:
         """Note that an attempt has begun, `delay_s` after its run was due."""
 
 
 class RunnerPort(Protocol):
-    """What is needed of `node.execution.runner.Runner`."""
+    """The part of `node.execution.runner.Runner` that the controller needs."""
 
     def expect(self) -> None:
         """Take note that an attempt is expected soon."""
@@ -41,16 +41,16 @@ class RunnerPort(Protocol):
         """Have `start` processes of this preparation ready, and end those beyond `keep`."""
 
     def lead_s(self, name: str, /) -> float:
-        """How long preparing a process takes here, and a little more."""
+        """The lead time of a preparation, in seconds: a little more than preparing a process takes here."""
 
     def launch(self, what: Order, /) -> None:
-        """Make an attempt."""
+        """Start an attempt."""
 
     def cancel(self, run_id: str, token: int, /) -> None:
         """Ask an attempt to stop."""
 
     def hand_over(self, run_id: str, token: int, /) -> None:
-        """Ask an attempt to stop where another member can go on."""
+        """Ask an attempt to stop so that another member can continue."""
 
     def kill(self, run_id: str, token: int, /) -> None:
         """End an attempt now."""

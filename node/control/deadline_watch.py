@@ -35,7 +35,7 @@ class DeadlineWatchPort(Proposing, Protocol):
 
 
 class DeadlineWatch:
-    """Judges the deadlines of all tasks from the moment at which it is committed that this member leads."""
+    """Judges the deadlines of all tasks, once it is committed that this member leads."""
 
     def __init__(self, member: DeadlineWatchPort) -> None:
         self._member = member
@@ -55,7 +55,7 @@ class DeadlineWatch:
             self._changed.set()
 
     def wake(self) -> None:
-        """Step at once: the role in Raft has changed."""
+        """Step at once, because the role in Raft has changed."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -74,7 +74,7 @@ class DeadlineWatch:
                 task.cancel()
 
     def _step(self) -> float | None:
-        """One step. In how many seconds the next one is due; None: when something changes."""
+        """Do one step. Returns the seconds until the next one; None: the next one comes when something changes."""
         role, lead, me = self._member.role(), self._state.lead, self._member.me
         if not role.is_leader or (lead.member, lead.term) != (me, role.term):
             self._judge = None

@@ -1,8 +1,8 @@
 """Logs each attempt that has failed, was lost, or ran out of time, and whether its run is tried again.
 
-One line for each (of the first 50 of a task within 30 s; those that follow are counted), on one node: the member on
-which it ran, or, where it was lost with that member, the leader. Attempts that succeed, are cancelled or are given back
-are not logged.
+One node logs each: the member on which the attempt ran or, if the attempt was lost with that member, the leader. Of the
+lines of one task, the first 50 within 30 s are written, and the others are counted. Attempts that succeed, are
+cancelled or are given back are not logged.
 """
 
 import logging
@@ -13,7 +13,7 @@ from node.replication.state_machine import StateChange
 from node.state.value import Attempt, EndedRun, Run
 
 ERROR_CHARS_MAX: Final = 400
-"""Characters of an attempt's error in the line; the run and its log have the rest."""
+"""The most characters of an attempt's error in the line. The run and its log have the rest."""
 
 _WORDS: Final = {"failed": "failed", "timed_out": "ran out of time", "orphaned": "was lost"}
 
@@ -30,7 +30,7 @@ def log_failures(changes: list[StateChange], me: str) -> None:
 
 
 def failures(change: StateChange, me: str) -> Iterator[tuple[int, str, str]]:
-    """The failures in a change that member `me` has to log: level (ERROR where the run has ended), task, text. Pure."""
+    """The failures in a change that member `me` has to log: level (ERROR if the run has ended), task, text. Pure."""
     before, after = change.before, change.after
     if change.touched is None or (after.runs is before.runs and not change.ended):
         return

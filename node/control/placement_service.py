@@ -16,7 +16,7 @@ REST_S: Final = 1.0
 
 
 def rest_after(took_s: float) -> float:
-    """How long changes of tasks alone wait after a placement that took `took_s`: nine times that, `REST_S` at most.
+    """How long changes of tasks alone wait after a placement that took `took_s`: nine times as long, at most `REST_S`.
 
     So placing takes a tenth of the time while tasks are registered one by one.
     """
@@ -27,7 +27,7 @@ class PlacementWorker(Protocol):
     """Computes placements off the event loop, one at a time."""
 
     def follow(self, before: Ownership, state: State, touched: set[str] | None, /) -> "asyncio.Future[Ownership]":
-        """Compute the placement of `state`, where `touched` may differ since `before` (None: everything)."""
+        """Compute the placement of `state`, in which `touched` may differ from `before` (None: everything may)."""
 
 
 class PlacementThread:
@@ -37,7 +37,7 @@ class PlacementThread:
         self._thread = ThreadPoolExecutor(1, "placing")
 
     def follow(self, before: Ownership, state: State, touched: set[str] | None, /) -> "asyncio.Future[Ownership]":
-        """Compute the placement of `state`, where `touched` may differ since `before` (None: everything)."""
+        """Compute the placement of `state`, in which `touched` may differ from `before` (None: everything may)."""
         return asyncio.get_running_loop().run_in_executor(self._thread, before.follow, state, touched)
 
     def close(self) -> None:
@@ -48,10 +48,10 @@ class PlacementThread:
 class PlacementService:
     """Computes the `Ownership` of the newest epoch. `on_placed(state, ownership, touched)` is called on the loop.
 
-    It is called for every change of state; `touched` is what changed since the call before. The ownership is of the
-    state's epoch, except while changes of tasks alone are being placed, or wait for one another (`rest`): then it is
-    the previous one. `on_placed` is called for a change of members or of settings when its placement is there, and for
-    a change of runs at once. While a caller waits in `placed`, nothing rests.
+    `on_placed` is called for every change of state, with the tasks `touched` since the previous call: for a change of
+    runs at once, and for a change of members or of settings when its placement is there. The ownership is of the
+    state's epoch, except while changes of tasks alone are being placed, or wait to be placed together (`rest`): then it
+    is the previous one. While a caller waits in `placed`, changes do not wait.
 
     Before `caught_up`, nothing is placed unless a caller waits in `placed`: at the start of a member most placements
     would be out of date at once, and take processor time from Raft's thread, which applies the log.
@@ -113,7 +113,7 @@ class PlacementService:
                 self._placed.notify_all()
 
     def _wake_in(self, wait_s: float) -> None:
-        """Have `run` go round in `wait_s` seconds at the latest."""
+        """Have `run` do another round within `wait_s` seconds."""
         loop = asyncio.get_running_loop()
         at_s = loop.time() + wait_s
         if self._alarm is None or self._alarm.when() > at_s:
@@ -122,7 +122,7 @@ class PlacementService:
             self._alarm = loop.call_at(at_s, self._dirty.set)
 
     async def _keep_up(self, state: State) -> None:
-        """Begin to place `state` if that is due, and take what has been placed. Waits only for urgent placements."""
+        """Begin to place `state` if it is time to, and take finished placements. Waits only for urgent ones."""
         waits = self._unplaced is None or not _only_tasks(self.ownership.state, state)
         while self._under_way is not None or state.epoch != self.ownership.state.epoch or self._unplaced is None:
             if self._under_way is None:
@@ -152,7 +152,7 @@ class PlacementService:
         return 0.0 if self._asked else self._rests_until_s - asyncio.get_running_loop().time()
 
     async def placed(self, epoch: int, timeout_s: float) -> Ownership:
-        """The ownership once it is of `epoch` or later; the latest one after `timeout_s`."""
+        """Wait for the ownership of `epoch` or a later one. Returns the latest one after `timeout_s`."""
 
         async def reached() -> None:
             async with self._placed:
@@ -171,7 +171,7 @@ class PlacementService:
 
 
 def only_tasks(change: StateChange) -> bool:
-    """Whether a change is of the definitions of tasks alone: such a change is not urgent."""
+    """Whether a change is one of tasks' definitions alone. Such a change is not urgent."""
     before, after = change.before, change.after
     return change.touched is not None and after.runs is before.runs and _only_tasks(before, after)
 

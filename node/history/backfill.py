@@ -1,8 +1,8 @@
 """Fetches the finished runs that this member lacks, from one other member at a time: its bootstrap.
 
-`node.history.feeders` decides which: the owner of `bootstrap/ME`, then the next in succession. The table of gaps is the
-checkpoint: what has been fetched is no gap any more, so the next feeder, or this member after a restart, goes on from
-there.
+`node.history.feeders` decides which member: the owner of `bootstrap/ME`, then the next in succession. The table of gaps
+is the checkpoint: a gap that has been fetched is removed, so the next feeder, or this member after a restart, continues
+from there.
 """
 
 import asyncio
@@ -39,10 +39,10 @@ ROUND_S: Final = 2.0
 """Seconds between two looks at the gaps."""
 
 ROUND_S_MAX: Final = 60.0
-"""The members are asked again after this time at the latest, while none of them has what is missing."""
+"""The longest pause before the members are asked again, while none of them has the missing runs."""
 
 LOOK_S: Final = 0.2
-"""Seconds between two looks at whether a feeder that has not answered yet is still up."""
+"""Seconds between two checks whether a feeder that has not answered yet is still up."""
 
 REST: Final = 1.0
 REST_S_MAX: Final = 1.0
@@ -57,14 +57,14 @@ class GapStore(Protocol):
         """The gaps, oldest first."""
 
     def fill(self, gap: Gap, portion: Portion) -> None:
-        """Add a portion of a gap. Raises `ValueError` if it is not one."""
+        """Add a portion of a gap. Raises `ValueError` if it is not a portion of that gap."""
 
 
 class HistorySource(Protocol):
     """The part of `node.peer.client.PeerClient` that is used here."""
 
     async def history(self, member: str, gap: Gap, /) -> Portion | None:
-        """The first portion that a member has of a gap; None if it has none of it. Raises `PeerAway`."""
+        """The first portion that a member has of a gap; None if it has no part of the gap. Raises `PeerAway`."""
 
 
 class BackfillTime(Protocol):
@@ -93,7 +93,7 @@ class RealTime:
 
 
 class Tried(NamedTuple):
-    """A round after which `gaps` were still missing: `feeders` did not have them. The next one is at `next_s`."""
+    """A round after which `gaps` were left, as `feeders` did not have them. The next round is at `next_s`."""
 
     gaps: tuple[Gap, ...]
     feeders: tuple[str, ...]
@@ -114,7 +114,7 @@ def worth_asking(tried: Tried | None, gaps: Sequence[Gap], asked: Sequence[str],
 
 
 def tried_again(tried: Tried | None, gaps: Sequence[Gap], asked: Sequence[str], now_s: float) -> Tried:
-    """The round after which these gaps are left: the same members are asked for the same gaps less and less often."""
+    """Note a round that left these gaps. The same members are asked for the same gaps less and less often."""
     same = tried is not None and (tuple(gaps), tuple(asked)) == tried[:2]
     wait_s = min(2 * tried.wait_s, ROUND_S_MAX) if tried is not None and same else ROUND_S
     return Tried(tuple(gaps), tuple(asked), wait_s, now_s + wait_s)
@@ -123,8 +123,8 @@ def tried_again(tried: Tried | None, gaps: Sequence[Gap], asked: Sequence[str], 
 class Backfill:
     """Has one member at a time send the runs that ended in the gaps of this member's history.
 
-    The next one is asked once the one before does not answer, is marked down, or has sent all that it has. A feeder
-    stays until then, even if the owner before it is back, as a running attempt of a task would.
+    The next member is asked once the present feeder does not answer, is marked down, or has sent all that it has. Until
+    then the feeder stays, even if the owner before it is back, as a running attempt of a task would stay.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Backfill:
             await self._when.round(ROUND_S)
 
     async def _round(self, gaps: Sequence[Gap]) -> None:
-        """Fetch what any member has of these gaps, if it is time to ask."""
+        """Fetch the runs of these gaps from whichever members have them, if it is time to ask."""
         own = self._board.own
         if not gaps:
             if own is not None and own.finished_us is None:
@@ -190,7 +190,7 @@ class Backfill:
         return left, "; ".join(reasons) or "no other member is up"
 
     async def _feed(self, feeder: str, gaps: Sequence[Gap]) -> tuple[list[Gap], str]:
-        """Fetch what a member has. Returns the gaps that are left, and why it sends no more."""
+        """Fetch the runs that one member has. Returns the gaps that are left, and why the member sends no more."""
         left: list[Gap] = []
         waiting = deque(gaps)
         while waiting:
@@ -215,7 +215,7 @@ class Backfill:
         return left, f"{feeder} has no more of them"
 
     async def _ask(self, feeder: str, gap: Gap) -> Portion | None:
-        """The first portion that a member has. Raises `PeerAway`, also as soon as the member is marked down."""
+        """Ask a member for its first portion of a gap. Raises `PeerAway`, also as soon as the member is marked down."""
         asking = asyncio.ensure_future(self._others.history(feeder, gap))
         try:
             while not (await asyncio.wait({asking}, timeout=LOOK_S))[0]:

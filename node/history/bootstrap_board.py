@@ -1,7 +1,7 @@
-"""The bootstraps that a member knows: its own, and those of which others have told it. Used on the event loop.
+"""The bootstraps that a member knows: its own, and those that others have announced. Used on the event loop.
 
-Nothing of it is replicated. A member tells the others while it fetches, once a second at most, and at the end; in a
-cluster in which no member lacks runs, nothing is told and nothing wakes.
+The board is not replicated. A member announces its bootstrap to the others while it fetches, once a second at most, and
+at the end. In a cluster in which no member lacks runs, there are no messages and no timers.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ TELL_S: Final = 1.0
 TELL_TIMEOUT_S: Final = 2.0
 
 STALE_S: Final = 150.0
-"""An unfinished bootstrap that was told longer ago is not shown: its member tells it again at least every minute
-(`node.history.backfill.ROUND_S_MAX`), and has ended or cannot be reached."""
+"""An unfinished bootstrap that was announced longer ago is not shown. Its member announces it at least every minute
+(`node.history.backfill.ROUND_S_MAX`), and so has ended or cannot be reached."""
 
 
 class Heard(NamedTuple):
-    """A bootstrap that another member told at `at_s` of this member's monotonic clock."""
+    """A bootstrap that another member announced at `at_s` on this member's monotonic clock."""
 
     at_s: float
     bootstrap: Bootstrap
@@ -37,7 +37,7 @@ class BootstrapListener(Protocol):
     """The part of `node.peer.client.PeerClient` that is used here."""
 
     async def tell_bootstrap(self, member: str, bootstrap: Bootstrap, timeout_s: float, /) -> None:
-        """Tell a member how far this one is. Raises `PeerAway`."""
+        """Announce this member's bootstrap to `member`. Raises `PeerAway`."""
 
 
 class BootstrapBoard:
@@ -51,17 +51,17 @@ class BootstrapBoard:
         self.own: Bootstrap | None = None
 
     def publish(self, bootstrap: Bootstrap) -> None:
-        """This member's bootstrap is as far as this."""
+        """Set this member's bootstrap, and have it announced."""
         self.own = bootstrap
         self._changed.set()
 
     def hear(self, bootstrap: Bootstrap) -> None:
-        """Another member's bootstrap is as far as this."""
+        """Note the bootstrap that another member has announced."""
         if bootstrap.member != self._me:
             self._heard[bootstrap.member] = Heard(self._clock(), bootstrap)
 
     def known(self, state: State) -> dict[str, Bootstrap]:
-        """The latest bootstrap of each member of which one is known."""
+        """The latest known bootstraps, by member."""
         found = current(self._heard, state, self._clock())
         return found if self.own is None else {**found, self._me: self.own}
 
@@ -71,7 +71,7 @@ class BootstrapBoard:
         state: Callable[[], State],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Tell the other members the published bootstrap, `TELL_S` apart. Run until cancelled."""
+        """Announce each published bootstrap to the other members, at most once in `TELL_S`. Run until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -83,7 +83,7 @@ class BootstrapBoard:
 
 
 def current(heard: Mapping[str, Heard], state: State, now_s: float) -> dict[str, Bootstrap]:
-    """The bootstraps heard of, of members in `state`, that still hold at `now_s`."""
+    """The bootstraps in `heard` that are of members in `state`, and not out of date at `now_s`."""
     return {
         member: bootstrap
         for member, (at_s, bootstrap) in heard.items()

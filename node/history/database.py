@@ -18,8 +18,8 @@ from node.state.value import EndedRun
 
 EXPORT_RUNS_MAX: Final = 500
 EXPORT_BYTES_MAX: Final = 1 << 20
-"""How many runs an exported portion holds at most, and how many bytes: few enough that neither reading nor packing nor
-signing one delays what else this member does. Only the runs of a single entry may be more."""
+"""How many runs an exported portion has at most, and how many bytes: few enough that reading, packing and signing it
+does not delay this member's other work. Only the runs of a single entry may be more."""
 
 PAGES_BATCH: Final = 256
 """How many free pages are returned to the file system in one step."""
@@ -71,7 +71,7 @@ class HistoryDatabase:
         return self._read(f"SELECT packed, crc FROM ended {where} {order}", values)
 
     def run(self, run_id: str) -> EndedRun | None:
-        """One run; the latest to end, if a task was deleted and registered again under the same name."""
+        """The run with that id; the latest to end, if a task was deleted and registered again under the same name."""
         query = "SELECT packed, crc FROM ended WHERE run_id = :run_id ORDER BY entry DESC LIMIT 1"
         return next(iter(self._read(query, {"run_id": run_id})), None)
 
@@ -81,8 +81,8 @@ class HistoryDatabase:
             return gaps.all_gaps(self.connection)
 
     def export(self, asked: Gap) -> Portion | None:
-        """The first part of another member's gap that this one has complete; None if it has none of it."""
-        written = self._written  # read before the gaps: they include all that is missing up to here
+        """The first part of another member's gap of which this member has all runs; None if there is none."""
+        written = self._written  # read before the gaps, so that they include all that is missing up to it
         if (held := first_held(asked, written, self.gaps())) is None:
             return None
         rows, more = self._first_packed(held)
@@ -118,7 +118,7 @@ class HistoryDatabase:
         self._release_pages()
 
     def delete_first(self) -> tuple[int, int]:
-        """Delete a batch of the runs that ended first: how many, and when the last of them finished (microseconds)."""
+        """Delete a batch of the runs that ended first. Returns their number, and when the last one finished (us)."""
         first = "FROM ended ORDER BY entry LIMIT ?"
         with self.lock, self._transaction():
             latest_us = self.connection.execute(
@@ -179,7 +179,7 @@ class HistoryDatabase:
         self.connection.execute("UPDATE written SET entry = ?, crc = ?", (index, crc(index)))
 
     def _insert(self, runs: Iterable[tuple[int, EndedRun]]) -> None:
-        """Insert runs. The latest record of a series of skipped or missed occurrences replaces the one before."""
+        """Insert runs. The latest record of a series of skipped or missed occurrences replaces the previous one."""
         given = list(runs)
         series = {(run.run.run_id, run.run.created_at_us): entry for entry, run in given if run.series is not None}
         for (run_id, created_at_us), entry in series.items():
@@ -215,7 +215,7 @@ class HistoryDatabase:
             return [unpack_ended(*verified_row(row)) for row in rows]
 
     def _first_packed(self, held: Gap) -> tuple[list[tuple[int, bytes]], bool]:
-        """The first runs of these indexes, and whether there are more: the last one is beyond a limit then."""
+        """The first runs of these indexes, and whether there are more. If so, the last run exceeds a limit."""
         rows: list[tuple[int, bytes]] = []
         size_bytes = 0
         query = "SELECT entry, packed, crc FROM ended WHERE entry > ? AND entry <= ? ORDER BY entry"

@@ -1,8 +1,8 @@
-"""Which member feeds one that lacks finished runs: the owner of the task `bootstrap/MEMBER`. Pure.
+"""Decides which member feeds one that lacks finished runs: the owner of the task `bootstrap/MEMBER`. Pure.
 
-The rule is that of tasks (`hashing.succession`): the key's succession over the slots, from which the member itself and
-those that are not up are passed over. Members that are draining come last: they still have runs to send, and may leave
-with them. Room and labels play no part.
+The rule is that of tasks (`hashing.succession`): the key's succession over the slots, without the member itself and
+members that are down. Draining members come last: they still have runs to send, and may leave with them. Room and
+labels play no part.
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -15,7 +15,7 @@ from node.peer.bootstrap import task_of
 
 
 def feeders(slots: Sequence[Slot], member: str) -> list[str]:
-    """The members that may feed `member`, in the order in which they would: the first is the owner of its bootstrap.
+    """The members that may feed `member`, in their order. The first is the owner of its bootstrap.
 
     >>> slots = [Slot("a"), Slot("b"), Slot("c", "down"), Slot("d")]
     >>> feeders(slots, "d"), feeders([Slot("a"), Slot("b", "draining"), *slots[2:]], "d"), feeders(slots[2:], "d")
@@ -26,12 +26,12 @@ def feeders(slots: Sequence[Slot], member: str) -> list[str]:
 
 
 def next_feeder(slots: Sequence[Slot], member: str, asked: Container[str]) -> str | None:
-    """The first that has not been asked yet; None if there is none."""
+    """The first feeder that has not been asked yet; None if all have been."""
     return next((feeder for feeder in feeders(slots, member) if feeder not in asked), None)
 
 
 def why_feeder(slots: Sequence[Slot], member: str) -> list[Reason]:
-    """Why the owner of a member's bootstrap is the owner: the verdicts of the walk to it, as of a task's.
+    """Explain the owner of a member's bootstrap: the verdicts on the members before it, and on it, as for a task.
 
     >>> [tuple(reason) for reason in why_feeder([Slot("a"), Slot("b", "down"), Slot("d")], "d")]
     [('b', 'down'), ('a', 'chosen')]

@@ -1,7 +1,7 @@
 """The file of finished runs: its tables, how it is opened, the checksum of each row, conditions that use its indexes.
 
-A damaged file is set aside when it is opened, and replaced by a new one. A list does not scan a million rows to find a
-few.
+A damaged file is set aside when it is opened, and replaced by a new one. Listing runs does not scan a million rows to
+find a few.
 """
 
 import logging
@@ -68,11 +68,11 @@ class DamagedHistory(Exception):
 
 
 class WrongChecksum(sqlite3.DatabaseError):
-    """A row differs from what was written."""
+    """A row whose content does not match its checksum."""
 
 
 def open_or_replace(path: Path) -> tuple[sqlite3.Connection, int]:
-    """Open the file, or replace a damaged one by a new one: the connection, and the last index written.
+    """Open the file, or a new one in place of a damaged one. Returns the connection, and the last index written.
 
     Raises `DamagedHistory`.
     """
@@ -126,7 +126,7 @@ def crc(*values: object) -> int:
 
 
 def verified_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row without its last value, the checksum, which is verified. Raises `WrongChecksum`."""
+    """Verify the checksum of a row, its last value, and return the row without it. Raises `WrongChecksum`."""
     *values, found = row
     if crc(*values) != found:
         raise WrongChecksum("a row differs from what was written")

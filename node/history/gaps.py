@@ -41,7 +41,7 @@ def truncate_after(db: sqlite3.Connection, index: int) -> None:
 def give_up(db: sqlite3.Connection, at_us: int, before_us: int) -> None:
     """At `at_us`, delete the gaps in which all runs ended before `before_us`: those that were noted before then.
 
-    The time may not be known when a gap is found: then the first call notes it. The times of later runs are not used,
+    If it is not known when a gap was found, the first call notes `at_us` for it. The times of later runs are not used,
     since a member with a wrong clock may have set them.
     """
     for gap, noted_us in _rows(db):

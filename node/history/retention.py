@@ -33,8 +33,8 @@ _DAY_US: Final = 86_400_000_000
 class Retention:
     """Deletes old runs and logs once an hour, first a minute after the start, while most members' clocks agree.
 
-    With a clock that is a month ahead it would delete everything. `agreed` says whether the clocks agree; the only
-    member of a cluster trusts its own. `history_bytes` limits the size of the file.
+    With a clock that is a month ahead, a member would delete all runs, so it waits until `agreed` says that the clocks
+    agree. The only member of a cluster trusts its own clock. `history_bytes` limits the size of the file.
     """
 
     def __init__(

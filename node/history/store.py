@@ -1,11 +1,11 @@
 """One member's finished runs: recorded in memory at once, written to SQLite by a thread of their own.
 
 A run is recorded when the entry that ended it is applied, under that entry's index. Replayed entries change nothing.
-Where a member caught up by a snapshot, or lost its last writes in a crash, the indexes in between are a *gap*, which
+If a member caught up by a snapshot, or lost its last writes in a crash, the indexes in between are a *gap*, which
 `node.history.backfill` fills from other members.
 
-`record` may be called from any thread and never waits for the disk. Readers see all that was recorded before they
-asked: what cannot be written while the disk is full is read from memory.
+`record` may be called from any thread and never waits for the disk. Readers see all runs that were recorded before they
+asked: runs that cannot be written while the disk is full are read from memory.
 
 A damaged file is set aside, when it is found or at the next start, and its content becomes a gap.
 """
@@ -85,7 +85,7 @@ class HistoryStore:
                 self._wake.notify()
 
     def flush(self) -> None:
-        """Write all that was recorded. Raises `sqlite3.Error`; nothing recorded is lost then."""
+        """Write all recorded runs and gaps. If it raises `sqlite3.Error`, they stay recorded."""
         with self._database.lock:
             with self._wake:
                 pending, index = self._pending[:], self._index
@@ -109,7 +109,7 @@ class HistoryStore:
         return with_unwritten(written, unwritten, task, state, node, before, limit) if unwritten else written
 
     def run(self, run_id: str) -> EndedRun | None:
-        """One run; the latest to end, if a task was deleted and registered again under the same name."""
+        """The run with that id; the latest to end, if a task was deleted and registered again under the same name."""
         with self._report_damage():
             for ended in reversed(self._flush_or_pending()):
                 if ended.run.run_id == run_id:
@@ -125,13 +125,13 @@ class HistoryStore:
             return self._database.gaps()
 
     def export(self, asked: Gap) -> Portion | None:
-        """The first part of another member's gap that this one has complete; None if it has none of it."""
+        """The first part of another member's gap of which this member has all runs; None if there is none."""
         with self._report_damage():
-            self._flush_or_pending()  # what cannot be written is not sent: it is after `written`
+            self._flush_or_pending()  # runs that cannot be written are not sent: they are after `written`
             return self._database.export(asked)
 
     def fill(self, gap: Gap, portion: Portion) -> None:
-        """Add a portion of a gap, from another member. Raises `ValueError` if it is not one."""
+        """Add a portion of a gap, from another member. Raises `ValueError` if it is not a portion of that gap."""
         try:
             runs = [(int(entry), unpack_ended(packed)) for entry, packed in portion.runs]
         except (DamagedSnapshot, TypeError) as error:
@@ -169,7 +169,7 @@ class HistoryStore:
         return self._database.used_bytes
 
     def truncate_after(self, index: int) -> None:
-        """Delete the runs that entries after `index` ended: other entries replace these. For a member that is not
+        """Delete the runs that entries after `index` ended, since other entries replace these. For a member that is not
         running.
 
         Raises `sqlite3.Error`.
@@ -181,7 +181,7 @@ class HistoryStore:
     # -- the writer thread
 
     def close(self) -> None:
-        """Write the recorded runs and close the file. What cannot be written is later fetched from another member."""
+        """Write the recorded runs and close the file. Runs that cannot be written are fetched from another member."""
         with self._wake:
             self._closed = True
             self._wake.notify()
@@ -189,7 +189,7 @@ class HistoryStore:
         try:
             self.flush()
         except sqlite3.Error as error:
-            if not self._damaged:  # otherwise it is reported, and the file is set aside
+            if not self._damaged:  # else the damage is reported already, and the file is set aside
                 _log.error("the last finished runs could not be written to %s: %s", self._path, error)
         self._database.close()
 
@@ -221,7 +221,7 @@ class HistoryStore:
                 failed = True
 
     def _flush_or_pending(self) -> list[EndedRun]:
-        """Write what was recorded. Returns the runs that cannot be written now, in order, to be read from memory.
+        """Write the recorded runs. Returns those that cannot be written now, in order, to be read from memory.
 
         Raises `sqlite3.Error` if the file is damaged. All other errors are logged, and retried, by the writer thread.
         """
@@ -236,7 +236,7 @@ class HistoryStore:
 
     @contextmanager
     def _report_damage(self) -> Iterator[None]:
-        """Report a damaged file that the block finds."""
+        """Report the damage if the block finds that the file is damaged."""
         try:
             yield
         except sqlite3.Error as error:
@@ -248,14 +248,14 @@ class HistoryStore:
         """Whether the file is damaged.
 
         A damaged page number that is greater than any that a file may have is reported as a full disk: so if the disk
-        has room, the file is looked at.
+        has room, the file is checked.
         """
         if is_damage(error) or not is_full(error):
             return is_damage(error)
         try:
             return has_ample_room(self._path.parent) and not self._database.is_intact()
         except (OSError, sqlite3.Error):
-            return False  # it may be known at the next try
+            return False  # the next try may tell
 
     def _report(self, error: sqlite3.Error) -> None:
         with self._wake:
