@@ -1,1 +1,1 @@
-"""What every source and every sink offers to a kind, and what several of them need: names, rows, values."""
+"""The protocols of all sources and sinks, and functions that several of them share: names, rows, values."""

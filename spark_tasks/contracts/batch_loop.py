@@ -42,8 +42,8 @@ def become_holder(
     """Make the attempt with `token` the holder, unless it is the holder already.
 
     `check_current` gets the present holder's token. It makes sure, by a checkpoint, that this attempt's own token is
-    current, and raises `Fenced` if it is not. If the holder's token is greater even so, it is from an abandoned
-    cluster: a new cluster counts from 1 again. `claim` returns False if the holder has changed meanwhile.
+    current, and raises `Fenced` if it is not. If the holder's token is still greater, it is from an abandoned cluster:
+    a new cluster counts from 1 again. `claim` returns False if the holder has changed meanwhile.
     """
     while (held := holder()) != token:
         check_current(held)

@@ -80,4 +80,4 @@ class Incremental(BaseModel):
 
 
 _NEEDS: Final[Mapping[str, str]] = {"batch_rows": "cursor", "parameter": "cursor", "batch_versions": "versions"}
-"""The fields of `Incremental` that go with one way of finding new rows only, and that way."""
+"""The fields of `Incremental` that need one way of finding new rows, and the name of that way."""

@@ -59,7 +59,7 @@ class Committed:
 
 
 class Sink(Protocol):
-    """Takes batches, and makes all rows of a batch visible at once, and once only. Batches are numbered from 1."""
+    """Takes batches. All rows of a batch become visible at once, and only once. Batches are numbered from 1."""
 
     def last(self) -> Visible | None:
         """The last batch that is visible."""

@@ -28,8 +28,8 @@ class Plan:
     """A batch that has not been read yet. `reaches` is the cursor after the batch; None if the source is read whole.
 
     `about` is for people and for the checkpoint (JSON), such as the snapshot, the range, and the number of `rows`.
-    `more`: more is new than one batch may have, so the run plans another batch after this one. Else the run ends, even
-    if rows have come meanwhile: at a source that always changes, it would never end.
+    `more` says that there are more new rows than one batch may have: the run goes on with another batch. Otherwise it
+    ends, even if rows have come meanwhile, because at a source that always changes it would never end.
     """
 
     reaches: Cursor | None

@@ -126,7 +126,7 @@ class BatchTable(Table):
         """Commit the batch to the version of `table` that `check` has seen. Syncs the files `written` before.
 
         With `alone`, any commit in between makes this one fail, whoever made it: returns False, and the batch is not in
-        the table. Without it, commits of other tasks do not. Raises `Overtaken`.
+        the table. Without `alone`, commits of other tasks do no harm. Raises `Overtaken`.
         """
         base = table.version()
         transactions = [
@@ -176,7 +176,7 @@ class BatchTable(Table):
         return sorted(gone)
 
     def _committed(self, marks: set[Mark], last: Mark | None) -> set[Mark]:
-        """The marks that were committed. A single mark of a committed batch is; of several, the ledger names one."""
+        """The marks that were committed. If a committed batch has several marks, the ledger decides between them."""
         if last is None:
             return set()
         passed = [mark for mark in marks if mark.batch <= last.batch]

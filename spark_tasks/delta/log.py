@@ -26,7 +26,7 @@ READER_FEATURES: Final = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Ch
 INSERTED: Final = "insert"
 DELETED: Final = "delete"
 BEFORE_UPDATE: Final = "update_preimage"
-"""Types of changes, as the change data feed names them. Rows of all other types are as after the change."""
+"""Types of changes, as the change data feed names them. All other types are of rows after the change."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,8 @@ def changed(
     """The files with the rows that the versions changed, in their order.
 
     `feed` says whether the change data feed is on before the first version. With `read_feed` all changes are found,
-    else appended rows only. A version that does not tell its changes is left out with `skip`, and raises `SourceUnfit`
-    without.
+    else appended rows only. A version whose changes cannot be told is left out with `skip`; without `skip` it raises
+    `SourceUnfit`.
     """
     found: list[ChangedRows] = []
     for each in entries:

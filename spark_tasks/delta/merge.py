@@ -134,7 +134,7 @@ def _meet(low: Any, high: Any, file: LiveFile, key: str) -> bool:
 def merged(
     batch: KeyedBatch, columns: "StructType", place: "Place", live: Sequence[LiveFile], write: "Write", mark: "Mark"
 ) -> Merged:
-    """Write the batch, with the other rows of those files of `live` in `place` that hold one of its keys.
+    """Write the batch's rows, and the other rows of the files that hold one of its keys (of `live`, in `place`).
 
     Raises `SinkUnfit` for null or duplicate keys, `RowsDiffer`, and Spark's errors.
     """

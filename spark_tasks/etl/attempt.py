@@ -171,7 +171,7 @@ class EtlAttempt:
             if self.ctx.cancelled:
                 raise EtlStopped("asked to stop") from None
             if (holder := self.sink.holder()) != self.ctx.token:
-                # The other attempt has swept what this one had staged, which is why it failed.
+                # The other attempt has swept the rows that this one had staged, which is why it failed.
                 raise SinkOvertaken(f"the attempt with token {holder}, not {mark.token}, holds the sink") from None
             if not is_sparks(error):
                 raise
@@ -222,7 +222,7 @@ class EtlAttempt:
             raise EtlStopped("asked to stop; what was not delivered of the last batch waits for the next attempt")
 
     def _explained(self, error: Exception) -> Exception | None:
-        """The error that a source gives for an error of Spark that the source has caused; None if no source has."""
+        """The error with which a source explains this error of Spark; None if no source does."""
         asked = (one for one in (self.source, *self.lookups.values()) if isinstance(one, ExplainsErrors))
         return next((why for one in asked if (why := one.explained(error)) is not None), None)
 

@@ -77,7 +77,7 @@ class Etl:
 
     @staticmethod
     def needs(params: EtlParams, task: str) -> Needs:
-        """What an attempt needs of the machine (`tasks.kind.Kind`)."""
+        """The needs of an attempt: paths, servers, tools and credentials (`tasks.kind.Kind`)."""
         return Needs(
             reaches=(*parts.reaches(params), *parts.certificates(params)),
             tools=(SPARK_TOOLS,),

@@ -1,1 +1,1 @@
-"""Files as source: which there are, which are new, and their rows. `ingest` reads them too."""
+"""Files as a source: listing them, finding new ones, and reading their rows. `ingest` uses this, too."""

@@ -1,4 +1,4 @@
-"""The columns of a table: its own, those that a task names, those of files, and how new files change them."""
+"""The columns of a table, its own or those of the task or of the first files, and their change by new files."""
 
 import json
 from collections.abc import Mapping, Sequence

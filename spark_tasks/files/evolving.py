@@ -15,7 +15,7 @@ _BAD_NAME: Final = re.compile(r"[ ,;{}()\n\t=]")
 
 
 def check_name(name: str) -> str | None:
-    """What is wrong with the name of a column; None if a Delta table can have it.
+    """The error for a column's name that a Delta table cannot have; None if it can have the name.
 
     >>> check_name("n"), check_name("n m")
     (None, "a Delta table cannot have a column named 'n m': rename it in the files")

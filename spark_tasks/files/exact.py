@@ -1,10 +1,10 @@
-"""Converts text to columns of declared types, in Spark: exactly a value of the type, or the row is malformed.
+"""Converts text to columns of declared types in Spark. A text that is not exactly a value makes its row malformed.
 
-Spark's own conversions fill in defaults and round: `10:00` becomes today at ten, `2020-02` the first of that month,
-1.005 in a DECIMAL(3, 2) 1.01, 1e999 infinity, `1d` one. So columns of dates, times, decimals and floats are read as
-text, and Spark converts only texts that a check has found to be exactly a value. Most texts pass after a few
-comparisons. Only the others are matched with a pattern, since a match costs as much as all other work on a field.
-Integers and booleans need no check: Spark reads them exactly.
+Spark's own conversions fill in defaults and round: `10:00` becomes today at ten, `2020-02` becomes the first of that
+month, 1.005 becomes 1.01 in a DECIMAL(3, 2), 1e999 becomes infinity, and `1d` becomes 1. So columns of dates, times,
+decimals and floats are read as text, and Spark converts only texts that a check has found to be exactly a value. Most
+texts pass after a few comparisons. Only the others are matched with a pattern, since a match costs as much as all other
+work on a field. Integers and booleans need no check: Spark reads them exactly.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -102,7 +102,7 @@ def marking(
     converted, fits = _converted(rows, columns, names, form.timestamp_format)
     others = [f.col(quoted(name)) for name in converted.columns if not name.startswith(_VALUE)]
     kept = (f.when(fits[name], _value_of(name)).alias(_VALUE + name) for name in names)
-    # A step of its own, so that Spark does not check twice.
+    # A separate select, so that Spark does not check twice.
     converted = converted.select(*others, *kept)
     wrong = reduce(
         lambda one, other: one | other,
@@ -134,10 +134,10 @@ def _value_of(name: str) -> "Column":
 def _converted(
     rows: "DataFrame", columns: "StructType", names: Sequence[str], pattern: str | None
 ) -> "tuple[DataFrame, dict[str, Column]]":
-    """The rows with converted values of the checked columns, in further columns, and tests, by name, that they are
-    exact.
+    """Add a column with the converted values for each checked column. Also return conditions, by column name, that a
+    converted value is exact.
 
-    The conversion is a step of its own, so that Spark does not convert twice.
+    The conversion is a separate select, so that Spark does not convert twice.
     """
     from pyspark.sql import functions as f
 
@@ -148,7 +148,7 @@ def _converted(
 
 
 def _value(text: "Column", kind: "DataType", pattern: str | None) -> "Column":
-    """The value that Spark makes of a text, or of texts within arrays, maps and structs; `pattern` is for times."""
+    """Spark's conversion of a text, or of texts within arrays, maps and structs; `pattern` is the format of times."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
@@ -187,7 +187,8 @@ def _fits(text: "Column", value: "Column", kind: "DataType", pattern: str | None
         case t.TimestampType() if pattern is not None:
             return value.isNotNull()
         case t.TimestampType():
-            # With these signs there, Spark accepts only a whole date with hh:mm:ss, or an hour and a zone hh:mm:ss.
+            # With these signs in these places, Spark accepts only a whole date with hh:mm:ss, or an hour and a zone
+            # hh:mm:ss.
             usual = {5: "-", 14: ":", 17: ":"}
             quick = _has_at(text, 19, usual) | (_has_at(text, 20, usual) & f.endswith(text, f.lit("Z")))
             return value.isNotNull() & (quick | _is(text, rf"{_DATE}(?:[T ]{_TIME}(?:{_ZONE})?)?"))

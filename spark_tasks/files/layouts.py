@@ -68,7 +68,7 @@ def _key(kind: str, place: Path, source: Source) -> Any:
 
 
 def unknown_type(written: bytes | None) -> str | None:
-    """What is wrong with the columns that Spark has written into a Parquet file, in JSON; None if nothing is. Pure.
+    """The error if columns that Spark has written into a Parquet file, as JSON, have an unknown type; else None. Pure.
 
     A user-defined type names a class or module, which Spark would load when it reads the columns.
 

@@ -1,4 +1,4 @@
-"""The files that an ingest reads: what its globs find, and which of those are new.
+"""The files that an ingest reads: those that its globs match, and which of them are new.
 
 A file is identified by its path, in one spelling (`canonical`). Files are sorted by their paths, so that every attempt
 cuts the same files into the same batches. Names that begin with `.` or `_` are skipped, as Spark skips them, and so are

@@ -95,7 +95,7 @@ def bad_rows(
 
 
 class _FileRows:
-    """The malformed rows of one file, which has these columns."""
+    """Finds the lines of malformed rows in one file with the given columns."""
 
     def __init__(self, form: Form, columns: "StructType", place: Path, shown: str) -> None:
         self.form = form

@@ -52,7 +52,7 @@ def damages() -> tuple[type[Exception], ...]:
 
 
 def header_of(form: Form, place: Path, source: Source) -> tuple[str, ...]:
-    """The names in the first line of a CSV file; empty for an empty file, and for a damaged one, as Spark reports it.
+    """The names in the first line of a CSV file; empty for an empty file, and for a damaged one, which Spark reports.
 
     Raises `BadFile` if a name is there twice.
     """

@@ -160,9 +160,10 @@ def next_files(
     high_s: float,
     most: tuple[int, int],
 ) -> tuple[list[Source], float, bool]:
-    """The next batch of files that were changed after `low_s` and not after `high_s`; its end; whether there are more.
+    """Choose the next batch of files that were changed after `low_s` and not after `high_s`. Pure.
 
-    `most` are the files and the bytes of a batch. Files with the same time are in one batch. Pure.
+    Returns the files, the time of the last change in the batch, and whether there are more files. `most` are the most
+    files and bytes of a batch. Files with the same time are in one batch.
 
     >>> files = [Source(name, 1) for name in "abcd"]
     >>> batch, end, more = next_files(files, {"a": 1, "b": 5, "c": 5, "d": 9}, 1, 9, (1, 100))

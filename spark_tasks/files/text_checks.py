@@ -113,7 +113,7 @@ def _found(form: Form, file: BinaryIO) -> Iterator[WrongText]:
         else:  # do not cut between the halves of a pair of surrogates
             end = (text.rfind(b'"') + 1 if b"\\u" in text else 0) or len(text)
         if not in_lines and quoted and text.count(b'"', 0, end) % 2:
-            end = 0  # it is within a field
+            end = 0  # it would be within a quoted field
         whole, rest = text[:end], text[end:]
         if decoder is not None and (at := _undecodable(decoder, chunk)) is not None:
             yield _not_text(form, line + at)

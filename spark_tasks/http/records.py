@@ -179,7 +179,7 @@ _CONVERT: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def converter(kind: str) -> Callable[[Any], Any]:
-    """A function that converts JSON values to a column of that type, and raises `NotOfType`. Null stays null.
+    """A function that converts JSON values to a column of that type, or raises `NotOfType`. Null stays null.
 
     >>> converter("decimal(5,2)")(Decimal("1.50")), converter("timestamp")("2026-01-01T02:00:00+02:00").isoformat()
     (Decimal('1.50'), '2026-01-01T00:00:00+00:00')

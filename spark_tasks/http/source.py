@@ -42,7 +42,7 @@ class _Fetched:
 
 @dataclass
 class _Newest:
-    """Which records are new: above `low`, and not above `bound`. `high` is their greatest cursor so far."""
+    """Decides which records are new: above `low`, and not above `bound`. `high` is their greatest cursor so far."""
 
     column: str
     kind: str

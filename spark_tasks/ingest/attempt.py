@@ -143,7 +143,7 @@ class IngestAttempt:
             self._check_disks(newest.disks, f"batch {newest.mark.batch} of the table")
         pages = list(self.table.ledger.pages(self.last))
         for page in reversed(pages):
-            self._quarantine(page)  # an attempt may have been killed between its commit and this
+            self._quarantine(page)  # an attempt may have been killed after its commit, before this
         for page in pages:
             # Earlier versions wrote a path as its glob spelled it.
             taken.update((canonical(path), size_bytes) for path, size_bytes in page.files)
@@ -311,7 +311,7 @@ class IngestAttempt:
         """Commit a checkpoint of the present state. Raises `Fenced` if the run has been taken over.
 
         `plan` is the present batch's plan. The checkpoint's `intent` is a batch that is not in the table yet, but whose
-        page was written by this attempt or an earlier one. Wherever the run goes on, that page must be there.
+        page was written by this attempt or an earlier one. A member on which the run goes on must see that page.
         """
         batch = 0 if self.last is None else self.last.batch
         intent = self.written if self.written is not None and self.written > batch else None

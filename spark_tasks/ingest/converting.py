@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def check_partitions(columns: "StructType", by: Sequence[str], shown: str, *, in_folder: bool) -> None:
-    """Raise `SchemaDrift` if the table `shown` cannot have these columns and be partitioned by those that `by` names.
+    """Raise `SchemaDrift` if the table `shown` cannot have these columns, or cannot be partitioned by the columns `by`.
 
     In an object store, partition values of other types than text, integer, date and boolean would be spelled
     differently by executors and by Spark itself.
@@ -143,7 +143,7 @@ class BatchConverter:
         return Converted(columns, parts, counts, replaced, wider)
 
     def _widened(self, columns: "StructType", mark: "Mark") -> "tuple[frozenset[str] | None, tuple[Part, ...]]":
-        """Write the table again if columns get wider. Returns the replaced files (None if not) and the new ones."""
+        """Write the table again if columns get wider. Returns the replaced files, or None, and the new files."""
         standing = self.table.schema_json() if self.ctx.params.schema_evolution == "widen" else None
         names = [] if standing is None else widened(loads_columns(standing), columns)
         if not names:

@@ -54,7 +54,7 @@ RESULT = {
 class Ingest:
     """Ingests new CSV, JSON, Parquet or Avro files into a Delta table, every row exactly once.
 
-    It does so in batches, which survive a crash.
+    It works in batches: after a crash, at most one batch is repeated.
     """
 
     Params = IngestParams
@@ -84,7 +84,7 @@ class Ingest:
 
     @staticmethod
     def needs(params: IngestParams, task: str) -> Needs:
-        """What an attempt needs of the machine (`tasks.kind.Kind`)."""
+        """The needs of an attempt: paths, servers, tools and credentials (`tasks.kind.Kind`)."""
         globs = [params.source] if isinstance(params.source, str) else params.source
         groups = {group for url in globs for group in credential_groups(url, {})}
         groups |= {*credential_groups(params.table, params.options)}

@@ -64,7 +64,7 @@ class MaintainAttempt:
         return work
 
     def _begin(self, step: str) -> None:
-        """Begin a step, unless asked to stop: raises `MaintainStopped`. Raises `Fenced` if the run has been taken over.
+        """Begin a step. Raises `MaintainStopped` if asked to stop, and `Fenced` if the run has been taken over.
 
         An attempt with an old token would do no harm: its rewrites are refused once the next attempt holds the table,
         and the files that it removes are older than any attempt.

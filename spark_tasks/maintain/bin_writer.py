@@ -25,8 +25,8 @@ from spark_tasks.table.part import Part
 from tasks.places.place import Place
 
 SHARE: Final = 8
-"""The part of the memory, 1/8, that a row group, or the rows that a sort holds at once, may take: there are several
-copies of these rows while they are sorted, encoded and uploaded.
+"""The memory is divided by this number for the rows of a row group, or those that a sort holds at once: there are
+several copies of these rows while they are sorted, encoded and uploaded.
 """
 
 

@@ -63,7 +63,7 @@ class Maintain:
 
     @staticmethod
     def needs(params: MaintainParams, task: str) -> Needs:
-        """What an attempt needs of the machine (`tasks.kind.Kind`)."""
+        """The needs of an attempt: the table, the network and credentials (`tasks.kind.Kind`)."""
         reach = params.reach("table")
         return Needs(reaches=(reach,), network=reach.path is None, own_credentials=params.own_credentials)
 

@@ -12,7 +12,7 @@ from typing import Final, Literal
 from spark_tasks.storage.packing import packed
 
 UNCLUSTERED_SHARE: Final = 0.2
-"""The share of a partition's bytes outside clustered files from which on the partition is clustered again."""
+"""A partition is clustered again once more than this share of its bytes is in files that are not clustered."""
 
 PartitionTexts = tuple[str | None, ...]
 """The texts of the values of a table's partition columns, in the order of these columns."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 KEEP_H: Final = 168
-"""A week, in hours: Delta's own default for how long files are kept that are not part of the table any more."""
+"""A week, in hours: Delta's own default for how long it keeps files that are no longer part of the table."""
 
 
 class MaintainParams(StoredTable):

@@ -22,7 +22,7 @@ from spark_tasks.maintain.table import FOLDER, MaintainedTable, TableForm, schem
 from tasks.kind import Context
 
 ROUNDS: Final = 5
-"""How often files are planned at most, if other writers change some of them while they are rewritten."""
+"""The most rounds of planning, if other writers change some of the files while they are rewritten."""
 
 
 @dataclass

@@ -25,7 +25,7 @@ Read = Callable[[pa.Schema], Iterator[pa.RecordBatch]]
 """Reads the rows to be sorted, with the given columns."""
 
 Pass = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""Yields the given rows unchanged, and sees each of them."""
+"""Yields the given rows unchanged, and may look at each of them."""
 
 
 class RowSorter:

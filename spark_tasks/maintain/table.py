@@ -2,12 +2,12 @@
 
 **A rewrite is committed to exactly one version**, in which all files that it removes are still part of the table. If
 another program commits in between, the commit of the rewrite is refused. It is then tried on the newer version if all
-its files are still part of that; if not, their rows may have changed, and the rewrite is given up. So at each version
-of the table each row is there as often as before, however late a commit comes.
+its files are still part of that version; if not, their rows may have changed, and the rewrite is given up. So at each
+version of the table each row is there as often as before, however late a commit comes.
 
 **One attempt at a time** may commit rewrites: each claims the table by an app transaction in its log, with its token,
-before it writes anything. An attempt that finds another one's token there stops. No task's name is empty, so this app
-transaction cannot be a task's.
+before it writes anything. An attempt that finds another attempt's token there stops. No task's name is empty, so this
+app transaction cannot be a task's.
 """
 
 import json
@@ -231,7 +231,7 @@ class MaintainedTable(Table):
 
 
 def schema_in_files(handle: DeltaTable) -> pa.Schema:
-    """The columns that the table's files hold, each of which may be null: all but those of its partitions."""
+    """The columns in the table's files, all of them nullable: every column except the partition columns."""
     by = set(handle.metadata().partition_columns)
     fields = pa.schema(handle.schema().to_arrow())
     return pa.schema([pa.field(field.name, field.type) for field in fields if field.name not in by])

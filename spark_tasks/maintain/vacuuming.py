@@ -118,7 +118,7 @@ def _remove_empty(table: MaintainedTable, removed: Sequence[str]) -> None:
 
 
 def batch_folders(name: str) -> list[str]:
-    """The folder of the batch or maintenance that wrote the file at the path `name`, and the folders between them.
+    """The folder of the batch or maintenance that wrote the file `name`, and the folders in it that lead to the file.
 
     The innermost is the first.
 

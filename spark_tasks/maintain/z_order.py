@@ -36,9 +36,9 @@ class ZOrder:
 
 
 def portions(places: pa.Array, bounds: pa.Array) -> pa.Array:
-    """The number, from 0, of the portion of the curve in which each place is.
+    """For each place, the number, from 0, of the portion of the curve that contains it.
 
-    `bounds` are the places where portions begin, in order, without the first portion's.
+    `bounds` are the places where all portions but the first begin, in order.
     """
     bits = len(bounds).bit_length()
     beyond = _filled(_PLACE_MAX, (1 << bits) - 1 - len(bounds))

@@ -1,6 +1,6 @@
 """A session on a PostgreSQL server by ADBC, with one transaction at a time. Errors are one sentence each.
 
-Also the snapshots that the driver holds open, so that all readers of a batch see the database at one moment.
+Also snapshots, which the driver holds open so that all readers of a batch see the database at one moment.
 """
 
 import re

@@ -38,8 +38,8 @@ WRITERS: Final = 4
 class PostgresSink:
     """The table of `params`, to which the task `task` writes. `uri` is the database's URL with its password.
 
-    `local` says that Spark's executors are on this machine: then the driver writes, else they do. The class implements
-    `contracts.sink.Sink`. Its methods also raise the errors of `Session`.
+    `local` says that Spark's executors are on this machine: then the driver writes, otherwise the executors do. The
+    class implements `contracts.sink.Sink`. Its methods also raise the errors of `Session`.
     """
 
     def __init__(self, params: PostgresTable, uri: str, task: str, scratch: Path, local: bool = False) -> None:

@@ -5,9 +5,9 @@ New rows are found in one of two ways.
 - By a cursor, a column that grows. A batch ends at the greatest cursor that is older than `lag_s`, so a row that was
   committed late is read as long as it was committed within `lag_s` of its cursor's time.
 - By xmin, the transaction that wrote a row. A batch has the rows of the transactions from the last batch's horizon to
-  this snapshot's: the oldest transaction that is still open. All transactions below a horizon have ended, so each
-  version of a row is in exactly one batch. (Ids of subtransactions are greater than that of their transaction, so
-  they are not below the horizon either while it is open.)
+  this snapshot's horizon, which is the oldest transaction still open. All transactions below a horizon have ended, so
+  each version of a row is in exactly one batch. (Ids of subtransactions are greater than that of their transaction,
+  so they are not below the horizon while the transaction is open.)
 """
 
 from itertools import pairwise
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KEYS_LEAST: Final = 10_000
-"""The least number of keys that pays for another reader: fewer keys are read in less time than it takes to start."""
+"""The least number of keys that pays for another reader: fewer are read in less time than a reader takes to start."""
 
 _HORIZON: Final = """SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
 pg_snapshot_xmax(pg_current_snapshot())::text::bigint"""

@@ -53,7 +53,7 @@ _HINTS: Final = {
     "OutOfMemoryError": "ROTA_SPARK_MEMORY sets the heap of a driver",
     "Mkdirs failed to create": "the disk is full, or the user of the node may not write there",
 }
-"""Advice, by a part of the JVM's message that lacks it."""
+"""Advice to add to a message of the JVM, by a part of that message."""
 
 
 def is_sparks(error: BaseException) -> bool:

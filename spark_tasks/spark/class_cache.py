@@ -1,9 +1,9 @@
 """The JVM's options for a cache of Spark's classes, with which a session starts in about half the time.
 
-Most of a start goes into loading and checking some 20,000 classes. A JVM can keep them as it has them in memory: from
-Java 17 on in an archive of shared class data (JEP 350), from Java 25 on in an ahead-of-time cache, which also has
-profiles of how they ran (JEP 514 and 515). It uses a cache only if the cache was made with the same Java, jars and
-relevant options; else it starts without.
+Most of a start goes into loading and checking some 20,000 classes. A JVM can store them in the form that they have in
+memory: from Java 17 on in an archive of shared class data (JEP 350), from Java 25 on in an ahead-of-time cache, which
+also has profiles of how they ran (JEP 514 and 515). It uses a cache only if the cache was made with the same Java, jars
+and relevant options; else it starts without.
 
 `python -m spark_tasks.spark.make_class_cache` makes the cache. The cache is in the Python environment, where only users
 who may install programs can write, because a JVM trusts the content of a cache.

@@ -53,9 +53,9 @@ def cluster_settings(environ: Mapping[str, str]) -> dict[str, str]:
     chosen = {
         # Without a bound the first attempt takes all cores, and the next one waits until it ends.
         "spark.cores.max": environ.get(CORES) or CORES_DEFAULT,
-        # An attempt's executors come and go with it.
+        # An attempt keeps its executors from its start to its end.
         "spark.dynamicAllocation.enabled": "false",
-        # Executors are not frozen with their driver: for an hour its silence is no reason to end.
+        # Executors are not frozen with their driver: they have to wait for a silent driver for an hour.
         "spark.executor.heartbeatInterval": "60s",
         "spark.executor.heartbeat.maxFailures": "60",
     }
@@ -68,7 +68,7 @@ def cluster_settings(environ: Mapping[str, str]) -> dict[str, str]:
 def on_cluster(
     spark: "SparkSession", master: str, checks_max: int = CHECKS_MAX, check_s: float = CHECK_S
 ) -> Iterator[None]:
-    """While the block lasts, end jobs that wait for executors in vain, and raise faults of the cluster as such.
+    """While the block lasts, end jobs that wait for executors in vain, and raise errors that name the cluster's fault.
 
     Raises `SparkAway` if there was no executor for `checks_max` checks or the master ended the application, and
     `ExecutorsUnfit` if executors lack a program or a module; other errors of the block pass.
@@ -130,7 +130,7 @@ class _ExecutorWatch:
         self._thread.join()
 
     def fault(self, master: str) -> SparkAway | None:
-        """The fault of the cluster because of which no job can go on; None if there is no known one."""
+        """The error for a fault of the cluster that stops all jobs; None if no such fault is known."""
         if self._gave_up:
             return SparkAway(
                 f"the Spark cluster {master} gave this attempt no executor for {self._checks_max * self._check_s:g} s: "
@@ -165,7 +165,7 @@ class _ExecutorWatch:
                     self._context.cancelAllJobs()
             except Py4JError as error:
                 _log.info("Spark's executors are not watched any more: %s", str(error).partition("\n")[0])
-                return  # the session has ended, which the job that ran reports
+                return  # the session has ended: the job that ran reports it
 
     def _starves(self) -> bool:
         if not self._context.statusTracker().getActiveJobsIds():

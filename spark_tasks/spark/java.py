@@ -19,7 +19,7 @@ OLDEST = 17
 """The oldest Java that Spark 4 runs on."""
 
 VECTOR = "jdk.incubator.vector"
-"""The module that Spark's launcher asks for, where Java has it."""
+"""The module that Spark's launcher asks for. Some Java runtimes lack it."""
 
 _WRAPPER = """#!/bin/sh
 # Runs the Java below without --add-modules=jdk.incubator.vector, which it does not have.

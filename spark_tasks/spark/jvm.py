@@ -165,7 +165,7 @@ def start_jvm(command: Sequence[str], environment: Mapping[str, str], folder: Pa
 
 def _become_jvm() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # The memory of a driver holds what tasks read, and credentials; its Python processes inherit the limit.
+    # A driver's memory holds rows and credentials, so it must not be dumped. Its Python processes inherit this limit.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

@@ -7,7 +7,7 @@ the node's settings say which files a task may fetch, and Python fetches them (`
 **SQL** in a task's params is kept to its views: it reaches neither files nor methods of the JVM.
 
 **Web pages** about a session have no password, so they are off unless a node's setting asks for them. `1`: on this
-machine's loopback; for a Spark on other machines they stay off then, since Spark would serve them on every address.
+machine's loopback only; if Spark runs on other machines they stay off, since Spark would serve them on every address.
 `host`: on every address.
 """
 

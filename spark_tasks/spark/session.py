@@ -94,7 +94,7 @@ _LOG_LEVELS = {
     "write": ("org.apache.spark.internal.io", "off"),
     "native": ("org.apache.hadoop.util.NativeCodeLoader", "error"),
     "address": ("org.apache.spark.util.Utils", "off"),
-    # It warns whenever the process was paused, which is normal here.
+    # This logger warns whenever the process was paused, which is normal here.
     "pause": ("org.apache.hadoop.util.JvmPauseMonitor", "error"),
 }
 

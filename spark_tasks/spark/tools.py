@@ -1,4 +1,4 @@
-"""The programs and folders that a Spark session uses, as a domain allows them (`tasks.needs`)."""
+"""The programs and folders that a Spark session uses, for the confinement of attempts (`tasks.needs`)."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ from tasks.access import Access
 from tasks.needs import Tool
 
 SPARK_TOOLS: Final = "spark_tasks.spark.tools:spark_tools"
-"""The function below, by its name."""
+"""The import path of the function below."""
 
 
 def spark_tools(environ: Mapping[str, str], access: Access) -> Iterator[Tool]:
@@ -26,7 +26,7 @@ def spark_tools(environ: Mapping[str, str], access: Access) -> Iterator[Tool]:
     except NoJava:
         return
     yield Tool(str(home), "read")
-    # Distributions keep what an administrator may change in /etc, and leave links to it.
+    # Distributions keep the configuration that an administrator may change in /etc, and link to it.
     for folder in ("conf", "lib/security"):
         yield from (Tool(str(path), "read") for path in (home / folder).rglob("*") if path.is_symlink())
     for program in ("java", "jspawnhelper"):  # java starts programs by jspawnhelper

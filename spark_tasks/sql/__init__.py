@@ -1,1 +1,1 @@
-"""Whether a text of a task's author may reach Spark's SQL: parsed by Spark, and held against lists of what is known."""
+"""Decides which SQL of a task may run in Spark: Spark parses it, and each part must be on a list of allowed ones."""

@@ -144,4 +144,4 @@ HINTS: Final = frozenset(
 """The hints that only change how a query is executed."""
 
 CURRENT: Final[Mapping[str, str]] = {"CurrentUser": "user, current_user or session_user, and no column of that name"}
-"""The refused functions for which Spark takes a column's name if there is no such column, and their names in SQL."""
+"""The refused functions that Spark finds for a bare name that is no column, by class, with their names in SQL."""

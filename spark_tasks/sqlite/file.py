@@ -43,7 +43,7 @@ _UNFIT: Final = {
 
 
 class CommitUnknown(SinkAway):
-    """The disk failed at the end of a commit. The file has to be read again to see if it was committed."""
+    """The disk failed at the end of a commit. The file has to be read again to see if the commit took effect."""
 
 
 class SqliteFile:

@@ -1,4 +1,4 @@
-"""The params of the sink `sqlite`."""
+"""The params of SQLite files as source and sink."""
 
 from typing import Annotated, Final, Literal
 

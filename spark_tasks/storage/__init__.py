@@ -1,1 +1,1 @@
-"""Where tables are: a local folder, or a prefix in a bucket; what deltalake needs to open it, and how a store fails."""
+"""The places of tables, local folders or prefixes in a bucket: deltalake's options for them, and errors of stores."""

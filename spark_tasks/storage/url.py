@@ -31,7 +31,7 @@ def table_url(url: str, *, what: str = "a table") -> str:
     """Normalize `url` for all libraries: without a slash at its end, and with the usual name of its protocol.
 
     Raises `ValueError` for anything but a local folder or a prefix in an S3 bucket. `what` is the word for it in the
-    error. Names in a bucket may have those characters only that fsspec and deltalake read alike: deltalake decodes
+    error. Names in a bucket may have only characters that fsspec and deltalake read alike, because deltalake decodes
     URLs.
 
     >>> table_url("s3a://lake/flights/"), table_url("/data/flights"), table_url("file:///data/flights")

@@ -1,1 +1,1 @@
-"""Delta tables: batches committed once, and the ledger of what they were made from."""
+"""Delta tables to which each batch is committed once, and the ledger of the files that batches were made from."""

@@ -51,7 +51,7 @@ RECENT = 8
 
 
 class Overtaken(Exception):
-    """Another attempt has committed this batch, or holds the table now. It has no row of this attempt's batch."""
+    """Another attempt has committed this batch, or holds the table now. The table has no row of this attempt's."""
 
 
 class TableUnfit(Exception):
@@ -197,9 +197,9 @@ class Table:
     ) -> int:
         """Commit the batch's files to the table in one transaction, and return the table's version after it.
 
-        Columns that the table lacks are added first. With `replaced`, the paths of all files in the table, the same
-        transaction puts `parts` in their place: `parts` hold the rows of these as well, and the columns become those of
-        `schema_json`.
+        Columns that the table lacks are added first. `replaced` are the paths of all files in the table, if `parts`
+        replace them in the same transaction. Then `parts` also hold the rows of these files, and the table's columns
+        become those of `schema_json`.
 
         Raises `Overtaken` if another attempt has committed the batch, or if one with a greater token holds the table;
         `TableUnfit` if Delta cannot take the schema, or if an earlier batch is missing. The same attempt may repeat the
@@ -343,8 +343,9 @@ class Table:
     def clean(self, run_id: str) -> list[str]:
         """Remove files of earlier attempts that can never be committed, and return their paths in the table.
 
-        These are files of batches that another attempt has committed; a later batch may belong to a running attempt. In
-        an object store they are also files of the run `run_id` that its pages do not list: Spark may run a task twice.
+        A file is removed if another attempt has committed its batch; a later batch may belong to a running attempt. In
+        an object store, files of the run `run_id` are also removed if its pages do not list them: Spark may run a task
+        twice.
         """
         last = self.last()
         if last is None:

@@ -15,7 +15,7 @@ from tasks.places.place import Place
 from tasks.source_identity import Facts
 
 AHEAD: Final = 200
-"""The number of pages that are read at once from an object store, where each request takes its time."""
+"""The number of pages that are read at once from an object store, where each request takes long."""
 
 
 class LedgerDamaged(Exception):

@@ -107,7 +107,7 @@ def _values(found: "pa.Table", struct: str, names: Collection[str]) -> list[dict
 
 
 def row_changing_features(handle: DeltaTable) -> list[str]:
-    """The features, such as deletion vectors, that make the table's rows other than those in its files."""
+    """The features, such as deletion vectors, with which the table's rows differ from those in its files."""
     protocol, settings = handle.protocol(), handle.metadata().configuration
     found = set(protocol.reader_features or ()) - _READABLE
     if settings.get("delta.columnMapping.mode", "none") != "none":

@@ -71,7 +71,7 @@ class Delivery:
 
     @asynccontextmanager
     async def connected(self) -> "AsyncIterator[Delivery]":
-        """While the block lasts, `post` can be called."""
+        """Open the connection for `post` while the block lasts."""
         import aiohttp
 
         async with aiohttp.ClientSession(
@@ -128,7 +128,7 @@ class Delivery:
 
     async def _wait(self, pause_s: float) -> None:
         until_s = time.monotonic() + pause_s
-        while not self.stopped() and (left_s := until_s - time.monotonic()) > 0:  # noqa: ASYNC110  no event tells
+        while not self.stopped() and (left_s := until_s - time.monotonic()) > 0:  # noqa: ASYNC110  no event for stops
             await asyncio.sleep(min(_LOOK_S, left_s))
 
 

@@ -216,7 +216,7 @@ class WebhookSink:
             )
 
     def sweep(self) -> list[str]:
-        """Remove requests of delivered batches, and those that overtaken attempts did not seal. Returns their paths."""
+        """Remove requests of delivered batches, and unsealed ones of overtaken attempts. Returns their paths."""
         state = self.ledger.read()
         gone = []
         with store_errors(self.place):
