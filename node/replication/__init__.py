@@ -1,1 +1,1 @@
-"""Between the domain and Raft: the state machine, proposals and what has been applied."""
+"""Connects the domain and Raft: the state machine, proposals, and waiting for applied entries."""

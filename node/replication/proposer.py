@@ -15,13 +15,13 @@ from node.state.value import Result, State
 _log = logging.getLogger("rota.proposer")
 
 IN_FLIGHT_MAX: Final = 256
-"""Proposals under way at most: half of the window of results that is remembered for each proposer (`node.state`)."""
+"""The most proposals under way: half of the window of results that is remembered for each proposer (`node.state`)."""
 
 TRY_S: Final = 5.0
-"""How long one try of `insist` may take before its outcome counts as unknown."""
+"""The timeout of one try of `insist`. After it, the outcome counts as unknown."""
 
 AGAIN_S: Final = 0.25
-"""Between two tries."""
+"""The pause between two tries."""
 
 Send = Callable[[Proposal, float], "Future[Result]"]
 
@@ -33,18 +33,18 @@ class Proposing(Protocol):
         """The wall clock, in microseconds since the epoch."""
 
     async def propose(self, entry: Entry, timeout_s: float, /) -> Result:
-        """Commit an entry and wait for its result. Raises what `Proposer.propose` raises."""
+        """Commit an entry and wait for its result. Raises the errors of `Proposer.propose`."""
 
 
 class Insisting(Proposing, Protocol):
-    """The same, of a member that also proposes an entry until there is a result."""
+    """A member that can also propose an entry again and again until it has a result."""
 
     async def insist(self, entry: Entry, worth: Callable[[], bool], /) -> Result | None:
-        """As `Proposer.insist`."""
+        """Propose an entry until there is a result (see `Proposer.insist`)."""
 
 
 class MemberPort(Proposing, Protocol):
-    """A member, as its membership services see it. Called on the event loop."""
+    """A member, as its membership services use it. Called on the event loop."""
 
     @property
     def me(self) -> str:
@@ -57,11 +57,11 @@ class MemberPort(Proposing, Protocol):
         """The member's role in Raft."""
 
     def standing(self) -> int | None:
-        """The incarnation in which this process is a member that is up or draining; None if it is none."""
+        """This process's incarnation while it is a member that is up or draining; else None."""
 
 
 class Proposer:
-    """Gives each entry its id and hands it to Raft by `send`. Any thread may call `send`; the rest is for the loop."""
+    """Gives each entry an id and passes it to Raft. `send` may be called in any thread, all else on the event loop."""
 
     def __init__(
         self, member: str, session: int, send: Send, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -81,14 +81,14 @@ class Proposer:
         return self._begin(self._numbered(entry), timeout_s)
 
     async def propose(self, entry: Entry, timeout_s: float) -> Result:
-        """Propose an entry and wait for its result. Raises all that `send` does, after `timeout_s` at most."""
+        """Propose an entry and wait for its result, at most `timeout_s`. Raises the same errors as `send`."""
         return await self._in_place(self._numbered(entry), timeout_s)
 
     async def insist(self, entry: Entry, worth: Callable[[], bool]) -> Result | None:
-        """Propose an entry until there is a result; None once `worth` returns False.
+        """Propose an entry until there is a result. Returns None once `worth` returns False.
 
-        All tries bear one id: the entry takes effect once, and not after the next one (a checkpoint that was under way
-        for long must not come after a later one). Raises `EntryTooLarge` and `BadEntry`.
+        All tries have the same id, so the entry takes effect only once, and not after a later entry (a delayed
+        checkpoint must not replace a later one). Raises `EntryTooLarge` and `BadEntry`.
         """
         proposal = self._numbered(entry)
         while worth():
@@ -96,8 +96,8 @@ class Proposer:
                 result = await self._in_place(proposal, TRY_S)
                 if result.code != "stale":
                     return result
-                # The id has left the window of results: no copy of it that is under way can take effect any more, so
-                # the entry may be proposed under a new one.
+                # The id has left the window of results, so no copy of the proposal that is under way can take effect
+                # any more: it is safe to propose the entry under a new id.
                 proposal = self._numbered(entry)
             except (NoQuorum, OutcomeUnknown, Overloaded, RaftStopped) as error:
                 _log.debug("%s is not committed yet, retrying: %s", type(entry).__name__, error)
@@ -128,13 +128,13 @@ class Proposer:
         elif (not self._known or result.value.get("forgotten")) and (
             session := result.value.get("session", 0)
         ) >= self._numbers[0]:
-            # The data folder was lost with the last session, which was numbered by a clock ahead of this one: without
-            # a later number every proposal of this member would be refused until that time has come. Or this member
-            # was removed and added again, after its window of results had been forgotten.
+            # Either the data folder was lost with the last session's number, which came from a clock ahead of this
+            # one: without a greater number, every proposal of this member would be refused until that time. Or this
+            # member was removed and added again, after its window of results had been forgotten.
             self._numbers = session + 1, itertools.count(1)
 
     async def _in_place(self, proposal: Proposal, timeout_s: float) -> Result:
-        """Propose when fewer than `IN_FLIGHT_MAX` are under way. The wait counts, so that nothing is proposed late."""
+        """Propose once fewer than `IN_FLIGHT_MAX` are under way. This wait counts towards `timeout_s`."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + timeout_s
         try:

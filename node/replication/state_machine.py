@@ -1,7 +1,7 @@
-"""The state machine that Raft drives: holds the present `State`, and reports what each entry did.
+"""The state machine that Raft drives. It holds the present `State`, and reports the changes of each entry.
 
-`apply`, `capture` and `restore` are called in Raft's thread. The state is a value, so that any thread may
-read `state` at any time. `AppliedWaiters` lets the event loop wait until an entry is applied.
+`apply`, `capture` and `restore` are called in Raft's thread. The state is immutable, so that any thread may read
+`state` at any time. `AppliedWaiters` lets the event loop wait until an entry is applied.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ from node.state.value import DeadlineEvent, EndedRun, Result, State
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """The state went from one value to the next."""
+    """A change of the state by one entry or one snapshot."""
 
     #: The state before.
     before: State
     #: The state after.
     after: State
-    #: The tasks that may differ; None: all (a snapshot).
+    #: The tasks that may have changed; None: all tasks (a snapshot).
     touched: frozenset[str] | None
     #: Runs that ended, each with the index of the entry that ended it.
     ended: tuple[tuple[int, EndedRun], ...] = ()
-    #: Deadlines that were breached, or are no more, each with the index of the entry.
+    #: Deadlines that became breached, or stopped being so, each with the index of the entry.
     deadlines: tuple[tuple[int, DeadlineEvent], ...] = ()
 
 
@@ -43,7 +43,7 @@ class StateMachine:
         return self.state.cluster_id
 
     def apply(self, entry: bytes) -> Sequence[tuple[ProposalId, Result]]:
-        """Apply one Raft entry; the result of each proposal in it."""
+        """Apply one Raft entry. Returns the id and result of each proposal in it."""
         before = self.state
         batch: Batch = apply_batch(before, entry)
         self.state = batch.state
@@ -51,26 +51,26 @@ class StateMachine:
         return batch.results
 
     def capture(self) -> Callable[[], Iterator[bytes]]:
-        """The state as it is now, to be cut into pieces in another thread."""
+        """Keep the present state. Returns a function that packs it in pieces, for another thread."""
         state = self.state
         return lambda: snapshot_pieces(state)
 
     def restore(self, pieces: Iterable[bytes]) -> None:
-        """Take over a snapshot. Raises `DamagedSnapshot`."""
+        """Replace the state by that of a snapshot. Raises `DamagedSnapshot`."""
         before = self.state
         self.state = from_pieces(pieces)
         self._on_change(StateChange(before, self.state, None))
 
 
 class AppliedWaiters:
-    """Waits for indexes. `index` returns that of the last entry applied here; all else is for the event loop."""
+    """Lets callers on the event loop wait for an index. `index` returns that of the last entry applied here."""
 
     def __init__(self, index: Callable[[], int]) -> None:
         self._index = index
         self._waits: dict[asyncio.Future[None], int] = {}
 
     def __bool__(self) -> bool:
-        """Whether a caller waits. Any thread may ask."""
+        """Whether a caller waits. May be called in any thread."""
         return bool(self._waits)
 
     def applied(self, index: int) -> None:
@@ -80,7 +80,7 @@ class AppliedWaiters:
                 wait.set_result(None)
 
     async def wait(self, index: int, timeout_s: float) -> bool:
-        """Wait until `index` is applied here. Whether it was within `timeout_s`."""
+        """Wait until `index` is applied here. Returns False if this takes longer than `timeout_s`."""
         if self._index() >= index:
             return True
         wait = asyncio.get_running_loop().create_future()

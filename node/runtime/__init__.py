@@ -1,1 +1,1 @@
-"""Event loop, threads, log lines and file descriptors. Knows nothing of Rota."""
+"""Event loop, threads, log lines and file descriptors. Does not depend on the rest of Rota."""

@@ -1,4 +1,4 @@
-"""Waits that end together: periodic services of one event loop share its wakeups."""
+"""Aligns waits so that they end together: the periodic services of one event loop share its wakeups."""
 
 import asyncio
 from math import floor
@@ -10,7 +10,7 @@ GRID_S: Final = 0.5
 def to_grid(wait_s: float, now_s: float) -> float:
     """The longest wait that is not longer than `wait_s` and ends at a multiple of `GRID_S` on the clock of `now_s`.
 
-    Never 0 for a wait of `GRID_S` and more. Services that wait like this wake in the same turns of the loop. Each
+    Never 0 if `wait_s` is `GRID_S` or more. Services with such waits wake in the same turns of the loop, because a
     wakeup of an idle process costs far more than the work of such a service.
 
     >>> to_grid(0.5, 10.0), to_grid(0.5, 10.125), to_grid(2.0, 10.125)

@@ -1,4 +1,4 @@
-"""Non-blocking DNS for Raft's and the heartbeat thread: a slow resolver must not cost a leadership or a lease."""
+"""Non-blocking DNS for Raft's and the heartbeats' threads: a slow resolver must not cost a leadership or a lease."""
 
 import ipaddress
 import socket
@@ -8,16 +8,16 @@ from time import monotonic
 from typing import Any, Final
 
 FRESH_S: Final = 1.0
-"""An address older than this is looked up again when it is used: a restarted container may have another one."""
+"""An address older than this is looked up again on use: a restarted container may have another address."""
 
 UNANSWERED_S: Final = 2.0
-"""A look-up without an answer for this long does not prevent another one of the same name."""
+"""After this time, a look-up that is still open no longer prevents another look-up of the same name."""
 
 Resolve = Callable[[str], str | None]
 
 
 def look_up(host: str, ask: Callable[..., list[Any]] = socket.getaddrinfo) -> str | None:
-    """The address of a name, IPv4 if it has one; None if it has none. Blocks."""
+    """The address of a host name, IPv4 if there is one; None if the name has no address. Blocks."""
     try:
         found = ask(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -48,7 +48,7 @@ class Resolver:
         self._lock = threading.Lock()
 
     def address(self, host: str) -> str | None:
-        """The last known address of a host; None if there is none yet. Never blocks."""
+        """The last known address of a host; None if no address is known yet. Never blocks."""
         try:
             return str(ipaddress.ip_address(host))
         except ValueError:

@@ -3,13 +3,13 @@
 A state of 100,000 tasks is half a million objects, none of them in a cycle. A full collection took a second, in which
 neither the event loop nor the heartbeats ran. So the survivors of a slow full collection are frozen (`gc.freeze`): they
 are still freed when their last reference goes, but no collection traverses them again. Later collections traverse only
-newer objects, and take milliseconds. The price: a frozen object that becomes part of a garbage cycle leaks. At that
-moment only the few requests under way hold such objects, and the next freeze comes only after tens of thousands of new
-long-lived objects, mostly another state.
+newer objects, and take milliseconds. The price: a frozen object that becomes part of a garbage cycle leaks. Few objects
+do: at the time of a freeze only the requests under way have such objects, and the next freeze comes only after tens of
+thousands of new long-lived objects, mostly another state.
 
-Python starts a collection by the number of objects created less those freed. While a cache turns over, the two cancel
-out, and a young collection may find ten times its threshold. So values that are made for every task of a list are not
-cached (`tasks.definition.spec.read_spec`, not `cached_spec`).
+Python starts a collection by the number of objects created minus those freed. While a cache replaces its values, the
+two cancel out, and a young collection may have to traverse ten times its threshold. So values that are made for every
+task of a list are not cached (`tasks.definition.spec.read_spec`, not `cached_spec`).
 """
 
 import gc
@@ -19,16 +19,16 @@ from typing import Any, Final
 
 MIDDLE_AFTER: Final = 3
 FULL_AFTER: Final = 1
-"""Thresholds of the middle and the old generation, in collections of the next younger one. With Python's default of ten
-for both, one collection traverses ten times as much."""
+"""The thresholds of the middle and the old generation, as numbers of collections of the next younger generation. With
+Python's default of ten for both, one collection traverses ten times as much."""
 
 LONG_S: Final = 0.003
 """After a full collection that took longer than this, in processor time of its thread, its survivors are frozen. The
-next one may traverse a third more, and take three times as long while the machine is busy."""
+next full collection may traverse a third more objects, and take three times as long while the machine is busy."""
 
 
 class Freezer:
-    """A callback for `gc.callbacks`."""
+    """A callback for `gc.callbacks` that freezes the survivors of a slow full collection."""
 
     def __init__(self, freeze: Callable[[], None] = gc.freeze, clock: Callable[[], float] = thread_time) -> None:
         self._freeze = freeze
@@ -48,7 +48,7 @@ class Freezer:
 def collect_in_short(clock: Callable[[], float] = thread_time) -> None:
     """Freeze all present objects, mostly modules, enable the collector, and keep its collections short from now on.
 
-    There is no collection before: it took 50 ms of a start, and found 2,000 garbage objects, hardly 1 MB.
+    There is no collection before the freeze: it took 50 ms of a start, and found 2,000 garbage objects, under 1 MB.
     """
     gc.freeze()
     gc.enable()

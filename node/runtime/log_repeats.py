@@ -1,4 +1,4 @@
-"""Limits repeated log lines: the rest are counted, so that a client that causes a line cannot fill the disk with it.
+"""Limits repeated log lines and counts the dropped ones, so that no client can fill the disk by causing log lines.
 
 Two warnings or errors are of one kind if they have the same logger, level and format string. Other lines are of one
 kind only if their whole text is the same.
@@ -13,12 +13,12 @@ from time import monotonic
 from typing import Final
 
 EACH: Final = 50
-"""Lines of one kind that are written within `WITHIN_S`; further ones are only counted."""
+"""The most lines of one kind that are written within `WITHIN_S`. Further lines are only counted."""
 
 WITHIN_S: Final = 30.0
 
 KINDS_MAX: Final = 1_000
-"""Kinds of lines that are tracked at once."""
+"""The most kinds of lines that are tracked at once."""
 
 _VALUES: Final = re.compile(r"%[-+ #0-9.*]*[a-z]")
 
@@ -33,7 +33,7 @@ class _Kind:
 class Repeats(logging.Filter):
     """A handler's filter that drops lines beyond the limit, and reports how many it dropped.
 
-    `tell` gets that report with the next line of any kind after `WITHIN_S`.
+    After `WITHIN_S`, the next line of any kind triggers this report, which is passed to `tell`.
     """
 
     def __init__(self, tell: Callable[[logging.LogRecord], None], now_s: Callable[[], float] = monotonic) -> None:
@@ -74,7 +74,7 @@ class Repeats(logging.Filter):
 
 
 def _text(record: logging.LogRecord) -> str:
-    """What the lines of one kind share. A format string that is all values does not make a kind."""
+    """The text by which lines are of one kind: the format string of a warning or error, unless it has only values."""
     template = str(record.msg)
     if record.levelno < logging.WARNING:
         return record.getMessage()

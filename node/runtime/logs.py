@@ -1,7 +1,7 @@
-"""Logging to standard error: one line a message, as text or as JSON.
+"""Logging to standard error: one line for each message, as text or as JSON.
 
-A separate thread writes the lines. Their reader may stop reading (a pipe to a busy container engine), and their disk
-may hang: the event loop, Raft and the heartbeats do not wait for either.
+A separate thread writes the lines, because their reader may stop reading (a pipe to a busy container engine), or their
+disk may hang. The event loop, Raft and the heartbeats never wait for either.
 """
 
 import contextlib
@@ -19,19 +19,19 @@ from node.runtime.log_repeats import Repeats
 from node.runtime.plain_text import plain
 
 LINES_MAX: Final = 10_000
-"""Lines that may wait to be written. Further ones are dropped, and counted."""
+"""The most lines that may wait to be written. Further lines are dropped and counted."""
 
 WRITTEN_S: Final = 2.0
-"""How long the end of the process waits for lines that are not written yet."""
+"""The longest time that the process waits at its end for lines that are not written yet."""
 
 LogFormat = Literal["text", "json"]
 
 _QUIET: Final = ("aiohttp.access", "asyncio", "pysyncobj")
-"""Loggers of libraries that log every request or reconnection: warnings only."""
+"""Loggers of libraries that log every request or reconnection. Only their warnings are shown."""
 
 
 class _Json(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, and traceback if there is one."""
+    """Formats a line as one JSON object: time, level, logger, message, and traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -46,7 +46,9 @@ class _Json(logging.Formatter):
 
 
 class _Text(logging.Formatter):
-    """Text, with control characters escaped and continuation lines indented: no value can forge a line of its own."""
+    """Formats a line as text. Escapes control characters and indents continuation lines, so that no value can forge a
+    line.
+    """
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
@@ -68,13 +70,13 @@ class _Written(logging.Handler):
             while line:
                 line = line[os.write(self._descriptor, line) :]
         except OSError:
-            return  # closed, or a full disk: there is nowhere to report it
+            return  # closed, or the disk is full; this error cannot be reported anywhere
         except Exception:  # noqa: BLE001 - a line that cannot be formatted must not end the thread that writes the others
             self.handleError(record)
 
 
 class _Waiting(QueueHandler):
-    """Queues lines for the thread that writes them; never blocks."""
+    """Queues lines for the thread that writes them, and never blocks."""
 
     queue: "Queue[logging.LogRecord | None]"
 
@@ -104,7 +106,7 @@ class _Waiting(QueueHandler):
 
     def close(self) -> None:
         with contextlib.suppress(Full):
-            self.queue.put_nowait(None)  # the thread ends
+            self.queue.put_nowait(None)  # makes the thread end
         super().close()
 
 
@@ -116,7 +118,7 @@ def _dropped(lines: int) -> logging.LogRecord:
 def configure(log_format: LogFormat, level: str = "INFO", descriptor: int = 2) -> None:
     """Send the process's logging to standard error, or another file descriptor, in this format.
 
-    `logging.shutdown` writes what is queued at the end of the process; call `flush` before `os._exit`.
+    At the end of the process, `logging.shutdown` writes the queued lines; call `flush` before `os._exit`.
     """
     written = _Written(descriptor)
     written.setFormatter(_Json() if log_format == "json" else _Text())

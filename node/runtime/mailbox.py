@@ -7,16 +7,16 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 
 GATHER_S: Final = 0.025
-"""How long values that may wait are gathered, from the first one on."""
+"""The time for which values that may wait are collected, from the first one on."""
 
 
 class Mailbox(Generic[T]):
-    """Takes values from any thread; `take` is called on the loop with all values since its last call.
+    """Takes values from any thread, and calls `take` on the loop with all values since the last call.
 
     `call` runs a function on the loop, from any thread; `later` runs one after a number of seconds, from the loop.
-    Waking the loop is a system call, which releases the interpreter's lock: for each of ten thousand entries applied
-    after a start, that took longer than applying them. The work that follows costs more still: a third of the cost of
-    registering tasks one by one. So a value that may wait is delivered with those that come after it.
+    Waking the loop is a system call, which releases the interpreter's lock. Done for each of ten thousand entries
+    applied after a start, it took longer than applying them. The work on the loop cost even more: a third of the cost
+    of registering tasks one by one. So a value that may wait is delivered together with those that follow it.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Mailbox(Generic[T]):
         self._gathering = False
 
     def put(self, value: T, *, waits: bool = False) -> None:
-        """Deliver a value as soon as the loop is free; if it `waits`, within `GATHER_S`, together with later ones."""
+        """Deliver a value as soon as the loop is free; if `waits`, within `GATHER_S`, together with later values."""
         with self._lock:
             self._values.append(value)
             if self._delivering or (waits and self._gathering):
@@ -49,7 +49,7 @@ class Mailbox(Generic[T]):
         self._later(GATHER_S, self.deliver)
 
     def deliver(self) -> None:
-        """Deliver all values now. To be called on the loop."""
+        """Deliver all values now. Must be called on the loop."""
         with self._lock:
             values, self._values = self._values, []
             self._delivering = self._gathering = False

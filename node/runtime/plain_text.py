@@ -1,7 +1,8 @@
-"""Untrusted text made safe for a terminal or a log: control characters are escaped.
+"""Makes untrusted text safe for a terminal or a log, by escaping control characters.
 
-Names, paths and errors come from clients that may register tasks. An escape sequence in one could change a terminal's
-title, clear its screen or overwrite text; a carriage return or a bidirectional mark could make a line read differently.
+Names, paths and errors come from clients that may register tasks. An escape sequence in such a text could change a
+terminal's title, clear its screen or overwrite text; a carriage return or a bidirectional mark could make a line read
+differently.
 """
 
 import re
@@ -12,7 +13,7 @@ _BREAKS: Final = re.compile("[\t\n]")
 
 
 def plain(text: str) -> str:
-    r"""`text` with control characters and bidirectional marks as escapes. Line breaks and tabs stay.
+    r"""Escape control characters and bidirectional marks in `text`. Line breaks and tabs stay.
 
     >>> plain("a\x1b[31mb\r\u202ec\n")
     'a\\x1b[31mb\\r\\u202ec\n'
@@ -21,7 +22,7 @@ def plain(text: str) -> str:
 
 
 def plain_line(text: str) -> str:
-    r"""As `plain`, with line breaks and tabs escaped too.
+    r"""Escape like `plain`, and line breaks and tabs too.
 
     >>> plain_line("a\nb")
     'a\\nb'

@@ -1,4 +1,4 @@
-"""Calls from other threads and background services on a node's event loop. An error in one ends the node."""
+"""Runs background services, and calls from other threads, on a node's event loop. An error in either ends the node."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ _log = logging.getLogger("rota.member")
 
 
 class Services:
-    """The services of the running loop. `failed` is set to the first error; the process ends then."""
+    """The services of the running loop. `failed` gets the first error, and the process then ends."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -1,1 +1,1 @@
-"""Files that survive a crash, and disk space: how much is free, what is reserved, what is stopped before it is full."""
+"""Files that survive a crash, and disk space: measured, reserved, and freed before the disk is full."""

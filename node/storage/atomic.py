@@ -6,7 +6,7 @@ from tasks.places.fsync import sync
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replace a file's content: after a crash it is either the old one or the new one. Raises `OSError`."""
+    """Replace a file's content. After a crash the file has either the old or the new content. Raises `OSError`."""
     partial = path.with_name(f"{path.name}.partial")
     partial.write_text(text)
     replace(partial, path)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 
 AMPLE_BYTES: Final = 16 << 20
-"""With this much free space, a small write does not fail for want of space."""
+"""With this much free space, a small write does not fail for lack of space."""
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether a write failed because the disk or a quota is full. It may succeed later.
+    """Whether a write failed because the disk or a quota is full, so that it may succeed later.
 
     >>> is_full(OSError(errno.ENOSPC, "")), is_full(OSError(errno.EIO, "")), is_full(None)
     (True, False, False)
@@ -23,6 +23,6 @@ def is_full(error: BaseException | None) -> bool:
 
 
 def has_ample_room(folder: Path) -> bool:
-    """Whether there is so much free space in the file system of `folder` that it cannot be full. Raises `OSError`."""
+    """Whether the file system of `folder` has at least `AMPLE_BYTES` of free space. Raises `OSError`."""
     space = os.statvfs(folder)
     return space.f_bavail * space.f_frsize >= AMPLE_BYTES

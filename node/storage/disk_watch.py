@@ -1,8 +1,8 @@
-"""Watches a node's disk: the node is drained while there is little space, and attempts are stopped before it is full.
+"""Watches a node's disk: drains the node while there is little space, and stops attempts before the disk is full.
 
-Attempts and the node's records share a file system. Without space for its Raft log a node cannot be a member, and the
-next node to take over the run would fail the same way. So an attempt that fills the disk fails, under its task's
-retries; one that exceeds its own limit fails even while there is space.
+Attempts and the node's records share a file system. Without space for its Raft log, a node cannot be a member, and the
+next node to take over the run would run into the same problem. So an attempt that fills the disk fails, and is retried
+as its task says. An attempt that exceeds its own limit fails even while there is space.
 """
 
 import asyncio
@@ -22,24 +22,26 @@ from node.storage.usage import held_bytes, trim_logs
 _log = logging.getLogger("rota.disk")
 
 LOGS_S: Final = 60.0
+"""The interval between two measurements of the logs of all runs."""
+
 LOW_LOGS_S: Final = 2.0
-"""Between two measurements of the logs of all runs; the same while there is little space."""
+"""The same interval while there is little space."""
 
 PAUSE_TIMES: Final = 20
-"""The pause after files were measured, as a multiple of the time that it took."""
+"""The pause after measuring files, as a multiple of the time that the measuring took."""
 
 QUIET_S: Final = 2.0
-"""How long there must have been ample space before this node takes on work again."""
+"""The time for which there must have been ample space before this node takes on work again."""
 
 DYING_S: Final = 2.0
-"""How long a stopped attempt may take to end and free its space before more attempts are stopped."""
+"""The time that a stopped attempt has to end and free its space, before more attempts are stopped."""
 
 Attempt = tuple[str, int]
 """A run's id and the attempt's token."""
 
 
 class AttemptFiles(NamedTuple):
-    """Where an attempt writes to here. `scratch_bytes` is its task's own limit on the folders; None: it has none."""
+    """An attempt's folders and log on this node. `scratch_bytes`: its task's limit on the folders; None: no limit."""
 
     scratch: tuple[Path, ...]
     log: Path
@@ -47,7 +49,7 @@ class AttemptFiles(NamedTuple):
 
 
 Running = Mapping[Attempt, AttemptFiles]
-"""The attempts that run here."""
+"""The attempts that run on this node, with their files."""
 
 
 class Held(NamedTuple):
@@ -58,13 +60,13 @@ class Held(NamedTuple):
 
     @property
     def total(self) -> int:
-        """The bytes in all."""
+        """The sum of both."""
         return self.scratch + self.log
 
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """One measurement: the file system, and the bytes that each attempt holds on it, where that was measured."""
+    """One measurement: the file system's space, and the bytes that each attempt holds; empty if not measured."""
 
     space: Space
     held: Mapping[Attempt, Held]
@@ -72,7 +74,7 @@ class DiskUsage:
 
 @dataclass(frozen=True, slots=True)
 class WatchedFolder:
-    """Whose data folder is watched, where its logs are, and how much of the disk it may fill."""
+    """A watched data folder: its member, its path, the folder of logs, and the limits on its use of the disk."""
 
     me: str
     path: Path
@@ -84,19 +86,19 @@ class DiskOwner(Protocol):
     """The node whose disk is watched. Called on the event loop."""
 
     def running(self) -> Running:
-        """The attempts that run here."""
+        """The attempts that run on this node."""
 
     def stop_attempt(self, run_id: str, error: str) -> None:
-        """End an attempt as failed."""
+        """Stop an attempt, which fails with this error."""
 
     def stand_aside(self, why: str | None) -> None:
-        """Take on nothing new, for this reason; None when that is over."""
+        """Take on no new work, for the reason `why`; None: take on work again."""
 
 
 class DiskWatch:
     """Measures the disk and acts on it. `wake` may be called from any thread.
 
-    measure: gives the space of a folder's file system, in a thread of its own.
+    measure: returns the space of a folder's file system; called in a separate thread.
     """
 
     def __init__(
@@ -112,7 +114,7 @@ class DiskWatch:
         self._folder = folder.path
         self._logs = folder.logs
         self._set = folder.bounds
-        self._bounds = folder.bounds  # until the file system has been seen
+        self._bounds = folder.bounds  # until the size of the file system is known
         self._reserve = reserve
         self._owner = owner
         self._sleep = sleep
@@ -189,7 +191,7 @@ class DiskWatch:
         self._woken.clear()
 
     async def step(self) -> float:
-        """Measure, and act on it. Returns in how many seconds to measure again. Raises `OSError`."""
+        """Measure the disk and act on it. Returns the seconds until the next measurement. Raises `OSError`."""
         running = dict(self._owner.running())
         usage = await asyncio.get_running_loop().run_in_executor(self._thread, self._measured, running)
         self.space = usage.space
@@ -206,7 +208,7 @@ class DiskWatch:
     # -- in the "disk" thread
 
     def _measured(self, running: Running) -> DiskUsage:
-        """Measure the file system; what attempts hold only now and then while there is space: it may be many files."""
+        """Measure the file system; and the files of attempts, but rarely while there is space, as there may be many."""
         space = self._measure(self._folder)
         bounds = self._set.on(space.total_bytes)
         now_level = level(space, bounds.reserve_bytes, self._level)

@@ -12,7 +12,7 @@ _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 def set_aside(paths: Iterable[Path]) -> tuple[Path, ...]:
     """Rename the files that exist to "NAME.damaged-1" and so on, all with the same number. Returns the new paths.
 
-    They are renamed in the order given, and durably by the time this returns. Raises `OSError`.
+    They are renamed in the given order, and the new names are synced to the disk. Raises `OSError`.
     """
     there = [path for path in paths if path.exists()]
     number = 1

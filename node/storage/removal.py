@@ -1,7 +1,7 @@
 """Removes a folder that a task has filled, however deep it is.
 
-`shutil.rmtree` calls itself for each level, and holds it open: a thousand levels are too many for it, and a task makes
-them in no time.
+`shutil.rmtree` recurses and holds a descriptor open for each level, so it fails for a thousand levels, which a task can
+create quickly.
 """
 
 import os
@@ -15,19 +15,19 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(path: Path) -> bool:
-    """Remove the folder `path` with all that is in it, without following links. What cannot be removed stays.
+    """Remove the folder `path` with all its content, without following links. Returns False if an entry stays.
 
-    False if something stays. Folders within folders are moved to the top first: no more than two are open at once.
+    Inner folders are first moved to the top, so that no more than two folders are open at once.
     """
     try:
         top = _opened(str(path))
     except FileNotFoundError:
         return True
     except OSError:
-        return False  # it is no folder of this kind, or another user's
+        return False  # a link or a file, or another user's folder
     try:
         with suppress(OSError):
-            os.fchown(top, os.geteuid(), -1)  # another user whose folder it is adds nothing any more
+            os.fchown(top, os.geteuid(), -1)  # so that another owner cannot add files any more
         left: set[str] = set()
         while names := [name for name in _names(top) if name not in left]:
             left.update(name for name in names if not _removed(top, name))
@@ -43,7 +43,7 @@ def remove_tree(path: Path) -> bool:
 
 
 def _opened(name: str, parent: int | None = None) -> int:
-    """A descriptor of a folder, which this user may list and change from then on, if it is this user's."""
+    """Open a folder. If it belongs to this user, its mode is changed so that this user may list and change it."""
     place = os.open(name, _FOLDER | os.O_PATH, dir_fd=parent)
     try:
         itself = f"/proc/self/fd/{place}"
@@ -63,7 +63,7 @@ def _names(folder: int) -> list[str]:
 
 
 def _removed(top: int, name: str) -> bool:
-    """Remove what is in `top` under `name`; what it has within is put into `top`. False if it stays."""
+    """Remove the entry `name` of `top`; move the content of a folder into `top` first. Returns False if it stays."""
     try:
         os.unlink(name, dir_fd=top)
     except IsADirectoryError:

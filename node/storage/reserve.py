@@ -1,7 +1,7 @@
-"""Disk space reserved for Raft's journal: a file of that size, deleted when the space is needed.
+"""Disk space reserved for Raft's journal: a file of the reserved size, deleted when the space is needed.
 
-Without it, a disk that an attempt has filled leaves no space for the entry that ends the attempt. `WaitForRoom` is what
-Raft's thread does when its disk is full: it releases the reserve, and otherwise waits for free space.
+Without the reserve, a disk that an attempt has filled would have no space for the entry that ends the attempt. Raft's
+thread calls `WaitForRoom` when its disk is full: this releases the reserve, or waits for free space.
 """
 
 import logging
@@ -14,7 +14,7 @@ from typing import Final
 
 NAME: Final = "reserve"
 START_BYTES: Final = 4 * 1024 * 1024
-"""What a node needs to start: its own records, and a WAL for its databases."""
+"""The space that a node needs to start: for its own records, and the write-ahead logs of its databases."""
 
 _log = logging.getLogger("rota.disk")
 
@@ -30,7 +30,7 @@ class Reserve:
         self._changing = threading.Lock()
 
     def hold(self, size_bytes: int) -> None:
-        """Reserve `size_bytes`, if that much is free. Raises `OSError`; then nothing is reserved."""
+        """Reserve `size_bytes`. Raises `OSError`, for example if the space is not free; then nothing is reserved."""
         with self._changing:
             try:
                 if self._path.stat().st_blocks * 512 >= size_bytes:
@@ -47,7 +47,7 @@ class Reserve:
                 os.close(opened)
 
     def release(self) -> bool:
-        """Free the reserve. Returns whether there was one."""
+        """Delete the reserve file. Returns whether it existed."""
         with self._changing:
             try:
                 self._path.unlink()
@@ -67,8 +67,8 @@ class WaitForRoom:
     """Called in Raft's thread after each failed write. `release` frees the reserve; `tell` makes the disk watch measure
     at once. Both may be called from any thread.
 
-    The node acknowledges nothing meanwhile. To other members it is one whose disk does not answer
-    (`node.telemetry.raft_watchdog`); it resumes by itself as soon as there is space.
+    Meanwhile the node acknowledges no entry, like a node whose disk does not answer (`node.telemetry.raft_watchdog`).
+    It resumes by itself as soon as there is space.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class WaitForRoom:
         self._logged_s: float | None = None
 
     def __call__(self, error: Exception) -> bool:
-        """Whether to retry the write: always; after a pause if there was no reserve to release."""
+        """Return True, to retry the write; after a pause if there was no reserve to release."""
         now_s = self._now_s()
         released = self._release()
         if released:

@@ -1,8 +1,8 @@
-"""How much space a node's disk has left, and what follows from it. Pure.
+"""Decides what a node does when its disk has little space left. Pure.
 
 The thresholds are multiples of the space reserved for the node's own records. With less than twice the reserve free,
-the node claims nothing new, until three times the reserve are free again; with less than the reserve free, attempts
-that hold space here are stopped, the largest first.
+the node claims no new runs, until three times the reserve is free again. With less than the reserve free, attempts that
+hold space here are stopped, the largest first.
 """
 
 from collections.abc import Mapping
@@ -16,40 +16,40 @@ MIB: Final = 1024 * 1024
 GIB: Final = 1024 * MIB
 
 POLL_S: Final = 0.5
-"""Between two measurements at most, while attempts run on the node."""
+"""The longest interval between two measurements while attempts run on the node."""
 
 POLL_S_MIN: Final = 0.05
 
 IDLE_POLL_S: Final = 2.0
-"""Between two measurements at most, while nothing runs here and there is ample space."""
+"""The longest interval between two measurements while no attempt runs here and there is ample space."""
 
 _FILLED_BYTES_PER_S: Final = GIB
-"""What one attempt may write in a second on a fast disk: the less is free, the sooner it is measured again."""
+"""The bytes that one attempt can write in a second on a fast disk: the less space is free, the sooner to measure."""
 
 _FILES_KEPT: Final = 1000
 """A file system with fewer free inodes than this counts as full, however many bytes are free."""
 
 _HELD_BYTES_MIN: Final = 64 * 1024
-"""An attempt that holds less is not stopped to free space."""
+"""An attempt that holds fewer bytes than this is not stopped to free space."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The configured limits on what a node's disk is used for, in bytes. `on` scales them to a file system."""
+    """The configured limits on a node's use of its disk, in bytes. `on` adapts them to the size of a file system."""
 
     #: The space reserved for the node's own records.
     reserve_bytes: int = 256 * MIB
-    #: The scratch folder of one attempt; 0: half of the file system.
+    #: The limit on the scratch folder of one attempt; 0: half of the file system.
     scratch_bytes: int = 0
-    #: The log of one attempt.
+    #: The limit on the log of one attempt.
     log_bytes: int = 64 * MIB
-    #: The logs of all attempts.
+    #: The limit on the logs of all attempts together.
     logs_bytes: int = 16 * GIB
-    #: The history.
+    #: The limit on the history.
     history_bytes: int = 4 * GIB
 
     def on(self, total_bytes: int) -> "Bounds":
-        """The limits on a file system of that size: each is at most a fraction of it.
+        """The limits on a file system of this size: each is at most a certain fraction of it.
 
         >>> Bounds().on(16 * MIB) == Bounds(MIB, 8 * MIB, MIB, 2 * MIB, 4 * MIB)
         True
@@ -65,7 +65,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The size and free space of a file system. `files_*` count its inodes; 0 where it does not count them."""
+    """The size and free space of a file system. `files_*` are its inodes; 0 if it does not count inodes."""
 
     total_bytes: int
     free_bytes: int
@@ -74,7 +74,7 @@ class Space:
 
 
 class Level(Enum):
-    """How much space there is."""
+    """How much space is left."""
 
     AMPLE = 0
     LOW = 1
@@ -106,9 +106,9 @@ def _times(free: int, kept: int) -> float:
 
 
 def poll_s(space: Space, reserve_bytes: int, *, idle: bool = False) -> float:
-    """In how many seconds to measure again. `idle`: nothing runs here, and there is ample space.
+    """The seconds until the next measurement. `idle`: no attempt runs here, and there is ample space.
 
-    An attempt that starts meanwhile and writes as fast as it can is found before it has used up the reserve.
+    Even an attempt that starts meanwhile and writes as fast as it can is noticed before it has used up the reserve.
 
     >>> poll_s(Space(10 * GIB, 5 * GIB), 0), poll_s(Space(GIB, 0), MIB)
     (0.5, 0.05)
@@ -120,7 +120,7 @@ def poll_s(space: Space, reserve_bytes: int, *, idle: bool = False) -> float:
 
 
 def to_stop(held: Mapping[Key, int], missing_bytes: int) -> list[Key]:
-    """Which attempts to stop to free `missing_bytes`, the largest first. `held`: the bytes that each one holds.
+    """The attempts to stop so that `missing_bytes` become free, the largest first. `held`: the bytes that each holds.
 
     >>> to_stop({"a": 10**6, "b": 10**8, "c": 10**7, "d": 10}, 105 * 10**6)
     ['b', 'c']

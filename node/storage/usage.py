@@ -10,7 +10,7 @@ BLOCK_BYTES = 512
 
 
 def held_bytes(path: Path) -> int:
-    """The bytes that a file or folder takes on the disk; 0 if it does not exist.
+    """The bytes that a file or folder takes up on the disk; 0 if it does not exist.
 
     Mount points below a folder and the targets of links do not count.
     """
@@ -37,10 +37,11 @@ def held_bytes(path: Path) -> int:
 
 
 def trim_logs(logs: Path, limit_bytes: int, keep: Container[str]) -> tuple[int, int]:
-    """Delete the oldest logs, by when the run's last attempt began, until `limit_bytes` are held at most.
+    """Delete the oldest runs' logs, until all logs together take at most `limit_bytes`. A run's age counts from the
+    beginning of its last attempt.
 
-    The logs of the runs in `keep` stay. Returns the number of runs whose logs were deleted, and the bytes that this
-    freed; what cannot be removed is passed over. Raises `OSError`.
+    The logs of the runs in `keep` stay, and so do logs that cannot be removed. Returns the number of runs whose logs
+    were deleted, and the freed bytes. Raises `OSError`.
     """
     try:
         with os.scandir(logs) as entries:

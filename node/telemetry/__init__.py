@@ -1,1 +1,1 @@
-"""What a node observes of itself and reports: late threads, a lost lease, a blocked Raft thread."""
+"""A node's observations of itself: late threads, a lost lease, a blocked Raft thread."""

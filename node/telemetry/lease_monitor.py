@@ -10,20 +10,20 @@ from node.runtime.aligned import sleep_to_grid
 _log = logging.getLogger("rota.lease")
 
 REPORT_AFTER_S: Final = 3.0
-"""An election is over sooner: it is part of normal operation and not logged."""
+"""A shorter loss is not logged: an election, which is part of normal operation, takes less time."""
 
 POLL_S: Final = 0.5
 
 
 class LeaseMonitor:
-    """Decides what to log. `begun_s` is when the member started: it has no lease then."""
+    """Decides what to log. `begun_s`: when the member started, still without a lease."""
 
     def __init__(self, begun_s: float) -> None:
         self._since_s: float | None = begun_s
         self._reported = False
 
     def observe(self, now_s: float, held: bool, leader: str | None) -> tuple[int, str] | None:
-        """The level and the text of the line to log now; None: no line. `leader`: as known on this member.
+        """The level and text of the line to log now; None: no line. `leader`: the leader known to this member, if any.
 
         >>> monitor = LeaseMonitor(0.0)
         >>> monitor.observe(1.0, held=True, leader="a"), monitor.observe(2.0, held=False, leader=None)
@@ -51,7 +51,7 @@ class LeaseMonitor:
 
 
 async def monitor_lease(held: Callable[[], bool], leader: Callable[[], str | None]) -> None:
-    """Log losses of the lease until cancelled."""
+    """Log when the lease is lost or regained, until cancelled."""
     clock = asyncio.get_running_loop().time
     monitor = LeaseMonitor(clock())
     while True:

@@ -1,7 +1,7 @@
-"""Logs when Raft's thread has blocked, mostly because its disk does not answer a sync of the journal.
+"""Logs when Raft's thread is blocked, mostly because its disk does not answer a sync of the journal.
 
-Meanwhile this node commits nothing. If it lasts, the node stops its heartbeats, and the other members take over its
-work (`node.liveness.pulse.STILL_S`).
+Meanwhile this node commits no entries. If the block lasts, the node stops its heartbeats, and the other members take
+over its work (`node.liveness.pulse.STILL_S`).
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from node.runtime.aligned import sleep_to_grid
 _log = logging.getLogger("rota.raft_watchdog")
 
 REPORT_AFTER_S: Final = 1.0
-"""A disk that is only busy answers a sync sooner."""
+"""A shorter block is not logged: a disk that is only busy answers a sync within this time."""
 
 POLL_S: Final = 0.5
 COUNTED_S_MAX: Final = 0.75
 
 
 class RaftWatchdog:
-    """Decides what to log, and whether Raft's thread is blocked. Heartbeats stop after `silent_after_s` of that."""
+    """Decides what to log, and whether Raft's thread is blocked. After `silent_after_s` of it, heartbeats stop."""
 
     def __init__(self, silent_after_s: float) -> None:
         self._silent_after_s = silent_after_s
@@ -35,10 +35,10 @@ class RaftWatchdog:
         return self._blocked_s >= REPORT_AFTER_S
 
     def observe(self, now_s: float, turns: int) -> tuple[int, str] | None:
-        """The level and the text of the line to log now; None: no line. `turns`: of the thread so far; 0: not started.
+        """The level and text of the line to log now; None: no line. `turns`: the thread's steps so far; 0: not started.
 
-        Only the time between two observations counts, up to `COUNTED_S_MAX`: while the whole process was suspended,
-        the thread was not blocked.
+        Of the time between two observations, at most `COUNTED_S_MAX` counts: while the whole process was suspended, the
+        thread was not blocked.
 
         >>> watchdog = RaftWatchdog(silent_after_s=15)
         >>> [watchdog.observe(at / 4, turns=7) for at in range(4)]

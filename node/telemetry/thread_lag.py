@@ -1,7 +1,8 @@
 """How late a node's threads run: the worst of the last minute, for operators and benchmarks.
 
-A late thread has waited for a processor, for the interpreter's lock, or for a long computation of its own. That is no
-reason to declare a node down (docs/explanation/leases-and-claims.md); it shows that a machine is overloaded.
+A late thread has waited for a processor, for the interpreter's lock, or for a long computation of its own. A late
+thread shows that a machine is overloaded, but is no reason to mark the node down
+(docs/explanation/leases-and-claims.md).
 """
 
 import asyncio
@@ -13,35 +14,39 @@ from prometheus_client import Histogram
 from node.runtime.aligned import to_grid
 
 PART_S: Final = 10.0
+"""The length of one part of the observed time."""
+
 PARTS: Final = 6
-"""Number of finished parts that are kept beside the present one: the last minute, and up to ten seconds more."""
+"""The number of finished parts that are kept beside the present one: the last minute, and up to ten seconds more."""
 
 _DELAYS_S: Final = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800)
 
 PROBE_S: Final = 0.02
-"""Between two probes of a busy event loop. A loop that blocks is found late by the time it blocks, less this."""
+"""The interval between two probes of a busy event loop. Of a block's length, up to this much is not noticed."""
 
 IDLE_PROBE_S: Final = 0.5
-"""The same while the process is idle: 50 wakeups a second were a fifth of its cost. What delays an idle process comes
-from the machine, and Raft's and the heartbeat thread are probes of that, too."""
+"""The interval while the process is idle: 50 wakeups a second were a fifth of its cost. An idle process is delayed only
+by the machine, which Raft's thread and the heartbeat thread notice too."""
 
 IDLE_AFTER_S: Final = 1.0
-"""How long the process is observed before it counts as idle. A shorter time may hold a heartbeat and little else."""
+"""The time of observation before the process counts as idle. A shorter time could contain little but a heartbeat."""
 
 LATE_S: Final = PROBE_S
+"""A probe that is at least this late ends the idle state."""
+
 BUSY_SHARE: Final = 0.05
-"""A probe that is this late, or in whose time the process used this share of a core, ends the idle state."""
+"""If the process used at least this share of a core since the last probe, the idle state ends."""
 
 
 class Worst:
-    """The maximum of the values noted within the last minute. One thread notes; any thread reads."""
+    """The maximum of the values noted within the last minute. One thread may note values; any thread may read."""
 
     def __init__(self) -> None:
         self._part = 0
         self._worst: dict[int, float] = {}
 
     def note(self, value: float, now_s: float) -> None:
-        """Record `value`; a negative one counts as zero.
+        """Note `value`; a negative value counts as zero.
 
         >>> worst = Worst()
         >>> worst.note(0.25, 100.0), worst.note(0.125, 130.0)
@@ -57,15 +62,15 @@ class Worst:
             self._worst[part] = value
 
     def over_a_minute(self, now_s: float) -> float:
-        """The maximum of the last minute; 0 if nothing was noted."""
+        """The maximum of the last minute; 0 if no value was noted."""
         since = int(now_s // PART_S) - PARTS
         return max((worst for part, worst in list(self._worst.items()) if part >= since), default=0.0)
 
 
 class ThreadLag(NamedTuple):
-    """How late the event loop, Raft's thread and the heartbeat thread were, in seconds on CLOCK_MONOTONIC.
+    """The lateness of the event loop, Raft's thread and the heartbeat thread, in seconds on CLOCK_MONOTONIC.
 
-    `answers`: the round trip of a heartbeat to the leader; a leader has none.
+    `answers`: the round-trip times of heartbeats to the leader; empty on a leader.
     """
 
     loop: Worst
@@ -82,7 +87,7 @@ class ProbePace:
         self._probed_s = self._cpu_s = self._late_s = 0.0
 
     def next_s(self, probed_s: float, late_s: float, cpu_s: float) -> float:
-        """The wait, in seconds, after a probe that took `probed_s`, was `late_s` late, and in whose time the process
+        """The seconds until the next probe. The last probe took `probed_s` and was `late_s` late; meanwhile the process
         used `cpu_s` of processor time.
 
         >>> pace = ProbePace()
@@ -98,7 +103,7 @@ class ProbePace:
 
 
 def start_delays() -> Histogram:
-    """The histogram of how long after its due time each attempt began, for /metrics."""
+    """The histogram of the delays from each attempt's due time to its beginning, for /metrics."""
     return Histogram(
         "rota_start_delay_seconds", "From when an attempt was due until it began", buckets=_DELAYS_S, registry=None
     )

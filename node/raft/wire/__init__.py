@@ -1,1 +1,1 @@
-"""What goes over a connection: messages, their encryption, and the library's sockets with limits. Knows no member."""
+"""The wire: messages, their encryption, and the library's sockets with limits. Does not know the members of the log."""

@@ -1,4 +1,4 @@
-"""The members' addresses, and how the library sees members: by their ids, so that their addresses may change."""
+"""The members' addresses, and the library's nodes, which are identified by member ids, so that addresses may change."""
 
 from pysyncobj import node as library
 
@@ -6,14 +6,14 @@ from node.runtime.dns import Resolver
 
 
 class AddressBook:
-    """The members' addresses, by id. The configuration goes before the log."""
+    """The members' addresses, by id. An address from the configuration overrides one from the log."""
 
     def __init__(self, addresses: dict[str, tuple[str, int]], resolver: Resolver) -> None:
         self._addresses = dict(addresses)
         self.resolver = resolver
 
     def put(self, member: str, address: tuple[str, int]) -> None:
-        """Reach a member at another address from now on."""
+        """Use another address for a member from now on."""
         self._addresses[member] = address
 
     def __getitem__(self, member: str) -> tuple[str, int]:
@@ -33,7 +33,7 @@ class AddressBook:
 
 
 class MemberNode(library.TCPNode):  # type: ignore[misc]  # the library ships no types
-    """A member as the library sees it. Its id is the member's, so that its address may change."""
+    """A member as a node of the library. Its id is the member's id, so that its address may change."""
 
     def __init__(self, member: str, book: AddressBook) -> None:
         library.Node.__init__(self, member)
@@ -46,12 +46,12 @@ class MemberNode(library.TCPNode):  # type: ignore[misc]  # the library ships no
 
     @property
     def host(self) -> str:
-        """The host of its Raft port."""
+        """The host of the member's Raft port."""
         return self._book[self.id][0]
 
     @property
     def port(self) -> int:
-        """Its Raft port."""
+        """The member's Raft port."""
         return self._book[self.id][1]
 
     @property

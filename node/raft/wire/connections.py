@@ -1,10 +1,10 @@
 # ruff: noqa: N802 - the library's names
-"""The library's connections, with limits: no sender can occupy Raft's thread or fill its memory.
+"""The library's connections, with limits, so that no sender can occupy Raft's thread or fill its memory.
 
-The library reads a connection until it is empty, which a fast sender never lets it be, and copies all that has arrived
-for each piece that arrives. It trusts the length in front of a message, and unpickles the message: here a message is a
-length, and then what `EncryptedChannel` sealed of what `messages` packed. The replaced methods are called
-`_TcpConnection__...`, Python's mangled names of the library's private parts.
+The library reads a connection until it is empty, which a fast sender can prevent, and copies all received bytes for
+each piece that arrives. It trusts the length in front of a message, and unpickles the message. Here a message is its
+length, then the bytes that `messages` packed and `EncryptedChannel` sealed. The replaced methods are called
+`_TcpConnection__...`, Python's mangled names of the library's private methods.
 """
 
 import errno
@@ -33,11 +33,11 @@ from node.raft.wire.encryption import (
 from node.raft.wire.messages import BadMessage, Message
 
 HANDSHAKE_BYTES: Final = 1024
-"""The largest message of a caller that is not known yet. Two names of 128 with all around them take under 400."""
+"""The largest message of a caller that is not identified yet. A hello with two names of 128 takes less than 400."""
 
 READ_BYTES: Final = 1 << 20
-"""About this much is read before other connections have their turn. The poller is level-triggered: it reports the rest
-at once."""
+"""About this many bytes are read from one connection before the others have their turn. The poller is level-triggered:
+it reports the rest at once."""
 
 _NEVER_S: Final = float("-inf")
 _LENGTH: Final = struct.Struct("i")
@@ -45,14 +45,14 @@ _EVERYTHING: Final = POLL_EVENT_TYPE.READ | POLL_EVENT_TYPE.WRITE | POLL_EVENT_T
 
 
 class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships no types
-    """Reads READ_BYTES at a time, and no message over `limit_bytes`; sends what is left over as soon as it can.
+    """A connection that reads READ_BYTES at a time, and no message over `limit_bytes`.
 
-    refused_s: when the last dial began that was answered with "connection refused"; -inf while none was. limit_bytes:
-    HANDSHAKE_BYTES until the owner knows which member is at the other end. The dialler calls `greet`; `on_greeted` is
-    called once messages can be sent. on_bad: gets what decrypts, and is no message of this version; without it, that
-    ends the connection, as does anything that does not decrypt. mine: what a dialler claims of itself, and whose build
-    a caller is told that is refused. on_mismatch: called when the two sides do not fit, with why, and what the other
-    one claims of itself.
+    refused_s: when the last dial that got "connection refused" began; -inf before. limit_bytes: HANDSHAKE_BYTES until
+    the owner has identified the other end. The dialler calls `greet`; `on_greeted` is called once messages can be sent.
+    on_bad: gets the error of a message that decrypts but cannot be read by this version; without `on_bad`, such a
+    message ends the connection, like one that does not decrypt. mine: this side's claim, which a dialler sends; its
+    version is also sent to a refused caller. on_mismatch: called if the two sides do not fit, with the reason and the
+    other side's claim.
     """
 
     encryptor: Seal
@@ -79,19 +79,19 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
 
     @property
     def unanswered(self) -> bool:
-        """Whether a dial has succeeded, and the other end has not even greeted."""
+        """Whether a dial has succeeded, but the other end has not sent its greeting."""
         return self._channel is not None and not self._channel.ready and self._dialled
 
     @property
     def peer(self) -> str:
-        """The address at the other end; empty if the connection has ended."""
+        """The IP address of the other end; empty if the connection has ended."""
         try:
             return str(self._TcpConnection__socket.getpeername()[0])
         except (AttributeError, OSError):
             return ""
 
     def connect(self, host: str | None, port: int) -> bool:
-        """Begin to dial; returns whether it did. (Without a file descriptor left, the library raises.)"""
+        """Begin to dial. Returns False if that fails, even without a free file descriptor, where the library raises."""
         self._dialled_s = monotonic()
         try:
             return bool(super().connect(host, port))
@@ -99,7 +99,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
             return False
 
     def disconnect(self) -> None:
-        """Close it, and drop what has arrived in part."""
+        """Close the connection, and drop partly received messages."""
         self.limit_bytes = HANDSHAKE_BYTES
         self.on_bad = None
         self._channel = None
@@ -107,7 +107,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
         super().disconnect()
 
     def _TcpConnection__processConnection(self, descriptor: int, event: int) -> None:
-        """Take an event of the socket. The library does not keep why a dial has failed."""
+        """Handle an event of the socket. Notes if a dial was refused, since the library forgets the reason."""
         dials = descriptor == self.fileno() and self.state == CONNECTION_STATE.CONNECTING
         error = self._TcpConnection__socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if dials else 0
         if error == errno.ECONNREFUSED:
@@ -118,12 +118,12 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
         super()._TcpConnection__processConnection(descriptor, event)
 
     def greet(self) -> None:
-        """Send this side's nonce, which comes first."""
+        """Send this side's greeting, which has its nonce."""
         self._channel = self.encryptor.channel(os.urandom(NONCE_BYTES), dialled=self._dialled)
         self._write(self._channel.greeting(self.mine))
 
     def send(self, message: Message) -> None:
-        """Send a message. (The library would keep what cannot be sent at once until the next message.)"""
+        """Send a message, if the handshake is done. The library would keep unsent bytes until the next message."""
         if self._channel is not None and self._channel.ready:
             self._write(self._channel.seal(messages.pack(message)))
 
@@ -155,7 +155,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
         self._TcpConnection__lastReadTime = monotonic()
 
     def _TcpConnection__processParseMessage(self) -> Message | None:
-        """The next message; None if it has not arrived whole. Anything else ends the connection."""
+        """The next message; None if none has arrived completely. Invalid bytes end the connection."""
         while (data := self._next()) is not None:
             if self._channel is None or not self._channel.ready:
                 self._agree(data)
@@ -195,7 +195,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
         return data
 
     def _agree(self, greeting: bytes) -> None:
-        """Take the other side's greeting. The side that was called answers with its own."""
+        """Handle the other side's greeting. The called side answers with its own."""
         try:
             if self._channel is None:
                 self._channel = self.encryptor.channel(os.urandom(NONCE_BYTES), dialled=False)
@@ -209,7 +209,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
             self.on_greeted()
 
     def _refuse(self, error: NotSealed) -> None:
-        """End the connection with a node that does not fit, and tell it why if it does not know."""
+        """End the connection with a node that does not fit; a caller is told the reason before."""
         if error.code is not None:
             if error.refused_here and not self._dialled:
                 self._write(refusal(error.code, self.mine.version))
@@ -218,5 +218,5 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
 
 
 def replace_dialled_connections() -> None:
-    """Let the library dial with these. `Callers` makes those of callers."""
+    """Make the library dial with `PeerConnection`. `Callers` uses it for incoming connections."""
     transport.TcpConnection = PeerConnection

@@ -1,16 +1,18 @@
 """Encryption of the messages between members, in place of the library's Fernet.
 
-Each side opens a connection with a nonce of its own, in the clear. The members' secret and both nonces make the keys of
-this one connection, one for each direction (HKDF, RFC 5869). What follows is encrypted with AES-GCM, whose nonce is the
-number of the message: one that was repeated, dropped, overtaken or sent on another connection is refused.
+Each side begins a connection with a nonce of its own, in the clear. The keys of this connection, one for each
+direction, are derived from the members' secret and both nonces (HKDF, RFC 5869). All later messages are encrypted with
+AES-GCM. Its nonce is the number of the message, so a message that was repeated, dropped, overtaken or sent on another
+connection is refused.
 
-The first message of each side also carries a proof that it has the secret. It has to come first because AES-GCM does
-not commit to its key: a stranger could make one message that decrypts under many keys, and guess many secrets at once.
-The dialler proves itself first; a caller without the secret gets nothing that was made with it.
+The first message of each side also carries a proof that the side has the secret. The proof is checked before the
+message is decrypted, because AES-GCM does not commit to its key: a stranger could make one message that decrypts under
+many keys, and test many guessed secrets at once. The dialler proves itself first, so a caller without the secret gets
+no bytes that depend on it.
 
-So that both sides can say what does not fit, a dialler's greeting ends with a claim, its name and its build, and a
-listener that refuses a caller answers with a refusal, which says why and names its build. Neither is proved. Their form
-is that of all builds, whatever else a build changes:
+To let both sides report why they do not fit, a dialler's greeting ends with a claim (its name and its build), and a
+listener refuses a caller with a refusal (the reason and the listener's build). Neither is authenticated. Their form is
+the same in all builds, whatever else changes:
 
     greeting:  "rota/" | protocol (3 bytes) | nonce (32) | the claim of a dialler: msgpack ["member", "version"]
     refusal:   "rota/no1" | msgpack ["code", "version"]
@@ -31,7 +33,7 @@ from node.runtime.plain_text import plain_line
 
 FAMILY: Final = b"rota/"
 MAGIC: Final = FAMILY + b"rf3"
-"""To be changed with whatever another build would not understand on these connections."""
+"""Identifies the wire format. Change it with every change that another build would not understand."""
 REFUSAL: Final = FAMILY + b"no1"
 NONCE_BYTES: Final = 32
 PROOF_BYTES: Final = 32
@@ -41,12 +43,12 @@ _NAME_CHARS_MAX: Final = 128
 _PURPOSE: Final = "messages between members, 2"
 
 RefusalCode = Literal["build", "secret", "no-member"]
-"""Why one side refuses the other, or `no-member`: what has arrived is of no member, of whatever build."""
+"""Why one side refuses the other. `no-member`: the received bytes are not from a member of any build."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallerClaim:
-    """What a caller says of itself, and has not proved: printable, short, and perhaps empty."""
+    """A caller's unauthenticated claim about itself: short printable texts, which may be empty."""
 
     member: str = ""
     version: str = ""
@@ -58,10 +60,10 @@ class CallerClaim:
 
 
 class NotSealed(Exception):
-    """The bytes that have arrived are not the next message of a member on this connection.
+    """The received bytes are not the next message of a member on this connection.
 
-    `refused_here`: this side refuses the other one, which is to be told so; else the other side said that it does.
-    `theirs`: what the other side says of itself.
+    `refused_here`: this side refuses the other side, and has to tell it; if False, the other side has refused this one.
+    `theirs`: the other side's claim.
     """
 
     def __init__(
@@ -77,20 +79,20 @@ class NotSealed(Exception):
 
 
 class Seal:
-    """The library's "encryptor": makes a channel for each connection."""
+    """The library's "encryptor", which makes a channel for each connection."""
 
     def __init__(self, secret: str) -> None:
         self._key = member_key(secret, _PURPOSE)
 
     def channel(self, nonce: bytes, *, dialled: bool) -> "EncryptedChannel":
-        """One end of a connection. nonce: NONCE_BYTES, random and used once. dialled: whether this end has dialled."""
+        """Make one end of a connection. nonce: NONCE_BYTES random bytes, used once. dialled: this end has dialled."""
         return EncryptedChannel(self._key, nonce, dialled=dialled)
 
 
 class EncryptedChannel:
-    """One end of a connection. What the other end seals is opened here once, in order. Used in one thread.
+    """One end of a connection. It opens the messages that the other end has sealed, each once and in order.
 
-    `theirs`: what the other side claims of itself in its greeting.
+    Used in one thread. `theirs`: the claim in the other side's greeting.
     """
 
     def __init__(self, key: bytes, nonce: bytes, *, dialled: bool) -> None:
@@ -112,11 +114,11 @@ class EncryptedChannel:
         return self._opened > 0
 
     def greeting(self, mine: CallerClaim | None = None) -> bytes:
-        """The first thing to send. `mine` is what a dialler says of itself; a listener says nothing to strangers."""
+        """The first bytes to send. `mine`: a dialler's claim; None for a listener, which tells strangers nothing."""
         return MAGIC + self._nonce + (mine.pack() if mine is not None else b"")
 
     def agree(self, greeting: bytes) -> None:
-        """Take the other side's greeting. Raises `NotSealed`."""
+        """Derive the keys from the other side's greeting. Raises `NotSealed`."""
         if self._dialled and greeting.startswith(REFUSAL):
             raise _refusal(greeting)
         size = len(MAGIC) + NONCE_BYTES
@@ -135,14 +137,14 @@ class EncryptedChannel:
         self._in, self._their_proof = AESGCM(its[0]), its[1]
 
     def seal(self, data: bytes) -> bytes:
-        """A message, encrypted as the next one of this side."""
+        """Encrypt `data` as this side's next message."""
         assert self._out is not None, "the other side's greeting has not come yet"
         sealed = self._out.encrypt(self._sealed.to_bytes(12, "big"), data, None)
         self._sealed += 1
         return sealed if self._sealed > 1 else self._proof + sealed
 
     def open(self, sealed: bytes) -> bytes:
-        """The decrypted message. Raises `NotSealed` or `InvalidTag` (of cryptography) if it is not the next one."""
+        """Decrypt the other side's next message. Raises `NotSealed` or cryptography's `InvalidTag` for other bytes."""
         assert self._in is not None, "the other side's greeting has not come yet"
         if not self._opened:
             if self._dialled and sealed.startswith(REFUSAL):
@@ -156,13 +158,13 @@ class EncryptedChannel:
 
 
 def refusal(code: RefusalCode, version: str) -> bytes:
-    """The message that tells a caller why it is refused, and by which build."""
+    """The message that refuses a caller: the reason, and this side's build."""
     packed: bytes = msgpack.packb([code, version])
     return REFUSAL + packed
 
 
 def _refusal(data: bytes) -> NotSealed:
-    """What the other side says about why it refuses this one."""
+    """The other side's refusal, as an error."""
     said = _two_texts(data[len(REFUSAL) :])
     code: RefusalCode = "secret" if said[0] == "secret" else "build"
     return NotSealed(f"it says that this node has another {code}", code, CallerClaim("", said[1][:VERSION_CHARS_MAX]))
@@ -174,7 +176,7 @@ def _claim(packed: bytes) -> CallerClaim:
 
 
 def _two_texts(packed: bytes) -> tuple[str, str]:
-    """Two texts out of msgpack, with escapes for what is not printable; empty ones for anything else."""
+    """Unpack two texts, with unprintable characters escaped; two empty texts for any other bytes."""
     try:
         match msgpack.unpackb(packed) if len(packed) <= CLAIM_BYTES_MAX else None:
             case [str(one), str(other)]:
@@ -185,5 +187,5 @@ def _two_texts(packed: bytes) -> tuple[str, str]:
 
 
 def replace_encryptor() -> None:
-    """Let the library use `Seal` as its encryptor."""
+    """Make the library use `Seal` as its encryptor."""
     syncobj.getEncryptor = Seal

@@ -1,4 +1,4 @@
-"""The library's settings, and its factories that are replaced: of journals, of pollers and of encryptors."""
+"""The library's settings, and replacements for its factories of journals, pollers and encryptors."""
 
 import select
 from typing import Final
@@ -13,9 +13,9 @@ from node.raft.wire.encryption import replace_encryptor
 from node.raft.wire.messages import COMMAND_BYTES
 
 BATCH_BYTES = COMMAND_BYTES
-"""The library pickles entries beyond this, and cuts them wrongly; ours stay under 1 MiB."""
+"""The library pickles an entry larger than this, and splits it wrongly. Rota's entries stay under 1 MiB."""
 
-_NEVER = 1 << 62  # `Consensus.tick` says when
+_NEVER = 1 << 62  # `Consensus.tick` decides when to compact
 
 _FAILED: Final = select.POLLERR | select.POLLHUP
 
@@ -23,10 +23,10 @@ _create_journal = syncobj.createJournal
 
 
 class TimedPoller(PollPoller):  # type: ignore[misc]  # the library ships no types
-    """The library's poller, which also says how long it has waited. Used in one thread.
+    """The library's poller, which also measures its waits. Used in one thread.
 
-    waited_s: how long the last `poll` waited, at most as long as it was asked to. So `Raft.lateness` can tell how late
-    Raft's thread is, however long it was asked to wait.
+    waited_s: how long the last `poll` waited, at most its timeout. `Raft.lateness` subtracts it to measure how late
+    Raft's thread is.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class TimedPoller(PollPoller):  # type: ignore[misc]  # the library ships no typ
         self.waited_s = 0.0
 
     def poll(self, timeout: float) -> None:
-        """Wait for events for `timeout` seconds at most, and pass them to those that have subscribed."""
+        """Wait for events for `timeout` seconds at most, and pass them to their subscribers."""
         begun_s = monotonic()
         events = self._PollPoller__poll.poll(timeout * 1000)
         self.waited_s = min(timeout, monotonic() - begun_s)
@@ -46,7 +46,7 @@ class TimedPoller(PollPoller):  # type: ignore[misc]  # the library ships no typ
 
 
 def _use_journal(journal: object) -> object:
-    """Lets `SyncObjConf.journalFile` be a journal."""
+    """Allow `SyncObjConf.journalFile` to be a journal, not only a path."""
     return journal if isinstance(journal, Journal) else _create_journal(journal)
 
 

@@ -1,7 +1,7 @@
-"""Accepts calls on the Raft port, and does not fail when there is no file descriptor for one.
+"""Accepts connections (calls) on the Raft port, and survives a lack of file descriptors.
 
-The library closes its listener when a call cannot be accepted, and then lets its thread do nothing at all before it
-listens again: no heartbeats, no elections.
+The library would close its listener when a call cannot be accepted, and stop its thread, with heartbeats and elections,
+until it listens again.
 """
 
 import errno
@@ -15,7 +15,7 @@ from pysyncobj.poller import POLL_EVENT_TYPE
 from node.runtime.dns import look_up
 
 REST_S: Final = 0.2
-"""After a call that cannot be accepted, none is accepted for this time: the poller would report it again and again."""
+"""The pause after a call that cannot be accepted, which the poller would otherwise report again and again."""
 
 WAITING_CALLS: Final = 128
 
@@ -25,17 +25,17 @@ logger = logging.getLogger(__name__)
 
 
 class CallersPort(Protocol):
-    """The port that takes the calls."""
+    """Handles accepted calls."""
 
     def called(self, caller: socket.socket) -> None:
-        """Take the socket of a call."""
+        """Handle the socket of a new call."""
 
     def make_room(self) -> bool:
-        """Close a connection that can be spared. Returns whether there was one."""
+        """Close a connection that is not needed. Returns whether there was one."""
 
 
 class RaftListener:
-    """In place of the library's TcpServer. Used in Raft's thread. `address` is "host:port"."""
+    """A replacement for the library's TcpServer. Used in Raft's thread. `address` is "host:port"."""
 
     def __init__(
         self, poller: Any, address: str, buffer_bytes: int, callers: CallersPort, clock: Callable[[], float]
@@ -74,7 +74,7 @@ class RaftListener:
             self._socket = None
 
     def attend(self) -> None:
-        """Accept calls again after a rest. Called with each tick."""
+        """Accept calls again after a pause. Called repeatedly by the transport."""
         if self._rests_until_s is None or self._clock() < self._rests_until_s:
             return
         self._rests_until_s = None
@@ -114,7 +114,7 @@ class RaftListener:
             self._callers.called(caller)
 
     def _rest(self, error: OSError) -> None:
-        """Accept nothing for REST_S. Members that are connected already are not affected."""
+        """Accept no calls for REST_S. Connected members are not affected."""
         self._rests_until_s = self._clock() + REST_S
         if self._socket is not None:
             self._poller.unsubscribe(self._socket.fileno())

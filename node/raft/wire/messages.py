@@ -1,9 +1,9 @@
 """The messages on Raft's connections: their kinds, the fields of each, and the values that a field may have.
 
-A message is a dict of plain values whose "type" names its kind. It goes over the wire as msgpack. What arrives is
-checked against `KINDS` before anything else sees it: no objects, no unknown kinds, no missing or further fields, no
-value of another type or beyond its bounds. A new kind of message is a new row there. A kind with several shapes has its
-fields in one of several sets.
+A message is a dict of plain values whose "type" names its kind. It goes over the wire as msgpack. Each received message
+is first checked against `KINDS`: objects, unknown kinds, missing or additional fields, and values of a wrong type or
+beyond their bounds are refused. A new kind of message is a new row in `KINDS`. Some kinds have several shapes, each
+with its own set of fields.
 """
 
 import zlib
@@ -20,13 +20,13 @@ Check = Callable[[Any], bool]
 Shape = Mapping[str, Check]
 
 MESSAGE_BYTES: Final = 16 << 20
-"""The largest message. Members send less than 5 MiB: a batch of entries, and one entry beyond its limit."""
+"""The largest message. Members send less than 5 MiB: a batch of entries, and one entry beyond the batch's limit."""
 
 COMMAND_BYTES: Final = 2 << 20
 """The limit of an entry's command. The library sends a larger one in pickled pieces, which are refused."""
 
 COMPRESSED_FROM: Final = 4096
-"""Messages of at least this size, in bytes, are compressed. For small ones zlib takes longer than all the rest."""
+"""Messages of at least this size, in bytes, are compressed. For smaller ones, zlib would take most of the time."""
 
 _PLAIN: Final = b"\x00"
 _ZLIB: Final = b"\x01"
@@ -36,34 +36,34 @@ _NAMES_MAX: Final = 1024
 
 
 class BadMessage(Exception):
-    """The bytes that have arrived are no message of this version. The text says why."""
+    """The received bytes are not a message of this version. The text gives the reason."""
 
 
-# -- the values of fields
+# -- checks of fields' values
 
 
 def number(value: Any) -> bool:
-    """A term, an index, a count."""
+    """Whether a value is a term, an index or a count."""
     return type(value) is int and 0 <= value < 1 << 63
 
 
 def flag(value: Any) -> bool:
-    """True or False."""
+    """Whether a value is True or False."""
     return type(value) is bool
 
 
 def text(value: Any) -> bool:
-    """A name, an id, an address."""
+    """Whether a value is a name, an id or an address."""
     return type(value) is str and len(value) <= _TEXT_MAX
 
 
 def names(value: Any) -> bool:
-    """Several names."""
+    """Whether a value is a list of names."""
     return type(value) in (list, tuple) and len(value) <= _NAMES_MAX and all(map(text, value))
 
 
 def numbers(value: Any) -> bool:
-    """A number for each of several names."""
+    """Whether a value is a dict from names to numbers."""
     return (
         type(value) is dict
         and len(value) <= _NAMES_MAX
@@ -72,17 +72,17 @@ def numbers(value: Any) -> bool:
 
 
 def optional(check: Check) -> Check:
-    """None, or what passes `check`."""
+    """A check that also accepts None."""
     return lambda value: value is None or check(value)
 
 
 def proposed(value: Any) -> bool:
-    """The command of a proposed entry: bytes for the state machine, or a change of membership."""
+    """Whether a value is the command of a proposed entry: bytes for the state machine, or a change of membership."""
     return _command(value) and value[0] in (membership.REGULAR[0], membership.MEMBERSHIP)
 
 
 def entries(value: Any) -> bool:
-    """Entries of the log, in order, as (command, index, term)."""
+    """Whether a value is a list of consecutive entries of the log, each as (command, index, term)."""
     if type(value) not in (list, tuple):
         return False
     return all(
@@ -97,7 +97,7 @@ def entries(value: Any) -> bool:
 
 
 def part(value: Any) -> bool:
-    """A part of a snapshot: bytes, whether they are the first, whether they are the last."""
+    """Whether a value is a part of a snapshot: bytes, and two flags for the first and the last part."""
     return (
         type(value) in (list, tuple)
         and len(value) == 3
@@ -130,7 +130,7 @@ _STATEMENT: Final[Shape] = {
 }
 
 KINDS: Final[Mapping[str, tuple[Shape, ...]]] = {
-    # which member is at the other end
+    # identification of the member at the other end
     "hello": (
         {**dict.fromkeys(("member", "cluster", "called", "start", "version"), text), "port": number, "asks": flag},
     ),
@@ -169,7 +169,7 @@ KINDS: Final[Mapping[str, tuple[Shape, ...]]] = {
 
 
 def pack(message: Message) -> bytes:
-    """A message as bytes. Its values are bytes, str, int, bool, None, and lists, tuples and dicts of them."""
+    """Pack a message. Its values are bytes, str, int, bool, None, and lists, tuples and dicts of them."""
     packed: bytes = msgpack.packb(message)
     if len(packed) < COMPRESSED_FROM:
         return _PLAIN + packed
@@ -177,7 +177,7 @@ def pack(message: Message) -> bytes:
 
 
 def unpack(data: bytes) -> Message:
-    """The message that was packed; lists come back as tuples. Raises `BadMessage`."""
+    """The inverse of `pack`, with tuples in place of lists. Raises `BadMessage`."""
     kind = data[:1]
     if kind == _PLAIN:
         packed = data[1:]
@@ -193,7 +193,7 @@ def unpack(data: bytes) -> Message:
 
 
 def valid_message(message: Any) -> Message:
-    """The message, if it is one of `KINDS`. Raises `BadMessage`."""
+    """Return the message unchanged. Raises `BadMessage` if it does not match `KINDS`."""
     if type(message) is not dict or type(kind := message.get("type")) is not str:
         raise BadMessage("it names no kind of message")
     shapes = KINDS.get(kind)

@@ -1,4 +1,4 @@
-"""Calls that carry one question to the process at a node's Raft port, whatever its cluster, listed here or not."""
+"""Calls (connections) that carry one question to a node's Raft port. The node need not be a member of this cluster."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +19,7 @@ _NEVER_S: Final = float("-inf")
 
 
 class LibraryPort(Protocol):
-    """The library's parts for a connection: settings, poller, key; and who is told of nodes that do not fit."""
+    """The library's settings, poller and key for a connection; and `mismatches`, for nodes that do not fit."""
 
     conf: SyncObjConf
     encryptor: Seal
@@ -28,14 +28,14 @@ class LibraryPort(Protocol):
 
     @property
     def claim(self) -> CallerClaim:
-        """What this node says of itself to those that it calls."""
+        """This node's claim, which it sends to the nodes that it calls."""
 
 
 class SingleCalls:
     """One call at a time to each node. Used in Raft's thread.
 
-    on_answer: gets each message, with the node that was called and the connection, which stays open until `hang_up`.
-    on_end: gets the node each time that a call has ended.
+    on_answer: gets each message, with the called node and the connection, which stays open until `hang_up`. on_end:
+    gets the node whenever a call has ended.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class SingleCalls:
         conf = self._library.conf
         connection = PeerConnection(
             self._library._poller,
-            timeout=float("inf"),  # the caller ends it
+            timeout=float("inf"),  # never times out: `hang_up` ends it
             sendBufferSize=conf.sendBufferSize,
             recvBufferSize=conf.recvBufferSize,
         )
@@ -81,11 +81,11 @@ class SingleCalls:
             self._ended(node, connection)
 
     def soon(self, node: Node) -> None:
-        """Let the next call of that node begin without a pause."""
+        """Let the next call to a node begin without a pause."""
         self._begun_s.pop(node, None)
 
     def under_way(self, node: Node) -> PeerConnection | None:
-        """The connection of the call to that node, if there is one."""
+        """The connection of the call to a node; None if no call is under way."""
         return self._open.get(node)
 
     def called(self) -> list[Node]:
@@ -93,15 +93,15 @@ class SingleCalls:
         return list(self._open)
 
     def begun_s(self, node: Node) -> float:
-        """When the last call of that node began; -inf if there was none."""
+        """When the last call to a node began; -inf before the first call."""
         return self._begun_s.get(node, _NEVER_S)
 
     def refused_s(self, node: Node) -> float:
-        """When the last call of that node began that was answered with "connection refused"; -inf if none was."""
+        """When the last call to a node that got "connection refused" began; -inf if there was no such call."""
         return self._refused_s.get(node, _NEVER_S)
 
     def hang_up(self, node: Node) -> None:
-        """End the call to that node, if there is one."""
+        """End the call to a node, if a call is under way."""
         if node in self._open:
             self._open[node].disconnect()
 
