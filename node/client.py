@@ -19,7 +19,7 @@ DEFAULT_URL: Final = "http://127.0.0.1:8101"
 
 
 MARK: Final = "Rota-Index"
-"""A header of every response of a node, except to a client whose token it does not accept."""
+"""A header of every response of a node to an authenticated client."""
 
 _TAGS: Final = re.compile(r"<(style|script|title|head)\b.*?</\1>|<[^>]*>", re.DOTALL)
 

@@ -169,7 +169,7 @@ class Core:
     # -- called in Raft's thread
 
     def on_change(self, change: StateChange) -> None:
-        """Pass on a change of the state."""
+        """Pass on a change of the state to the observer, to the heartbeats and to the event loop."""
         self._ports.observer.applied(change)
         before, after = change.before, change.after
         if after.members is not before.members or after.lead != before.lead or after.settings != before.settings:
@@ -177,7 +177,7 @@ class Core:
         self._changes.put(change, waits=only_tasks(change) and not self._waiters and not self.placement.asked)
 
     def on_role(self, role: RaftRole) -> None:
-        """Pass on this member's new role."""
+        """Pass on this member's new role to the heartbeats and to the event loop."""
         self._show_heartbeats()
         self._ports.loop.call(self._take_role, role)
 
@@ -190,7 +190,7 @@ class Core:
     # -- called in the heartbeats' thread
 
     def on_lease(self, lease: LeaseNow) -> None:
-        """Take over this member's lease, renewed or changed."""
+        """Use a renewed or changed lease from now on, and pass it on to the runner."""
         before, self._lease = self._lease, lease
         self._ports.runner.renew(lease.deadline_s)
         if lease.period != before.period or lease.deadline_s < before.deadline_s:

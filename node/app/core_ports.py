@@ -95,7 +95,7 @@ class LoopPort(Protocol):
 
 
 class CoreObserver(Protocol):
-    """Observes a core: the node's history and live updates do, or the simulation's judge."""
+    """An observer of a core: the node's history and live updates, or the simulation's judge."""
 
     def applied(self, change: StateChange, /) -> None:
         """Observe a change of the state. Called in Raft's thread, before any other part gets the change."""

@@ -65,7 +65,7 @@ _REFUSALS: Final = (
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 STOP_S: Final = 15.0
-"""After this time of stopping the process exits: a disk that does not answer must not keep it alive."""
+"""How long stopping may take, in seconds. Then the process exits: a disk that hangs must not keep it alive."""
 
 SWITCH_S: Final = 0.001
 """The interpreter's switch interval: a computing thread (placement, a snapshot) yields to the event loop, Raft and the

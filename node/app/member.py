@@ -41,7 +41,7 @@ CLOSE_S: Final = 3.0
 class LocalMember(MemberParts):
     """One member, from `start` to `stop`, of `cluster`. Implements `node.http.node_port.NodePort`.
 
-    When the member cannot go on, it sets `failed` to the error; the caller then closes it.
+    When the member cannot go on, it sets `failed` to the error; the caller then closes the member.
     """
 
     # -- start and end
@@ -147,7 +147,7 @@ class LocalMember(MemberParts):
         return self._core.placement.ownership
 
     async def placed(self, timeout_s: float) -> Ownership:
-        """The placement of the present epoch."""
+        """The placement of the present epoch; if it is not computed within `timeout_s`, the latest one."""
         return await self._core.placed(timeout_s)
 
     async def barrier(self, timeout_s: float) -> None:
@@ -209,7 +209,7 @@ class LocalMember(MemberParts):
         return await self._core.controller.overdue()
 
     def log_path(self, run_id: str, attempt: int) -> Path:
-        """Where an attempt's log is kept here."""
+        """The path of an attempt's log on this member."""
         return log_path(self._folder.path, run_id, attempt)
 
     def changes(self) -> AsyncIterator[ClusterUpdate]:

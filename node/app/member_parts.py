@@ -259,5 +259,5 @@ class MemberParts:
         return self._machine.state
 
     def now_us(self) -> int:
-        """The wall clock."""
+        """The wall clock, in microseconds since the epoch."""
         return self._core.now_us()

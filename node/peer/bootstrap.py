@@ -61,7 +61,7 @@ class Bootstrap:
 
     @property
     def runs_per_s(self) -> float:
-        """How many runs per second of fetching."""
+        """How many runs were fetched in each second of fetching."""
         return self.runs / self.fetching_s if self.fetching_s else 0.0
 
     @property

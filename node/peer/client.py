@@ -132,7 +132,7 @@ class PeerClient:
             raise PeerAway(member, _INVALID) from error
 
     async def tell_bootstrap(self, member: str, bootstrap: Bootstrap, timeout_s: float) -> None:
-        """Tell a member how far this one is with its bootstrap."""
+        """Tell a member how far this one is with its bootstrap. Raises `PeerAway`."""
         status, _ = await self._response("POST", member, "/peer/bootstrap", timeout_s, asdict(bootstrap))
         if status != 204:
             raise PeerAway(member, f"it answered {status}")

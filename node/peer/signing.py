@@ -24,8 +24,8 @@ SCHEME: Final = "Rota"
 
 FORM: Final = "3"
 """The version of how signatures and their key are computed. Each header and each challenge names it, so that members of
-two builds report that the builds differ, and not that the secrets do. Change it with that computation. Builds before
-version 3 do not name theirs."""
+two builds report that the builds differ, and not that the secrets do. Change it when the computation changes. Builds
+before version 3 do not name theirs."""
 
 CHALLENGE: Final = "Rota-Challenge"
 """The response header with the challenge for the next request to that member."""
@@ -56,7 +56,7 @@ def signing_key(secret: str) -> bytes:
 
 
 def is_of_this_form(challenge: str) -> bool:
-    """Whether the member that issued a challenge signs as this build does. If not, it refuses all requests."""
+    """Whether the member that issued a challenge signs as this build does. If not, that member refuses all requests."""
     return _CHALLENGE.fullmatch(challenge) is not None
 
 
