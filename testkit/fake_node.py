@@ -29,6 +29,8 @@ from node.peer.vitals import MemberVitals
 from node.raft.founding.founding import FoundingWait, Outlook
 from node.raft.ports import RaftRole
 from node.replication.state_machine import StateChange, StateMachine
+from node.settings.row import SettingsReader
+from node.settings.table import NodeSettings
 from node.state.channel import Channel
 from node.state.codec import pack_batch
 from node.state.entries import Entry, Proposal, ProposalId, Seed
@@ -39,6 +41,7 @@ from tasks.installed_kinds import KindEntry
 from tasks.kind import Context
 
 SECRET = "a secret between members"
+HOST = "rota.example"
 NOW_US = 1_795_000_000_000_000
 LEADER = RaftRole(term=3, leader="node-1", is_leader=True, has_quorum=True, ready=True)
 
@@ -63,16 +66,6 @@ class Broken:
 
 COPY = KindEntry("copy", "testkit.fake_node:Copy")
 BROKEN = KindEntry("broken", "testkit.fake_node:Broken")
-
-
-@dataclass(frozen=True)
-class FakeFacts:
-    node: str
-    token: str | None
-    secret: str = SECRET
-    hosts: tuple[str, ...] = ("rota.example",)
-    metrics_tasks: int = 2
-    read_token: str | None = None
 
 
 @dataclass
@@ -149,7 +142,6 @@ class FakeNode:
     cluster: FakeCluster
     name: str = "node-1"
     token: str | None = None
-    read_token: str | None = None
     role: RaftRole = LEADER
     lease_held: bool = True
     lease_lapsed_us: int | None = None
@@ -165,13 +157,12 @@ class FakeNode:
     lateness: ThreadLag = field(default_factory=lambda: ThreadLag(Worst(), Worst(), Worst(), Worst()))
     start_delay: Histogram = field(default_factory=start_delays)
     bootstraps: BootstrapBoard = field(init=False)
+    settings: NodeSettings = field(init=False)
 
     def __post_init__(self) -> None:
         self.bootstraps = BootstrapBoard(self.name)
-
-    @property
-    def facts(self) -> FakeFacts:
-        return FakeFacts(self.name, self.token, read_token=self.read_token)
+        given = {"ROTA_NODE": self.name, "ROTA_TOKEN": self.token or "", "ROTA_SECRET": SECRET, "ROTA_HOSTS": HOST}
+        self.settings = NodeSettings(**SettingsReader(given).values(NodeSettings))
 
     @property
     def history(self) -> HistoryStore:

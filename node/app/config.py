@@ -1,27 +1,25 @@
 """A node's configuration: the ROTA_* variables of its environment as one frozen value.
 
-The table `node.app.settings` has each variable's meaning, default and parser. All errors are reported at once.
+The table `node.settings.table` has each variable's meaning, default and parser. All errors are reported at once.
 """
 
 import ipaddress
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from node.app.data_dir import knows_members
-from node.app.setting_values import is_name
-from node.app.settings_reader import SettingsReader
-from node.app.task_access import own_of
-from node.execution import limits
 from node.execution.limits import Amounts
-from node.execution.machine import memory_bytes
+from node.settings.row import SettingsReader, rows_of
+from node.settings.table import NodeSettings, not_the_nodes
+from node.settings.values import is_name
 from node.state.entries import Seed
 from node.storage.room import Bounds
-from tasks.access import EVERYTHING, NOTHING, Access
+from tasks.access import Access, is_within
 from tasks.definition.spec import NODE_LABEL
-from tasks.secret import NodesOwn
+from tasks.secret import NodesOwn, mark
 
 SHORT_SECRET: Final = 16
 """A secret or a token with fewer characters is refused where others can reach the node; on loopback, a warning is
@@ -29,8 +27,6 @@ logged.
 
 16 random hexadecimal digits are 64 bits. An attacker who has recorded traffic needs 50 ms of a core for each guess
 (`node.identity.member_key`): 64 bits are out of reach, a word with a number is not."""
-
-_ATTEMPTS_PER_CORE: Final = 4
 
 
 class BadConfig(Exception):
@@ -41,70 +37,24 @@ class BadConfig(Exception):
         super().__init__("\n".join(problems))
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
-    """A node's settings."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(NodeSettings):
+    """A node's settings, and what follows from them."""
 
-    #: The node's id.
-    node: str
-    #: The members of the first start; may be empty if the node joins at `join_url`, or if its data folder knows them.
-    members: tuple[Seed, ...]
-    #: The URL of a member of the running cluster that the node joins; None: it joins none.
-    join_url: str | None
-    #: The data folder.
-    data: Path
-    #: The members' secret.
-    secret: str
-    #: The token of clients; None: clients need none.
-    token: str | None
-    #: The token of clients that may read only; None: there is none.
-    read_token: str | None
-    #: The node's labels as sorted pairs.
-    labels: tuple[tuple[str, str], ...]
-    #: The node's capacity, from 1 to 1,000,000.
-    capacity: int
-    #: How many attempts run here at once, at most.
-    max_runs: int
-    #: The address to listen on.
-    bind: str
-    #: The port for heartbeats; 0: the kernel chooses one.
-    heartbeat_port: int
-    #: The folder of secret files.
-    secrets_dir: Path
-    #: The names of the variables that tasks may refer to.
-    env_allow: tuple[str, ...]
     #: The values of those variables that `env_allow` names and that are set.
     variables: Mapping[str, str]
-    #: Whether tasks of the kind `command` run here.
-    allow_command: bool
-    #: Names by which clients may address the node, beside its own (the Host header).
-    hosts: tuple[str, ...]
-    #: How many bytes of the node's disk each use may take.
-    bounds: Bounds
-    #: How many tasks have metrics of their own, at most.
-    metrics_tasks: int
-    #: What tasks may reach.
-    access: Access
-    #: The node's own files and secrets, which no task may read.
-    own: NodesOwn
-    #: Whether the node joins a running cluster by itself if it finds one instead of founding its own.
-    auto_join: bool
     #: The ROTA_* variables that the node itself does not use, by name: kinds may ask for them.
     kind_settings: Mapping[str, str]
+    #: The node's own files and secrets, which no task may read.
+    own: NodesOwn
+    #: What tasks may reach.
+    access: Access
+    #: How many bytes of the node's disk each use may take.
+    bounds: Bounds
     #: The limits of one attempt, except for what it may write (`bounds`).
     limits: Amounts
     #: The umask of the processes of tasks.
     umask: int = 0o022
-    #: Whether commands are kept from the node's own files and secrets.
-    command_confined: bool = True
-    #: The only folders that commands may reach, beside programs and libraries; empty: any.
-    command_roots: tuple[str, ...] = ()
-    #: Whether the node refuses to start where the kernel cannot confine tasks.
-    confinement_required: bool = False
-    #: The users that tasks may run as.
-    run_as: tuple[str, ...] = ()
-    #: The user ids of which each attempt gets one of its own; empty: attempts get none.
-    work_uids: range = range(0)
 
     @property
     def other_users(self) -> bool:
@@ -120,7 +70,7 @@ class Config:
 def load_config(environ: Mapping[str, str]) -> Config:
     """The configuration in `environ`. Raises `BadConfig`."""
     reader = SettingsReader(environ)
-    config = _read(reader)
+    config = _read(reader, environ)
     problems = [
         *_membership_problems(config, reader.failed),
         *_label_problems(config),
@@ -132,89 +82,36 @@ def load_config(environ: Mapping[str, str]) -> Config:
     return config
 
 
-def _read(reader: SettingsReader) -> Config:
-    """Read each setting by itself. Errors are collected in the reader's `problems`."""
-    node = reader.text("ROTA_NODE")
-    data = Path(reader.text("ROTA_DATA") or f".rota/{node}")
-    secret, token = reader.secret("ROTA_SECRET") or "", reader.secret("ROTA_TOKEN")
-    read_token = reader.secret("ROTA_READ_TOKEN")
-    secrets_dir = Path(reader.text("ROTA_SECRETS_DIR"))
-    files = map(reader.given_file, ("ROTA_SECRET", "ROTA_TOKEN", "ROTA_READ_TOKEN"))
-    own = own_of(files, data, (secret, token, read_token))
-    allow_command = reader.parsed("ROTA_ALLOW_COMMAND")
-    env_allow = reader.parsed("ROTA_ENV_ALLOW")
-    private = reader.parsed_or("ROTA_PRIVATE", NOTHING.own)
-    never_reached = (*own.files, own.data, str(secrets_dir.absolute()), *private)
+def _read(reader: SettingsReader, environ: Mapping[str, str]) -> Config:
+    """Read each setting by itself, and derive what follows. Errors are collected in the reader's `problems`."""
+    values = reader.values(NodeSettings)
+    secret = {name: row for name, row in rows_of(NodeSettings) if row.has_file}
+    own = own_of(map(reader.given_file, secret.values()), values["data"], (values[name] for name in secret))
+    never_reached = (*own.files, own.data, str(values["secrets_dir"].absolute()), *values["private"])
     return Config(
-        node=node,
-        members=reader.parsed("ROTA_MEMBERS"),
-        join_url=reader.given("ROTA_JOIN"),
-        data=data,
-        secret=secret,
-        token=token,
-        read_token=read_token,
-        labels=reader.parsed("ROTA_LABELS"),
-        capacity=reader.parsed("ROTA_CAPACITY"),
-        max_runs=reader.parsed_or("ROTA_MAX_RUNS", _ATTEMPTS_PER_CORE * (os.cpu_count() or 1)),
-        bind=reader.text("ROTA_BIND"),
-        heartbeat_port=reader.parsed("ROTA_HEARTBEAT_PORT"),
-        secrets_dir=secrets_dir,
-        env_allow=env_allow,
-        variables=reader.variables(env_allow),
-        allow_command=allow_command,
-        hosts=reader.parsed("ROTA_HOSTS"),
-        bounds=_read_bounds(reader),
-        metrics_tasks=reader.parsed("ROTA_METRICS_TASKS"),
-        access=_read_access(reader, node, allow_command, never_reached),
+        **values,
+        variables={name: environ[name] for name in values["env_allow"] if name in environ},
+        kind_settings={name: text for name in not_the_nodes(environ) if (text := reader.text(name))},
         own=own,
-        auto_join=reader.parsed("ROTA_AUTO_JOIN"),
-        kind_settings=reader.not_the_nodes(),
-        command_confined=reader.parsed("ROTA_COMMAND_CONFINED"),
-        command_roots=reader.parsed_or("ROTA_COMMAND_ROOTS", ()),
-        confinement_required=reader.parsed("ROTA_CONFINE"),
-        limits=_read_limits(reader),
-        run_as=reader.parsed_or("ROTA_RUN_AS", ()),
-        work_uids=reader.parsed_or("ROTA_WORK_UIDS", range(0)),
+        access=Access(**_called_as(Access, values), own=never_reached),
+        bounds=Bounds(**_called_as(Bounds, values)),
+        limits=Amounts(**_called_as(Amounts, values, "limit_")),
     )
 
 
-def _read_bounds(reader: SettingsReader) -> Bounds:
-    """How many bytes of the node's disk each use may take; on a small disk fewer (`Bounds.on`)."""
-    return Bounds(
-        reserve_bytes=reader.parsed("ROTA_DISK_RESERVE_BYTES"),
-        scratch_bytes=reader.parsed("ROTA_SCRATCH_BYTES"),
-        log_bytes=reader.parsed("ROTA_LOG_BYTES"),
-        logs_bytes=reader.parsed("ROTA_LOGS_BYTES"),
-        history_bytes=reader.parsed("ROTA_HISTORY_BYTES"),
-    )
+def _called_as(part: type, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The settings for the fields of a part: those that are called as they are, after `prefix`."""
+    return {each.name: values[name] for each in fields(part) if (name := prefix + each.name) in values}
 
 
-def _read_limits(reader: SettingsReader) -> Amounts:
-    """The limits of one attempt, except for what it may write, which the bounds of the disk limit."""
-    names = {field: name for field, name in limits.SETTINGS.items() if name.startswith("ROTA_LIMIT_")}
-    memory = reader.parsed_or(names.pop("memory"), _memory())
-    return Amounts(memory=memory, **{field: reader.parsed(name) for field, name in names.items()})
-
-
-def _memory() -> int | None:
-    """The default memory limit of one attempt: four fifths of the memory that this process may use."""
-    return memory_bytes() * 4 // 5
-
-
-def _read_access(reader: SettingsReader, node: str, allow_command: bool, own: tuple[str, ...]) -> Access:
-    """What tasks may reach on this node.
-
-    A setting that is not given allows nothing, unless the node runs commands, which reach everything anyway.
-    """
-    unset = EVERYTHING if allow_command else NOTHING
-    return Access(
-        node=node,
-        source_roots=reader.parsed_or("ROTA_SOURCE_ROOTS", unset.source_roots),
-        destination_roots=reader.parsed_or("ROTA_DESTINATION_ROOTS", unset.destination_roots),
-        source_hosts=reader.parsed_or("ROTA_SOURCE_HOSTS", unset.source_hosts),
-        destination_hosts=reader.parsed_or("ROTA_DESTINATION_HOSTS", unset.destination_hosts),
-        own=own,
-        postgres_bin=reader.parsed_or("ROTA_POSTGRES_BIN", None),
+def own_of(files: Iterable[str | None], data: Path, values: Iterable[str | None]) -> NodesOwn:
+    """The node's own secret `files`, `data` folder, and secrets' `values`, to which no reference may resolve."""
+    key = os.urandom(16)
+    return NodesOwn(
+        tuple(str(Path(file).absolute()) for file in files if file),
+        str(data.absolute()),
+        key,
+        tuple(mark(value, key) for value in values if value),
     )
 
 
@@ -305,3 +202,26 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def secrets_in_reach(own: NodesOwn, secrets_dir: Path) -> list[str]:
+    """A warning for each of the node's own secret files that lies in the folder of the tasks' secrets."""
+    folder = os.path.realpath(secrets_dir)
+    return [
+        f"{file} is a secret of the node and lies in ROTA_SECRETS_DIR ({secrets_dir}). Tasks cannot read it there, but "
+        "separate folders are safer: use for example secrets/node and secrets/tasks, set ROTA_SECRET_FILE, "
+        "ROTA_TOKEN_FILE and ROTA_SECRETS_DIR to them, and restart the node"
+        for file in own.files
+        if is_within(os.path.realpath(file), folder)
+    ]
+
+
+def nothing_allowed(access: Access) -> list[str]:
+    """The names of the access settings that allow no folder, or no host, on this node."""
+    allowed_by = {
+        "ROTA_SOURCE_ROOTS": access.source_roots,
+        "ROTA_DESTINATION_ROOTS": access.destination_roots,
+        "ROTA_SOURCE_HOSTS": access.source_hosts,
+        "ROTA_DESTINATION_HOSTS": access.destination_hosts,
+    }
+    return [name for name, allowed in allowed_by.items() if not allowed]

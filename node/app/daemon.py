@@ -14,11 +14,10 @@ from typing import Final
 from aiohttp import web
 
 from node.app import other_users
-from node.app.config import SHORT_SECRET, Config, is_loopback
+from node.app.config import SHORT_SECRET, Config, is_loopback, nothing_allowed, secrets_in_reach
 from node.app.data_dir import DataDir, DataDirInUse, ForeignFolder
 from node.app.member import LocalMember
 from node.app.offered_kinds import kinds_to_offer
-from node.app.task_access import nothing_allowed, secrets_in_reach
 from node.client import Client
 from node.execution import landlock
 from node.execution.cgroup import Delegation, take_over

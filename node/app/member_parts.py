@@ -102,7 +102,7 @@ class MemberParts:
         self._terms = terms_of(offer.offered, config.kind_settings, config.max_runs)
         self._on_loop = Services()
         self._stopping = False
-        self.facts = config
+        self.settings = config
         self.kinds = InstalledKinds(installed, config.access, config.node, config.run_as)
         configured, agreed = {seed.id: (seed.host, seed.raft_port) for seed in config.members}, folder.agreed()
         self._first_start = not agreed and not cluster.known

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from node.app.setting_values import integer_between
-from node.app.settings import is_the_nodes
 from node.duty.room import KindTerms
 from node.execution.preparation import Preparation
+from node.settings.table import is_the_nodes
+from node.settings.values import integer_between
 from tasks.installed_kinds import KindEntry, KindError, bound_of, environment_of, load_kind, preparation_of
 
 _log = logging.getLogger("rota.kinds")

@@ -41,7 +41,7 @@ def crontab_command(file: str, system: bool, timezone: str | None, run_as: str, 
     name when other lines are changed; with --system it runs as the user that its line names.
     """
     # Imported here: settings take as long to import as everything else that a command needs.
-    from node.app.setting_values import parse_users
+    from node.settings.values import parse_users
 
     zone = timezone or machine_timezone()
     try:

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
-from node.app.own_environment import HANDED, memory_file, parted
 from node.cli.ports import HOST, free_ports, hold
 from node.client import ApiProblem, Client, Unreachable
+from node.settings.own_environment import HANDED, memory_file, parted
 
 _T = TypeVar("_T")
 
@@ -187,7 +187,7 @@ class LocalCluster:
         """Start these nodes, or all; does not wait until they are ready."""
         for name in names or self.names:
             # Hand over the secrets in a file, so that the node need not start itself anew to hide them
-            # (`node.app.own_environment`).
+            # (`node.settings.own_environment`).
             environment, secret = parted(self.environment(name))
             with os.fdopen(memory_file(secret)) as handed, open(self.log_file(name), "ab", opener=_open_private) as log:
                 self._processes[name] = subprocess.Popen(

@@ -2,7 +2,7 @@
 
 import sys
 
-from node.app.own_environment import NotHandedOver, start_anew_without_secrets
+from node.settings.own_environment import NotHandedOver, start_anew_without_secrets
 
 
 def enter_node() -> None:

@@ -37,8 +37,8 @@ def node_command(log_format: LogFormat, log_level: str) -> None:
     gc.disable()
     from node.app.config import BadConfig, load_config
     from node.app.daemon import CannotStart, run_node
-    from node.app.own_environment import NotHandedOver, handed_over
-    from node.app.settings import unknown_settings
+    from node.settings.own_environment import NotHandedOver, handed_over
+    from node.settings.table import unknown_settings
 
     configure(log_format, log_level)
 

@@ -11,11 +11,11 @@ from typing import IO
 
 import click
 
-from node.app.setting_values import PREFIX
-from node.app.settings import FILE_NAMES, SETTINGS, unknown_settings
 from node.cli import tokens
 from node.cli.local import LocalCluster, NotInTime
 from node.cli.ports import claim_ports
+from node.settings.row import PREFIX
+from node.settings.table import FILE_NAMES, SETTINGS, unknown_settings
 
 
 @click.command("up")

@@ -112,14 +112,14 @@ def build_app(
         limits=limits,
         metrics=RequestMetrics(registry),
         now_us=now_us,
-        verifier=SignatureVerifier(signing_key(node.facts.secret), node.facts.node),
-        signer=SessionSigner(node.facts.secret, tokens_of(node.facts)),
+        verifier=SignatureVerifier(signing_key(node.settings.secret), node.settings.node),
+        signer=SessionSigner(node.settings.secret, tokens_of(node.settings)),
         streams=StreamLimit(limits.streams),
         endpoints=ENDPOINTS,
         pages=tuple(pages),
     )
     server.keep(of_node)
-    server.keep(EventHub(os.urandom(4).hex(), node.facts.node, now_us=now_us))
+    server.keep(EventHub(os.urandom(4).hex(), node.settings.node, now_us=now_us))
     # `RequestContext.body` enforces the same limit while it reads.
     app = web.Application(middlewares=[problem_responses], client_max_size=limits.body_bytes)
     app[SERVER] = server
@@ -217,7 +217,7 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
         return
     response.headers[CHALLENGE] = server.verifier.challenge(monotonic())
     if (request_mac := request.get(PEER_REQUEST_MAC)) is not None:
-        key = signing_key(server.node.facts.secret)
+        key = signing_key(server.node.settings.secret)
         response.headers[SIGNED] = response_mac(key, request_mac, response.status, _body_of(response))
     if known and (cluster := server.peers.cluster.known):
         response.headers[CLUSTER] = cluster

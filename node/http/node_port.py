@@ -23,39 +23,12 @@ from node.peer.vitals import MemberVitals
 from node.raft.founding.founding import Outlook
 from node.raft.ports import RaftRole
 from node.replication.state_machine import StateChange
+from node.settings.table import NodeSettings
 from node.state.channel import Channel
 from node.state.entries import Entry, Seed
 from node.state.value import EndedRun, Result, State
 from node.telemetry.thread_lag import ThreadLag
 from tasks.definition.field_errors import FieldError
-
-
-class NodeFacts(Protocol):
-    """Constants of the process: the member's id, and settings."""
-
-    @property
-    def node(self) -> str:
-        """This member's id."""
-
-    @property
-    def token(self) -> str | None:
-        """The token that clients need (ROTA_TOKEN); None: they need none."""
-
-    @property
-    def read_token(self) -> str | None:
-        """A token with which clients may read only (ROTA_READ_TOKEN); None: there is none."""
-
-    @property
-    def secret(self) -> str:
-        """The secret that members share (ROTA_SECRET)."""
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """Names of this node besides IP addresses, `localhost` and the members' hosts (ROTA_HOSTS)."""
-
-    @property
-    def metrics_tasks(self) -> int:
-        """How many tasks have metrics of their own (ROTA_METRICS_TASKS)."""
 
 
 class HistoryPort(Protocol):
@@ -118,8 +91,8 @@ class NodePort(Protocol):
     """A member of the cluster, as the API uses it."""
 
     @property
-    def facts(self) -> NodeFacts:
-        """Constants of the process."""
+    def settings(self) -> NodeSettings:
+        """What the process was started with: the member's id, secrets and other settings."""
 
     @property
     def role(self) -> RaftRole:

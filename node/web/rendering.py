@@ -42,7 +42,7 @@ def page(
     issued = session is None
     if session is None:
         session = new_session("guest", context.server.now_us() / 1e6)
-    facts = context.node.facts
+    settings = context.node.settings
     text = (
         _templates()
         .get_template(template)
@@ -50,8 +50,8 @@ def page(
             root=root_of(context.request.path) if root is None else root,
             path=context.request.path,
             csrf=context.server.signer.csrf(session),
-            node=facts.node,
-            secured=facts.token is not None,
+            node=settings.node,
+            secured=settings.token is not None,
             role=context.role,
             standing=_standing(context),
             now_us=context.server.now_us(),
@@ -70,7 +70,7 @@ def page(
 def _standing(context: RequestContext) -> list[Finding]:
     node = context.node
     outlook = None if node.outlook is None else str(node.outlook)
-    sight = NodeSight(node.facts.node, node.role, node.lease_held, outlook, lapsed_us=node.lease_lapsed_us)
+    sight = NodeSight(node.settings.node, node.role, node.lease_held, outlook, lapsed_us=node.lease_lapsed_us)
     return standing_of(context.state, sight)
 
 

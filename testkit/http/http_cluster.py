@@ -50,7 +50,7 @@ class Servers:
         url = URL(self.url(path, node), encoded=True)
         async with self.session.request(method, url, allow_redirects=False, **more) as response:
             body = await response.read()
-            if is_told(response.status, path, self.nodes[node].facts.token):
+            if is_told(response.status, path, self.nodes[node].settings.token):
                 assert response.headers["Rota-Index"].isdigit()
                 assert response.headers["Rota-Epoch"].isdigit()
             is_json = bool(body) and response.content_type.endswith("json")

@@ -1,9 +1,10 @@
 """docs/reference/settings.md, from the table of settings and docker-compose.yml."""
 
 import re
-from typing import Final
+from typing import Any, Final
 
-from node.app.settings import FILE_NAMES, GROUPS, SETTINGS, Setting
+from node.settings.row import Setting
+from node.settings.table import FILE_NAMES, ROWS, SETTINGS
 from tasks.installed_kinds import installed, settings_asked_for
 from testkit.reference.markdown import MADE_BY, code, table
 from testkit.reference.pages import ROOT
@@ -24,9 +25,19 @@ sizes are in bytes.
 def render() -> str:
     """The page."""
     parts = [MADE_BY, "\n", _INTRO]
-    for group, rows in GROUPS.items():
-        parts += [f"## {group}\n\n", table(("variable", "meaning", "default", "example"), map(_row, rows)), "\n"]
+    for heading, rows in _groups().items():
+        parts += [f"## {heading}\n\n", table(("variable", "meaning", "default", "example"), map(_row, rows)), "\n"]
     return "".join([*parts, _of_kinds(), "\n", _from_files(), "\n", _under_up(), "\n", _under_compose()])
+
+
+def _groups() -> dict[str, list[Setting[Any]]]:
+    """The rows of the table by their headings."""
+    groups: dict[str, list[Setting[Any]]] = {}
+    for row in ROWS:
+        if row.heading:
+            rows = groups[row.heading] = []
+        rows.append(row)
+    return groups
 
 
 _OF_KINDS: Final = {
@@ -34,24 +45,28 @@ _OF_KINDS: Final = {
         "ROTA_SPARK_MASTER",
         "The Spark master on which `ingest` and `etl` run: `local[N]` for this machine, or that of "
         "[a Spark cluster](../how-to/run-on-a-spark-cluster.md).",
+        str,
         default="local[*]",
         example="spark://spark.internal:7077",
     ),
     "ROTA_SPARK_MEMORY": Setting(
         "ROTA_SPARK_MEMORY",
         "The heap of each Spark driver, as the JVM spells sizes.",
+        str,
         default="512m",
         example="2g",
     ),
     "ROTA_SPARK_CORES": Setting(
         "ROTA_SPARK_CORES",
         "The most cores of a Spark cluster that one attempt takes; with `local[N]` it is not used.",
+        str,
         default="2",
         example="8",
     ),
     "ROTA_SPARK_EXECUTOR_MEMORY": Setting(
         "ROTA_SPARK_EXECUTOR_MEMORY",
         "The heap of each executor on a Spark cluster, as the JVM spells sizes; 450m at least.",
+        str,
         computed="Spark's own: 1g",
         example="4g",
     ),
@@ -59,12 +74,14 @@ _OF_KINDS: Final = {
         "ROTA_SPARK_SHARED",
         "A folder that the nodes and the executors of a Spark cluster see at the same path: files that an `ingest` "
         "fetches from elsewhere are put there for the executors.",
+        str,
         example="/mnt/exchange",
     ),
     "ROTA_SPARK_UI": Setting(
         "ROTA_SPARK_UI",
         "Spark's web pages about each session, while it lasts; the attempt's log has the address. They have no "
         "password. 0: off. 1: on loopback, if Spark runs on this machine alone. host: on every address of the machine.",
+        str,
         default="0",
         example="1",
     ),
@@ -72,6 +89,7 @@ _OF_KINDS: Final = {
         "ROTA_SPARK_SESSIONS",
         "How many Spark sessions the node has at once: those of attempts, and those that are started beforehand for "
         "what is due soon. Others wait and say so. 1 to 10000.",
+        str,
         computed="half of `ROTA_MAX_RUNS`",
         example="2",
     ),
@@ -97,11 +115,11 @@ _OF_COMPOSE: Final = {
 }
 
 
-def _row(setting: Setting) -> tuple[str, str, str, str]:
+def _row(setting: Setting[Any]) -> tuple[str, str, str, str]:
     return code(setting.name), setting.meaning, _default(setting), _example(setting)
 
 
-def _default(setting: Setting) -> str:
+def _default(setting: Setting[Any]) -> str:
     if setting.computed:
         return setting.computed
     if not setting.default:
@@ -109,11 +127,11 @@ def _default(setting: Setting) -> str:
     return code(setting.default) + _in_larger_units(setting)
 
 
-def _example(setting: Setting) -> str:
+def _example(setting: Setting[Any]) -> str:
     return setting.example if "`" in setting.example else code(setting.example)
 
 
-def _in_larger_units(setting: Setting) -> str:
+def _in_larger_units(setting: Setting[Any]) -> str:
     """A size as people say it.
 
     >>> _in_larger_units(SETTINGS["ROTA_LOG_BYTES"]), _in_larger_units(SETTINGS["ROTA_CAPACITY"])

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from node.app.setting_values import parse_members
 from node.cli.local import wait_for
 from node.client import ApiProblem, path
+from node.settings.values import parse_members
 from testkit.cluster import Cluster, Notes
 from testkit.command import Rota
 from testkit.each_once import assert_each_occurrence_once

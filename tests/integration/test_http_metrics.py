@@ -1,6 +1,7 @@
 """GET /metrics."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,9 @@ async def test_the_tasks_registered_first_have_metrics_of_their_own() -> None:
         token = served.claim(run_id, "node-1")
         served.cluster.ok(Began(NOW_US, run_id, token))
         served.cluster.ok(Finish(NOW_US + 2_500_000, run_id, token, "succeeded"))
-        served.nodes["node-2"].overdue_now = Overdue(3, 70.5)
+        asked = served.nodes["node-2"]
+        asked.settings = replace(asked.settings, metrics_tasks=2)
+        asked.overdue_now = Overdue(3, 70.5)
         text = (await served.get("/metrics", node="node-2")).body.decode()
         for line in (
             'rota_runs_total{state="succeeded"} 1.0',

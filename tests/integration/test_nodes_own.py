@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from node.app.own_environment import HANDED
 from node.cli.local import LocalCluster, wait_for
 from node.execution import process_tree
 from node.execution.leftovers import kill_leftovers, record_path
+from node.settings.own_environment import HANDED
 from testkit.execution.attempts import pids, pids_path, states, written
 from testkit.execution.own_node import ALLOWED, OWN, SECRETS, OwnNode, own_node
 from testkit.users import NOBODY, as_nobody, can_be_nobody, folder_of

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from node.app.setting_values import parse_members
-from node.app.settings import unknown_settings
+from node.settings.table import unknown_settings
+from node.settings.values import parse_members
 from spark_tasks.spark.master import standalone_masters
 
 ROOT = Path(__file__).parents[2]

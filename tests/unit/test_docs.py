@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from node.app.settings import unknown_settings
 from node.cli.main import rota
+from node.settings.table import unknown_settings
 
 ROOT = Path(__file__).parents[2]
 GENERATED = ROOT / "docs/reference"

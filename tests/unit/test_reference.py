@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 import pytest
 
-from node.app.settings import FILE_NAMES, SETTINGS
 from node.cli.main import rota
+from node.settings.table import FILE_NAMES, SETTINGS
 from tasks.command.ctx import VARIABLES
 from tasks.installed_kinds import installed, settings_asked_for
 from testkit.reference.cli import _commands

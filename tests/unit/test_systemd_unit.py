@@ -11,8 +11,8 @@ import pytest
 
 from node.app.config import load_config
 from node.app.daemon import STOP_S
-from node.app.settings import unknown_settings
 from node.execution import cgroup
+from node.settings.table import unknown_settings
 
 UNIT = Path(__file__).parents[2] / "deploy/systemd/rota.service"
 ENV = UNIT.with_name("node.env")

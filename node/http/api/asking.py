@@ -19,7 +19,7 @@ async def progress_of(context: RequestContext, runs: Iterable[Run]) -> dict[str,
     for run in runs:
         if run.state in HELD and run.node is not None:
             by_member.setdefault(run.node, []).append(run.run_id)
-    here = {run_id: context.node.progress(run_id) for run_id in by_member.pop(context.node.facts.node, [])}
+    here = {run_id: context.node.progress(run_id) for run_id in by_member.pop(context.node.settings.node, [])}
     known = {run_id: progress for run_id, progress in here.items() if progress is not None}
     for answer in await asyncio.gather(*(_progress_on(context, member, held) for member, held in by_member.items())):
         known |= answer
@@ -36,7 +36,7 @@ async def _progress_on(context: RequestContext, member: str, runs: list[str]) ->
 
 async def holds_on(context: RequestContext, owner: str, tasks: Sequence[str]) -> tuple[dict[str, Hold], str]:
     """What holds tasks on their owner; and why the owner does not answer, "" if it does."""
-    if owner == context.node.facts.node:
+    if owner == context.node.settings.node:
         found = {task: await context.node.hold(task) for task in tasks}
         return {task: hold for task, hold in found.items() if hold is not None}, ""
     try:
@@ -53,7 +53,7 @@ async def unoffered_by(context: RequestContext, kind: str, members: Sequence[str
 
 
 async def _unoffered_by(context: RequestContext, kind: str, member: str) -> str:
-    if member == context.node.facts.node:
+    if member == context.node.settings.node:
         return context.node.unoffered(kind) or "it does"
     try:
         return await context.server.peers.unoffered(member, kind, context.server.limits.peer_s) or "it does"

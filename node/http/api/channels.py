@@ -140,10 +140,10 @@ async def test_channel(context: RequestContext) -> web.Response:
     try:
         answer = await context.node.test_channel(row.name, definition)
     except NotSent as error:
-        raise Problem("not-sent", str(error), node=context.node.facts.node) from None
+        raise Problem("not-sent", str(error), node=context.node.settings.node) from None
     # In a thread: it visits all tasks.
     tasks = await asyncio.to_thread(_chosen, context.state, definition.labels) if definition.labels else None
-    view: ChannelTestView = {"node": context.node.facts.node, "answer": answer, "tasks": tasks}
+    view: ChannelTestView = {"node": context.node.settings.node, "answer": answer, "tasks": tasks}
     return context.answer(view)
 
 

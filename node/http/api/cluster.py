@@ -150,7 +150,7 @@ async def cluster(context: RequestContext) -> web.Response:
     state, role, outlook = context.state, context.node.role, context.node.outlook
     view: ClusterView = {
         "id": state.cluster_id,
-        "node": context.node.facts.node,
+        "node": context.node.settings.node,
         "version": version(),
         "leader": role.leader,
         "term": role.term,
@@ -158,7 +158,7 @@ async def cluster(context: RequestContext) -> web.Response:
         "epoch": state.epoch,
         "quorum": role.has_quorum,
         "waiting_for": None if outlook is None else str(outlook),
-        "mismatches": [mismatch_view(one, context.node.facts.node) for one in context.node.mismatches],
+        "mismatches": [mismatch_view(one, context.node.settings.node) for one in context.node.mismatches],
         "settings": settings_view(state.settings),
         "watchdog": _pinged(context),
         "members": members_view(state, ownership, context.node.bootstraps.known(state)),

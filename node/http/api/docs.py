@@ -80,7 +80,7 @@ _START: Final = "start.js"
 @endpoints.add("GET", "/openapi.json", {200: ResponseSpec("OpenAPI 3.1", dict)}, access="page")
 async def openapi(context: RequestContext) -> web.Response:
     """This description, generated from the models that validate requests."""
-    return context.answer(openapi_document(context.server.endpoints, secured=context.node.facts.token is not None))
+    return context.answer(openapi_document(context.server.endpoints, secured=context.node.settings.token is not None))
 
 
 @endpoints.add("GET", "/docs", {200: ResponseSpec("A page", str, "text/html")}, access="page")

@@ -87,7 +87,7 @@ async def _in_portions(tasks: Iterable[str]) -> AsyncIterator[str]:
 def _known(context: RequestContext, task: str, ownership: Ownership) -> WhyFacts:
     role = context.node.role
     return WhyFacts(
-        context.node.facts.node,
+        context.node.settings.node,
         role.leader,
         role.has_quorum,
         ownership.owner(task),

@@ -61,7 +61,7 @@ async def schema_of(context: RequestContext, kind: str, offering: Sequence[str])
         except KindError:
             pass  # the kind does not load here; ask a member that offers it
     for member in offering:
-        if member != context.node.facts.node:
+        if member != context.node.settings.node:
             try:
                 return await context.server.peers.schema(member, kind, context.server.limits.peer_s)
             except PeerAway:

@@ -54,7 +54,7 @@ async def log(context: RequestContext, query: LogQuery) -> web.StreamResponse:
 
 async def _log(context: RequestContext, run_id: str, query: LogQuery) -> web.StreamResponse:
     attempt = await _attempt(context, run_id, query)
-    if attempt.node == context.node.facts.node:
+    if attempt.node == context.node.settings.node:
         return await local(context, run_id, attempt.attempt, follow=query.follow, tail_bytes=query.tail_bytes)
     limit_s = context.server.limits.peer_log_s
     try:
@@ -81,7 +81,7 @@ async def local(
     """The log of an attempt that ran on this member, or its last `tail_bytes`. Raises `Problem` not-found."""
     path = context.node.log_path(run_id, attempt)
     if not await asyncio.to_thread(_is_file, path) and not _held(context, run_id, attempt):
-        raise _no_log(context.node.facts.node)
+        raise _no_log(context.node.settings.node)
     return await _stream(context, _pieces(context, path, run_id, attempt, follow=follow, tail_bytes=tail_bytes))
 
 

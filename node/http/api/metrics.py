@@ -57,7 +57,7 @@ class NodeMetrics:
         state = self._node.state()
         yield from self._of_raft(state)
         yield from _of_state(state)
-        yield from of_runs(state, self._node.ownership().first(self._node.facts.metrics_tasks))
+        yield from of_runs(state, self._node.ownership().first(self._node.settings.metrics_tasks))
         yield from of_overdue(self._overdue)
         yield from of_channels(state)
         yield from of_watchdog(self._node.pinged)

@@ -155,7 +155,7 @@ def _refused_here(context: RequestContext, spec: CheckedSpec) -> Sequence[str]:
     """What this node's settings forbid to the task, a sentence each. Other nodes' settings are not known here."""
     kinds = context.node.kinds
     if (
-        not may_run(spec.kind, spec.group, context.state.members.get(context.node.facts.node))
+        not may_run(spec.kind, spec.group, context.state.members.get(context.node.settings.node))
         or spec.kind not in kinds.names()
     ):
         return []
@@ -179,7 +179,7 @@ async def _dry_run(context: RequestContext, entry: PutTasks) -> Result:
 
     Raises `Problem` as `RequestContext.propose` does for an entry that cannot be proposed.
     """
-    proposal = Proposal(ProposalId(context.node.facts.node, sys.maxsize, sys.maxsize), entry)
+    proposal = Proposal(ProposalId(context.node.settings.node, sys.maxsize, sys.maxsize), entry)
     try:
         packed = await asyncio.to_thread(pack_batch, [proposal])
         if len(packed) > context.server.limits.entry_bytes:

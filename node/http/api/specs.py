@@ -127,7 +127,7 @@ async def errors_by_kind(context: RequestContext, kind: str, given: Sequence[Par
             pass  # the kind does not load here; ask a member that offers it
     having = members_offering(context.state, kind)
     for member in having:
-        if member != context.node.facts.node:
+        if member != context.node.settings.node:
             try:
                 params, bound = [each.params for each in given], [each.bound for each in given]
                 return await context.server.peers.check(member, kind, params, bound, context.server.limits.peer_log_s)

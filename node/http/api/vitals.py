@@ -117,7 +117,7 @@ class MemberLags:
         """The latest lag of each member that is not down, and of this one. Asks them if `FRESH_S` have passed."""
         async with self._lock:
             if self._now_s() - self._asked_s >= FRESH_S:
-                me, state = context.node.facts.node, context.state
+                me, state = context.node.settings.node, context.state
                 others = [name for name, row in state.members.items() if name != me and row.status != "down"]
                 heard = await asyncio.gather(*(self._ask(context, name) for name in others))
                 here = MemberLag(0, vitals=vitals_here(context))

@@ -39,7 +39,7 @@ async def admit(endpoint: Endpoint, context: RequestContext) -> None:
     if endpoint.access != "anyone":
         check_origin(
             request.headers,
-            context.node.facts.hosts,
+            context.node.settings.hosts,
             reads=endpoint.method == "GET",
             known=is_known_to_the_browser(context),
             page=endpoint.access == "page" or endpoint.access in OF_BROWSERS,
@@ -80,7 +80,7 @@ def _check_signature(endpoint: Endpoint, context: RequestContext) -> PeerRequest
         )
     except SignatureRejected as rejected:
         raise Problem("unauthorized", str(rejected), headers={"WWW-Authenticate": SCHEME}) from None
-    request[PEER_REQUEST_MAC] = peer_request.mac(signing_key(context.node.facts.secret))
+    request[PEER_REQUEST_MAC] = peer_request.mac(signing_key(context.node.settings.secret))
     return peer_request
 
 

@@ -18,7 +18,7 @@ from node.http.door.header_checks import shown_token, tokens_equal
 from node.http.door.problems import Problem
 from node.http.door.request_context import RequestContext
 from node.http.door.session import ENDS_S, ID_HEX, SESSION_S, BrowserSession, Role, SessionRejected, cookie_name
-from node.http.node_port import NodeFacts
+from node.settings.table import NodeSettings
 
 BURST: Final = 20
 """How many wrong tokens an address may show at once: a person's mistakes, a few programs with an old token."""
@@ -75,11 +75,11 @@ CSRF_FIELD: Final = "csrf"
 """The field of a form with the CSRF token of its session."""
 
 
-def role_of(token: str, facts: NodeFacts) -> Role | None:
+def role_of(token: str, settings: NodeSettings) -> Role | None:
     """The role of a token; None if this node does not know it."""
-    if facts.token is not None and tokens_equal(token, facts.token):
+    if settings.token is not None and tokens_equal(token, settings.token):
         return "operator"
-    if facts.read_token is not None and tokens_equal(token, facts.read_token):
+    if settings.read_token is not None and tokens_equal(token, settings.read_token):
         return "reader"
     return None
 
@@ -100,9 +100,9 @@ def check_tries(context: RequestContext) -> None:
     )
 
 
-def tokens_of(facts: NodeFacts) -> dict[Role, str]:
+def tokens_of(settings: NodeSettings) -> dict[Role, str]:
     """The token of each role that has one."""
-    of: tuple[tuple[Role, str | None], ...] = (("operator", facts.token), ("reader", facts.read_token))
+    of: tuple[tuple[Role, str | None], ...] = (("operator", settings.token), ("reader", settings.read_token))
     return {role: token for role, token in of if token is not None}
 
 
@@ -158,13 +158,13 @@ def _read_session(context: RequestContext) -> str | None:
 
 
 def _role(endpoint: Endpoint, context: RequestContext, rejected: str | None) -> Role:
-    facts = context.node.facts
-    if facts.token is None:
+    settings = context.node.settings
+    if settings.token is None:
         return "operator"
     authorization = context.request.headers.get("Authorization")
     shown = shown_token(authorization, basic=endpoint.access == "page")
     if shown is not None and endpoint.access not in OF_BROWSERS:
-        if (role := role_of(shown, facts)) is not None:
+        if (role := role_of(shown, settings)) is not None:
             return role
         check_tries(context)
     elif context.session is not None and (endpoint.method == "GET" or endpoint.access in OF_BROWSERS):

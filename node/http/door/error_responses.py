@@ -29,7 +29,7 @@ async def problem_responses(
     try:
         check_target(request.raw_path)
         check_host(request.headers.get("Host", ""), _HostNames(server.node))
-        request[KNOWN] = server.node.facts.token is None  # until `admit` finds out who asks
+        request[KNOWN] = server.node.settings.token is None  # until `admit` finds out who asks
         return await handler(request)
     except Problem as problem:
         return closing(problem.response())
@@ -45,7 +45,7 @@ async def problem_responses(
         # "not-ready" promises that nothing was proposed, which only a read can promise.
         kind = "not-ready" if request.method == "GET" else "internal"
         full = "; the disk is full: delete something on the file system of its ROTA_DATA" if is_full(error) else ""
-        detail = f"the files of {server.node.facts.node} cannot be used now ({error}): ask another member{full}"
+        detail = f"the files of {server.node.settings.node} cannot be used now ({error}): ask another member{full}"
         return Problem(kind, detail).response()
     except Exception:  # noqa: BLE001 - the last handler: it logs the traceback and answers
         # One failed request must not end the others.
@@ -69,7 +69,7 @@ class _HostNames:
     def __contains__(self, name: object) -> bool:
         members = self._node.state().members.values()
         return any(member.host.lower() == name for member in members) or any(
-            host.lower() == name for host in self._node.facts.hosts
+            host.lower() == name for host in self._node.settings.hosts
         )
 
 

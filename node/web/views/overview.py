@@ -78,9 +78,9 @@ async def _verdict(context: RequestContext) -> dict[str, Any]:
     node, picture = context.node, await picture_of(context)
     outlook = None if node.outlook is None else str(node.outlook)
     overdue = await node.overdue()
-    mismatches = [mismatch_view(one, node.facts.node) for one in node.mismatches]
+    mismatches = [mismatch_view(one, node.settings.node) for one in node.mismatches]
     sight = NodeSight(
-        node=node.facts.node,
+        node=node.settings.node,
         role=node.role,
         lease_held=node.lease_held,
         outlook=outlook,

@@ -177,7 +177,7 @@ _STYLE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x
 
 async def last_lines(context: RequestContext, run_id: str, attempt: Attempt) -> list[str]:
     """The last lines of an attempt's log; [] if there is no log, or its member does not answer."""
-    if attempt.node == context.node.facts.node:
+    if attempt.node == context.node.settings.node:
         data = await asyncio.to_thread(_read, context.node.log_path(run_id, attempt.attempt))
     else:
         data = await _fetched(context, run_id, attempt)

@@ -33,7 +33,7 @@ async def sign_in(context: RequestContext) -> web.Response:
     """Exchange a token for a session in a cookie."""
     form = await context.form()
     target = form.get("next", "/")
-    role = role_of(form.get("token", "").strip(), context.node.facts)
+    role = role_of(form.get("token", "").strip(), context.node.settings)
     if role is None:
         return _refused(context, target)
     response = redirect(context, local_target(target))

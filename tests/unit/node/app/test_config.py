@@ -4,15 +4,14 @@ from typing import Any
 
 import pytest
 
-from node.app.config import BadConfig, Config, load_config
+from node.app.config import BadConfig, Config, load_config, nothing_allowed, secrets_in_reach
 from node.app.data_dir import DataDir
 from node.app.projections import join_of
-from node.app.setting_values import parse_members
-from node.app.settings import FILE_NAMES, SETTINGS, unknown_settings
-from node.app.task_access import nothing_allowed, secrets_in_reach
 from node.execution.limits import Amounts
 from node.execution.machine import memory_bytes
 from node.membership.addresses import Agreed
+from node.settings.table import FILE_NAMES, SETTINGS, unknown_settings
+from node.settings.values import parse_members
 from tasks.access import Access
 from tasks.kind import MissingSecret
 from tasks.secret import resolve
@@ -62,6 +61,7 @@ def test_a_member_list_without_the_node_itself_is_refused() -> None:
         ("ROTA_LIMIT_CPU", "nan", "must be a number of cores"),
         ("ROTA_LIMIT_PROCESSES", "1", "whole number from 8"),
         ("ROTA_LIMIT_FILES", "99999999999", "whole number from 32"),
+        ("ROTA_METRICS_TASKS", "-1", "whole number from 0"),
         ("ROTA_ALLOW_COMMAND", "perhaps", "must be 1 or 0"),
         ("ROTA_LABELS", "zone", "name=value"),
         ("ROTA_LABELS", "zone=a,node=node-2", "every member has that label with its own id ('node-1' here)"),

@@ -154,8 +154,8 @@ def test_what_a_machine_does_not_hold_is_said_with_the_reason(
 
 
 def test_every_amount_has_its_setting() -> None:
-    from node.app.settings import SETTINGS as ROWS
     from node.execution.limits import SETTINGS
+    from node.settings.table import SETTINGS as ROWS
 
     assert SETTINGS.keys() == asdict(Amounts()).keys()
     assert set(SETTINGS.values()) <= ROWS.keys()

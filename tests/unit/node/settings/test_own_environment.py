@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from node.app.own_environment import (
+from node.settings.own_environment import (
     EVERY_PROGRAMS,
     HANDED,
     SECRETS,
@@ -14,8 +14,8 @@ from node.app.own_environment import (
     memory_file,
     parted,
 )
-from node.app.setting_values import parse_env_allow
-from node.app.settings import FILE_NAMES, SETTINGS
+from node.settings.table import FILE_NAMES, SETTINGS
+from node.settings.values import parse_env_allow
 
 
 @pytest.fixture

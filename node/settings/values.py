@@ -1,16 +1,16 @@
 """Parsers of settings' texts. Each raises `ValueError` with a sentence that says what would be right."""
 
+import os
 import re
 from collections.abc import Callable
 from typing import Final
 
-from node.app.own_environment import EVERY_PROGRAMS
 from node.runtime.descriptors import attempts_limit, hard_limit
+from node.settings.own_environment import EVERY_PROGRAMS
+from node.settings.row import PREFIX
 from node.state.entries import Seed
 from tasks.definition.limits import MEMORY_MIN, SIZE_MAX, parse_size
 from tasks.definition.spec import NAME_PATTERN, USER_PATTERN
-
-PREFIX: Final = "ROTA_"
 
 _NAME: Final = re.compile(NAME_PATTERN)
 _USER: Final = re.compile(USER_PATTERN)
@@ -24,6 +24,10 @@ _UID_MAX: Final = 2**32 - 2
 def is_name(text: str) -> bool:
     """Whether a text can be a node's id."""
     return _NAME.match(text) is not None
+
+
+def no_value(_: object) -> None:
+    """The value of a setting that is not given and has no default."""
 
 
 def parse_words(text: str) -> tuple[str, ...]:
@@ -111,6 +115,27 @@ def parse_uids(text: str) -> range:
     if not _UID_MIN <= int(first) <= int(last) <= _UID_MAX:
         raise ValueError(f"must be from {_UID_MIN} to {_UID_MAX}, the first not after the last")
     return range(int(first), int(last) + 1)
+
+
+def parse_roots(text: str) -> tuple[str, ...]:
+    """Absolute folders, separated by commas. Raises `ValueError`.
+
+    >>> parse_roots("/srv, /var/lib/app/")
+    ('/srv', '/var/lib/app')
+    """
+    roots = [part.strip() for part in text.split(",") if part.strip()]
+    for root in roots:
+        if not root.startswith("/") or ".." in root.split("/"):
+            raise ValueError(f"{root!r} is not a folder: write absolute paths, separated by commas, without '..'")
+    return tuple("/" + os.path.normpath(root).lstrip("/") for root in roots)
+
+
+def parse_folder(text: str) -> str:
+    """One absolute folder. Raises `ValueError`."""
+    roots = parse_roots(text)
+    if len(roots) != 1:
+        raise ValueError("must be one folder")
+    return roots[0]
 
 
 def parse_confine(text: str) -> bool:
