@@ -1,4 +1,4 @@
-"""What a kind sees of the cluster while it runs: the worker's implementation of `tasks.kind.Context`."""
+"""A running kind's view of the cluster: the worker's implementation of `tasks.kind.Context`."""
 
 import logging
 import time

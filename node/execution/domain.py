@@ -1,7 +1,7 @@
 """The domain of an attempt: the files that the kernel lets its processes open, by its needs (`tasks.needs`).
 
-The supervisor makes the ruleset, since it is not confined: it follows links, checks each path as `FileGuard` does, and
-makes folders that are missing. The worker adds its kind's tools, and enters before the kind sees the params.
+The supervisor makes the ruleset, since it is not confined: it follows symlinks, checks each path as `FileGuard` does,
+and makes folders that are missing. The worker adds its kind's tools, and enters before the kind sees the params.
 
 A file that an author of tasks could replace meanwhile is opened once; its descriptor is checked and passed to Landlock.
 """
@@ -59,7 +59,7 @@ _PTS: Final = "/dev/pts"
 _TERMINALS: Final = (_PTS, "/dev/ptmx", "/dev/tty")
 """The files with which a program makes a terminal. /dev/pts also has the terminals of all sessions of its user."""
 _DISKS: Final = "/dev/disk"
-"""Its links say which file system is on which device (`tasks.disk_identity`); the devices stay closed."""
+"""The symlinks here say which file system is on which device (`tasks.disk_identity`); the devices stay closed."""
 _MEMORY: Final = "/dev/shm"  # noqa: S108  an ordinary file system in memory, for all users
 
 _PROGRAMS: Final = ("/bin", "/sbin", "/usr", "/lib", "/lib32", "/lib64", "/opt")

@@ -21,7 +21,7 @@ class ForkedWorker:
     output: int
     #: The error of `hand_brief`; None: it did not fail.
     unhanded: OSError | None = None
-    #: What `record` returns, once it was called.
+    #: The result of `record`; None: it was not called yet.
     recorded: Record | None = None
 
     def record(self) -> Record:

@@ -17,7 +17,7 @@ def scarce(error: BaseException) -> bool:
 
 
 class LaunchObserver(Protocol):
-    """Hears of each attempt whether it could be started."""
+    """Is notified, for each attempt, whether it could be started."""
 
     def cannot_start(self, why: str) -> None:
         """Note that an attempt could not be started, for lack of descriptors, processes or memory."""

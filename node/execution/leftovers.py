@@ -1,7 +1,6 @@
 """Leftovers: processes of attempts that outlived their supervisor. Recorded while an attempt runs, killed afterwards.
 
 A node's workers die with it. This module is for the case where that fails: supervisor and node were both killed, and
-A node's workers die with it. This module is for the case where that fails: supervisor and node were both killed, and
 a process that the work had started lives on. The attempt's record in the data folder names its processes, and every
 process below the nursery has the data folder in its environment unless it removed the variable itself. An attempt that
 has a user id of its own is found by that id, whatever its processes do.
@@ -254,7 +253,7 @@ def kill_leftovers(folder: Path, wait_s: float = WAIT_S, uids: range = NO_UIDS) 
 def kill_attempt(
     folder: Path, supervisor: int, run_mark: str, scratch: Path, wait_s: float = WAIT_S, uids: range = NO_UIDS
 ) -> int:
-    """Kill what is left of one attempt whose supervisor was killed, and remove its scratch folder.
+    """Kill the remaining processes of one attempt whose supervisor was killed, and remove its scratch folder.
 
     `uids` contains the attempt's user id, if it has one of its own.
     Blocks until the processes are gone, and returns how many there were; raises `LeftoversRemain` after `wait_s`.

@@ -118,7 +118,7 @@ _CAP_SETS: Final = "=6I"
 
 
 def permitted_capabilities() -> int:
-    """The capabilities that this thread may have, a bit each, by their numbers. Raises `OSError`."""
+    """The permitted capabilities of this thread, as a bit mask by their numbers. Raises `OSError`."""
     sets = ctypes.create_string_buffer(struct.calcsize(_CAP_SETS))
     _checked(_libc.capget(_CAP_HEADER, sets), "capget")
     _, low, _, _, high, _ = struct.unpack(_CAP_SETS, sets.raw)

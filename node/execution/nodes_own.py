@@ -1,4 +1,4 @@
-"""Finds the node's own files at every path that leads to them, and lists what else is in the folders above them.
+"""Finds the node's own files at every path that leads to them, and lists the other entries of the folders above them.
 
 Landlock can only allow. "All but the node's own" is therefore a list: for each folder above one of the node's own
 files, everything else that is in it now. Entries that are added to such a folder later are refused, as is listing it.
@@ -138,7 +138,7 @@ def with_other_names(own: Iterable[str]) -> dict[FileId, str]:
 
 
 def _files(path: str, deep: int) -> Iterator[str]:
-    """`path` if it is a file, else the files below it, `deep` levels down. Deeper folders, as of logs, are too many."""
+    """`path` if it is a file, else the files up to `deep` levels below it. Deeper ones, such as logs, are too many."""
     try:
         entries = os.scandir(path)
     except NotADirectoryError:

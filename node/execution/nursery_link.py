@@ -54,7 +54,7 @@ class Handout:
         self._files = brief_files(brief)
 
     def send(self, nursery: socket.socket) -> None:
-        """Send the descriptors to the nursery, and close them here. Raises what `socket.send_fds` raises."""
+        """Send the descriptors to the nursery, and close them here. Raises the errors of `socket.send_fds`."""
         socket.send_fds(nursery, [FORK], [self._channel.fileno(), *self._files])
         self.drop()
 

@@ -262,7 +262,7 @@ class PreparedProcesses:
         self._cleared(None)
 
     def clear(self, process: Prepared) -> None:
-        """Kill what a killed supervisor may have left behind of a process that did not begin its attempt."""
+        """If the supervisor of a process without an attempt was killed, kill the processes that it left behind."""
         if process.supervisor is not None:
             task = asyncio.get_running_loop().create_task(self._clear(process))
             self._clearing.add(task)

@@ -1,4 +1,4 @@
-"""Rehearsals: a fork that waits for its attempt touches ahead the memory that the attempt will write to.
+"""Rehearsals: while a fork waits for its attempt, it touches the memory that the attempt will write to.
 
 A page that forks share is copied when one of them writes to it, and counting a reference is a write. The first
 attempt of a fork meets a thousand such pages, which takes 5 to 7 ms of processor time. So the steps of a start are

@@ -35,10 +35,10 @@ CLOSE_S: Final = 15.0
 """How long `close` waits for supervisors. A process that they cannot kill in that time hangs in the kernel."""
 
 CLEAR_AGAIN_S: Final = 1.0
-"""The pause between two tries to kill what a killed supervisor left behind, if a try raised an unexpected error."""
+"""The pause before the next try to kill the processes of a killed supervisor, after an unexpected error."""
 
 READS_MAX: Final = 16
-"""Frames read from one attempt before the event loop serves others."""
+"""The most frames that are read from one attempt before the event loop serves others."""
 
 CheckpointCode = str
 """`ok`, `fenced`, `unknown` (the worker asks again), or why the checkpoint was refused."""

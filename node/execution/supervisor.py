@@ -34,7 +34,7 @@ from node.storage.disk_full import is_full
 from node.storage.removal import remove_tree
 
 OUTBOX_MAX: Final = 64
-"""Frames kept for a node that does not read. When there are more, the worker's frames are not read either."""
+"""The most frames kept for a node that does not read. Beyond that, the worker's frames are not read either."""
 
 REST_MAX: Final = 256
 """The most frames that are read from a worker that has ended."""

@@ -24,7 +24,7 @@ _Awaited = TypeVar("_Awaited", frames.BriefFrame, frames.GoFrame)
 class SupervisorLink:
     """Sends frames to the supervisor and takes its answers. One thread reads the channel; any thread may write.
 
-    The thread begins when something is first expected of the supervisor (`_listen`): many attempts begin without.
+    The thread is started when a frame of the supervisor is first expected (`_listen`): many attempts never expect one.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -123,9 +123,9 @@ class SupervisorLink:
             self.send(last)
 
     def _listen(self) -> None:
-        """Have the channel read from now on. The process is confined by now, and so is the thread.
+        """Start the thread that reads the channel. The process is confined by now, and so is the thread.
 
-        What the supervisor has sent already is taken before this returns.
+        Frames that the supervisor has sent already are handled before this returns.
         """
         if self._listens:
             return

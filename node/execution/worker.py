@@ -194,7 +194,7 @@ def _printer(descriptor: int) -> TextIO:
 def _work(brief: Brief, link: SupervisorLink, scratch: Path, start: _Start) -> None:
     order = brief.order
     if start.confined:
-        _log_to_stderr()  # once more: the preparation may have changed it
+        _log_to_stderr()  # again, because the preparation may have changed it
     redactor = Redactor()
     ctx: AttemptContext | None = None
     report: frames.DoneFrame | frames.FailedFrame

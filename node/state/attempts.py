@@ -157,7 +157,7 @@ def _failed(draft: Draft, run: Run, entry: Finish) -> Result:
     failed = replace(run, failures=run.failures + 1, aways=0)
     if run.cancelling is not None:
         return _ended(draft, failed, "cancelled", entry)
-    again = entry.retry and not run.action  # the client that asks for an action sees that it has failed
+    again = entry.retry and not run.action  # no action is retried: its client sees that it has failed
     delay_s = retry_after_s(run.spec.retry, failed.failures) if again else None
     if delay_s is None:
         return _ended(draft, failed, "failed", entry)

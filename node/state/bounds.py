@@ -1,7 +1,7 @@
 """Limits on the size of the replicated state, which is in every member's memory, in each snapshot, and in the log.
 
 A hundred thousand tasks stay far below these limits, and no client of the API can fill the members' memory. One run of
-a task at a time, with its registered params, is never refused because of what other tasks hold.
+a task at a time, with its registered params, is never refused because of the size of other tasks.
 """
 
 from collections.abc import Iterable

@@ -69,7 +69,7 @@ class _Model(BaseModel):
 
 
 class Quiet(_Model):
-    """The hours in which only critical notices are sent; the others are sent when they end."""
+    """The hours in which only critical notices are sent. The others are sent when the hours end."""
 
     from_: TimeOfDay = Field(alias="from", description="When they begin, each day", examples=["22:00"])
     to: TimeOfDay = Field(description="When they end; earlier than `from`: on the next day", examples=["07:00"])
@@ -83,7 +83,7 @@ class Quiet(_Model):
 
 
 class Channel(_Model):
-    """Where notices are sent, and which of them."""
+    """Where notices are sent, and which notices."""
 
     model_config = ConfigDict(
         json_schema_extra={

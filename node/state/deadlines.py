@@ -1,7 +1,7 @@
 """The deadlines of tasks: when they are breached, and when they no longer are (docs/explanation/execution.md).
 
 The leader proposes `Breached` when a deadline has passed (`node.duty.deadlines`). The end of a breach is not proposed:
-it follows from the entry that ends it.
+it follows from the entry that causes it.
 
 An occurrence is undecided until it is claimed, queued, skipped or missed. `apply` cannot compute due times that depend
 on time zones, so it trusts the proposer's due times. It sees in the state whether an occurrence is undecided.

@@ -87,7 +87,7 @@ class Draft:
         return State(*_VALUES(self))
 
     def note(self, fact: Fact) -> None:
-        """Have a fact told on the channels that want it."""
+        """Add a notice of a fact to the channels that want it."""
         self.channels = with_fact(self.channels, fact, f"{self.index}.{self._facts}")
         self._facts += 1
 

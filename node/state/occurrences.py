@@ -207,7 +207,7 @@ def _range_fault(entry: SkipOccurrences) -> str | None:
 
 
 def _passed(draft: Draft, row: TaskRow, state: PassedOver, times: tuple[int, int], count: int, at_us: int) -> TaskRow:
-    """Pass over `count` occurrences, from the first to the last of `times`: a record for history. Returns the new row.
+    """Pass over `count` occurrences, from the first to the last of `times`, as one record in history. Returns the row.
 
     If the previous occurrences were passed over for the same reason, and no run came in between, their series is
     extended, so that history has one record however long a run blocks its task.

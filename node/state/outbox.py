@@ -59,7 +59,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A fact that is to be told on one channel."""
+    """A fact that waits to be sent on one channel."""
 
     #: The key of the fact, by which receivers recognize repetitions.
     key: str
@@ -117,7 +117,7 @@ class ChannelRow:
     again_us: int = 0
     #: How many notices were dropped, for lack of room, since the last message that was accepted.
     dropped: int = 0
-    #: How many notices were told since the channel was made.
+    #: How many notices were told (sent and accepted) since the channel was made.
     told: int = 0
     #: How many messages failed since the channel was made.
     failed: int = 0

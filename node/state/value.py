@@ -55,7 +55,7 @@ class Settings:
     refusal_is_death: bool = True
     #: How many days finished runs are kept.
     history_days: int = 30
-    #: The outside watcher that the leader asks; None: no watcher is set.
+    #: The outside watcher that the leader pings; None: no watcher is set.
     watchdog: Watchdog | None = None
 
 
@@ -260,7 +260,7 @@ class Run:
     trigger: Trigger
     #: The time of the occurrence, in microseconds since the epoch.
     fire_at_us: int
-    #: The definition that it was made with: a later change or deletion of the task does not change it.
+    #: The definition with which the run was made. Later changes or the deletion of the task do not affect it.
     spec_packed: bytes
     #: Its state.
     state: RunState

@@ -1,6 +1,6 @@
 """The setting `watchdog`: an outside watcher, which is pinged while all is well and raises the alarm if pings stop.
 
-The cluster cannot report its own end: the missing pings do.
+A cluster that is down cannot report that itself, but its missing pings do.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ EVERY_S_MAX: Final = 86_400.0
 
 
 class WatchdogBody(BaseModel):
-    """An outside watcher: a URL that the leader asks (GET) every `every_s` seconds while all is well."""
+    """An outside watcher: a URL that the leader requests (GET) every `every_s` seconds while all is well."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
