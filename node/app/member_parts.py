@@ -17,7 +17,7 @@ from node.app.core_ports import CorePorts, CoreSettings
 from node.app.data_dir import DataDir
 from node.app.kinds import InstalledKinds
 from node.app.offered_kinds import KindOffer, preparations_of, terms_of
-from node.app.owners import MemberDiskOwner, MemberHeartbeatOwner, MemberRaftOwner
+from node.app.owners import MemberDiskOwner, MemberHeartbeatOwner
 from node.app.projections import apart, join_of, needs_here, order_of, secrets_of
 from node.app.updates import Updates
 from node.client import Client
@@ -47,7 +47,7 @@ from node.notify.sender import ChannelSender
 from node.peer.client import PeerClient
 from node.peer.join_client import JoinClient
 from node.raft.adapter import Raft
-from node.raft.ports import RaftSettings
+from node.raft.ports import RaftOwner, RaftSettings
 from node.replication.state_machine import StateMachine
 from node.runtime.boottime import boottime_s
 from node.runtime.services import Services
@@ -169,10 +169,10 @@ class MemberParts:
             start_id=start_id,
             version=version(),
         )
-        owner = MemberRaftOwner(
+        owner = RaftOwner(
             lambda role: self._core.on_role(role),  # noqa: PLW0108 - made later
-            on_failure=lambda error: self._on_loop.call(self._on_loop.fail, error),
-            room=WaitForRoom(self._reserve.release, lambda: self._disk.wake()),  # noqa: PLW0108 - made later
+            failed=lambda error: self._on_loop.call(self._on_loop.fail, error),
+            wait_for_room=WaitForRoom(self._reserve.release, lambda: self._disk.wake()),  # noqa: PLW0108 - made later
         )
         return Raft(settings, self._machine, owner, cluster)
 

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,42 +11,10 @@ from node.execution.order import log_path, scratch_folder
 from node.liveness.detector import LivenessVerdict
 from node.liveness.lease import LeaseNow
 from node.liveness.wall_clock import CLOCK, machine_us
-from node.raft.ports import RaftRole
 from node.runtime.logs import flush
-from node.state.codec import pack_batch
-from node.state.entries import Proposal
 from node.storage.disk_watch import AttemptFiles, Running
 
 _log = logging.getLogger("rota")
-
-
-@dataclass(frozen=True, slots=True)
-class MemberRaftOwner:
-    """Implements `node.raft.ports.RaftOwner`, for Raft's thread.
-
-    `on_role` is called with each new role, `on_failure` with the error that has stopped Raft. `room` waits for room on
-    the disk, and returns whether to go on writing.
-    """
-
-    on_role: Callable[[RaftRole], None]
-    on_failure: Callable[[Exception], None]
-    room: Callable[[Exception], bool]
-
-    def pack(self, proposals: Sequence[Proposal]) -> bytes:
-        """Pack several proposals into the bytes of one log entry."""
-        return pack_batch(proposals)
-
-    def role_changed(self, role: RaftRole) -> None:
-        """Pass on a new role."""
-        self.on_role(role)
-
-    def failed(self, error: Exception) -> None:
-        """Pass on the error with which Raft cannot go on."""
-        self.on_failure(error)
-
-    def wait_for_room(self, error: Exception) -> bool:
-        """Wait for room on the disk, which is full. Returns whether to write again."""
-        return self.room(error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Raft, as the node sees it: proposals and their results, a role, and a state machine that gets committed entries.
 
 One thread, Raft's thread, does all the work: it sends waiting requests, lets the library tick, and observes the role. A
-call from another thread only adds to `requests`, and wakes Raft's thread.
+call from another thread only adds to `requests`, which wakes Raft's thread.
 """
 
 import logging
@@ -29,8 +29,6 @@ from node.raft.ports import RaftOwner, RaftRole, RaftSettings, StateMachinePort
 from node.raft.wire.addresses import AddressBook
 from node.raft.wire.library_settings import configuration
 from node.runtime.dns import Resolver
-from node.state.entries import Proposal
-from node.state.value import Result
 from node.telemetry.thread_lag import Worst
 
 logger = logging.getLogger(__name__)
@@ -48,11 +46,11 @@ class Raft:
     machine: gets the committed entries. owner: the node. cluster: the cluster to which this member belongs; filled in
     here if it is not known yet.
 
-    role: the present role. members: the ids of all members, by this member's log. outlook: the reason why there is no
-    cluster yet; None once this member belongs to one. failure: the error that stopped this member's Raft, if any.
-    truncated: the number of entries that were removed from this log because the leader had others. turns: the number of
-    steps of Raft's thread; it stands still while the disk does not answer. mismatches: the nodes met that do not fit to
-    this one.
+    propose, barrier, leave_out: those of `Requests`. role: the present role. members: the ids of all members, by this
+    member's log. outlook: the reason why there is no cluster yet; None once this member belongs to one. failure: the
+    error that stopped this member's Raft, if any. truncated: the number of entries that were removed from this log
+    because the leader had others. turns: the number of steps of Raft's thread; it stands still while the disk does not
+    answer. mismatches: the nodes met that do not fit to this one.
     """
 
     def __init__(
@@ -79,7 +77,9 @@ class Raft:
         self._environment = Environment()
         self._clock = self._environment.clock
         self._book = AddressBook(dict(settings.addresses), Resolver())
-        self._requests = Requests(settings.timing, owner.pack)
+        self._requests = Requests(settings.timing, self._clock, self._wake)
+        self.propose, self.barrier = self._requests.propose, self._requests.barrier
+        self.leave_out = self._requests.leave_out
         self._applier = Applier(machine, self._requests, self._term_began)
         self._lock = threading.Lock()
         self._consensus: Consensus | None = None
@@ -136,29 +136,11 @@ class Raft:
 
     # -- what others ask
 
-    def propose(self, proposal: Proposal, timeout_s: float) -> "Future[Result]":
-        """Propose an entry. The future gets the result once the entry is committed, and applied on this member.
-
-        The proposal is sent again under its id until it is answered. The future may raise NoQuorum, OutcomeUnknown or
-        RaftStopped; this call raises EntryTooLarge and Overloaded. Callbacks of the future run in Raft's thread.
-        """
-        future = self._requests.propose(proposal, self._clock() + timeout_s)
-        self._wake()
-        return future
-
-    def barrier(self, timeout_s: float) -> "Future[None]":
-        """Commit a no-op. When the future is done, all entries committed before this call are applied on this member.
-
-        The future may raise the same errors as that of `propose`.
-        """
-        future = self._requests.barrier(self._clock() + timeout_s)
-        self._wake()
-        return future
-
     def add_member(self, member: str, address: tuple[str, int], timeout_s: float = 10.0) -> "Future[None]":
         """Add a member. The future may raise ChangeRefused, NoQuorum, OutcomeUnknown or RaftStopped."""
         self._book.put(member, address)
-        return self._change(MembershipChange("add", member, self._book.text(member), self._clock() + timeout_s))
+        change = MembershipChange("add", member, self._book.text(member), self._clock() + timeout_s)
+        return self._requests.change(change)
 
     def remove_member(self, member: str, timeout_s: float = 10.0) -> "Future[None]":
         """Remove a member; a leader hands over first. A member cannot remove itself, since it would not hear of it."""
@@ -166,16 +148,7 @@ class Raft:
         if member == self.me:
             change.future.set_exception(ChangeRefused("a member cannot remove itself: ask another one"))
             return change.future
-        return self._change(change)
-
-    def leave_out(self, members: frozenset[str]) -> "Future[str | None]":
-        """Ask for a founding without these members. The result says why it is refused; None: accepted by this member.
-
-        The founding still needs the consent of the other members. The future may raise RaftStopped.
-        """
-        future = self._requests.leave_out(members)
-        self._wake()
-        return future
+        return self._requests.change(change)
 
     def hand_over(self) -> None:
         """Transfer the leadership to another member, if this one leads. May be called in any thread."""
@@ -185,11 +158,6 @@ class Raft:
     def relocate(self, member: str, address: tuple[str, int]) -> None:
         """Use another address for a member from now on."""
         self._book.put(member, address)
-
-    def _change(self, change: MembershipChange) -> "Future[None]":
-        future = self._requests.change(change)
-        self._wake()
-        return future
 
     def _wake(self) -> None:
         with self._lock:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from node.state.entries import Proposal, ProposalId
+from node.state.entries import ProposalId
 from node.state.value import Result
 
 
@@ -47,20 +47,17 @@ class RaftRole:
     ready: bool = False
 
 
-class RaftOwner(Protocol):
-    """The node, which owns Raft. Its methods are called in Raft's thread, except `pack`, and must return at once."""
+@dataclass(frozen=True, slots=True)
+class RaftOwner:
+    """What Raft tells and asks the node, which owns it. Called in Raft's thread.
 
-    def pack(self, proposals: Sequence[Proposal]) -> bytes:
-        """Pack proposals into the bytes of one entry, as `StateMachinePort.apply` takes them. Called in any thread."""
+    role_changed: takes each new role. failed: takes the error that has stopped Raft. wait_for_room: takes the error of a
+    write on a full disk, and returns whether to write again; it may block, and the others return at once.
+    """
 
-    def role_changed(self, role: RaftRole) -> None:
-        """Take this member's new role."""
-
-    def failed(self, error: Exception) -> None:
-        """Take the error that has stopped Raft on this member."""
-
-    def wait_for_room(self, error: Exception) -> bool:
-        """Called if the disk is full: wait for room, and return whether to write again. May block."""
+    role_changed: Callable[[RaftRole], None] = lambda _role: None
+    failed: Callable[[Exception], None] = lambda _error: None
+    wait_for_room: Callable[[Exception], bool] = lambda _error: False
 
 
 class EntryApplier(Protocol):

@@ -16,23 +16,14 @@ import msgpack
 
 from node.raft.adapter import Raft
 from node.raft.consensus import Consensus
-from node.raft.ports import RaftRole, RaftSettings, RaftTiming
+from node.raft.ports import RaftOwner, RaftRole, RaftSettings, RaftTiming
 from node.raft.wire import encryption
 from node.state.attempts import Cancel
+from node.state.codec import unpack_batch
 from node.state.entries import Proposal, ProposalId
 from node.state.value import Result
-from testkit.raft_owner import Owner
 
 PAGE = 500
-
-
-def pack(proposals: Sequence[Proposal]) -> bytes:
-    rows = []
-    for each in proposals:
-        assert isinstance(each.entry, Cancel)
-        rows.append((each.id.proposer, each.id.session, each.id.sequence, each.entry.run_id))
-    packed: bytes = msgpack.packb(rows)
-    return packed
 
 
 class Ledger:
@@ -50,13 +41,14 @@ class Ledger:
 
     def apply(self, entry: bytes) -> Sequence[tuple[ProposalId, Result]]:
         results = []
-        for proposer, session, sequence, text in msgpack.unpackb(entry):
-            key = (proposer, session, sequence)
+        for each in unpack_batch(entry):
+            assert isinstance(each.entry, Cancel)
+            key = (each.id.proposer, each.id.session, each.id.sequence)
             if key in self.order:
                 self.repeated += 1
             else:
-                self.order[key] = text
-            results.append((ProposalId(*key), Result("ok")))
+                self.order[key] = each.entry.run_id
+            results.append((each.id, Result("ok")))
         return results
 
     def capture(self) -> Callable[[], Iterator[bytes]]:
@@ -107,7 +99,7 @@ class Member:
             RaftTiming(**settings.get("timing", {})),
             version=settings.get("version", ""),
         )
-        owner = Owner(pack, self.role_changed, lambda error: self.say(failed=f"{type(error).__name__}: {error}"))
+        owner = RaftOwner(self.role_changed, lambda error: self.say(failed=f"{type(error).__name__}: {error}"))
         self.raft = Raft(raft_settings, self.ledger, owner)
         self.raft.start()
 

@@ -13,10 +13,9 @@ from node.cli.local import wait_for
 from node.cli.ports import free_ports
 from node.raft.adapter import Raft
 from node.raft.errors import DamagedData, LogStoreInUse, PortInUse
-from node.raft.ports import RaftSettings
+from node.raft.ports import RaftOwner, RaftSettings
 from testkit.raft.raft_cluster import Cluster
-from testkit.raft.raft_member import Ledger, pack
-from testkit.raft_owner import Owner
+from testkit.raft.raft_member import Ledger
 
 pytestmark = pytest.mark.integration
 
@@ -235,7 +234,7 @@ def test_without_a_quorum_proposals_fail_and_nothing_hangs(make: Make) -> None:
 
 def alone(folder: Path, port: int) -> Raft:
     """The one member n1 of a cluster."""
-    return Raft(RaftSettings("n1", {"n1": ("127.0.0.1", port)}, folder, "secret"), Ledger(), Owner(pack))
+    return Raft(RaftSettings("n1", {"n1": ("127.0.0.1", port)}, folder, "secret"), Ledger(), RaftOwner())
 
 
 def test_startup_errors_name_the_used_port_the_used_folder_or_the_damage(tmp_path: Path) -> None:

@@ -10,11 +10,10 @@ import pytest
 from node.cli.local import wait_for
 from node.cli.ports import free_ports
 from node.raft.adapter import Raft
-from node.raft.ports import RaftRole, RaftSettings
+from node.raft.ports import RaftOwner, RaftRole, RaftSettings
 from node.raft.transport.transport import Transport
 from node.state.entries import ProposalId
 from node.state.value import Result
-from testkit.raft_owner import Owner
 
 pytestmark = pytest.mark.integration
 
@@ -53,7 +52,7 @@ def test_no_vote_is_sent_in_an_unpublished_term(tmp_path: Path, monkeypatch: pyt
             told[name] = role.term
 
         settings = RaftSettings(name, addresses, tmp_path / name, "a secret of the members")
-        return Raft(settings, Nothing(), Owner(on_role=on_role))
+        return Raft(settings, Nothing(), RaftOwner(on_role))
 
     members = {name: member(name) for name in addresses}
     with ExitStack() as stack:

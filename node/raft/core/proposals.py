@@ -174,7 +174,7 @@ def timeout_error(sent: bool) -> Exception:
 @dataclass(slots=True, eq=False)
 class _Barrier:
     deadline_s: float
-    future: "Future[None]" = field(default_factory=Future)
+    future: "Future[None]"
     sent: bool = False
 
 
@@ -193,12 +193,9 @@ class Barriers:
     def __len__(self) -> int:
         return len(self._waiting) + len(self._under_way)
 
-    def add(self, deadline_s: float) -> "Future[None]":
-        """Add a barrier. The returned future is done once the barrier's no-op is applied."""
-        barrier = _Barrier(deadline_s)
-        barrier.future.set_running_or_notify_cancel()
-        self._waiting.append(barrier)
-        return barrier.future
+    def add(self, future: "Future[None]", deadline_s: float) -> None:
+        """Add a barrier. `future` is done once the barrier's no-op is applied."""
+        self._waiting.append(_Barrier(deadline_s, future))
 
     def take(self, now_s: float) -> bytes | None:
         """The mark of the no-op to propose now, which `applied` will get; None if no barrier is to be sent."""

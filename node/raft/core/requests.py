@@ -13,10 +13,9 @@ from node.raft.core.changes import Changes, ChangesConsensus, MembershipChange
 from node.raft.core.proposals import Barriers, Proposals, WaitingProposal
 from node.raft.errors import Broken, EntryTooLarge, OutcomeUnknown, RaftStopped
 from node.raft.ports import RaftTiming, StateMachinePort
+from node.state.codec import pack_batch
 from node.state.entries import Proposal, ProposalId
 from node.state.value import Result
-
-Pack = Callable[[Sequence[Proposal]], bytes]
 
 PROPOSALS: Final = b"P"
 BARRIER: Final = b"B"
@@ -27,7 +26,7 @@ class RequestsInquiry(Protocol):
     """The part of founding that `Requests` needs."""
 
     def leave_out(self, without: frozenset[str]) -> str | None:
-        """Found without these members. Returns why this is refused; None: accepted (see `Raft.leave_out`)."""
+        """Found without these members. Returns why this is refused; None: accepted (see `Requests.leave_out`)."""
 
 
 class RequestsConsensus(ChangesConsensus, Protocol):
@@ -42,10 +41,13 @@ class RequestsConsensus(ChangesConsensus, Protocol):
 
 
 class Requests:
-    """All open requests of this member. New ones are refused with RaftStopped before `open` and after `refuse`."""
+    """All open requests of this member. New ones are refused with RaftStopped before `open` and after `refuse`.
 
-    def __init__(self, timing: RaftTiming, pack: Pack) -> None:
-        self._timing, self._pack = timing, pack
+    wake: has Raft's thread turn soon; called after each new request.
+    """
+
+    def __init__(self, timing: RaftTiming, clock: Callable[[], float], wake: Callable[[], None]) -> None:
+        self._timing, self._clock, self._wake = timing, clock, wake
         self._lock = threading.Lock()
         self._accepts = False
         self._proposals = Proposals(timing.batch_bytes, timing.waiting_bytes, timing.resend_s, timing.flights)
@@ -65,27 +67,36 @@ class Requests:
         with self._lock:
             self._accepts = False
 
-    def propose(self, proposal: Proposal, deadline_s: float) -> "Future[Result]":
-        """Queue a proposal (see `Raft.propose`)."""
-        packed = self._pack([proposal])
+    def propose(self, proposal: Proposal, timeout_s: float) -> "Future[Result]":
+        """Propose an entry. The future gets the result once the entry is committed, and applied on this member.
+
+        The proposal is sent again under its id until it is answered. The future may raise NoQuorum, OutcomeUnknown or
+        RaftStopped; this call raises BadEntry, EntryTooLarge and Overloaded. Callbacks of the future run in Raft's
+        thread.
+        """
+        packed = pack_batch([proposal])
         if len(packed) > self._timing.entry_bytes:
             raise EntryTooLarge(f"{len(packed)} bytes in one proposal: at most {self._timing.entry_bytes}; split it")
-        waiting = WaitingProposal(proposal, packed, deadline_s)
+        waiting = WaitingProposal(proposal, packed, self._clock() + timeout_s)
         waiting.future.set_running_or_notify_cancel()
         with self._lock:
             if self._accepted(waiting.future):
                 self._proposals.add(waiting)
+        self._wake()
         return waiting.future
 
-    def barrier(self, deadline_s: float) -> "Future[None]":
-        """Queue a barrier (see `Raft.barrier`)."""
+    def barrier(self, timeout_s: float) -> "Future[None]":
+        """Commit a no-op. When the future is done, all entries committed before this call are applied on this member.
+
+        The future may raise the same errors as that of `propose`.
+        """
+        future: Future[None] = Future()
+        future.set_running_or_notify_cancel()
         with self._lock:
-            if self._accepts:
-                return self._barriers.add(deadline_s)
-        refused: Future[None] = Future()
-        refused.set_running_or_notify_cancel()
-        self._accepted(refused)
-        return refused
+            if self._accepted(future):
+                self._barriers.add(future, self._clock() + timeout_s)
+        self._wake()
+        return future
 
     def change(self, change: MembershipChange) -> "Future[None]":
         """Queue a change of membership, and return its future."""
@@ -93,15 +104,20 @@ class Requests:
         with self._lock:
             if self._accepted(change.future):
                 self._changes.add(change)
+        self._wake()
         return change.future
 
     def leave_out(self, members: frozenset[str]) -> "Future[str | None]":
-        """Queue a founding without these members (see `Raft.leave_out`)."""
+        """Ask for a founding without these members. The result says why it is refused; None: accepted by this member.
+
+        The founding still needs the consent of the other members. The future may raise RaftStopped.
+        """
         future: Future[str | None] = Future()
         future.set_running_or_notify_cancel()
         with self._lock:
             if self._accepted(future):
                 self._left_out.append((members, future))
+        self._wake()
         return future
 
     def _accepted(self, future: "Future[Any]") -> bool:
@@ -127,7 +143,7 @@ class Requests:
         if mark is not None:
             consensus.put(BARRIER + mark)
         for batch in batches:
-            packed = batch[0].packed if len(batch) == 1 else self._pack([each.proposal for each in batch])
+            packed = batch[0].packed if len(batch) == 1 else pack_batch([each.proposal for each in batch])
             consensus.put(PROPOSALS + packed)
 
     def found_without(self, consensus: RequestsConsensus) -> None:

@@ -8,10 +8,9 @@ from pysyncobj import SyncObj, syncobj
 from pysyncobj.transport import TCPTransport
 
 from node.raft.adapter import Raft
-from node.raft.ports import RaftSettings
+from node.raft.ports import RaftOwner, RaftSettings
 from node.raft.wire.addresses import AddressBook
 from node.runtime.dns import Resolver
-from testkit.raft_owner import Owner
 
 METHODS = [
     "doApplyCommand",
@@ -50,9 +49,9 @@ def test_the_log_is_flushed_by_a_callback_that_runs_before_each_wait() -> None:
 
 def test_configuration_without_a_secret_or_the_member_itself_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="never open without a secret"):
-        Raft(RaftSettings("n1", {"n1": ("localhost", 1)}, tmp_path, ""), None, Owner())  # type: ignore[arg-type]
+        Raft(RaftSettings("n1", {"n1": ("localhost", 1)}, tmp_path, ""), None, RaftOwner())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="does not hold n1 itself"):
-        Raft(RaftSettings("n1", {"n2": ("localhost", 1)}, tmp_path, "s"), None, Owner())  # type: ignore[arg-type]
+        Raft(RaftSettings("n1", {"n2": ("localhost", 1)}, tmp_path, "s"), None, RaftOwner())  # type: ignore[arg-type]
 
 
 def test_a_member_keeps_its_id_at_any_address() -> None:

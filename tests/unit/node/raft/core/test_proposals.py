@@ -1,5 +1,7 @@
 """Group commit, retries under one id, and the errors of callers, with the time given."""
 
+from concurrent.futures import Future
+
 import pytest
 
 from node.raft.core.proposals import Barriers, Proposals, WaitingProposal
@@ -86,10 +88,11 @@ def test_waiting_bytes_are_bounded() -> None:
 
 def test_waiting_barriers_share_a_no_op_proposed_after_them() -> None:
     barriers = Barriers(resend_s=2.0)
-    first = barriers.add(10)
+    first, late, last = (Future[None]() for _ in range(3))
+    barriers.add(first, 10)
     mark = barriers.take(0)
     assert mark is not None
-    late = barriers.add(10)
+    barriers.add(late, 10)
     assert barriers.take(0) is None
     assert barriers.applied(b"another's") == []
     assert barriers.applied(mark) == [first]
@@ -99,5 +102,5 @@ def test_waiting_barriers_share_a_no_op_proposed_after_them() -> None:
     third = barriers.take(3)
     assert third is not None
     assert barriers.applied(third) == [late]
-    barriers.add(4)
-    assert [type(error) for _, error in barriers.expire(4)] == [NoQuorum]
+    barriers.add(last, 4)
+    assert [(future, type(error)) for future, error in barriers.expire(4)] == [(last, NoQuorum)]

@@ -1,6 +1,5 @@
 """What callers wait for, from the request to its result, without a thread or a socket."""
 
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +10,7 @@ from node.raft.core.requests import BARRIER, PROPOSALS, Requests
 from node.raft.errors import EntryTooLarge, NoQuorum, OutcomeUnknown, RaftStopped
 from node.raft.ports import RaftTiming
 from node.state.attempts import Cancel
+from node.state.codec import pack_batch
 from node.state.entries import Proposal, ProposalId
 from node.state.value import Result
 
@@ -32,17 +32,17 @@ class Consensus:
         return None
 
 
-def pack(proposals: Sequence[Proposal]) -> bytes:
-    return b",".join(each.entry.run_id.encode() for each in proposals if isinstance(each.entry, Cancel))
-
-
 def proposal(number: int, text: str = "") -> Proposal:
     return Proposal(ProposalId("a", 1, number), Cancel(0, text or f"run {number}"))
 
 
+def closed() -> Requests:
+    return Requests(TIMING, lambda: NOW_S, wake=lambda: None)
+
+
 @pytest.fixture
 def requests() -> Requests:
-    made = Requests(TIMING, pack)
+    made = closed()
     made.open()
     return made
 
@@ -55,11 +55,11 @@ def consensus() -> Any:
 def test_waiting_requests_are_proposed_as_one_entry_and_answered_when_applied(
     requests: Requests, consensus: Any
 ) -> None:
-    futures = [requests.propose(proposal(number), NOW_S + 1) for number in (1, 2)]
-    barrier = requests.barrier(NOW_S + 1)
+    futures = [requests.propose(proposal(number), 1) for number in (1, 2)]
+    barrier = requests.barrier(1)
     requests.send(consensus, NOW_S)
     mark, batch = consensus.entries
-    assert (mark[:1], batch) == (BARRIER, PROPOSALS + b"run 1,run 2")
+    assert (mark[:1], batch) == (BARRIER, PROPOSALS + pack_batch([proposal(1), proposal(2)]))
     requests.barrier_applied(mark[1:])
     requests.applied([(ProposalId("a", 1, number), Result("ok")) for number in (1, 2, 9)])
     assert [future.result(0) for future in futures] == [Result("ok"), Result("ok")]
@@ -67,28 +67,28 @@ def test_waiting_requests_are_proposed_as_one_entry_and_answered_when_applied(
 
 
 def test_a_timed_out_request_reports_whether_it_was_proposed(requests: Requests, consensus: Any) -> None:
-    sent = requests.propose(proposal(1), NOW_S + 1)
+    sent = requests.propose(proposal(1), 1)
     requests.send(consensus, NOW_S)
-    waits = requests.propose(proposal(2), NOW_S + 1)
-    barrier = requests.barrier(NOW_S + 1)
+    waits = requests.propose(proposal(2), 1)
+    barrier = requests.barrier(1)
     requests.step(consensus, NOW_S + 1)
     errors = [type(future.exception(0)) for future in (sent, waits, barrier)]
     assert errors == [OutcomeUnknown, NoQuorum, NoQuorum]
 
 
 def test_unfinished_requests_are_proposed_again_under_a_new_leader(requests: Requests, consensus: Any) -> None:
-    requests.propose(proposal(1), NOW_S + 1)
+    requests.propose(proposal(1), 1)
     requests.send(consensus, NOW_S)
     requests.send(consensus, NOW_S)
     assert len(consensus.entries) == 1
     requests.leader_changed(NOW_S)
     requests.send(consensus, NOW_S)
-    assert consensus.entries == [PROPOSALS + b"run 1"] * 2
+    assert consensus.entries == [PROPOSALS + pack_batch([proposal(1)])] * 2
 
 
 def test_a_proposal_that_is_too_large_is_refused(requests: Requests) -> None:
     with pytest.raises(EntryTooLarge, match="at most 50"):
-        requests.propose(proposal(1, "x" * 51), NOW_S + 1)
+        requests.propose(proposal(1, "x" * 51), 1)
 
 
 def test_a_manual_founding_is_answered_in_the_raft_thread(requests: Requests, consensus: Any) -> None:
@@ -100,8 +100,8 @@ def test_a_manual_founding_is_answered_in_the_raft_thread(requests: Requests, co
 
 def every_kind(requests: Requests) -> list[Any]:
     return [
-        requests.propose(proposal(9), NOW_S + 1),
-        requests.barrier(NOW_S + 1),
+        requests.propose(proposal(9), 1),
+        requests.barrier(1),
         requests.change(MembershipChange("rem", "c", "c", NOW_S + 1)),
         requests.leave_out(frozenset("c")),
     ]
@@ -110,7 +110,7 @@ def every_kind(requests: Requests) -> list[Any]:
 def test_a_stopping_member_fails_all_requests_and_says_which_may_be_committed(
     requests: Requests, consensus: Any
 ) -> None:
-    sent = requests.propose(proposal(1), NOW_S + 1)
+    sent = requests.propose(proposal(1), 1)
     requests.send(consensus, NOW_S)
     others = every_kind(requests)
     requests.give_up()
@@ -120,7 +120,14 @@ def test_a_stopping_member_fails_all_requests_and_says_which_may_be_committed(
 
 def test_requests_fail_at_once_before_opening_and_after_refusal(requests: Requests, consensus: Any) -> None:
     requests.refuse()
-    for closed in (Requests(TIMING, pack), requests):
-        assert {type(future.exception(0)) for future in every_kind(closed)} == {RaftStopped}
-        closed.send(consensus, NOW_S)
+    for one in (closed(), requests):
+        assert {type(future.exception(0)) for future in every_kind(one)} == {RaftStopped}
+        one.send(consensus, NOW_S)
     assert consensus.entries == []
+
+
+def test_each_request_has_the_thread_of_raft_turn_soon() -> None:
+    woken: list[None] = []
+    requests = Requests(TIMING, lambda: NOW_S, wake=lambda: woken.append(None))
+    requests.open()
+    assert len(every_kind(requests)) == len(woken)
