@@ -9,7 +9,7 @@ sends.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -299,4 +299,22 @@ def _refusal(access: Access, use: Use, what: str, allowed: tuple[str, ...], kind
     return (
         f"{what}: {_name(access)} allows no such {use}: {setting} there {names}. Add {add} to it and restart the node, "
         "or run the task on a node that allows it (`group`, `pin`)"
+    )
+
+
+def why_not_as(user: str, allowed: Collection[str], member: str) -> str:
+    """The reason why `member` refuses to run attempts as `user`; "" if `allowed`, its ROTA_RUN_AS, has the user. Pure.
+
+    >>> why_not_as("deploy", ("deploy", "postgres"), "node-1")
+    ''
+    >>> why_not_as("root", ("deploy",), "node-1")
+    ... # doctest: +ELLIPSIS
+    'run_as: root: node-1 runs no task as this user: ROTA_RUN_AS there names deploy; add root to it, or ...'
+    """
+    if user in allowed:
+        return ""
+    names = f"ROTA_RUN_AS there names {', '.join(allowed)}" if allowed else "ROTA_RUN_AS is not set there"
+    return (
+        f"run_as: {user}: {member} runs no task as this user: {names}; add {user} to it, or bind the task to members "
+        "that allow the user (group)"
     )

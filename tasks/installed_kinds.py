@@ -1,21 +1,28 @@
 """The installed kinds: found by the entry-point group `rota.kinds`, in any package, and loaded."""
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from tasks.access import Access
+from tasks.access import EVERYTHING, Access, why_not_as
 from tasks.definition.field_errors import FieldError, all_errors
 from tasks.kind import Kind
 from tasks.needs import Needs
 from tasks.reach import refusals
+from tasks.secret import Reference, references_in
+
+_log = logging.getLogger(__name__)
 
 GROUP = "rota.kinds"
+
+NO_ARGS: Final[Mapping[str, Any]] = {}
 
 UNBOUND: Final = (
     "is on a node's own disk, and another node has other data at the same path: bind the task to the node that has "
@@ -175,3 +182,85 @@ def refused_reaches(kind: type[Any], params: Mapping[str, Any], task: str, acces
     """Sentences about the paths and hosts in the valid `params` that `access` refuses. Needs the kind's `reaches`."""
     reaches = getattr(kind, "reaches", None)
     return [] if reaches is None else refusals(access, reaches(kind.Params.model_validate(dict(params)), task))
+
+
+class InstalledKinds:
+    """The kinds that are `installed` on a node, whether offered there or not. Each is loaded when it is first used.
+
+    `access` is what tasks may reach on this node, `node` its id, and `run_as` the users that tasks may run as here.
+    """
+
+    def __init__(
+        self,
+        installed: Mapping[str, KindEntry],
+        access: Access = EVERYTHING,
+        node: str = "",
+        run_as: Sequence[str] = (),
+    ) -> None:
+        self._access = access
+        self._node, self._run_as = node, run_as
+        self._entries = dict(installed)
+        self._loaded: dict[str, type[Kind[Any]]] = {}
+        self._schemas: dict[str, dict[str, Any]] = {}
+
+    def names(self) -> frozenset[str]:
+        """The installed kinds."""
+        return frozenset(self._entries)
+
+    def schema(self, kind: str) -> dict[str, Any]:
+        """The JSON schema of a kind's params. Raises `KeyError`, or `KindError` if it does not load."""
+        if kind not in self._schemas:
+            self._schemas[kind] = params_schema(self._kind(kind))
+        return self._schemas[kind]
+
+    def check(self, kind: str, params: Mapping[str, Any], *, bound: bool) -> Sequence[FieldError]:
+        """The errors of params. `bound`: the task is bound to one member.
+
+        Raises `KeyError`, or `KindError` if the kind does not load.
+        """
+        model = self._kind(kind)
+        try:
+            return check_params(model, params, bound=bound)
+        except Exception as error:  # noqa: BLE001 - a kind is third-party code
+            # Params on which a kind's check fails are most likely wrong.
+            _log_failure(kind, error)
+            what = type(error).__name__
+            return [FieldError("params", f"{kind} failed to check them ({what}): see this node's log")]
+
+    def refused(self, kind: str, params: Mapping[str, Any], task: str, run_as: str | None) -> Sequence[str]:
+        """What this node forbids to a task with these valid params, a sentence each. Raises as `check` does."""
+        model = self._kind(kind)
+        user = "" if run_as is None else why_not_as(run_as, self._run_as, self._node)
+        found = [user] if user else []
+        try:
+            return [*found, *refused_reaches(model, params, task, self._access)]
+        except Exception as error:  # noqa: BLE001 - a kind is third-party code
+            _log_failure(kind, error)
+            return found
+
+    def references(
+        self, kind: str, params: Mapping[str, Any], action: str = "", args: Mapping[str, Any] = NO_ARGS
+    ) -> Sequence[Reference]:
+        """The references to secrets in params, and in the args of an `action`; () if those cannot be read here."""
+        try:
+            model = self._kind(kind)
+            named = list(references_in(model.Params.model_validate(dict(params))))
+            if action:
+                named += references_in(action_of(model, action).model_validate(dict(args)))
+            return named
+        except (KeyError, KindError, ValidationError):
+            return ()  # the attempt will report this
+        except Exception as error:  # noqa: BLE001 - a kind is third-party code
+            _log_failure(kind, error)
+            return ()
+
+    def _kind(self, kind: str) -> type[Kind[Any]]:
+        if kind not in self._loaded:
+            self._loaded[kind] = load_kind(self._entries[kind].target)
+        return self._loaded[kind]
+
+
+def _log_failure(kind: str, error: Exception) -> None:
+    """Log where the error was raised, without its message, which may quote a secret."""
+    what, where = type(error).__name__, extract_tb(error.__traceback__)[-1]
+    _log.warning("the kind %s failed to check params: %s at %s:%s", kind, what, where.filename, where.lineno)

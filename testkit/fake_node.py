@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 from prometheus_client import Histogram
 from pydantic import BaseModel, Field
 
-from node.app.kinds import InstalledKinds
 from node.duty.hold import Hold
 from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
@@ -37,7 +36,7 @@ from node.state.entries import Entry, Proposal, ProposalId, Seed
 from node.state.members import AddMember, FoundCluster, Join, RemoveMember
 from node.state.value import Result, State
 from node.telemetry.thread_lag import ThreadLag, Worst, start_delays
-from tasks.installed_kinds import KindEntry
+from tasks.installed_kinds import InstalledKinds, KindEntry
 from tasks.kind import Context
 
 SECRET = "a secret between members"

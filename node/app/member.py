@@ -5,13 +5,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from node.app.kinds import lacking_secrets
+from node.app.config import Config
 from node.app.member_parts import MemberParts
 from node.duty.hold import Hold, hold_of
 from node.duty.overdue import Overdue
@@ -27,9 +27,13 @@ from node.peer.vitals import MemberVitals
 from node.raft.founding.founding import FoundingWait, Outlook
 from node.raft.ports import RaftRole
 from node.state.channel import Channel
+from node.state.value import State
 from node.telemetry.lease_monitor import monitor_lease
 from node.telemetry.raft_watchdog import watch_raft
 from node.telemetry.thread_lag import watch_loop
+from tasks.definition.run import HELD
+from tasks.installed_kinds import InstalledKinds
+from tasks.secret import Reference, lacking
 from tasks.version import version
 
 _log = logging.getLogger("rota.member")
@@ -189,7 +193,7 @@ class LocalMember(MemberParts):
         view = self._core.controller.view_of(task, self.lease_held)
         if (hold := hold_of(view)) is not None:
             return hold
-        return hold_of(replace(view, lacking=await lacking_secrets(self.state(), task, self.kinds, self._config)))
+        return hold_of(replace(view, lacking=await _lacking_secrets(self.state(), task, self.kinds, self._config)))
 
     def vitals(self) -> MemberVitals:
         """The facts about this member that only it knows."""
@@ -215,3 +219,22 @@ class LocalMember(MemberParts):
     def changes(self) -> AsyncIterator[ClusterUpdate]:
         """All updates from this call on."""
         return self._updates.listen()
+
+
+async def _lacking_secrets(state: State, task: str, kinds: InstalledKinds, config: Config) -> list[str]:
+    """A sentence for each secret that the next run of `task` names and that does not resolve on this member.
+
+    The secrets' files are read in another thread, since they may be on a network file system.
+    """
+    row = state.tasks.get(task)
+    if row is None:
+        return []
+    runs = (state.runs[run_id] for run_id in state.runs_of.get(task, ()))
+    params = next((run.params for run in runs if run.state not in HELD and run.params is not None), row.spec.params)
+    references = kinds.references(row.placing.kind, params)
+    return await asyncio.to_thread(_lacking, references, config) if references else []
+
+
+def _lacking(references: Sequence[Reference], config: Config) -> list[str]:
+    found = (lacking(each, config.secrets_dir, config.env_allow, config.variables, config.own) for each in references)
+    return [why for why in found if why is not None]

@@ -15,7 +15,6 @@ from node.app.config import Config
 from node.app.core import Core
 from node.app.core_ports import CorePorts, CoreSettings
 from node.app.data_dir import DataDir
-from node.app.kinds import InstalledKinds
 from node.app.offered_kinds import KindOffer, preparations_of, terms_of
 from node.app.owners import MemberDiskOwner, MemberHeartbeatOwner
 from node.app.projections import apart, join_of, needs_here, order_of, secrets_of
@@ -59,7 +58,7 @@ from node.storage.reserve import Reserve, WaitForRoom
 from node.storage.room import Bounds
 from node.telemetry.raft_watchdog import RaftWatchdog
 from node.telemetry.thread_lag import ThreadLag, Worst
-from tasks.installed_kinds import KindEntry
+from tasks.installed_kinds import InstalledKinds, KindEntry
 from tasks.needs import credential_files
 from tasks.version import version
 

@@ -15,6 +15,7 @@ import msgpack
 
 from node.execution.linux import die_with_parent, keep_capabilities, open_memory
 from node.execution.order import Order
+from tasks.access import why_not_as
 from tasks.errors import Unretryable
 
 ROOT: Final = "root"
@@ -64,24 +65,6 @@ def unpack_account(packed: bytes) -> Account | None:
         return None
     name, uid, gid, groups, home = msgpack.unpackb(packed)
     return Account(name, uid, gid, tuple(groups), home)
-
-
-def why_not_as(user: str, allowed: Collection[str], member: str) -> str:
-    """The reason why `member` refuses to run attempts as `user`; "" if `allowed`, its ROTA_RUN_AS, has the user. Pure.
-
-    >>> why_not_as("deploy", ("deploy", "postgres"), "node-1")
-    ''
-    >>> why_not_as("root", ("deploy",), "node-1")
-    ... # doctest: +ELLIPSIS
-    'run_as: root: node-1 runs no task as this user: ROTA_RUN_AS there names deploy; add root to it, or ...'
-    """
-    if user in allowed:
-        return ""
-    names = f"ROTA_RUN_AS there names {', '.join(allowed)}" if allowed else "ROTA_RUN_AS is not set there"
-    return (
-        f"run_as: {user}: {member} runs no task as this user: {names}; add {user} to it, or bind the task to members "
-        "that allow the user (group)"
-    )
 
 
 def account_of(user: str, allowed: Collection[str], member: str) -> Account:

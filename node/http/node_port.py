@@ -3,10 +3,10 @@
 All methods are called on the event loop, unless they say otherwise. Methods that wait take a limit in seconds.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from prometheus_client.registry import Collector
 
@@ -28,7 +28,7 @@ from node.state.channel import Channel
 from node.state.entries import Entry, Seed
 from node.state.value import EndedRun, Result, State
 from node.telemetry.thread_lag import ThreadLag
-from tasks.definition.field_errors import FieldError
+from tasks.installed_kinds import InstalledKinds
 
 
 class HistoryPort(Protocol):
@@ -47,33 +47,6 @@ class HistoryPort(Protocol):
 
     def export(self, gap: Gap) -> Portion | None:
         """The first portion of another member's gap that this member can send; None if it has no part of the gap."""
-
-
-class KindsPort(Protocol):
-    """The kinds of task that are installed here, whether offered or not, and their params."""
-
-    def names(self) -> frozenset[str]:
-        """The installed kinds."""
-
-    def schema(self, kind: str) -> dict[str, Any]:
-        """The JSON schema of a kind's params.
-
-        Raises `KeyError` if it is not installed, `KindError` if it does not load.
-        """
-
-    def check(self, kind: str, params: Mapping[str, Any], *, bound: bool) -> Sequence[FieldError]:
-        """The errors of params, with fields such as `params.x`. `bound`: the task is bound to one member.
-
-        Raises as `schema` does.
-        """
-
-    def refused(self, kind: str, params: Mapping[str, Any], task: str, run_as: str | None) -> Sequence[str]:
-        """What this node's settings forbid to a task with these valid params and this `run_as` user: a sentence each.
-
-        Such things are paths and hosts that the task reaches, and the user that it runs as.
-
-        Raises as `schema` does.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +104,7 @@ class NodePort(Protocol):
         """Which members fetch finished runs that they lack, and how far they are."""
 
     @property
-    def kinds(self) -> KindsPort:
+    def kinds(self) -> InstalledKinds:
         """The kinds installed here."""
 
     def state(self) -> State:

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from node.app.kinds import InstalledKinds
 from node.execution import process_tree
 from node.execution.attempt_events import AttemptEnded, AttemptStarted, CheckpointAsked, Event
 from node.execution.attempt_secrets import AttemptSecrets
@@ -17,7 +16,7 @@ from node.execution.preparation import Preparation
 from node.execution.runner import Runner
 from node.runtime.boottime import boottime_s
 from tasks.access import NOTHING, Access
-from tasks.installed_kinds import KindEntry
+from tasks.installed_kinds import InstalledKinds, KindEntry
 from tasks.secret import NOBODYS, Reference
 
 E = TypeVar("E", bound=Event)

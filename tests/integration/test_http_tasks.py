@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from node.app.kinds import InstalledKinds
 from node.duty.hold import Hold
 from node.duty.overdue import Overdue
 from node.peer.client import PeerClient
@@ -16,7 +15,7 @@ from node.state.members import Join, MarkDown, TakeLead
 from node.state.times import rfc3339
 from node.state.value import RULES
 from tasks.access import Access
-from tasks.installed_kinds import installed
+from tasks.installed_kinds import InstalledKinds, installed
 from testkit.fake_node import NOW_US, SECRET
 from testkit.http.http_cluster import on_loop, servers
 

@@ -5,11 +5,11 @@ from html import unescape
 
 import pytest
 
-from node.app.kinds import InstalledKinds
 from node.peer.protocol import RunProgress
 from node.state.attempts import Checkpoint, Finish
 from node.state.members import MarkDown
 from tasks.definition.run import AttemptEnd
+from tasks.installed_kinds import InstalledKinds
 from testkit.http.http_cluster import Servers, on_loop, servers
 from testkit.http.web_visitor import Visitor, text_of
 

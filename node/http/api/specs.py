@@ -8,13 +8,12 @@ from pydantic import ValidationError
 
 from node.http.door.problems import MAX_ERRORS, Problem, body_errors, invalid, invalid_field
 from node.http.door.request_context import UNSTORABLE, RequestContext, quoted_names
-from node.http.node_port import KindsPort
 from node.peer.protocol import PeerAway
 from node.state.registry import Put
 from node.state.value import State
 from tasks.definition.field_errors import FieldError, Path, dotted
 from tasks.definition.spec import NODE_LABEL, Spec
-from tasks.installed_kinds import KindError
+from tasks.installed_kinds import InstalledKinds, KindError
 
 THREAD_FROM: Final = 50
 """Lists of this many specs and more are validated in another thread."""
@@ -141,7 +140,7 @@ async def errors_by_kind(context: RequestContext, kind: str, given: Sequence[Par
     )
 
 
-def _errors_of_all(kinds: KindsPort, kind: str, given: Sequence[ParamsToCheck]) -> list[list[FieldError]]:
+def _errors_of_all(kinds: InstalledKinds, kind: str, given: Sequence[ParamsToCheck]) -> list[list[FieldError]]:
     return [list(kinds.check(kind, each.params, bound=each.bound)) for each in given]
 
 

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from node.app.kinds import InstalledKinds
 from tasks.access import EVERYTHING, Access
-from tasks.installed_kinds import KindEntry, installed, load_kind, refused_reaches
+from tasks.installed_kinds import InstalledKinds, KindEntry, installed, load_kind, refused_reaches
 
 ACCESS = Access(
     "node-1",

@@ -7,8 +7,7 @@ import pytest
 from pydantic import BaseModel, field_validator
 from pydantic_core import from_json
 
-from node.app.kinds import InstalledKinds
-from tasks.installed_kinds import KindEntry, installed
+from tasks.installed_kinds import InstalledKinds, KindEntry, installed
 from tasks.kind import Context
 from tasks.secret import Reference, SecretEnv, SecretFile
 from testkit.http.hostile import spoilt
@@ -41,7 +40,7 @@ class Hasty:
 
 
 def test_a_kind_whose_check_raises_counts_as_an_error_of_the_params(caplog: pytest.LogCaptureFixture) -> None:
-    kinds = InstalledKinds({"hasty": KindEntry("hasty", "tests.unit.node.app.test_kinds:Hasty")})
+    kinds = InstalledKinds({"hasty": KindEntry("hasty", "tests.unit.tasks.test_kinds:Hasty")})
     assert not kinds.check("hasty", {"source": "x"}, bound=False)
     [error] = kinds.check("hasty", {"source": "a secret"}, bound=False)
     assert (error.field, "KeyError" in error.message) == ("params", True)
@@ -73,7 +72,7 @@ def test_the_built_in_kinds_check_any_params_without_raising(
 
 
 def test_the_secrets_that_params_name_are_told_and_none_where_they_cannot_be_read() -> None:
-    kinds = InstalledKinds({**installed(), "absent": KindEntry("absent", "tests.unit.node.app.test_kinds:Absent")})
+    kinds = InstalledKinds({**installed(), "absent": KindEntry("absent", "tests.unit.tasks.test_kinds:Absent")})
     postgres = {"type": "postgres", "url": "postgresql://a@b/c", "password": {"secret": "p"}}
     found = kinds.references("backup", {**BACKUP, "source": postgres})
     assert {reference.model_dump_json() for reference in found} == {'{"env":"KEY"}', '{"secret":"p"}'}
@@ -97,7 +96,7 @@ class Acting:
 
 
 def test_references_are_those_of_the_params_and_of_an_actions_args() -> None:
-    kinds = InstalledKinds({"acting": KindEntry("acting", "tests.unit.node.app.test_kinds:Acting")})
+    kinds = InstalledKinds({"acting": KindEntry("acting", "tests.unit.tasks.test_kinds:Acting")})
     params: dict[str, Any] = {"key": {"secret": "a"}}
     args: dict[str, Any] = {"key": {"env": "B"}}
     assert kinds.references("acting", params) == [SecretFile(secret="a")]
