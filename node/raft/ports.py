@@ -51,8 +51,8 @@ class RaftRole:
 class RaftOwner:
     """What Raft tells and asks the node, which owns it. Called in Raft's thread.
 
-    role_changed: takes each new role. failed: takes the error that has stopped Raft. wait_for_room: takes the error of a
-    write on a full disk, and returns whether to write again; it may block, and the others return at once.
+    role_changed: takes each new role. failed: takes the error that has stopped Raft. wait_for_room: takes the error of
+    a write on a full disk, and returns whether to write again; it may block, and the others return at once.
     """
 
     role_changed: Callable[[RaftRole], None] = lambda _role: None

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 
 from node.duty.advice import may_run, passed_time, warnings
 from node.http.api.shapes import RequestModel
-from node.http.api.specs import CheckedSpec, many_specs, one_spec
+from node.http.api.specs import CheckedSpec, checked_spec, many_specs
 from node.http.api.task_shapes import ChangedTaskView, FieldChangeView, PutPage, PutView
 from node.http.api.tasks import catch_up_if_unknown, expected_version, name_fault, registered_view
 from node.http.door.authentication import refuse_reader
@@ -82,7 +82,7 @@ async def put_task(context: RequestContext) -> web.Response:
     if context.header("If-Match") == "*":
         await catch_up_if_unknown(context, name)
     expected = expected_version(context, name)
-    checked = await one_spec(context, name)
+    checked = await checked_spec(context, name, await context.json())
     row, change = await register(context, checked, expected)
     # The response leaves out the owner, because it would have to wait for a new placement.
     created = change == "created"

@@ -53,13 +53,8 @@ class CheckedSpec(NamedTuple):
         return ParamsToCheck(self.params, NODE_LABEL in self.group)
 
 
-async def one_spec(context: RequestContext, name: str) -> CheckedSpec:
-    """The spec in the body of a PUT under `name`; a name in the body must agree. Raises `Problem`."""
-    return await checked_spec(context, name, await context.json())
-
-
 async def checked_spec(context: RequestContext, name: str, given: Any) -> CheckedSpec:
-    """The spec `given` under `name`, checked like the body of a PUT. Raises `Problem`."""
+    """The spec `given` under `name`, with which a name in it must agree. Raises `Problem`."""
     if not isinstance(given, dict):
         raise invalid_field("", "must be an object with a task's definition")
     if given.setdefault("name", name) != name:
