@@ -39,7 +39,7 @@ class BadConfig(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(NodeSettings):
-    """A node's settings, and what follows from them."""
+    """A node's settings, and the values derived from them."""
 
     #: The values of those variables that `env_allow` names and that are set.
     variables: Mapping[str, str]
@@ -83,7 +83,7 @@ def load_config(environ: Mapping[str, str]) -> Config:
 
 
 def _read(reader: SettingsReader, environ: Mapping[str, str]) -> Config:
-    """Read each setting by itself, and derive what follows. Errors are collected in the reader's `problems`."""
+    """Read each setting by itself, and derive further values. Errors are collected in the reader's `problems`."""
     values = reader.values(NodeSettings)
     secret = {name: row for name, row in rows_of(NodeSettings) if row.has_file}
     own = own_of(map(reader.given_file, secret.values()), values["data"], (values[name] for name in secret))
@@ -100,7 +100,7 @@ def _read(reader: SettingsReader, environ: Mapping[str, str]) -> Config:
 
 
 def _called_as(part: type, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The settings for the fields of a part: those that are called as they are, after `prefix`."""
+    """The arguments of the dataclass `part`: for each of its fields, the setting named `prefix` + the field's name."""
     return {each.name: values[name] for each in fields(part) if (name := prefix + each.name) in values}
 
 

@@ -1,4 +1,4 @@
-"""A setting, declared once: the field of a dataclass carries the row of the table, and is read by it."""
+"""A setting, declared once: a field of a dataclass carries its row, which says how the setting's text is read."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -10,7 +10,7 @@ PREFIX: Final = "ROTA_"
 T = TypeVar("T")
 
 Above = Mapping[str, Any]
-"""The values of the settings that stand above one in the table, by the names of their fields."""
+"""The values of the settings above a row in the table, by the names of their fields."""
 
 _ROW: Final = "row"
 
@@ -21,23 +21,23 @@ class Setting(Generic[T]):
 
     #: The variable's name.
     name: str
-    #: What it sets, as a sentence for the reference.
+    #: What the variable sets, as a sentence for the reference.
     meaning: str
-    #: Makes the value of the text. Raises `ValueError` with a sentence that says what would be right.
+    #: Parses the text into the value. Raises `ValueError` with a sentence that says what would be right.
     parse: Callable[[str], T]
-    #: What an unset variable means, as text that is read like a given one; "": nothing is set.
+    #: The default, as text that is parsed like a given one.
     default: str = ""
-    #: Makes the value of an unset variable where `parse` does not make it of `default`.
+    #: Computes the value of an unset variable from the settings above; None: `default` is parsed.
     unset: Callable[[Above], T] | None = None
     #: Describes a default that depends on the machine or on other settings; "": it does not.
     computed: str = ""
-    #: A value that could be given.
+    #: An example of a value.
     example: str = ""
     #: Whether `NAME_FILE` may name a file that holds the value.
     has_file: bool = False
     #: Why `rota up` refuses the variable; "": it hands the variable to its nodes.
     not_for_up: str = ""
-    #: The heading of the reference that begins with this row; "": it stands under that of the row above.
+    #: The heading in the reference above this row; "": the row stands under the heading of the row above.
     heading: str = ""
 
     @property
@@ -47,19 +47,19 @@ class Setting(Generic[T]):
 
 
 def value_of(row: Setting[T]) -> T:
-    """Declare a field of a dataclass that `SettingsReader` reads as the row says, with the type that the row makes."""
+    """Declare a field of a dataclass that `SettingsReader` reads by this row, with the type of the row's values."""
     return cast(T, field(metadata={_ROW: row}))
 
 
 def rows_of(declared: type) -> Iterator[tuple[str, Setting[Any]]]:
-    """The settings that a dataclass declares, each with the name of its field, in their order."""
+    """The rows of the settings that a dataclass declares, each with the name of its field, in order."""
     for each in fields(declared):
         if (row := each.metadata.get(_ROW)) is not None:
             yield each.name, row
 
 
 class SettingsReader:
-    """Reads what a dataclass declares from an environment.
+    """Reads the settings that a dataclass declares from an environment.
 
     `problems` collects a sentence for each error. `failed` collects the settings that could not be read, so that no
     other check reports them again.

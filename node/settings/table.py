@@ -1,7 +1,7 @@
-"""The settings of a node: one table with a row for each ROTA_* variable. Kinds may ask for others.
+"""The settings of a node: one table with a row for each ROTA_* variable. Kinds may ask for other variables.
 
-What reads a setting takes the field of `NodeSettings`. `unknown_settings` and `rota up` follow from the table, and so
-does the reference page docs/reference/settings.md (`testkit.reference.settings`).
+Code that needs a setting reads the field of `NodeSettings`. `unknown_settings` and `rota up` are derived from the
+table, and so is the reference page docs/reference/settings.md (`testkit.reference.settings`).
 """
 
 import os
@@ -45,7 +45,7 @@ _ATTEMPTS_PER_CORE: Final = 4
 
 
 def _unset_access(above: Above) -> Access:
-    """What tasks may reach by a setting that is not given: nothing, unless commands run here, which reach all."""
+    """What tasks may reach if an access setting is not given: nothing, or all if commands run here, which reach all."""
     return EVERYTHING if above["allow_command"] else NOTHING
 
 
@@ -458,14 +458,14 @@ ROWS: Final[tuple[Setting[Any], ...]] = (*(row for _, row in rows_of(NodeSetting
 """All settings, in the order of the reference page."""
 
 SETTINGS: Final = {row.name: row for row in ROWS}
-"""The same by name."""
+"""All settings, by the name of the variable."""
 
 FILE_NAMES: Final = {row.file_name: row for row in SETTINGS.values() if row.has_file}
 """The settings whose values may come from files, by the variable that names the file."""
 
 
 def is_the_nodes(name: str) -> bool:
-    """Whether a ROTA_* variable is one of the node's own settings, or one that commands find. No kind is given it."""
+    """Whether a ROTA_* variable is a setting of the node or set by it for commands. Kinds do not get such variables."""
     return name in SETTINGS or name in FILE_NAMES or name in VARIABLES
 
 

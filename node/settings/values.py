@@ -27,7 +27,7 @@ def is_name(text: str) -> bool:
 
 
 def no_value(_: object) -> None:
-    """The value of a setting that is not given and has no default."""
+    """Return None, the value of a setting that is not given and has no default."""
 
 
 def parse_words(text: str) -> tuple[str, ...]:
