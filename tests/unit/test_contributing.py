@@ -49,8 +49,9 @@ def _touched(names: list[str]) -> set[str]:
     return found
 
 
-def test_there_is_a_checklist_for_each_of_five_changes() -> None:
+def test_there_is_a_checklist_for_each_of_six_changes() -> None:
     assert sorted(LISTS) == [
+        "Add a field of a row of the replicated state",
         "Add a kind",
         "Add a metric",
         "Add a setting",

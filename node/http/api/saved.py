@@ -3,11 +3,13 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterator
-from typing import Annotated, Final
+from dataclasses import MISSING, fields
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_type_hints
 
 import msgpack
 from aiohttp import web
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, create_model
 from typing_extensions import TypedDict
 
 from node.http.api.cluster import SettingsBody
@@ -19,7 +21,6 @@ from node.http.door.streaming import stream
 from node.state.restoring import RestoreTasks
 from node.state.saved import Kept, lines
 from node.state.value import Outcome
-from tasks.definition.run import RunState
 
 
 class PutBackView(TypedDict):
@@ -28,33 +29,46 @@ class PutBackView(TypedDict):
     tasks: int
 
 
-class OutcomeBody(RequestModel):
-    """How a task's last run ended."""
+_TYPES: Final[dict[str, Any]] = {
+    "order": Annotated[Count, Field(ge=1)],
+    "version": Annotated[Count, Field(ge=1)],
+    "since_us": Due,
+    "through_us": Due,
+    "took_us": Count,
+}
+"""The types of those saved numbers that are no `Moment` (`*_us`), nor any `Count`."""
 
-    run_id: str
-    state: RunState
-    fire_at_us: Moment
-    finished_at_us: Moment
-    error: str | None = None
-    took_us: Count | None = None
+
+def _body_of(name: str, saved: type[Any], about: str, **more: Any) -> type[RequestModel]:
+    """The model of a saved value, with all its fields and their defaults, but for packed ones."""
+    hints = get_type_hints(saved)
+    for one in fields(saved):
+        if hints[one.name] is not bytes:
+            default = ... if one.default is MISSING else one.default
+            more[one.name] = (_type_in_body(one.name, hints[one.name]), default)
+    return create_model(name, __base__=RequestModel, __doc__=about, **more)
 
 
-class SavedTask(RequestModel):
-    """A task as in `GET /v1/cluster/saved`."""
+def _type_in_body(name: str, hint: Any) -> Any:
+    if NoneType in get_args(hint):
+        [inner] = set(get_args(hint)) - {NoneType}
+        return _type_in_body(name, inner) | None
+    if hint is Outcome:
+        return OutcomeBody
+    return _TYPES.get(name, Moment if name.endswith("_us") else Count) if hint is int else hint
 
-    task: dict[str, JsonValue]
-    order: Annotated[Count, Field(ge=1)]
-    version: Annotated[Count, Field(ge=1)]
-    registered_at_us: Moment
-    since_us: Due
-    through_us: Due
-    paused: bool = False
-    incumbent: str | None = None
-    skipped: Count = 0
-    missed: Count = 0
-    last: OutcomeBody | None = None
-    requests: list[tuple[str, str]] = []  # noqa: RUF012 - pydantic copies it
-    succeeded_at_us: Moment | None = None
+
+OutcomeBody: Final = _body_of("OutcomeBody", Outcome, "How a task's last run ended.")
+
+if TYPE_CHECKING:
+
+    class SavedTask(RequestModel):
+        """A task as in `GET /v1/cluster/saved`. mypy knows but one field: the others are derived below."""
+
+        task: dict[str, JsonValue]
+
+else:
+    SavedTask = _body_of("SavedTask", Kept, "A task as in `GET /v1/cluster/saved`.", task=(dict[str, JsonValue], ...))
 
 
 class PutBackBody(RequestModel):
@@ -119,10 +133,10 @@ async def _pieces(made: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _saved_task(saved: SavedTask, position: int) -> Kept:
-    given = saved.model_dump(exclude={"task", "last", "requests"})
+    given = saved.model_dump(exclude={"task"})
+    last = given.pop("last")
     return Kept(
         spec_packed=storable(lambda: msgpack.packb(saved.task), ("tasks", position, "task")),
-        last=None if saved.last is None else Outcome(**saved.last.model_dump()),
-        requests=tuple(saved.requests),
+        last=None if last is None else Outcome(**last),
         **given,
     )

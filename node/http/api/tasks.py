@@ -33,7 +33,7 @@ from node.state.times import rfc3339, rfc3339_or_none
 from node.state.value import Breach, Outcome, State, TaskRow
 from tasks.definition.deadlines import DeadlineName, Deadlines, deadlines_of
 from tasks.definition.schedule import next_due_us
-from tasks.definition.spec import NAME_PATTERN, set_of
+from tasks.definition.spec import NAME_PATTERN, Spec, set_of
 
 
 class TasksQuery(PageQuery):
@@ -56,6 +56,7 @@ endpoints = Endpoints("tasks")
 _NAME: Final = re.compile(NAME_PATTERN)
 _VERSION: Final = re.compile(r'"?(\d{1,18})"?')
 _WRITES: Final = ("no-quorum", "outcome-unknown")
+_BESIDE_THE_SPEC: Final = tuple(name for name in RegisteredView.__annotations__ if name not in Spec.model_fields)
 _VIEWS_BATCH: Final = 50
 _ROWS_BATCH: Final = 2000
 
@@ -244,17 +245,14 @@ def task_view(row: TaskRow, owner: str | None, now_us: int) -> TaskView:
 
 def registered_view(row: TaskRow, now_us: int) -> RegisteredView:
     """A task, with its definition."""
+    made = {
+        "registered_at": rfc3339(row.registered_at_us),
+        "next_fire_at": rfc3339_or_none(next_fire_us(row, now_us)),
+        "last": last_view(row.last),
+        "late": late_view(row),
+    }
     view: dict[str, Any] = row.spec.model_dump(mode="json")
-    view.update(
-        version=row.version,
-        paused=row.paused,
-        registered_at=rfc3339(row.registered_at_us),
-        next_fire_at=rfc3339_or_none(next_fire_us(row, now_us)),
-        skipped=row.skipped,
-        missed=row.missed,
-        last=last_view(row.last),
-        late=late_view(row),
-    )
+    view.update({name: made[name] if name in made else getattr(row, name) for name in _BESIDE_THE_SPEC})
     return view  # type: ignore[return-value]  # the spec's fields, which pydantic dumps as a dict of Any
 
 
