@@ -46,7 +46,7 @@ _DISK: Final = (
     r"rota\.member: this node takes on nothing new, and the others own its tasks: no room on its disk: ",
     r"rota\.controller: run \S+: stopping its attempt: no room on ",
     rf"{re.escape(snapshots.__name__)}: no room for ",
-    r"rota\.member: cannot write down who the members are: ",
+    r"rota\.membership: cannot save the members' addresses: ",
     r"rota: this node cannot go on: its data folder \S+ cannot be used: ",
     rf"{re.escape(adapter.__name__)}: Raft has stopped on this member: database or disk is full",
     rf"{re.escape(adapter.__name__)}: Raft's files could not be closed in good order: ",

@@ -191,7 +191,7 @@ def _put(api: Api, tasks: Sequence[TaskFromFile], index: str = "0", *, dry_run: 
             if problem.status == TOO_LARGE and len(part) == 1:
                 size = len(json.dumps(body)) / 2**20
                 raise click.UsageError(
-                    f"{part[0].origin} is too long: it has {size:.1f} MiB, and 1 may be sent"
+                    f"{part[0].origin} is too long: it has {size:.1f} MiB, and at most 1 MiB may be sent"
                 ) from None
             raise with_files_named(problem, [task.origin for task in part]) from problem
 

@@ -122,7 +122,7 @@ def _watchdog(cluster: dict[str, Any]) -> list[Text]:
         return []
     if pings["at"] is None:
         leads, asked = pings["node"], pings["node"] == cluster["node"]
-        how = "not pinged yet" if asked or leads is None else f"{leads} pings it, and says there how it goes"
+        how = "not pinged yet" if asked or leads is None else f"{leads} pings it; ask {leads} for the outcome"
         return [Text(f"watchdog: {how}")]
     if why := pings["withheld"]:
         return [Text(f"watchdog: withheld, {plain_line(why)}", style="yellow")]

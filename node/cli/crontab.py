@@ -162,8 +162,8 @@ def _command(text: str) -> str:
     """The command, with escaped `%` restored. Raises `ValueError` if the line gives it a standard input."""
     if _INPUT.search(text) is not None:
         raise ValueError(
-            "a % in its command begins a standard input, which tasks have not: write a script, or pipe it in "
-            "(a % that is meant is written \\%)"
+            "a % in its command begins a standard input, which tasks do not have: write a script, or pipe the input in "
+            "(a literal % is written \\%)"
         )
     return text.replace("\\%", "%").strip()
 

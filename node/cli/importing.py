@@ -63,7 +63,9 @@ def crontab_command(file: str, system: bool, timezone: str | None, run_as: str, 
     if node is None:
         say("rota: any node that runs commands may own these tasks; --node NAME binds them to one", err=True)
     if any("cwd" not in task["params"] for task in imported.tasks):
-        say("rota: they begin in an empty folder, and not in a user's home folder; params.cwd sets another", err=True)
+        say(
+            "rota: these tasks begin in an empty folder, not in a user's home folder; params.cwd sets another", err=True
+        )
 
 
 def machine_timezone() -> str:

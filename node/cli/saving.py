@@ -84,7 +84,8 @@ def _load_channels(client: Client, channels: dict[str, Any]) -> None:
             refused.append(f"{name} ({plain_line(str(problem))})")
     if refused:
         raise RefusedChannels(
-            f"all is loaded but what this version refuses; make it again by rota notify set: {', '.join(refused)}"
+            "all is loaded but the channels that this version refuses; make these with rota notify set: "
+            f"{', '.join(refused)}"
         )
 
 

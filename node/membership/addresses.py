@@ -106,5 +106,5 @@ class Addresses:
                     await self._keep(now)
                     kept = now
                 except OSError as error:
-                    _log.error("cannot write down who the members are: %s; retrying in %g s", error, AGAIN_S)
+                    _log.error("cannot save the members' addresses: %s; retrying in %g s", error, AGAIN_S)
                     asyncio.get_running_loop().call_later(AGAIN_S, self._changed.set)

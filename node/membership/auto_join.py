@@ -97,18 +97,19 @@ class AutoJoin:
         """Ask once. Returns the seconds to wait before the next poll."""
         urls = [_url(seed) for seed in self._reached(outlook)]
         if not urls:
-            self._say(logging.WARNING, f"ROTA_MEMBERS has the address of none of its members: {self._command(outlook)}")
+            how = f"ROTA_MEMBERS has no address of that cluster: let this node in with: {self._command(outlook)}"
+            self._say(logging.WARNING, how)
             return REFUSED_S
-        self._say(logging.INFO, "it asks to be let in (ROTA_AUTO_JOIN)")
+        self._say(logging.INFO, "this node asks to be let in (ROTA_AUTO_JOIN)")
         try:
             await asyncio.to_thread(self._cluster(urls).call, "POST", "/peer/members", body=asdict(self._me))
         except ApiProblem as problem:
             if problem.status in _FINAL:
-                self._say(logging.ERROR, f"it asked to be let in, and was refused: {problem}")
+                self._say(logging.ERROR, f"this node asked to be let in, and was refused: {problem}")
                 return REFUSED_S
-            self._say(logging.INFO, f"it asked to be let in, and asks again until it is: {problem}")
+            self._say(logging.INFO, f"this node asked to be let in, and asks again until it is: {problem}")
         except Unreachable as error:
-            self._say(logging.INFO, f"it asked to be let in, and asks again until it is: {error}")
+            self._say(logging.INFO, f"this node asked to be let in, and asks again until it is: {error}")
         return pause_s
 
     def _reached(self, outlook: ClusterElsewhere) -> list[Seed]:

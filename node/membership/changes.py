@@ -75,7 +75,7 @@ class MembershipChanges:
             return Result("busy", detail=f"{detail}. Start it first (with ROTA_JOIN it asks by itself)")
         # A new member counts for the majority at once, and votes once it has caught up (`node.raft.log.membership`).
         if len(before) > 1 and (fault := self._without_majority({*before, seed.id})) is not None:
-            return Result("busy", detail=f"{fault}. Bring back who is down, or remove it, first")
+            return Result("busy", detail=f"{fault}. First start the members that are down, or remove them")
         result = await self._port.propose(AddMember(self._port.now_us(), seed), timeout_s)
         if not result.ok and not (result.code == "exists" and self._awaited(seed)):
             return result
@@ -143,8 +143,8 @@ class MembershipChanges:
         if 2 * len(members & takes_part) > len(members):
             return None
         return (
-            f"of the {len(members)} members that there would be, {', '.join(missing)} would take no part, and the "
-            "others are no majority: nothing could be decided any more"
+            f"of the {len(members)} members that there would be, {', '.join(missing)} would not take part, and the "
+            "others are no majority: the cluster could not decide anything any more"
         )
 
     async def _answers(self, seed: Seed) -> bool:

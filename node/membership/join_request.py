@@ -103,7 +103,7 @@ class JoinRequest:
         for one in roster.members:
             if one.id == me.id and one != me:
                 raise NotLetIn(
-                    f"{me.id} is a member already, at {one.host}:{one.raft_port}:{one.http_port}: say so in "
+                    f"{me.id} is a member already, at {one.host}:{one.raft_port}:{one.http_port}: set this address in "
                     "ROTA_MEMBERS, choose another id (ROTA_NODE), or remove that member first (rota remove)"
                 )
             if one.id != me.id and (one.host, one.raft_port) == (me.host, me.raft_port):
@@ -136,9 +136,9 @@ def _roster(url: str, cluster: ClusterApi) -> Roster:
             raise NotLetIn(
                 f"the cluster at ROTA_JOIN={url} has another secret: set ROTA_SECRET to that of its members"
             ) from problem
-        raise NotLetIn(f"what answers at ROTA_JOIN={url} is no member of a cluster: {problem}") from problem
+        raise NotLetIn(f"the server at ROTA_JOIN={url} is no member of a cluster: {problem}") from problem
     except (KeyError, TypeError, ValueError) as error:
-        raise NotLetIn(f"what answers at ROTA_JOIN={url} is no member of a cluster: {error!r}") from error
+        raise NotLetIn(f"the server at ROTA_JOIN={url} is no member of a cluster: {error!r}") from error
 
 
 def _not_in_time(node: str, url: str, why: str) -> NotLetIn:

@@ -47,7 +47,7 @@ class SelfDrain:
         if why is None:
             if self._wrong.pop(what, None) is None:
                 return
-            _log.info("%s: well again; this node takes on new work unless something else is wrong", what)
+            _log.info("%s: the fault is over; this node takes on new work unless it has another fault", what)
         elif what not in self._wrong:
             self._wrong[what] = why
             _log.error("this node takes on nothing new, and the others own its tasks: %s", why)

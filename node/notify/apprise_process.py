@@ -103,7 +103,7 @@ def _send(order: dict[str, Any]) -> tuple[bool, str]:
     gate = _Gate(order["access"])
     channel = apprise.Apprise(asset=apprise.AppriseAsset(app_id="Rota", app_desc="Rota", secure_logging=True))
     if not channel.add(order["url"]):
-        return False, "the secret of its url is no URL of Apprise"
+        return False, "the secret for the channel's url is not a URL that Apprise knows"
     gate.close()
     kind = {"info": "info", "warning": "warning"}.get(order["severity"], "failure")
     # As plain text: as HTML, the lines would run together, and markup in an error message would be rendered.

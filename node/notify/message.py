@@ -63,7 +63,7 @@ def message_text(cluster_id: str, message: Send) -> str:
     if len(message.notices) > LINES_MAX:
         lines.append(f"and {len(message.notices) - LINES_MAX} more")
     if message.dropped:
-        lines.append(f"{message.dropped} older notices were dropped: more came to pass than could be told")
+        lines.append(f"{message.dropped} older notices were dropped: there were more than could be sent")
     return "\n".join(
         [*lines, "", f"cluster {cluster_id}, channel {message.channel}, {message_id(cluster_id, message)}"]
     )

@@ -204,6 +204,6 @@ def test_a_closed_pipe_ends_no_work_midway(cluster: Cluster, words: list[str], m
 
 def test_a_task_that_is_too_long_is_named(cluster: Cluster, words: list[str]) -> None:
     cluster.too_long = "new-2"
-    with pytest.raises(click.UsageError, match=r"new-2.json: task 'new-2' is too long: it has 0\.4 MiB, and 1 may be"):
+    with pytest.raises(click.UsageError, match=r"new-2.json: task 'new-2' is too long: it has 0\.4 MiB, and at most 1"):
         applied(cluster, words)
     assert cluster.registered == ["old-1", "old-2", "old-3"]

@@ -48,7 +48,7 @@ def test_the_headline_says_whether_there_is_a_cluster(changes: dict[str, Any], l
             r"watchdog: not pinged, .*: it answered\\x1b 500",
         ),
         ({"at": "2020-01-01T00:00:00Z", "withheld": "nightly is overdue"}, "watchdog: withheld, nightly is overdue"),
-        ({}, "watchdog: node-2 pings it, and says there how it goes"),
+        ({}, "watchdog: node-2 pings it; ask node-2 for the outcome"),
         ({"node": "node-1"}, "watchdog: not pinged yet"),
     ],
 )
