@@ -133,8 +133,8 @@ def python_values(column: "pa.Array", name: str) -> list[Any]:
         return list(column.to_pylist())
     except (OverflowError, ValueError):
         raise SinkUnfit(
-            f"the column {name} has the time {_first_odd(column)}, and a text has none outside the years 1 to 9999: "
-            "make it null, or text of your own, in `transform`"
+            f"the column {name} has the time {_first_odd(column)}, which is outside the years 1 to 9999 and so cannot "
+            "be written as text: make it null, or text of your own, in `transform`"
         ) from None
 
 

@@ -50,7 +50,7 @@ CHANGE: Final = "_change_type"
 VERSION: Final = "_commit_version"
 """Columns that the change data feed adds. The table itself cannot have columns with these names."""
 
-_ANEW: Final = "`rota etl reset` says where to begin"
+_ANEW: Final = "`rota etl reset` sets where to begin"
 
 
 class DeltaReader:

@@ -122,7 +122,7 @@ class EtlAttempt:
         if promised > there:
             raise SinkReplaced(
                 f"this run has committed batch {promised}, but the last batch in the sink is {there}: it was restored "
-                "or replaced. To go on with what is there, start a new run"
+                "or replaced. To go on with the sink as it is, start a new run"
             )
 
     def _promised(self) -> int:
@@ -219,7 +219,7 @@ class EtlAttempt:
     def _deliver(self) -> None:
         """Deliver the last batch if the sink is a `DeliveringSink`. Raises `EtlStopped` if asked to stop meanwhile."""
         if isinstance(self.sink, DeliveringSink) and not self.sink.deliver():
-            raise EtlStopped("asked to stop; what was not delivered of the last batch waits for the next attempt")
+            raise EtlStopped("asked to stop; the next attempt delivers the rest of the last batch")
 
     def _explained(self, error: Exception) -> Exception | None:
         """The error with which a source explains this error of Spark; None if no source does."""

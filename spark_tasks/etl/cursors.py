@@ -72,7 +72,7 @@ def _since_1970_s(text: str) -> float:
         at = None
     if at is None or at.tzinfo is None:
         raise CursorUnfit(
-            f"{text!r} is no time with an offset, such as 2026-01-05T09:00:00+00:00: the cursor of `files` is one"
+            f"{text!r} is no time with an offset, such as 2026-01-05T09:00:00+00:00: the cursor of `files` must be one"
         )
     return at.timestamp()
 

@@ -22,7 +22,7 @@ _LETTERS: Final = frozenset("GyMLdDQqEFahHKkmsSVzOXxZ")
 def _timestamp_format(text: str) -> str:
     pattern = _QUOTED.sub("", text)
     if "%" in pattern:
-        raise ValueError("must be a pattern of Spark, such as yyyy-MM-dd HH:mm:ss, and not one of strftime")
+        raise ValueError("must be a Spark pattern, such as yyyy-MM-dd HH:mm:ss, not a strftime one")
     # Letters of other alphabets stand for themselves, as in yyyy年MM月dd日.
     if wrong := [char for char in pattern if char.isascii() and char.isalpha() and char not in _LETTERS]:
         raise ValueError(f"{wrong[0]!r} is no letter of Spark's patterns, such as yyyy-MM-dd HH:mm:ss")

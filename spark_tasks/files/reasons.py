@@ -82,7 +82,7 @@ def _hint(kind: str, value: Any) -> str:
     if kind in ("date", "timestamp", "timestamp_ntz"):
         return _TIMES[kind]
     if kind in ("float", "double") and isinstance(value, str) and _NUMBER.fullmatch(value):
-        return ": it has none that is near"
+        return f": no {kind} is near enough to it"
     return ""
 
 

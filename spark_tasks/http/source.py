@@ -91,7 +91,9 @@ class HttpReader:
         Raises `ApiAway`, `ApiReadStopped`, `SourceReplaced` and `SourceUnfit`.
         """
         if not is_local_master(os.environ):
-            raise SourceUnfit("an HTTP API is read on this machine, and Spark's executors are on others")
+            raise SourceUnfit(
+                "the driver reads an HTTP API onto its own disk, which Spark's executors on other machines do not see"
+            )
         if self._fetched is None or self._fetched.after != after:
             plan = self._fetch(after)
             if plan is None:

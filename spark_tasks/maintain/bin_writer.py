@@ -121,7 +121,7 @@ class BinWriter:
             raise RewriteDiffers(
                 f"{len(one.files)} files of {posixpath.dirname(one.files[0].path) or 'the table'} were rewritten "
                 f"wrongly: {went_in.rows} rows with the sum {went_in.shown} went in, and {came_out.rows} with "
-                f"{came_out.shown} came out. Nothing was committed: look for a cause, as a damaged disk"
+                f"{came_out.shown} came out. Nothing was committed: look for a cause, such as a damaged disk"
             )
 
 
@@ -133,6 +133,6 @@ def _room_errors(place: Place) -> Iterator[None]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         raise NoRoom(
-            f"there is no room for new files ({error}): the table {place.path} needs room for what is rewritten at "
-            "once, about `target_bytes`, and a sort for the rows of a partition, in the scratch folder as well"
+            f"there is no room for new files ({error}): the table {place.path} needs room for the files that are "
+            "rewritten at once, about `target_bytes`; to sort, table and scratch folder need room for a whole partition"
         ) from error

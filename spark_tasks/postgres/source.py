@@ -122,8 +122,8 @@ class PostgresReader:
         low = _value(after, "cursor", column)
         if kind in _ENDLESS and str(low).lower() in _ENDS:
             raise SourceUnfit(
-                f"the sink's last batch reaches {column} = {low}, which no row can follow: `rota etl reset` says where "
-                "to go on"
+                f"the sink's last batch reaches {column} = {low}, and no later row can have a greater cursor: set "
+                "another one by `rota etl reset`"
             )
         key = name(column)
         tests = [f"{key} IS NOT NULL"] if low is None else [f"{key} > {literal(low)}::{kind}"]
@@ -141,8 +141,8 @@ class PostgresReader:
         )[0]
         if wrong is not None:
             raise SourceUnfit(
-                f"{self._known(snapshot).shown}, column {column}: the cursor is {wrong} in a row, which none can "
-                "follow: correct the row, or leave it out by a `query`"
+                f"{self._known(snapshot).shown}, column {column}: a row has the cursor {wrong}, and no later row can "
+                "have a greater one: correct the row, or leave it out by a `query`"
             )
         if high is None:
             return None
@@ -157,7 +157,7 @@ class PostgresReader:
         if low is not None and low > newest:
             raise SourceReplaced(
                 f"the sink's last batch reaches transaction {low}, but the database is at {newest}: it was restored or "
-                "replaced. `rota etl reset` says where to begin"
+                "replaced. `rota etl reset` sets where to begin"
             )
         if low is not None and low >= horizon:
             return None

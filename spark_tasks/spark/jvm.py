@@ -183,7 +183,7 @@ def _connection(program: str, process: "subprocess.Popen[bytes]", file: Path) ->
 def _ended(program: str, status: int) -> str:
     how = f"status {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
     why = ": if the machine is short of memory, the kernel has killed it" if status == -signal.SIGKILL else ""
-    return f"Spark's JVM ({program}) ended with {how} before it was ready{why}; what it said is above, in the log"
+    return f"Spark's JVM ({program}) ended with {how} before it was ready{why}; its output is above, in the log"
 
 
 def _gateway(port: int, secret: str) -> "JavaGateway":

@@ -52,7 +52,7 @@ def _named_by_with(part: ParsedPart) -> set[str]:
 
 def _check(part: ParsedPart, relations: Collection[str], views: Collection[str]) -> None:
     if part.sort == "trouble":
-        raise SqlRefused(f"it cannot be looked through: {part.of} {part.text}".rstrip())
+        raise SqlRefused(f"a part of it cannot be checked: {part.of} {part.text}".rstrip())
     if part.sort == "sequence":
         if not part.of.startswith(nodes.SEQUENCES):
             raise _unknown(part)
@@ -68,7 +68,7 @@ def _check(part: ParsedPart, relations: Collection[str], views: Collection[str])
 
 
 def _unknown(part: ParsedPart) -> SqlRefused:
-    why = nodes.REFUSED.get(part.simple, "it is not known to reach nothing else")
+    why = nodes.REFUSED.get(part.simple, "it is not known to be harmless")
     return SqlRefused(f"{part.simple} is not allowed: {why}; {_ALLOWED_ARE}")
 
 

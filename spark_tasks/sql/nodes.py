@@ -108,9 +108,9 @@ SEQUENCES: Final = ("scala.collection.", "java.util.", "[L", "org.apache.spark.s
 
 _NO_QUERY: Final = "it is a statement, and no query"
 _PARAMETER: Final = "there are no values for parameters"
-_IDENTIFIER: Final = "a name made by IDENTIFIER cannot be looked at: write the name"
+_IDENTIFIER: Final = "a name made by IDENTIFIER cannot be checked: write the name"
 _STREAM: Final = "a batch of rows is no stream"
-_UNSEEN: Final = "it is new in this version of Spark, and was not looked into"
+_UNSEEN: Final = "it is new in this version of Spark, and was not reviewed yet"
 _VERSIONS: Final = "a view has no versions"
 
 REFUSED: Final[Mapping[str, str]] = {
@@ -121,7 +121,7 @@ REFUSED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("NamedStreamingRelation", "UnresolvedEventTimeWatermark"), _STREAM),
     **dict.fromkeys(("NamedParameter", "PosParameter"), _PARAMETER),
     **dict.fromkeys(("AsOfJoin", "NearestByJoin", "UnresolvedBinBy"), _UNSEEN),
-    "UnresolvedExecuteImmediate": "EXECUTE IMMEDIATE runs a text that cannot be looked at",
+    "UnresolvedExecuteImmediate": "EXECUTE IMMEDIATE runs a text that cannot be checked",
     "CurrentUser": "it tells which user the member runs as",
     "CurrentPath": "a task has views, and no catalog",
     "FunctionTableSubqueryArgumentExpression": "no function takes a table",

@@ -13,7 +13,7 @@ BATCHES: Final = "rota_batches"
 
 def _table_of_a_file(text: str) -> str:
     if text.lower() in (SINKS, BATCHES) or text.lower().startswith("sqlite_") or "\0" in text:
-        raise ValueError(f"{text!r} cannot be the table: SQLite or Rota itself has it")
+        raise ValueError(f"{text!r} cannot be the table: SQLite or Rota uses this name itself")
     return text
 
 

@@ -95,7 +95,9 @@ class SqliteReader:
     def load(self, spark: "SparkSession", plan: Plan) -> "DataFrame":
         """The rows of the plan (`RowSource`), which are copied now."""
         if not is_local_master(os.environ):
-            raise SourceUnfit("an SQLite file is read on this machine, and Spark's executors are on others")
+            raise SourceUnfit(
+                "the driver copies SQLite files onto its own disk, which Spark's executors on other machines do not see"
+            )
         from pyarrow import parquet
 
         database = self._opened()
@@ -202,7 +204,7 @@ def _table(rows: list[Any], schema: "pa.Schema", params: SqliteRows) -> "pa.Tabl
         except _Misfit as misfit:
             raise SourceUnfit(
                 f"{params.path}, {params.table}, column {field.name}: the value {misfit.args[0]!r:.100} is no "
-                f"{field.type}, as which the column is declared: correct the row, or read a view that casts the column"
+                f"{field.type}, the declared type of the column: correct the row, or read a view that casts the column"
             ) from None
         arrays.append(pa.array(values, field.type))
     return pa.Table.from_arrays(arrays, schema=schema)

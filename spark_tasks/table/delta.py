@@ -315,7 +315,7 @@ class Table:
         if not heeds_conditions(self.place, PROBE):
             raise TableUnfit(
                 f"{self.shown}: the store ignores conditional writes (If-None-Match: *), without which two "
-                "attempts could overwrite each other's commits: use a store or a version of it that knows them"
+                "attempts could overwrite each other's commits: use a store or a version of it that supports them"
             )
         self._knows_conditions = True
 

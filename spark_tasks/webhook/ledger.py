@@ -103,7 +103,7 @@ class WebhookLedger:
                 return False
             if self._write(version + 1, new):
                 return True
-        raise SinkAway(f"{self.place.shown(VERSIONS)}: others change the ledger all the time")
+        raise SinkAway(f"{self.place.shown(VERSIONS)}: other attempts kept changing the ledger, {_TRIES} times")
 
     def _read(self) -> tuple[int, LedgerState]:
         for _ in range(_TRIES):
@@ -116,7 +116,7 @@ class WebhookLedger:
             if content is not None:
                 return versions[-1], self._parsed(path, content)
             # The file was removed since: others have written many newer versions.
-        raise SinkAway(f"{self.place.shown(VERSIONS)}: others change the ledger all the time")
+        raise SinkAway(f"{self.place.shown(VERSIONS)}: other attempts kept changing the ledger, {_TRIES} times")
 
     def _parsed(self, path: str, content: bytes) -> LedgerState:
         try:
@@ -138,7 +138,7 @@ class WebhookLedger:
             if not heeds_conditions(self.place, _PROBE):
                 raise SinkUnfit(
                     f"{self.place.url}: the store ignores conditional writes (If-None-Match: *), without which two "
-                    "attempts could both deliver: use a store or a version of it that knows them"
+                    "attempts could both deliver: use a store or a version of it that supports them"
                 )
             self._heeds = True
         content = json.dumps(asdict(state)).encode()
@@ -149,7 +149,7 @@ class WebhookLedger:
                 return False
         versions = self._versions()
         if not _follows(version, versions):
-            raise SinkOvertaken(f"others have long gone on in {self.place.shown(VERSIONS)}")
+            raise SinkOvertaken(f"other attempts went on with {self.place.shown(VERSIONS)} while this one stood still")
         with store_errors(self.place):
             for old in versions[:-KEPT]:
                 self.place.remove(_path(old))

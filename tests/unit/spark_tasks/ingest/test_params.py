@@ -40,7 +40,7 @@ def test_a_format_of_times_may_have_text_of_its_own() -> None:
     [
         ({"source": "in/*.csv"}, "must begin with '/'"),
         ({"source": []}, "at least 1 item"),
-        ({"timestamp_format": "%d.%m.%y"}, "not one of strftime"),
+        ({"timestamp_format": "%d.%m.%y"}, "not a strftime one"),
         ({"timestamp_format": "YYYY-MM-DD"}, "'Y' is no letter of Spark's patterns, such as yyyy-MM-dd"),
         ({"table": "out"}, "must begin with '/'"),
         ({"table": "gs://bucket/out"}, "cannot be at gs://"),
