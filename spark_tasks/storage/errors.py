@@ -22,6 +22,10 @@ class StoreAway(Away):
 
 
 _NAMED: Final = {kind.__name__: kind for kind in (NoBucket, NoPermission, StoreAway)}
+_QUOTED: Final = re.compile(
+    rf"\b(?:{'|'.join(re.escape(kind.__module__) for kind in _NAMED.values())})\.({'|'.join(_NAMED)}): (.+)"
+)
+"""Matches one of these errors in a text that quotes it with its module, as a Python traceback does."""
 
 _NO_BUCKET: Final = re.compile(r"NoSuchBucket|specified bucket does not exist")
 _REFUSED: Final = re.compile(
@@ -80,7 +84,7 @@ def quoted_error(said: str) -> Exception | None:
     >>> quoted_error("File x, line 1\nspark_tasks.storage.errors.StoreAway: s3://lake: away\n at org.apache.spark")
     StoreAway('s3://lake: away')
     """
-    match = re.search(rf"\b(?:spark_tasks\.storage\.errors|tasks\.place)\.({'|'.join(_NAMED)}): (.+)", said)
+    match = _QUOTED.search(said)
     return None if match is None else _NAMED[match[1]](match[2].strip())
 
 

@@ -1,5 +1,7 @@
 """Where a table may be, what deltalake is given to open it, and what is made of a store's errors. Without a store."""
 
+import traceback
+
 import pytest
 
 from spark_tasks.storage.errors import NoPermission, StoreAway, quoted_error, store_error
@@ -111,13 +113,14 @@ def test_other_errors_are_left_as_they_are(error: Exception) -> None:
     assert store_error(error, URL) is None
 
 
-def test_what_an_executor_said_is_found_in_what_spark_makes_of_it() -> None:
+@pytest.mark.parametrize("kind", [NoBucket, NoPermission, StoreAway])
+def test_an_executors_error_is_found_in_the_error_in_which_spark_quotes_it(kind: type[Exception]) -> None:
+    raised = "".join(traceback.format_exception_only(kind("s3://lake/flights: the reason")))
     said = (
         "[WRITING_JOB_ABORTED] Writing job aborted. Caused by: org.apache.spark.api.python.PythonException: Traceback\n"
-        '  File "x.py", line 3, in write\n'
-        "spark_tasks.storage.errors.StoreAway: s3://lake/flights: the store does not answer\n\tat org.apache.spark.X"
+        f'  File "x.py", line 3, in write\n{raised}\tat org.apache.spark.X'
     )
     found = quoted_error(said)
-    assert isinstance(found, StoreAway)
-    assert str(found) == "s3://lake/flights: the store does not answer"
+    assert type(found) is kind
+    assert str(found) == "s3://lake/flights: the reason"
     assert quoted_error("java.lang.OutOfMemoryError: heap") is None
