@@ -1,6 +1,6 @@
-"""What tasks on a node may reach: a frozen value made from the node's settings, and pure decisions about it.
+"""Decides which paths and hosts tasks on a node may reach, from a frozen value made of the node's settings (pure).
 
-A client that may register tasks names sources and destinations; the node decides which of them it opens. The node's own
+Clients that may register tasks choose sources and destinations; the node decides which of them it opens. The node's own
 files (its data folder, its secret and token, the folder of secrets) are never a source or a destination, whatever the
 settings say. Paths here are absolute and resolved: `tasks.file_guard` resolves them where files are opened.
 
@@ -52,7 +52,7 @@ OPTIONS: Final[Mapping[str, frozenset[str]]] = {
 """The file systems that tasks may name, and the options that tasks may set for each.
 
 No option that names a program, a file or another host is among them: `key_filename` and `profile` name credentials of
-the node's user, `connection_string` names a host, and a caching or chained file system opens what its options say.
+the node's user, `connection_string` names a host, and the options of a caching or chained file system name another one.
 """
 
 
@@ -62,13 +62,13 @@ class AccessRefused(Unretryable, Failed):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What tasks on one node may reach. `Access()` allows nothing."""
+    """The paths and hosts that tasks on one node may reach. `Access()` allows none."""
 
     #: The node's id.
     node: str = ""
-    #: Folders of which everything may be read.
+    #: Folders whose whole content may be read.
     source_roots: tuple[str, ...] = ()
-    #: Folders in which everything may be read and written.
+    #: Folders whose whole content may be read and written.
     destination_roots: tuple[str, ...] = ()
     #: Hosts that may be read from: `host`, `host:port`, `*.domain`, `s3://bucket` or `*`.
     source_hosts: tuple[str, ...] = ()
@@ -86,11 +86,11 @@ class Access:
         return cls(**fields)
 
     def roots(self, use: Use) -> tuple[str, ...]:
-        """The folders in which a source, or a destination, may be."""
+        """The folders allowed for a source, or for a destination."""
         return self.source_roots if use == "source" else self.destination_roots
 
     def hosts(self, use: Use) -> tuple[str, ...]:
-        """The hosts and buckets that a source, or a destination, may be at."""
+        """The hosts and buckets allowed for a source, or for a destination."""
         return self.source_hosts if use == "source" else self.destination_hosts
 
 
@@ -118,7 +118,7 @@ def _is_kernels(path: str) -> bool:
 
 
 def check_path(access: Access, use: Use, path: str, named: str = "") -> None:
-    """Raise `AccessRefused` unless the resolved `path` may be a source or destination. `named`: as the task wrote it.
+    """Raise `AccessRefused` unless the resolved `path` may be a source or destination. `named`: the task's text.
 
     >>> check_path(Access("node-1", source_roots=("/srv",)), "source", "/etc/shadow")  # doctest: +ELLIPSIS
     Traceback (most recent call last):

@@ -1,7 +1,7 @@
 """Facts that identify the disk behind a path, and distinguish it from another machine's disk at the same path.
 
-The node and the machine say whose disk it is, the file system's UUID says which disk, and the inode of the mount's root
-says which folder of the disk is mounted: two containers mostly have their volumes on the same file system.
+The node and the machine tell whose disk it is, and the file system's UUID tells which disk. The inode of the mount's
+root tells which folder of the disk is mounted, because the volumes of two containers are mostly on one file system.
 """
 
 import fcntl
@@ -45,7 +45,7 @@ def facts_of(path: Path, node: str, *, shared: bool) -> dict[str, str]:
 
 
 def place_facts(node: str, machine_id: str, mount: Mount, *, shared: bool) -> dict[str, str]:
-    """The facts of `facts_of` that say where data on `mount` is; "" for a fact that does not count."""
+    """The facts of `facts_of` about the place of data on `mount`; "" for a fact that does not count."""
     return {
         "node": "" if shared else node,
         "machine": "" if shared and mount.between_machines else machine_id,
@@ -80,7 +80,7 @@ def _uuid_by_name(device: int) -> str:
 
 
 def _machine() -> str:
-    """A digest of this machine's id; "" in a container, where the id, if there is one, is the image's."""
+    """A digest of this machine's id; "" in a container, where any id comes from the image."""
     return machine(_id_of(MACHINE_ID), mountinfo(), in_container=any(mark.exists() for mark in _IN_CONTAINER))
 
 

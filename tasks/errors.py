@@ -10,7 +10,7 @@ class MissingSecret(Exception):
 
 
 class Failed(Exception):
-    """Raised by a kind whose message needs no traceback. The attempt fails, and its log has the message only."""
+    """Raised by a kind with a message that is enough for users. The attempt fails, and its log has no traceback."""
 
 
 class Away(Failed):

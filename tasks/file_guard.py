@@ -1,8 +1,8 @@
 """Checks files against a node's policy (`tasks.access`) when they are opened.
 
-A path is resolved before it is checked, and the open file is checked again by the path that the kernel has for it. So
-swapping a link or a folder between the two checks gains nothing. A hard link or a bind mount gives a file another path:
-the node's own files are recognized by device and inode too.
+A path is resolved before it is checked, and the open file is checked again by its path in the kernel. So swapping a
+link or a folder between the two checks gives no access. A hard link or a bind mount gives a file another path: the
+node's own files are therefore recognized by device and inode too.
 """
 
 import os
@@ -60,7 +60,7 @@ def _file_ids(path: str, deep: int) -> Iterator[FileId]:
 
 
 class FileGuard:
-    """Checks files that tasks use as `use`. The identities of the node's own files are read once, at construction."""
+    """Checks the files of one use, source or destination. Reads the identities of the node's own files when made."""
 
     def __init__(self, access: Access, use: Use) -> None:
         self.access = replace(
@@ -73,7 +73,7 @@ class FileGuard:
         self._own = _learned[access.own] if access.own in _learned else file_ids(access.own)
 
     def resolve(self, path: str | Path) -> Path:
-        """`path` with links followed; it need not exist. Raises `AccessRefused`."""
+        """Resolve `path`, which need not exist. Raises `AccessRefused` if it may not be used."""
         real = os.path.realpath(path)
         check_path(self.access, self.use, real, str(path))
         self._check_file_ids(real, str(path))

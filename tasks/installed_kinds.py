@@ -1,4 +1,4 @@
-"""The installed kinds: found by the entry-point group `rota.kinds`, in any package, and loaded."""
+"""Finds the installed kinds, by the entry-point group `rota.kinds` of any package, and loads them."""
 
 import importlib
 import logging
@@ -130,7 +130,7 @@ def preparation_at(target: str) -> Callable[[Mapping[str, str], Path], None]:
 
 
 def settings_asked_for(entries: Iterable[KindEntry]) -> frozenset[str]:
-    """The names of all settings that these kinds ask for. Loads them; a kind that does not load asks for none."""
+    """The names of all settings that these kinds ask for. Loads the kinds, and skips one that does not load."""
     found: set[str] = set()
     for entry in entries:
         try:
@@ -142,7 +142,7 @@ def settings_asked_for(entries: Iterable[KindEntry]) -> frozenset[str]:
 
 
 def needs_of(kind: type[Any], params: Mapping[str, Any], task: str) -> Needs:
-    """What an attempt of a kind (as `load_kind` gave it) needs of the machine.
+    """The needs of an attempt of a kind (as `load_kind` gave it).
 
     A kind without `needs` gets the needs of a command. Invalid params need nothing, as the attempt only reports them.
     """

@@ -25,14 +25,14 @@ from tasks.errors import Away, Failed, Fenced, MissingSecret, Unretryable
 __all__ = ["RESULT_BYTES_MAX", "Away", "Context", "Failed", "Fenced", "Kind", "MissingSecret", "Unretryable"]
 
 RESULT_BYTES_MAX: Final = 64 * 1024
-"""The size limit of what `run` returns, as JSON in UTF-8."""
+"""The size limit of the result that `run` returns, as JSON in UTF-8."""
 
 P_contra = TypeVar("P_contra", bound=BaseModel, contravariant=True)
 P_co = TypeVar("P_co", bound=BaseModel, covariant=True)
 
 
 class Context(Protocol[P_co]):
-    """What an attempt sees of the cluster: one object for the whole attempt."""
+    """An attempt's view of the cluster. There is one object for the whole attempt."""
 
     @property
     def params(self) -> P_co:
@@ -74,7 +74,7 @@ class Context(Protocol[P_co]):
         """
 
     def progress(self, done: float, total: float | None = None, unit: str = "") -> None:
-        """Report how far the work is. Cheap: call it as often as you like."""
+        """Report the progress of the work. Cheap: call it as often as you like."""
 
     @property
     def log(self) -> logging.Logger:
@@ -94,9 +94,10 @@ class Context(Protocol[P_co]):
 
     @property
     def access(self) -> Access:
-        """What tasks may reach on this member: see `tasks.access`, and `tasks.file_guard.FileGuard`, which enforces it.
+        """The paths and hosts that tasks may reach on this member (`tasks.access`).
 
-        A kind checks the files and hosts that its params name against it before it opens them.
+        A kind must check the files and hosts that its params name before it opens them: see
+        `tasks.file_guard.FileGuard`.
         """
 
     @property

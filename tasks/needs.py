@@ -1,7 +1,7 @@
 """The needs of an attempt: the paths that its params name, programs, and whether it uses the network. Pure.
 
-A kind works them out from checked params (`tasks.kind.Kind.needs`). The node has the kernel refuse the attempt
-everything else (`node.execution.domain`), so that a fault in a kind, in Spark or in a program opens nothing more.
+A kind computes them from checked params (`tasks.kind.Kind.needs`). The node makes the kernel refuse everything else to
+the attempt (`node.execution.domain`), so that a fault in a kind, in Spark or in a program gives no further access.
 """
 
 import os
@@ -35,13 +35,13 @@ confined, and before the kind sees the params."""
 class Needs:
     """The needs of one attempt. The default is the scratch folder and the network."""
 
-    #: The paths that the params name. Hosts among them are checked by name where they are connected to.
+    #: The paths and hosts that the params name. The kernel does not check hosts: they are checked by name.
     reaches: tuple[Reach, ...] = ()
     #: Functions that find tools on this machine (`Tools`), each as `module:function`.
     tools: tuple[str, ...] = ()
     #: Whether the attempt uses the network, loopback included. Without it the kernel refuses all sockets but AF_UNIX.
     network: bool = True
-    #: The credential files of the node's user that log in to hosts, if the params name no secret.
+    #: The credential files of the node's user for logging in to hosts, if the params name no secret.
     own_credentials: tuple[CredentialGroup, ...] = ()
     #: Whether the attempt runs a program of the task's author: it may do all that the node's user may, except with the
     #: node's own files.
@@ -68,7 +68,7 @@ def _tupled(value: Any) -> Any:
 
 
 class _Files(NamedTuple):
-    """Variables that name files, and paths in the user's home."""
+    """Where one group's credential files are: variables that name them, and paths in the user's home."""
 
     variables: tuple[str, ...]
     home: tuple[str, ...]
@@ -89,7 +89,7 @@ _FILES: Final[Mapping[CredentialGroup, _Files]] = {
 
 
 def credential_groups(url: str, options: Mapping[str, Any]) -> tuple[CredentialGroup, ...]:
-    """The credential files that log in to the file system at an fsspec URL; empty if the options have a secret or
+    """The groups of credential files for the file system at an fsspec URL; empty if the options have a secret or
     `anon`.
 
     >>> credential_groups("s3://b/x", {})

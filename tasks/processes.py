@@ -1,4 +1,4 @@
-"""How the processes of a node and of an attempt are recognised: by two variables, and by /proc/PID/stat.
+"""Recognises the processes of a node and of an attempt, by two environment variables and by /proc/PID/stat.
 
 A process that builds the environment of another one must pass the variables on, because `node.execution.leftovers`
 looks for them to find processes that have outlived their supervisor.

@@ -136,7 +136,7 @@ def reference_of(given: Any) -> Reference:
 
 
 def shown(reference: Reference) -> str:
-    """The reference, for a sentence.
+    """The reference as text for a sentence.
 
     >>> shown(SecretFile(secret="hook"))
     "secret 'hook'"

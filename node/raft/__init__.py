@@ -1,4 +1,4 @@
-"""Raft: the one package that imports PySyncObj. `adapter.Raft` is what the node uses.
+"""Raft: the only package that imports PySyncObj. The node uses `adapter.Raft`.
 
 Defects of the library are corrected where its messages arrive (`core.inbound`, `log.append_filter`), where its log is
 kept (`log`), before an election (`core.prevote`, `core.elections`) and in place of its methods (`core.overrides`).

@@ -89,7 +89,7 @@ class Raft:
         self._stopping = False
         self._over = False
 
-    # -- beginning and end
+    # -- start and stop
 
     def start(self) -> None:
         """Open the folder, load the log and the snapshot, listen on the port, and start Raft's thread.
@@ -134,7 +134,7 @@ class Raft:
         if self._thread is not None:
             self._thread.join()
 
-    # -- what others ask
+    # -- calls from other threads
 
     def add_member(self, member: str, address: tuple[str, int], timeout_s: float = 10.0) -> "Future[None]":
         """Add a member. The future may raise ChangeRefused, NoQuorum, OutcomeUnknown or RaftStopped."""
@@ -253,7 +253,7 @@ class Raft:
         try:
             consensus.close()
         except (OSError, sqlite3.Error) as error:
-            logger.error("Raft's files could not be closed in good order: %s", error)  # noqa: TRY400 - it says it all
+            logger.error("Raft's files could not be closed in good order: %s", error)  # noqa: TRY400 - no traceback
         self.role = RaftRole(term=self.role.term)
         self._owner.role_changed(self.role)
         if self.failure is not None:

@@ -130,11 +130,11 @@ class Consensus(MendedSyncObj):
         return self.is_leader or (heard_lately and self.leader_node() is not None)
 
     def is_settled(self) -> bool:
-        """Whether this start of the member may take part in elections (`start_claim`)."""
+        """Whether this process may take part in elections, since it is the member's only one (`start_claim`)."""
         return self.transport.duplicate_starts.settled
 
     def fence(self) -> int:
-        """The latest term in which another start of this member may have voted (`start_claim`)."""
+        """The latest term in which another process of this member may have voted (`start_claim`)."""
         return self.transport.duplicate_starts.claim.fence
 
     def leader_node(self) -> Node | None:
@@ -203,7 +203,7 @@ class Consensus(MendedSyncObj):
         self._SyncObj__raftLeader = None
 
     def connection_lost(self, node: Node) -> None:
-        """Note that a member's connection has ended. A leader may be dead then: ask for votes soon."""
+        """Note that a member's connection has ended. If the member is the leader, ask for votes soon."""
         if node == self.leader_node() and not self.is_leader:
             self.inbound.leader_heard_s = float("-inf")
             self.elections.hasten()
@@ -214,7 +214,7 @@ class Consensus(MendedSyncObj):
             self.transport.send(node, message)
 
     def put(self, data: bytes) -> None:
-        """Propose an entry. Whether it is committed shows when it is applied."""
+        """Propose an entry. The caller learns that it is committed when it is applied."""
         self._applyCommand(membership.REGULAR + data, None)
 
     def change(self, packed: bytes, answer: Callable[[Any, int], None]) -> None:
@@ -270,7 +270,7 @@ class Consensus(MendedSyncObj):
         now = self.clock()
         if self.is_leader:
             next_s = self._SyncObj__newAppendEntriesTime
-            due_s = next_s if next_s > now else now + self.timing.heartbeat_s  # one that is due is sent now
+            due_s = next_s if next_s > now else now + self.timing.heartbeat_s  # a due heartbeat is sent now
         else:
             due_s = min(self.elections.due_s, self.inbound.leader_heard_s + self.timing.quorum_s)
         return float(min(longest_s, max(due_s - now, _SHORTEST_WAIT_S)))

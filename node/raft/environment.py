@@ -2,7 +2,7 @@
 
 The library's modules import the clock and `random` themselves: a test with another clock has to patch them in
 `pysyncobj.syncobj` and `pysyncobj.transport` (`testkit.wired` does). `connections` reads the library's clock directly,
-because the library compares its times with its own.
+because the library compares the times of connections with its own.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ MakeSingleCalls = Callable[[RaftCore, Callable[[Node, Any, Message], None], Call
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The parts from outside. The default clock is the library's, so that times can be compared with its times."""
+    """The environment of one member's Raft. The default clock is the library's, so that both use comparable times."""
 
     clock: Clock = monotonic
     rng: Random = field(default_factory=Random)

@@ -49,7 +49,7 @@ class RaftRole:
 
 @dataclass(frozen=True, slots=True)
 class RaftOwner:
-    """What Raft tells and asks the node, which owns it. Called in Raft's thread.
+    """The callbacks of the node, which owns Raft. Called in Raft's thread.
 
     role_changed: takes each new role. failed: takes the error that has stopped Raft. wait_for_room: takes the error of
     a write on a full disk, and returns whether to write again; it may block, and the others return at once.
@@ -73,7 +73,7 @@ class EntryApplier(Protocol):
         """See `StateMachinePort.restore`."""
 
     def term_began(self, term: int) -> None:
-        """Take a later term. Called before this member sends any message in it."""
+        """Called with a later term, before this member sends any message in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class RaftTiming:
     batch_bytes: int = 256 << 10
     #: A proposal is refused if it would bring the proposals that wait on this member beyond this total size.
     waiting_bytes: int = 64 << 20
-    #: The most entries of one member that are under way at once. Proposals that arrive meanwhile share the next entry.
+    #: The limit of a member's entries under way at once. Proposals that arrive meanwhile share the next entry.
     flights: int = 2
 
 

@@ -15,7 +15,7 @@ from node.state.value import Result, State
 _log = logging.getLogger("rota.proposer")
 
 IN_FLIGHT_MAX: Final = 256
-"""The most proposals under way: half of the window of results that is remembered for each proposer (`node.state`)."""
+"""The limit of proposals under way: half of the window of results remembered for each proposer (`node.state`)."""
 
 TRY_S: Final = 5.0
 """The timeout of one try of `insist`. After it, the outcome counts as unknown."""

@@ -33,18 +33,18 @@ FOR_CLIENT: Final = 2
 
 
 _NR_OPEN: Final = Path("/proc/sys/fs/nr_open")
-"""The most descriptors that the kernel allows any process. No limit can be set to more."""
+"""The maximum number of descriptors that the kernel allows any process. No limit can be set to more."""
 
 
 def hard_limit() -> int:
-    """The most descriptors that this process, and each process that it starts, may have."""
+    """The maximum number of descriptors that this process, and each process that it starts, may have."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = int(_NR_OPEN.read_text())
     return most if hard == resource.RLIM_INFINITY else min(hard, most)
 
 
 def attempts_limit(hard: int) -> int:
-    """The most descriptors that a process of an attempt may have, if the node may have `hard`.
+    """The maximum number of descriptors that a process of an attempt may have, if the node may have `hard`.
 
     >>> attempts_limit(1_048_576), attempts_limit(1_024)
     (1047552, 768)
@@ -66,7 +66,7 @@ def below_own() -> tuple[int, int]:
 
 
 def streams_for(clients: int) -> int:
-    """The most responses that may be streamed at once, for this number of clients.
+    """The maximum number of responses that may be streamed at once, for this number of clients.
 
     >>> streams_for(4_096), streams_for(16)
     (256, 4)
@@ -75,7 +75,7 @@ def streams_for(clients: int) -> int:
 
 
 def clients_for(descriptors: int, max_runs: int) -> int:
-    """The most clients that may be connected at once, for this limit on descriptors.
+    """The maximum number of clients that may be connected at once, for this limit on descriptors.
 
     >>> clients_for(1_024, 8), clients_for(16_384, 8), clients_for(100, 8)
     (400, 4096, 16)

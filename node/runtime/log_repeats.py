@@ -13,12 +13,12 @@ from time import monotonic
 from typing import Final
 
 EACH: Final = 50
-"""The most lines of one kind that are written within `WITHIN_S`. Further lines are only counted."""
+"""The maximum number of lines of one kind that are written within `WITHIN_S`. Further lines are only counted."""
 
 WITHIN_S: Final = 30.0
 
 KINDS_MAX: Final = 1_000
-"""The most kinds of lines that are tracked at once."""
+"""The maximum number of kinds of lines that are tracked at once."""
 
 _VALUES: Final = re.compile(r"%[-+ #0-9.*]*[a-z]")
 

@@ -19,7 +19,7 @@ from node.runtime.log_repeats import Repeats
 from node.runtime.plain_text import plain
 
 LINES_MAX: Final = 10_000
-"""The most lines that may wait to be written. Further lines are dropped and counted."""
+"""The maximum number of lines that may wait to be written. Further lines are dropped and counted."""
 
 WRITTEN_S: Final = 2.0
 """The longest time that the process waits at its end for lines that are not written yet."""

@@ -34,7 +34,7 @@ def remove_tree(path: Path) -> bool:
     finally:
         os.close(top)
     try:
-        os.rmdir(path)  # noqa: PTH106  beside the calls by descriptors
+        os.rmdir(path)  # noqa: PTH106  consistent with the calls by descriptor
     except FileNotFoundError:
         return True
     except OSError:
@@ -49,7 +49,7 @@ def _opened(name: str, parent: int | None = None) -> int:
         itself = f"/proc/self/fd/{place}"
         with suppress(OSError):
             if os.fstat(place).st_mode & stat.S_IRWXU != stat.S_IRWXU:
-                os.chmod(itself, stat.S_IRWXU)  # noqa: PTH101  beside the calls by descriptors
+                os.chmod(itself, stat.S_IRWXU)  # noqa: PTH101  consistent with the calls by descriptor
         return os.open(itself, _FOLDER & ~os.O_NOFOLLOW)
     finally:
         os.close(place)

@@ -1,4 +1,4 @@
-"""How late a node's threads run: the worst of the last minute, for operators and benchmarks.
+"""Measures how late a node's threads run: the worst delay of the last minute, for operators and benchmarks.
 
 A late thread has waited for a processor, for the interpreter's lock, or for a long computation of its own. A late
 thread shows that a machine is overloaded, but is no reason to mark the node down

@@ -34,9 +34,7 @@ class Damaged(Exception):
 
 
 class Writer:
-    """The file-like object that a source writes to: compresses the content into a file, counts it and adds it up in
-    checksums.
-    """
+    """The file-like object that a source writes to. Compresses the content into a file; computes size and checksums."""
 
     def __init__(self, file: IO[bytes], level: int, progress: Progress) -> None:
         self._file = file
@@ -72,7 +70,7 @@ class Writer:
 
 
 def store(place: Place, name: str, dump: Callable[[Writer], None], level: int, progress: Progress) -> FileEntry:
-    """Compress what `dump` writes into the file `name` in `place`. Returns the file's entry for the manifest."""
+    """Compress the output of `dump` into the file `name` in `place`. Returns the file's entry for the manifest."""
     with place.writing(name) as file:
         writer = Writer(file, level, progress)
         dump(writer)

@@ -41,7 +41,7 @@ def check_source(source: Source, access: Access, node: str) -> None:
 
 
 class BackupContent:
-    """The content of one backup, to be written to `place`."""
+    """Writes the content of one backup to `place`."""
 
     def __init__(self, ctx: Context[BackupParams], place: Place) -> None:
         self._ctx = ctx

@@ -31,7 +31,7 @@ RESULT: Final = {
     "others": "the number of backups of another source, or of none; they are neither counted nor removed",
     "seconds": "how long the attempt took",
 }
-"""The fields of a run's result, for the reference."""
+"""The fields of a run's result, with their descriptions for docs/reference."""
 
 POSTGRES_TOOLS: Final = "tasks.backup.sources.postgres_tools:programs"
 """The function that finds PostgreSQL's programs (`tasks.needs.Tools`)."""

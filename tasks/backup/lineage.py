@@ -1,4 +1,4 @@
-"""Lineages: each is the backups of one source, so that `keep` does not count or remove those of another source.
+"""Lineages. A lineage is all backups of one source; `keep` does not count or remove backups of another lineage.
 
 Each backup names its lineage and the identity of its source (`tasks.source_identity`). An attempt compares its source
 with that of the newest backup. If the identities differ, the attempt fails before it writes anything, unless its params

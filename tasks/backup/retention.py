@@ -23,7 +23,7 @@ its files missing before it writes its manifest, and fails: its work is lost, bu
 """
 
 LEFTOVERS_MAX: Final = 50
-"""The most old folders that one run checks for leftovers: the newest ones, so that each is checked in 50 runs."""
+"""The limit of old folders that one run checks for leftovers: the newest ones, so that each is checked in 50 runs."""
 
 _BEGUN_MAX: Final = 500
 

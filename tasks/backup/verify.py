@@ -37,8 +37,8 @@ class Report:
 def verify(url: str, options: dict[str, Any] | None = None, progress: archive.Progress = archive.quiet) -> Report:
     """Read and check the backup at `url` (the newest one if `url` is a task's folder).
 
-    Checks every file's checksums and zstd frame. pg_restore then checks the table of contents of a PostgreSQL dump;
-    SQLite's own check, in a temporary file, an SQLite database; a folder's archive is checked member by member. Raises
+    Checks every file's checksums and zstd frame, and then the content: pg_restore lists a PostgreSQL dump's table of
+    contents, SQLite checks a temporary copy of a database, and a folder's archive is read member by member. Raises
     `NoBackup` if there is no backup at `url`.
     """
     began_s = time.monotonic()

@@ -53,7 +53,7 @@ _SO_PEERPIDFD: Final = 77
 descriptor never refers to another process later."""
 
 _PROGRAM: Final = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -m node.cli.entry "$@"\n'
-"""The text of the `rota` of an attempt."""
+"""The script `rota` for a command's PATH. It runs the node's own installation."""
 
 Answer = dict[str, Any]
 
@@ -104,7 +104,7 @@ class CommandCtx:
             shutil.rmtree(self._elsewhere, ignore_errors=True)
 
     def serve(self) -> None:
-        """Answer callers, in a thread. Call this once the program runs: it need not wait for a thread to begin."""
+        """Answer callers in a thread. Call this after the program has started, so that its start is not delayed."""
         threading.Thread(target=self._serve, daemon=True, name="command-ctx").start()
 
     def environment(self, own: Mapping[str, str]) -> dict[str, str]:

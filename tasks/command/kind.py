@@ -26,7 +26,7 @@ RESULT: Final = {
     "exit_code": "0",
     "...": "what the program passed to `rota ctx result`",
 }
-"""The fields of a run's result, for the reference."""
+"""The fields of a run's result, with their descriptions for docs/reference."""
 
 _Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 
@@ -73,7 +73,7 @@ class CommandParams(BaseModel):
 class Command:
     """Runs a program. Exit code 0 is success; SIGTERM to its process group asks it to stop.
 
-    The run's result is the program's input to `rota ctx result`, with `exit_code` added.
+    The run's result has the values that the program passed to `rota ctx result`, and `exit_code`.
     """
 
     Params = CommandParams
@@ -84,7 +84,7 @@ class Command:
         return Needs(everything=True)
 
     def run(self, ctx: Context[CommandParams]) -> dict[str, Any]:
-        """Run the program to its end. Returns its input to `rota ctx result`, with `"exit_code": 0` added.
+        """Run the program to its end. Returns the values that it passed to `rota ctx result`, and `exit_code`.
 
         Raises `CommandFailed` and `MissingSecret`.
         """

@@ -54,7 +54,7 @@ class Deadlines(BaseModel):
 def deadlines_of(packed: bytes) -> Deadlines | None:
     """The deadlines of a spec that `tasks.definition.spec.Spec.pack` packed; None if it has none.
 
-    Raises as `tasks.definition.spec.cached_spec` does.
+    Raises the same errors as `tasks.definition.spec.cached_spec`.
 
     >>> from tasks.definition.spec import Spec
     >>> deadlines_of(Spec(name="a", kind="command", deadlines={"finish_within_s": 60}).pack()).finish_within_s

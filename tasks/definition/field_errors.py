@@ -77,7 +77,7 @@ def _of_what_is_left_out(error: FieldError, left_out: Mapping[str, str]) -> bool
 
 
 _LOOKS: Final = 4
-"""The most times that a definition is checked."""
+"""The maximum number of times that a definition is checked."""
 
 
 def _path_in(given: Any, place: Sequence[str | int]) -> Path:

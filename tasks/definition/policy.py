@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from tasks.definition.spec import Failover, Retry
 
 KEPT: Final = 100
-"""The most runs of one task that wait because of `overlap: queue` or `catch_up: all`."""
+"""The maximum number of runs of one task that wait because of `overlap: queue` or `catch_up: all`."""
 
 LATENESS_S: Final = 10.0
-"""`catch_up: skip` runs an occurrence that is late by at most this, or by a little more than a failover takes.
+"""`catch_up: skip` runs an occurrence that is late by at most this time, or by more with long leases (`lateness_s`).
 
 A failover takes at most 6 s with the default leases (docs/explanation/execution.md). So a task misses its time after an
 outage of the whole cluster, but not after the loss of one member.

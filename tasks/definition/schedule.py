@@ -1,4 +1,4 @@
-"""When a task is due. Times are microseconds since the Unix epoch, UTC; `tasks.definition.cron` reads cron lines."""
+"""The due times of a schedule, in microseconds since the Unix epoch. `tasks.definition.cron` reads cron lines."""
 
 from collections.abc import Iterator
 

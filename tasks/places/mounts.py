@@ -40,10 +40,10 @@ def mountinfo() -> str:
 
 
 class MountWatch:
-    """Says whether a mount was made, moved, changed or removed since the watch was begun, without reading them all."""
+    """Detects whether a mount was made, moved, changed or removed since construction, without reading all mounts."""
 
     def __init__(self) -> None:
-        """Begin. Raises `OSError`."""
+        """Begin to watch. Raises `OSError`."""
         self._file = os.open(MOUNTINFO, os.O_RDONLY | os.O_CLOEXEC)
         self._poll = select.poll()
         self._poll.register(self._file, select.POLLPRI)
@@ -51,7 +51,7 @@ class MountWatch:
 
     def changed(self) -> bool:
         """Whether the mounts that this process sees have changed."""
-        # The kernel says it once for each open file, as an error (proc(5)).
+        # The kernel reports a change once for each open file, as an error event (proc(5)).
         self._changed = self._changed or bool(self._poll.poll(0))
         return self._changed
 

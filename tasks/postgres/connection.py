@@ -1,4 +1,4 @@
-"""How a task names a PostgreSQL database, and which servers a node lets it reach."""
+"""The params that name a PostgreSQL database, and the check whether a task may reach its servers."""
 
 import os
 from typing import Annotated, Final

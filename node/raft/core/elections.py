@@ -38,7 +38,7 @@ class Elections:
 
     @deadline_s.setter
     def deadline_s(self, deadline_s: float) -> None:
-        """Take the library's deadline: it sets one when the leader hands over or is heard, or an election begins."""
+        """Handle the library's deadline: it sets one if the leader hands over or is heard, or an election begins."""
         self._won = False
         self._handed_over = deadline_s == _NOW_S
         if not self._handed_over:

@@ -26,7 +26,7 @@ kinds are answers to questions that an unlisted member is not asked."""
 
 
 class Inbound:
-    """Takes all messages from members. Used in Raft's thread."""
+    """Handles all messages from members. Used in Raft's thread."""
 
     def __init__(self, consensus: RaftCore) -> None:
         self._consensus = consensus
@@ -105,7 +105,7 @@ class Inbound:
         self._consensus.transport.send(node, answer)
 
     def _snapshot_part(self, node: Node, message: Message) -> None:
-        """Take a part of a snapshot, if the message has one. Always answer, so that the leader hears a follower."""
+        """Handle a part of a snapshot, if the message has one. Always answer, so that the leader hears a follower."""
         here = self._consensus
         self._heartbeat(node, message, 0)
         part = message.get("serialized")
@@ -131,7 +131,7 @@ class Inbound:
             here.keep_next_index(node, before)
 
     def _command(self, node: Node, message: Message) -> None:
-        """Take a proposal, if this member leads. Otherwise drop it: its sender tries again."""
+        """Handle a proposal, if this member leads. Otherwise drop it: its sender tries again."""
         if self._consensus.is_leader or "request_id" in message:
             self._pass_on(node, message)
 

@@ -115,7 +115,7 @@ class MendedSyncObj(SyncObj):  # type: ignore[misc]  # the library ships no type
         return list(membership.parse_change(command)) if command[0] == membership.MEMBERSHIP else None
 
     def _SyncObj__changeCluster(self, request: list[str]) -> bool:
-        """Take a change as leader. A leader that is to be removed hands over first, and the next leader removes it.
+        """Handle a change as leader. A leader that is to be removed hands over first, and the next leader removes it.
 
         Majorities of two configurations surely have a common member only if the configurations differ by one member. So
         a change waits until the previous one is committed. It also waits, in the library, for a committed entry of this

@@ -102,7 +102,7 @@ class InquiryPort(Protocol):
 
 
 class InboundPort(Protocol):
-    """Takes all messages from members."""
+    """Handles all messages from members."""
 
     leader_heard_s: float
 
@@ -241,10 +241,10 @@ class RaftCore(Protocol):
         """Whether this member leads, or has heard the leader within `timing.quorum_s`."""
 
     def is_settled(self) -> bool:
-        """Whether this start of the member may take part in elections (`start_claim`)."""
+        """Whether this process may take part in elections, since it is the member's only one (`start_claim`)."""
 
     def fence(self) -> int:
-        """The latest term in which another start of this member may have voted (`start_claim`)."""
+        """The latest term in which another process of this member may have voted (`start_claim`)."""
 
     def leader_node(self) -> Node | None:
         """The leader that was heard last in this term."""

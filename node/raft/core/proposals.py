@@ -101,7 +101,7 @@ class Proposals:
         return batch
 
     def applied(self, results: Sequence[tuple[ProposalId, Result]]) -> list[tuple[WaitingProposal, Result]]:
-        """Take the results of applied proposals, of all members. Returns the ones for which a caller waits here."""
+        """Handle the results of applied proposals of all members. Returns those for which a caller waits here."""
         answered: list[tuple[WaitingProposal, Result]] = []
         for proposal_id, result in results:
             for waiting in self._by_id.pop(proposal_id, ()):
@@ -113,7 +113,7 @@ class Proposals:
         return answered
 
     def send_again(self, now_s: float, all_of_them: bool) -> None:
-        """Queue the batches that were sent more than `resend_s` ago once more; with `all_of_them`, all batches."""
+        """Queue each batch again that was sent more than `resend_s` ago; with `all_of_them`, each batch."""
         late = [flight for flight in self._flights if all_of_them or now_s - flight.sent_s > self._resend_s]
         for flight in reversed(late):
             self._flights.remove(flight)
@@ -209,7 +209,7 @@ class Barriers:
         return self._mark
 
     def applied(self, mark: bytes) -> "list[Future[None]]":
-        """Take the mark of an applied no-op, of any member. Returns the futures of its barriers."""
+        """Handle an applied no-op of any member. Returns the futures of its barriers."""
         if mark != self._mark:
             return []
         reached, self._under_way = self._under_way, []

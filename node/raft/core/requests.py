@@ -37,7 +37,7 @@ class RequestsConsensus(ChangesConsensus, Protocol):
         """The part of founding that `Requests` needs."""
 
     def put(self, data: bytes) -> None:
-        """Propose an entry. Whether it is committed shows when it is applied."""
+        """Propose an entry. The caller learns that it is committed when it is applied."""
 
 
 class Requests:

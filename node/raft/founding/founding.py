@@ -106,11 +106,11 @@ class Founding:
 
     #: The node's id.
     me: str
-    #: The number of its data folder's life.
+    #: The number of its data folder's life: a folder that replaces a lost one has a greater number.
     life: int
     #: The ids in its list, its own among them.
     listed: frozenset[str]
-    #: When it began, in seconds on Raft's clock.
+    #: When its process began, in seconds on Raft's clock.
     begun_s: float
     #: A cluster that it has heard of, as noted on its disk; None: no cluster.
     known: KnownCluster | None = None
@@ -182,7 +182,7 @@ class Founding:
     # -- statements of other nodes
 
     def hear(self, stated: Statement, now_s: float) -> None:
-        """Take a statement that has just arrived from another node."""
+        """Handle a statement that has just arrived from another node."""
         if stated.member == self.me:
             return
         if stated.cluster_id:

@@ -12,7 +12,7 @@ class Statement:
 
     #: The node's id.
     member: str
-    #: The number of its data folder's life.
+    #: The number of its data folder's life: a folder that replaces a lost one has a greater number.
     life: int
     #: A digest of its list of members and of the nodes left out by hand.
     roll: str

@@ -20,8 +20,8 @@ from node.raft.log.journal_file import EXTENT, connect, entry_crc, note_crc, ope
 from node.storage.disk_full import is_full
 
 CUT_ROWS = 32
-"""The most entries covered by a snapshot that one flush deletes from the file. Deleting all of them at once took a
-sixth of a second, in which no entry was committed."""
+"""The maximum number of entries covered by a snapshot that one flush deletes from the file. Deleting all of them at
+once took a sixth of a second, in which no entry was committed."""
 
 PROBE_TIMER_S = 5
 """After this time without a flush, the journal writes as a probe: only a write shows that the disk does not answer. In

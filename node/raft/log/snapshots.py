@@ -172,7 +172,7 @@ class Snapshots:
     # -- received
 
     def receive(self, part: Part) -> Header | None:
-        """Take a part. Returns the header once all parts have arrived and are checked; the caller then calls `install`.
+        """Store a received part. Returns the header once all have arrived and are checked: then call `install`.
 
         A damaged snapshot, or one for which there is no room, is dropped: the leader will send it again.
         """
@@ -181,7 +181,7 @@ class Snapshots:
         except OSError as error:
             if not is_full(error):
                 raise
-            logger.error("no room for the snapshot that the leader sends: %s", error)  # noqa: TRY400 - it says it all
+            logger.error("no room for the snapshot that the leader sends: %s", error)  # noqa: TRY400 - no traceback
             self._drop_incoming()
             return None
 

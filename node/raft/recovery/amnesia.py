@@ -84,8 +84,8 @@ def latest_leader(me: str, answers: Mapping[str, AmnesiaAnswer]) -> LeaderLog | 
     result either: it may have asked for votes in vain and died, or have been removed, and would never answer again.
 
     >>> def answer(term, leads): return AmnesiaAnswer(term, Standing(term, 9), leads, frozenset("abc"), True, False)
-    >>> latest_leader("a", {"b": answer(3, True)})  # c may lead in a later term, with a vote that a forgot
-    >>> latest_leader("a", {"b": answer(3, True), "c": answer(4, False)})  # c may have given it
+    >>> latest_leader("a", {"b": answer(3, True)})  # c may lead in a later term, by a vote that a has forgotten
+    >>> latest_leader("a", {"b": answer(3, True), "c": answer(4, False)})  # a may have voted in term 4
     >>> latest_leader("a", {"b": answer(5, True), "c": answer(4, False), "d": answer(6, False)})
     LeaderLog(term=5, leader='b', last_index=9, base=())
     """

@@ -28,7 +28,7 @@ class Acknowledgements:
     def take(self, term: int) -> list[tuple[Node, Message]]:
         """The acknowledgements to send now that the journal is flushed; `term` is the current term.
 
-        Drops those given in an earlier term, and each one that the following one to the same leader includes.
+        Drops acknowledgements of earlier terms, and each that the next one to the same leader includes.
         """
         waiting, self._waiting = self._waiting, []
         following = [*waiting[1:], None]

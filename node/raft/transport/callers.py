@@ -106,7 +106,7 @@ class Callers:
     def introduced(self, connection: Any, message: Message) -> None:
         """Handle the first message of a caller. Since it could be decrypted, the caller has the members' secret."""
         if message["type"] == "founding":
-            # Any node may ask, even if it is no member by this log, to learn of the cluster. It disconnects by itself.
+            # Any node may ask about the cluster, even if it is no member by this log. The caller then disconnects.
             connection.setOnMessageReceivedCallback(lambda _message: connection.disconnect())
             connection.send(self._consensus.inquiry.answer(message))
         elif message["type"] == "hello":

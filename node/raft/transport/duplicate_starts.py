@@ -29,7 +29,7 @@ LATER_S: Final = 1.0
 """The pause between two inquiries to one member, once this start is settled."""
 
 LOGGED_MAX: Final = 64
-"""The most warnings that are remembered as already logged. When there are more, all are forgotten."""
+"""The maximum number of warnings that are remembered as already logged. When there are more, all are forgotten."""
 
 logger = logging.getLogger(__name__)
 
@@ -83,8 +83,8 @@ class DuplicateStarts:
             if asks:
                 self._inquirers.add(connection)
             else:
-                # The member is back: ask it at once. If the last member that has admitted this start went now, this
-                # start would have to settle anew, and could not vote for a second.
+                # The member is back: ask it at once to admit this start. Otherwise, if the last member that has
+                # admitted it is lost now, this start has to settle anew, and cannot vote for a second.
                 self._calls.soon(node)
             admit()
 

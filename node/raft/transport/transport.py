@@ -2,9 +2,9 @@
 """The library's TCP transport, changed: connections time out, and messages are checked by `Inbound`.
 
 Each side first names itself and its cluster: the dialler in its `hello`, which also names the member that it calls, and
-the listener in its first message; both do so again when they learn their cluster. No message is accepted from another
-cluster (`node.identity.cluster_id`). Only then does a member count as connected, since another node may answer at a
-member's old address.
+the listener in its first message; both do so again when they learn their cluster. A member counts as connected only
+after this, since another node may answer at a member's old address. No message is accepted from another cluster
+(`node.identity.cluster_id`).
 """
 
 import logging
@@ -38,7 +38,7 @@ BACKLOG_BYTES = 8 << 20
 PIECE_BACKLOG_BYTES = 4 << 20
 """Parts of a snapshot wait while a connection's buffer has more bytes than this."""
 BAD_LOGGED_MAX = 64
-"""The most kinds of bad messages that are remembered as already logged. When there are more, all are forgotten."""
+"""The limit of kinds of bad messages that are remembered as already logged. When there are more, all are forgotten."""
 
 logger = logging.getLogger(__name__)
 
@@ -238,7 +238,7 @@ class Transport(OpenTransport):
     # -- connections
 
     def _onTick(self) -> None:
-        """Called by the library before it waits for events."""
+        """Flush the journal and send acknowledgements. Called by the library before it waits for events."""
         self._consensus.journal.flush()
         self._acknowledge()
 

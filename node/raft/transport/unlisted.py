@@ -19,7 +19,7 @@ from node.raft.log import membership
 DIAL_SILENT_S = 3.0
 """If a member that should dial this one has not been connected for this time, this one dials it."""
 UNLISTED_MAX = 16
-"""The most unlisted members that are accepted at a time."""
+"""The maximum number of unlisted members that are accepted at a time."""
 
 logger = logging.getLogger(__name__)
 

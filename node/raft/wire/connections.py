@@ -33,7 +33,7 @@ from node.raft.wire.encryption import (
 from node.raft.wire.messages import BadMessage, Message
 
 HANDSHAKE_BYTES: Final = 1024
-"""The largest message of a caller that is not identified yet. A hello with two names of 128 takes less than 400."""
+"""The largest message of an unidentified caller, in bytes. A hello with two names of 128 characters takes under 400."""
 
 READ_BYTES: Final = 1 << 20
 """About this many bytes are read from one connection before the others have their turn. The poller is level-triggered:
@@ -91,7 +91,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
             return ""
 
     def connect(self, host: str | None, port: int) -> bool:
-        """Begin to dial. Returns False if that fails, even without a free file descriptor, where the library raises."""
+        """Begin to dial. Returns False if that fails. The library would raise if no file descriptor were free."""
         self._dialled_s = monotonic()
         try:
             return bool(super().connect(host, port))

@@ -13,7 +13,7 @@ from node.raft.wire.encryption import CallerClaim, RefusalCode, Seal
 from node.raft.wire.messages import Message
 
 ANSWER_BYTES: Final = 256 << 10
-"""The largest answer."""
+"""The largest answer, in bytes."""
 
 _NEVER_S: Final = float("-inf")
 

@@ -50,7 +50,7 @@ class SqliteSource(BaseModel):
 
 
 class _Unsound(Exception):
-    """The message of SQLite's own check for a damaged file."""
+    """SQLite's own check has found damage in the file. The message is SQLite's."""
 
 
 class SqliteFailed(Failed):
