@@ -64,7 +64,7 @@ def _is_mine(attempt: Attempt, me: str, leads: bool) -> bool:
 
 
 def _what(run: Run, attempt: Attempt, then: str) -> str:
-    error = " ".join((attempt.error or "it does not say why").split())[:ERROR_CHARS_MAX]
+    error = " ".join((attempt.error or "no reason given").split())[:ERROR_CHARS_MAX]
     return f"{attempt.attempt} on {attempt.node} {_WORDS[attempt.state]}: {error}; {then} (run {run.run_id})"
 
 
@@ -82,11 +82,11 @@ def _why(ended: EndedRun) -> str:
         case "failed" if run.action:
             return f"{run.action} is asked for by hand"
         case "failed" if run.aways:
-            return f"it has waited for {run.spec.retry.away_s:g} s for what does not answer"
+            return f"it has waited for {run.spec.retry.away_s:g} s for a service that does not answer"
         case "failed" if run.failures < attempts:
             return "another attempt would fail the same way"
         case "failed":
             return f"{run.failures} of {attempts} {'attempt' if attempts == 1 else 'attempts'} failed"
         case "timed_out":
-            return "what runs out of time is not"
+            return "a run that ran out of time never is"
     return ended.error or "it is abandoned"

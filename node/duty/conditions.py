@@ -25,10 +25,10 @@ class TaskCondition(NamedTuple):
 
 CONDITIONS: Final[Mapping[str, TaskCondition]] = {
     "no_quorum": TaskCondition(
-        "start the members that are down, or mend the network between them (rota members)", unexpected=True
+        "start the members that are down, or repair the network between them (rota members)", unexpected=True
     ),
     "running": TaskCondition("follow it with: rota log -f {run}"),
-    "disabled": TaskCondition("set that in its definition, and apply it (rota apply)"),
+    "disabled": TaskCondition("set enabled: true in its definition, and apply it (rota apply)"),
     "paused": TaskCondition("resume it with: rota resume {task}"),
     "unreadable": TaskCondition(
         "install a newer tzdata on {member} and restart it, or change the time zone of the task",
@@ -43,12 +43,12 @@ CONDITIONS: Final[Mapping[str, TaskCondition]] = {
     "no_kind": TaskCondition("install or allow the kind on one of them, and restart it", unexpected=True),
     "members_down": TaskCondition("start one of them", unexpected=True),
     "members_draining": TaskCondition(
-        "undrain one of them (rota undrain NODE), or mend what it names", unexpected=True
+        "undrain one of them (rota undrain NODE), or fix the cause that it names", unexpected=True
     ),
-    "by_hand": TaskCondition("run it so, or give it a schedule"),
-    "not_due": TaskCondition("to have it earlier, run it with: rota run {task}"),
-    "behind": TaskCondition("wait for the end of the other run, or cancel that with: rota cancel {ahead}"),
-    "backing_off": TaskCondition("wait, or mend what its log shows: rota log {run}", unexpected=True),
+    "by_hand": TaskCondition("run it by hand, or give it a schedule"),
+    "not_due": TaskCondition("to run it earlier: rota run {task}"),
+    "behind": TaskCondition("wait for the end of the other run, or cancel it with: rota cancel {ahead}"),
+    "backing_off": TaskCondition("wait, or fix the cause that its log shows: rota log {run}", unexpected=True),
     "owner_away": TaskCondition(
         "wait: if {member} is lost, another member takes over within seconds; otherwise see its log", unexpected=True
     ),
@@ -56,19 +56,21 @@ CONDITIONS: Final[Mapping[str, TaskCondition]] = {
         "wait: the next owner takes over as soon as {member} is down", unexpected=True, held_at="lease"
     ),
     "no_lease": TaskCondition(
-        "see that {member} and the leader reach each other's heartbeat port, and what the log of {member} says",
+        "check that {member} and the leader reach each other's heartbeat port, and see the log of {member}",
         unexpected=True,
         held_at="lease",
     ),
-    "aside": TaskCondition("mend that on {member}: it takes on work again by itself", unexpected=True, held_at="lease"),
+    "aside": TaskCondition(
+        "fix the cause on {member}: it then takes on work again by itself", unexpected=True, held_at="lease"
+    ),
     "undecided": TaskCondition("report it, with the log of {member}", unexpected=True, held_at="lease"),
     "bound": TaskCondition(
-        "wait for the end of one, cancel one (rota cancel RUN), or raise that setting on {member}",
+        "wait until one of these runs ends, cancel one (rota cancel RUN), or raise that setting on {member}",
         unexpected=True,
         held_at="room",
     ),
     "max_runs": TaskCondition(
-        "wait for the end of one, cancel one (rota cancel RUN), or raise ROTA_MAX_RUNS on {member}",
+        "wait until one of these runs ends, cancel one (rota cancel RUN), or raise ROTA_MAX_RUNS on {member}",
         unexpected=True,
         held_at="room",
     ),

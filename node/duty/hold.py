@@ -69,7 +69,7 @@ def hold_of(owner: OwnerSelf) -> Hold | None:
     if owner.waits is not None:
         return _room(owner, owner.waits)
     if owner.lacking:
-        return Hold("secret", f"{member} lacks what it needs: {'; '.join(owner.lacking)}")
+        return Hold("secret", f"{member} lacks secrets that the task names: {'; '.join(owner.lacking)}")
     return None
 
 

@@ -104,7 +104,7 @@ def _pause(run: Run, due_us: int) -> str:
         return f"backs off until {until}, the grace period of its failover"
     error = first_sentence(run.attempts[-1].error if run.attempts else None)
     if run.aways:
-        return f"waits until {until}, since what it needs does not answer: {error}"
+        return f"waits until {until}, since a service that it needs does not answer: {error}"
     failed = f"backs off until {until}, after {run.failures} failed {'attempt' if run.failures == 1 else 'attempts'}"
     return f"{failed}: {error}" if error else failed
 

@@ -102,7 +102,7 @@ def lowest_free(numbers: range, used: Collection[int]) -> int:
     if found is None:
         raise NoFreeUid(
             f"every uid of ROTA_WORK_UIDS={numbers.start}-{numbers.stop - 1} is taken by an attempt whose processes "
-            "have not ended; give it more"
+            "have not ended; add uids to it"
         )
     return found
 

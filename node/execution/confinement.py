@@ -36,7 +36,7 @@ def not_kept(
     ... # doctest: +ELLIPSIS
     ("tasks can signal other processes of the node's user, ...: that takes Linux 6.12 or later",)
     >>> not_kept(7, commands=True, command_confined=True, linked=["/run/secrets/token", *"abc"])  # doctest: +ELLIPSIS
-    ("commands can open ... a hard link: /run/secrets/token, a, b, ... (find it with find / -samefile FILE, ...)",)
+    ("commands can open ... by a hard link ...: /run/secrets/token, a, b, ... (find the link with find ...)",)
     """
     if not landlock:
         return (
@@ -48,13 +48,13 @@ def not_kept(
     if not filtered:
         lacks.append(
             "tasks that need no network are kept from TCP at most, and tasks can change the limits, priority and "
-            "processors of other processes of the node's user: seccomp is not there"
+            "processors of other processes of the node's user: seccomp is not supported here"
         )
     if linked and commands and command_confined:
         names = f"{', '.join(sorted(linked)[:_NAMED])}{', ...' if len(linked) > _NAMED else ''}"
         lacks.append(
-            f"commands can open what has another name outside of the node's own folders, a hard link: {names} (find it "
-            "with find / -samefile FILE, and remove it)"
+            f"commands can open files of the node by a hard link outside of the node's own folders: {names} (find the "
+            "link with find / -samefile FILE, and remove it)"
         )
     if commands and not command_confined:
         lacks.append("commands are not confined (ROTA_COMMAND_CONFINED=0): they may do all that the node's user may")

@@ -350,9 +350,9 @@ def _allow_everything(domain: Domain, roots: Collection[str]) -> None:
         f"this command is confined: it cannot open {', '.join(hidden)}, and can list and change the top level of "
         f"{', '.join(tops)} and of the folders above only as far as entries were there when it began. "
         + ("" if terminals else f"It can open no terminal: a member that names {_PTS} in ROTA_COMMAND_ROOTS gives it. ")
-        + "A process sets its own priority, processors and limits, and not those of a process number: nice, ionice "
-        "-c3, taskset and prlimit in front of a program, not renice or -p. Where a command needs more, a member with "
-        "ROTA_COMMAND_CONFINED=0 gives it"
+        + "A process can set only its own priority, processors and limits: put nice, ionice -c3, taskset or prlimit in "
+        "front of a program, and do not use renice or -p. If a command needs more, run it on a member with "
+        "ROTA_COMMAND_CONFINED=0"
     )
 
 

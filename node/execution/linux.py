@@ -165,7 +165,10 @@ def lower_session(nice: int, descriptor: int | None, tries: int = 50, again_s: f
             again.daemon = True
             again.start()
             return
-        _log.warning("the attempt has the node's share of the processor: /proc/self/autogroup: %s", error.strerror)
+        _log.warning(
+            "the attempt's priority cannot be lowered: it competes with the node: /proc/self/autogroup: %s",
+            error.strerror,
+        )
     os.close(descriptor)
 
 

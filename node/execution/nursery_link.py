@@ -179,7 +179,9 @@ class NurseryLink:
             except OSError as error:
                 if error.errno == errno.ETOOMANYREFS:
                     # The kernel limits each user's descriptors in transit: a task sends many that no process receives.
-                    log.warning("attempts wait: processes of the node's user have too many descriptors under way")
+                    log.warning(
+                        "attempts wait: processes of the node's user have sent too many descriptors, not received yet"
+                    )
                     loop.remove_writer(self._socket.fileno())
                     self._again = loop.call_later(HAND_OUT_AGAIN_S, self._hand_out_again)
                 # Otherwise the nursery has just ended: the reader notices that, and the next one gets what waits here.

@@ -392,7 +392,7 @@ class Supervisor:
             return False
         except frames.BadFrame as error:
             # Trust nothing else from this worker. The caller closes the channel, and the worker then exits.
-            self._protocol_error = f"the worker sent what no worker sends: {error}"
+            self._protocol_error = f"the worker sent an invalid frame: {error}"
             self._life = replace(self._life, kill_at_s=boottime_s() + EXIT_S)
             return False
         return frame is not None

@@ -111,4 +111,4 @@ def delete_logs(logs: Path, before_us: int, keep: Container[str]) -> None:
         if latest_ns // 1000 < before_us and not remove_tree(run):
             kept.append(run.name)
     if kept:
-        raise OSError(f"not all could be removed of {logs}: {', '.join(kept[:10])}")
+        raise OSError(f"some logs in {logs} cannot be removed: {', '.join(kept[:10])}")

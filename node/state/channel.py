@@ -28,15 +28,15 @@ EVENTS: Final[tuple[str, ...]] = (*get_args(TaskEvent), *get_args(ClusterEvent))
 
 MEANING: Final[dict[str, str]] = {
     "run_failed": "a run failed, timed out or was abandoned, after its last retry",
-    "run_recovered": "the first success of a task after that",
+    "run_recovered": "the first success of a task after `run_failed`",
     "deadline_breached": "a task is late: a deadline of it has passed",
     "deadline_met": "a deadline that was breached is met again",
-    "deadline_dropped": "a deadline that was breached is not any more, and was not met: what was late was skipped, "
+    "deadline_dropped": "a deadline is not breached any more, but was not met: the late occurrence was skipped, "
     "missed or cancelled, or the task was paused, changed or deleted",
     "member_down": "a member is down; info if it stopped in good order, else a warning",
     "member_up": "a member is back",
     "member_impaired": "a member takes on nothing new, because its disk is nearly full or it cannot start attempts",
-    "member_fit": "a member takes on work again after that",
+    "member_fit": "a member takes on work again after `member_impaired`",
     "majority_at_risk": "the loss of one more member would end the quorum; critical, and a warning if all members that "
     "are down stopped in good order",
     "majority_safe": "the quorum survives the loss of one more member again",
@@ -113,7 +113,7 @@ class Channel(_Model):
     )
     enabled: bool = Field(
         default=True,
-        description="false: nothing is told, and what comes to pass is not kept; what waits already is sent once it is "
+        description="false: nothing is told, and new events are not kept; waiting notices are sent once it is "
         "true again",
     )
 

@@ -103,7 +103,7 @@ def read(text: Iterable[bytes]) -> Saved:
         value = _value(line, len(tasks) + 2)
         if "end" in value:
             if value.get("sha256") != digest.hexdigest() or value["end"] != len(tasks) or next(given, None) is not None:
-                raise BadSave("it is damaged: what is in it is not what was written (its checksum does not match)")
+                raise BadSave("it is damaged: its checksum does not match")
             return Saved(head, tasks)
         digest.update(line)
         tasks.append(value)
@@ -131,7 +131,7 @@ def _value(line: bytes, number: int) -> dict[str, Any]:
         value = None
     if not isinstance(value, dict):
         cut = "" if line.endswith(b"\n") else ", and cut short"
-        raise BadSave(f"it is damaged{cut}: line {number} is not what was written")
+        raise BadSave(f"it is damaged{cut}: line {number} cannot be read")
     return value
 
 

@@ -145,10 +145,10 @@ class _Restored:
         token = counts["token"]
         seated = {member.id: member.slot for member in self._members.values()}
         if seated != {name: i for i, name in enumerate(slots) if name is not None}:
-            raise Misfit("its members do not sit in its slots")
+            raise Misfit("its members and its slots do not match")
         for run in self._runs.values():
             if run.state not in ACTIVE or run.token > token or (run.state in HELD) != bool(run.node and run.attempts):
-                raise Misfit(f"run {run.run_id!r} contradicts itself")
+                raise Misfit(f"run {run.run_id!r} is inconsistent")
         if len(set(self._runs)) != sum(map(len, self._runs_of.values())):
             raise Misfit("a run is in it twice")
         return State(

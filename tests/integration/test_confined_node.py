@@ -111,7 +111,7 @@ def test_a_command_sets_its_own_priority_and_processors(node: OwnNode) -> None:
     assert log.splitlines()[1].endswith("affinity list: 0")
     run, log = node.run({"argv": ["sh", "-c", "renice -n 19 -p $$"]})
     assert run["state"] == "failed"
-    assert "not those of a process number: nice, ionice -c3, taskset" in log
+    assert "can set only its own priority, processors and limits: put nice, ionice -c3, taskset" in log
 
 
 @pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this kernel has no autogroups")
@@ -156,7 +156,7 @@ def test_descriptors_that_a_command_keeps_under_way_delay_no_other(node: OwnNode
     log_of = path("v1", "runs", keeping, "log")
     wait_for("it is refused more", lambda: b"under way" in b"".join(node.client.stream(log_of)), 30)
     assert node.shell("echo ran").strip() == "ran"
-    assert "have too many descriptors under way" not in node.log
+    assert "have sent too many descriptors" not in node.log
     node.client.call("DELETE", path("v1", "runs", keeping))
     assert node.ended(keeping)[0]["state"] == "cancelled"
 

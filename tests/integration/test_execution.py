@@ -250,7 +250,7 @@ def test_failures_are_reported_in_one_line_and_logged_in_full(tmp_path: Path) ->
         assert str((await made.ended(made.act("dies"))).error).startswith("killed by SIGKILL")
         misspoken = await made.ended(made.act("misspeaks"))
         assert misspoken.end == "failed"
-        assert str(misspoken.error).startswith("the worker sent what no worker sends: not a frame")
+        assert str(misspoken.error).startswith("the worker sent an invalid frame: not a frame")
 
     play(tmp_path, scene)
 

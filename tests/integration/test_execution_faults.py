@@ -285,7 +285,7 @@ def test_attempts_that_cannot_be_sent_wait_for_one_look_in_a_second(
         try:
             for each in waiting:
                 link.launch(each)
-            assert caplog.text.count("too many descriptors under way") == 1
+            assert caplog.text.count("sent too many descriptors, not received yet") == 1
             monkeypatch.setattr(Refusal, "over", True)
             await until(lambda: all(each.sent for each in waiting))
             assert {each.sent for each in waiting} == {1}

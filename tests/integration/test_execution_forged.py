@@ -55,7 +55,7 @@ def test_a_checkpoint_that_is_too_large_ends_the_attempt(tmp_path: Path) -> None
         made.launch({"what": "large checkpoint"}, FORGER)
         ended = await made.any_ended()
         assert ended.end == "failed"
-        assert "the worker sent what no worker sends: a checkpoint of 70000 bytes" in str(ended.error)
+        assert "the worker sent an invalid frame: a checkpoint of 70000 bytes" in str(ended.error)
 
     play(tmp_path, scene)
 
@@ -118,7 +118,7 @@ def test_what_no_worker_sends_ends_the_attempt(tmp_path: Path, frame: list[Any])
     async def scene(made: Attempts) -> None:
         ended = await made.ended(made.launch({"what": f"frame:{json.dumps(frame)}"}, FORGER))
         assert ended.end == "failed"
-        assert "the worker sent what no worker sends: " in str(ended.error)
+        assert "the worker sent an invalid frame: " in str(ended.error)
 
     play(tmp_path, scene)
 

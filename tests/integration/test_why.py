@@ -123,7 +123,7 @@ def test_what_its_runs_hold(cluster: Cluster) -> None:
     needs = cluster.notes()
     cluster.register("patient", params={"needs": needs.params["gate"]})
     cluster.run("patient")
-    assert "since what it needs does not answer: Away: " in why(cluster, "patient", "backing_off")["detail"]
+    assert "since a service that it needs does not answer: Away: " in why(cluster, "patient", "backing_off")["detail"]
     assert {"fails": "backing_off", "patient": "backing_off"}.items() <= held(cluster).items()
 
 

@@ -109,7 +109,7 @@ def test_a_run_waits_for_what_does_not_answer_and_says_so(cluster: Cluster) -> N
     assert pause == timedelta(seconds=5)
     [told] = cluster.get("/v1/tasks/patient/owner")["standing"]
     assert told["code"] == "backing_off"
-    assert "since what it needs does not answer: Away: " in told["detail"]
+    assert "since a service that it needs does not answer: Away: " in told["detail"]
     notes.let_go()
     assert cluster.wait_for_run(run_id)["state"] == "succeeded"
 

@@ -140,4 +140,4 @@ def test_an_attempt_that_found_its_server_away_is_told_with_its_pause_and_the_la
     run = history.state.runs[run.run_id]
     [[level, line]] = said(history, Finish(DUE_US, run.run_id, run.token, "away", error="ServerAway: refused"))["a"]
     assert level == logging.ERROR
-    assert "not tried again: it has waited for 5 s for what does not answer" in line
+    assert "not tried again: it has waited for 5 s for a service that does not answer" in line

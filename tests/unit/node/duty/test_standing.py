@@ -57,7 +57,7 @@ def test_a_run_that_waits_for_what_does_not_answer_says_so() -> None:
     run_id, token = world.running("a")
     world.do(Finish(NOW_US, run_id, token, "away", error="ServerAway: connection to\nserver failed"))
     told = (
-        f"{run_id} waits until 2026-11-18T11:06:45Z, since what it needs does not answer: "
+        f"{run_id} waits until 2026-11-18T11:06:45Z, since a service that it needs does not answer: "
         "ServerAway: connection to server failed"
     )
     assert statements(world) == [("backing_off", told)]

@@ -143,7 +143,7 @@ def test_until_when_it_backs_off_and_why() -> None:
     world.do(Finish(NOW_US + 31 * S, run_id, token, "away", error="Away: db.internal does not answer"))
     away = ask(world, now_us=NOW_US + 31 * S)
     assert (away.code, away.until_us) == ("backing_off", NOW_US + 36 * S)
-    assert away.detail.endswith("since what it needs does not answer: Away: db.internal does not answer")
+    assert away.detail.endswith("since a service that it needs does not answer: Away: db.internal does not answer")
 
 
 def test_a_continuous_task_that_failed_backs_off() -> None:
@@ -154,7 +154,7 @@ def test_a_continuous_task_that_failed_backs_off() -> None:
     found = ask(world)
     assert (found.code, found.until_us) == ("backing_off", NOW_US + 30 * S)
     assert found.detail.endswith("its last run failed: OSError: no route")
-    assert found.remedy == f"wait, or mend what its log shows: rota log {run_id}"
+    assert found.remedy == f"wait, or fix the cause that its log shows: rota log {run_id}"
 
 
 def test_an_orphaned_run_waits_for_its_grace_period() -> None:

@@ -40,7 +40,7 @@ def test_a_kernel_without_autogroups_is_tolerated() -> None:
 def test_what_the_kernel_refuses_is_said(caplog: pytest.LogCaptureFixture) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     lower_session(10, full)
-    assert "the attempt has the node's share of the processor: /proc/self/autogroup: No space left" in caplog.text
+    assert "it competes with the node: /proc/self/autogroup: No space left" in caplog.text
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(full)
 

@@ -127,5 +127,5 @@ def test_old_logs_that_are_deep_folders_are_deleted_and_what_stays_is_named(
     (tmp_path / "kept").mkdir()
     os.utime(tmp_path / "kept", (0, 0))
     monkeypatch.setattr(os, "rmdir", lambda *_, **__: (_ for _ in ()).throw(PermissionError()))
-    with pytest.raises(OSError, match=f"not all could be removed of {tmp_path}: kept"):
+    with pytest.raises(OSError, match=f"some logs in {tmp_path} cannot be removed: kept"):
         delete_logs(tmp_path, NOW_US, ())
