@@ -15,13 +15,13 @@ from node.state.draft import DONE, Draft, refused
 from node.state.entries import Entry, applies
 from node.state.shape import json_value
 from node.state.value import Result, TaskRow
-from tasks.definition.spec import Spec, accepted, read_spec, same_spec
+from tasks.definition.spec import DESCRIBING, Spec, accepted, read_spec, same_spec
 
 _PLACED_BY: Final = tuple(name for name in Task._fields if name in Spec.model_fields and name != "name")
 PLACING: Final = ("key", "sticky", *_PLACED_BY)
 """The fields of a spec that placement depends on. A change of one bumps the epoch."""
 
-_OF_RUNS: Final = ("kind", *(name for name in Spec.model_fields if name not in (*PLACING, "set", "labels")))
+_OF_RUNS: Final = ("kind", *(name for name in Spec.model_fields if name not in PLACING and name not in DESCRIBING))
 """The fields of a spec that a run depends on. A run keeps them as they were when it was made."""
 
 _FAULT_CHARS_MAX: Final = 500

@@ -7,7 +7,7 @@ version do not change registered tasks.
 
 from datetime import datetime
 from functools import lru_cache
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
 import msgpack
 from pydantic import (
@@ -48,6 +48,12 @@ Overlap = Literal["skip", "queue", "replace", "allow"]
 
 CatchUp = Literal["skip", "latest", "all"]
 """Which of several missed occurrences are run."""
+
+
+T = TypeVar("T")
+_DESCRIBES: Final = "describes"
+Describes = Annotated[T, _DESCRIBES]
+"""The type of a field that only describes a task: it changes nothing about when or where the task runs, nor how."""
 
 
 class _Model(BaseModel):
@@ -177,7 +183,9 @@ class Spec(_Model):
         description="Labels that a member must have to run the task; `{node: ID}` binds it to one member",
         examples=[{"zone": "a"}],
     )
-    labels: Annotated[_LabelsOfTask, BeforeValidator(_labels, json_schema_input_type=_LabelsOfTask | None)] = Field(
+    labels: Describes[
+        Annotated[_LabelsOfTask, BeforeValidator(_labels, json_schema_input_type=_LabelsOfTask | None)]
+    ] = Field(
         default={},
         description="For people, and for channels: one may be of tasks with some labels only (`rota notify`)",
         examples=[{"team": "bi"}],
@@ -213,7 +221,7 @@ class Spec(_Model):
     retry: Retry = Field(default=Retry(), description="Whether and when a failed attempt is retried")
     failover: Failover = Field(default=Failover(), description="What happens to a run whose member was lost")
     enabled: bool = Field(default=True, description="false: the task is registered, and not due")
-    set: Name | None = Field(
+    set: Describes[Name | None] = Field(
         default=None,
         description="The set of files that the task is kept in: `rota apply --prune` deletes the tasks of a set that "
         "its files no longer have. It changes nothing about when or where the task runs",
@@ -261,22 +269,25 @@ class Spec(_Model):
     def pack(self) -> bytes:
         """The spec as msgpack, with every default written out. Compare two packed specs by `same_spec`.
 
-        `params`, `group` and `labels` keep the author's order, which may help readers. `labels`, `deadlines`, `limits`
-        and `run_as` are left out if they are empty. So a task that is older than these fields stays the same when it is
-        registered again, and `tasks.definition.deadlines.deadlines_of` is cheap.
+        `params`, `group` and `labels` keep the author's order, which may help readers. A later field (`_LATER`) is left
+        out at its default. So a task that is older than the field stays the same when it is registered again, and
+        `tasks.definition.deadlines.deadlines_of` is cheap.
         """
-        exclude = {name for name, none in _LATER if getattr(self, name) == none}
+        exclude = {name for name, default in _LATER.items() if getattr(self, name) == default}
         plain = self.model_dump(mode="json", exclude=exclude)
         return bytes(msgpack.packb(_sorted(plain) | {name: plain[name] for name in _AS_WRITTEN if name in plain}))
 
 
-_LATER: Final[tuple[tuple[str, Any], ...]] = (
-    ("labels", {}),
-    ("deadlines", Deadlines()),
-    ("limits", Limits()),
-    ("run_as", None),
+DESCRIBING: Final = frozenset(name for name, of in Spec.model_fields.items() if _DESCRIBES in of.metadata)
+"""The fields that only describe a task."""
+
+_WRITTEN_OUT: Final = (
+    *("name", "kind", "params", "schedule", "key", "group", "pin", "sticky", "weight", "standbys", "overlap"),
+    *("catch_up", "timeout_s", "retry", "failover", "enabled", "set"),
 )
-"""The fields that `Spec.pack` leaves out if they are empty, each with its empty value."""
+_LATER: Final = {name: of.default for name, of in Spec.model_fields.items() if name not in _WRITTEN_OUT}
+"""The fields that came later, with their defaults, at which they are left out of the packed form. A default here never
+changes."""
 
 
 _AS_WRITTEN: Final = ("params", "group", "labels")

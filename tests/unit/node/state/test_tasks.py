@@ -11,6 +11,7 @@ from node.state.members import TakeLead
 from node.state.occurrences import Enqueue, SkipOccurrences, Start
 from node.state.registry import DeleteTask, Pause, Put, PutTasks
 from node.state.value import RULES, Result, Series
+from tasks.definition.spec import DESCRIBING, Spec
 from tests.unit.node.state.given import NOW_US, History, cluster, packed
 
 LATER_US = NOW_US + 1_000_000
@@ -138,30 +139,47 @@ def test_params_and_labels_keep_the_order_in_which_they_were_written() -> None:
         assert put(history, Put(changed)).value["tasks"][0][2] == "changed"
 
 
-@pytest.mark.parametrize(
-    ("change", "bumps"),
-    [
-        ({"key": "k"}, True),
-        ({"key": "t"}, True),
-        ({"kind": "backup"}, True),
-        ({"group": {"disk": "ssd"}}, True),
-        ({"pin": "a"}, True),
-        ({"sticky": True}, True),
-        ({"weight": 2}, True),
-        ({"standbys": 1}, True),
-        ({"params": {"argv": ["true"]}}, False),
-        ({"schedule": EVERY}, False),
-        ({"enabled": False}, False),
-        ({"overlap": "allow"}, False),
-    ],
-)
-def test_the_epoch_follows_the_fields_that_placement_depends_on(change: dict[str, Any], bumps: bool) -> None:
+PLACES, OF_RUNS = {"places"}, {"of runs"}
+MATTERS: dict[str, tuple[Any, set[str]]] = {
+    "kind": ("backup", PLACES | OF_RUNS),
+    "params": ({"argv": ["true"]}, OF_RUNS),
+    "schedule": (EVERY, OF_RUNS),
+    "key": ("t", PLACES),
+    "group": ({"disk": "ssd"}, PLACES),
+    "labels": ({"team": "bi"}, set()),
+    "pin": ("a", PLACES),
+    "sticky": (False, PLACES),
+    "weight": (2, PLACES),
+    "standbys": (1, PLACES),
+    "overlap": ("allow", OF_RUNS),
+    "catch_up": ("all", OF_RUNS),
+    "timeout_s": (60, OF_RUNS),
+    "retry": ({"attempts": 5}, OF_RUNS),
+    "failover": ({"grace_s": 5}, OF_RUNS),
+    "enabled": (False, OF_RUNS),
+    "set": ("site", set()),
+    "deadlines": ({"start_within_s": 60}, OF_RUNS),
+    "limits": ({"processes": 8}, OF_RUNS),
+    "run_as": ("deploy", OF_RUNS),
+}
+"""Of each field of a spec another value, and what the change matters to: placement, whose epoch grows, and the run of
+a continuous task, which ends so that the next one is made with the value. A field that matters to neither `Describes`.
+"""
+
+
+@pytest.mark.parametrize("field", [name for name in Spec.model_fields if name != "name"])
+def test_a_change_of_a_field_moves_and_ends_what_depends_on_it(field: str) -> None:
+    value, matters = MATTERS[field]
     history = cluster("a")
-    history.put("t")
+    before: dict[str, Any] = {"schedule": {"continuous": True}, "sticky": True}
+    history.put("t", **before)
+    run = history.claim("t", history.state.tasks["t"].since_us)
     epoch = history.state.epoch
-    history.put("t", **change)
+    history.put("t", **(before | {field: value}))
     assert history.state.tasks["t"].version == 2
-    assert history.state.epoch == epoch + bumps
+    assert (history.state.epoch > epoch) == (matters >= PLACES)
+    assert (history.state.runs[run.run_id].cancelling == "changed") == (matters >= OF_RUNS)
+    assert (field in DESCRIBING) == (not matters)
 
 
 def test_a_pause_keeps_the_epoch_and_a_resumption_counts_from_now() -> None:

@@ -1,5 +1,6 @@
 """The timing that is read from a packed spec is that of the whole spec."""
 
+import msgpack
 import pytest
 from pydantic import ValidationError
 
@@ -40,6 +41,12 @@ def test_a_time_after_year_9999_is_refused_in_new_specs_and_read_in_stored_ones(
     packed = Spec.model_validate({"name": "t", "kind": "command", "schedule": {"at": last}}).pack()
     earlier = packed.replace(b"\xb4" + last.encode(), bytes([0xA0 + len(at)]) + at.encode())
     assert timing(earlier).schedule == cached_spec(earlier).schedule
+
+
+def test_a_definition_is_packed_as_it_was_before_there_were_its_later_fields() -> None:
+    """Or it would get another version wherever it is registered again."""
+    at_first = "catch_up enabled failover group key kind name overlap params pin retry schedule set standbys sticky"
+    assert list(msgpack.unpackb(Spec(name="t", kind="command").pack())) == [*at_first.split(), "timeout_s", "weight"]
 
 
 @pytest.mark.parametrize(
