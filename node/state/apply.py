@@ -11,12 +11,13 @@ occurrence-taken overlap held not-due fenced too-large full stale leadership no-
 `State.index`, a refused one too; its result is kept in its proposer's window.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
 from node.state import deadlines, occurrences, windows
 from node.state.codec import BadEntry, pack_batch, unpack_batch
+from node.state.copying import replace
 from node.state.draft import Draft, refused
 from node.state.entries import HANDLERS, Entry, Proposal, ProposalId, Unreadable
 from node.state.facts import note_facts

@@ -3,10 +3,11 @@
 An entry with a token is refused ("fenced") unless the token is the run's present one.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from node.state.bounds import TASK_RUNS_BYTES_MAX, run_bytes
+from node.state.copying import replace
 from node.state.draft import ATTEMPTS_KEPT, DONE, ERROR_CHARS_MAX, Draft, refused
 from node.state.entries import Entry, applies
 from node.state.value import Attempt, Result, Run

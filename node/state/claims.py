@@ -3,9 +3,10 @@
 Ownership is not checked. Two members that disagree for a moment propose two claims, and the second one is refused.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from node.state.bounds import no_room
+from node.state.copying import replace
 from node.state.draft import ATTEMPTS_KEPT, Draft, refused
 from node.state.entries import Entry, applies
 from node.state.occurrences import due_fault, occurrence

@@ -8,9 +8,10 @@ on time zones, so it trusts the proposer's due times. It sees in the state wheth
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
+from node.state.copying import replace
 from node.state.draft import DONE, Draft, refused
 from node.state.entries import Entry, applies
 from node.state.registry import no_such_task

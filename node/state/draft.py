@@ -4,14 +4,14 @@ A handler changes the draft and returns a result. If that is not "ok", the draft
 nothing.
 """
 
-from dataclasses import replace
+from dataclasses import make_dataclass
 from datetime import UTC, datetime, timedelta
-from operator import attrgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from immutables import Map
 
 from node.state.bounds import run_bytes
+from node.state.copying import Maker, replace
 from node.state.outbox import Channels, Fact, with_fact
 from node.state.run_times import RULES_TOOK, latest_took_us, took_us
 from node.state.shape import field_names
@@ -40,39 +40,47 @@ ERROR_CHARS_MAX: Final = 2000
 ATTEMPTS_KEPT: Final = 32
 """How many of a run's latest attempts are kept. The numbering goes on."""
 
-_FIELDS: Final = field_names(State)
-_VALUES: Final = attrgetter(*_FIELDS)
+_STATES: Final = Maker(State)
 
 NONE_COUNTED: Final = (0,) * len(COUNTED)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Draft:
-    """A mutable copy of the state for one entry: it has all fields of `State`, and declares those that handlers use."""
+if TYPE_CHECKING:
 
-    cluster_id: str
-    index: int
-    epoch: int
-    token: int
-    orders: int
-    settings: Settings
-    lead: Lead
-    slots: tuple[str | None, ...]
-    members: Map[str, Member]
-    tasks: Map[str, TaskRow]
-    runs: Map[str, Run]
-    runs_of: Map[str, tuple[str, ...]]
-    windows: Map[str, Window]
-    forgotten: int
-    specs_bytes: int
-    runs_bytes: int
-    requests_bytes: int
-    endings: tuple[int, ...]
-    channels: Channels
+    class _Fields:
+        cluster_id: str
+        index: int
+        epoch: int
+        token: int
+        orders: int
+        settings: Settings
+        lead: Lead
+        slots: tuple[str | None, ...]
+        members: Map[str, Member]
+        tasks: Map[str, TaskRow]
+        runs: Map[str, Run]
+        runs_of: Map[str, tuple[str, ...]]
+        windows: Map[str, Window]
+        forgotten: int
+        specs_bytes: int
+        runs_bytes: int
+        requests_bytes: int
+        endings: tuple[int, ...]
+        channels: Channels
+
+        def __init__(self, *fields: Any) -> None: ...
+
+else:
+    _Fields = make_dataclass("_Fields", field_names(State), eq=False)
+
+
+class Draft(_Fields):
+    """A mutable copy of the state for one entry: it has all fields of `State`. Those that handlers use are declared."""
 
     def __init__(self, state: State) -> None:
-        vars(self).update(zip(_FIELDS, _VALUES(state), strict=True))
+        super().__init__(*_STATES.fields_of(state))
         self.index += 1
         self.ended: list[EndedRun] = []
         self.deadlines: list[DeadlineEvent] = []
@@ -84,7 +92,7 @@ class Draft:
         """Return the state of this draft, with these windows, and in a new epoch if placement changed. Call it once."""
         self.windows = windows
         self.epoch += self.placing_changed
-        return State(*_VALUES(self))
+        return _STATES.make(_STATES.fields_of(self))
 
     def note(self, fact: Fact) -> None:
         """Add a notice of a fact to the channels that want it."""

@@ -4,11 +4,11 @@ It compares the state before and after an entry. `node.state.outbox` decides whi
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 from immutables import Map
 
+from node.state.copying import replace
 from node.state.draft import Draft
 from node.state.majority import at_risk, down_of
 from node.state.outbox import Fact

@@ -1,10 +1,11 @@
 """Entries about members: which there are, in which slot, which one leads, and whether each is up, down or draining."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from node.state.attempts import lose_runs
+from node.state.copying import replace
 from node.state.draft import DONE, NONE_COUNTED, Draft, refused
 from node.state.entries import Entry, Seed, applies
 from node.state.value import DownReason, Labels, Lead, Member, Result

@@ -1,6 +1,6 @@
 """Entries about occurrences that no member holds: started by hand, queued, or passed over."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from node.state.attempts import stop_run
@@ -13,6 +13,7 @@ from node.state.bounds import (
     params_bytes,
     requests_bytes,
 )
+from node.state.copying import replace
 from node.state.draft import Draft, free_moment, refused, stem
 from node.state.entries import Entry, applies
 from node.state.registry import no_such_task

@@ -5,12 +5,13 @@ crash loses no notice, and no notice is made twice.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from immutables import Map
 
 from node.state.channel import Severity, channel_of
+from node.state.copying import replace
 
 NOTICES_MAX: Final = 500
 """The most notices of one channel that are kept. The oldest beyond it are dropped; the next message says how many."""

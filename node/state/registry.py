@@ -1,6 +1,6 @@
 """Entries about definitions: tasks registered, changed, deleted, paused and resumed."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from hashing.key import key64
 from hashing.view import Task
 from node.state.attempts import stop_run
 from node.state.bounds import no_room_for_tasks, requests_bytes
+from node.state.copying import replace
 from node.state.draft import DONE, Draft, refused
 from node.state.entries import Entry, applies
 from node.state.shape import json_value

@@ -1,9 +1,10 @@
 """The entry that changes the cluster's settings, and their valid values."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
 
+from node.state.copying import replace
 from node.state.draft import DONE, Draft, refused
 from node.state.entries import Entry, applies
 from node.state.facts import SINCE_RULES

@@ -5,13 +5,13 @@ each window with its results after it, each channel with its notices.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from immutables import Map
 
 from hashing.chunked import sorted_in_chunks
 from node.state.bounds import params_bytes, requests_bytes, run_bytes
+from node.state.copying import replace
 from node.state.outbox import ChannelRow, Notice, notice_bytes
 from node.state.shape import Misfit, Shape, field_names, shape
 from node.state.value import Lead, Member, Result, Run, Settings, State, TaskRow, Window

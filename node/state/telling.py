@@ -5,13 +5,14 @@ for a channel, until it reports, or is no longer up in the incarnation that got 
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import msgpack
 from pydantic import ValidationError
 
 from node.state.channel import accepted_channel
+from node.state.copying import replace
 from node.state.draft import DONE, Draft, refused
 from node.state.entries import Entry, applies
 from node.state.facts import SINCE_RULES, SINCE_RULES_OF

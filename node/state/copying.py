@@ -1,0 +1,56 @@
+"""Copies of values with a few fields changed. To apply an entry takes several, which would be a third of its time."""
+
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from node.state.shape import field_names
+
+__all__ = ("Maker", "replace")
+
+V = TypeVar("V")
+
+
+class Maker(Generic[V]):
+    """Makes values of a frozen dataclass with slots from all its fields, faster than its constructor does.
+
+    There are no defaults, and `__post_init__` is not called.
+    """
+
+    __slots__ = ("cls", "fields_of", "setters")
+
+    def __init__(self, cls: type[V]) -> None:
+        names = field_names(cls)
+        self.cls = cls
+        self.fields_of: Callable[[Any], tuple[Any, ...]] = attrgetter(*names)
+        """The fields of a value, in order."""
+        self.setters: dict[str, Callable[[V, Any], None]] = {name: getattr(cls, name).__set__ for name in names}
+
+    def make(self, fields: Iterable[Any]) -> V:
+        """The value with these fields, in order."""
+        made = self.cls.__new__(self.cls)
+        for set_field, field in zip(self.setters.values(), fields, strict=True):
+            set_field(made, field)
+        return made
+
+
+class _Makers(dict[type[Any], Maker[Any]]):
+    def __missing__(self, cls: type[V]) -> Maker[V]:
+        maker = self[cls] = Maker(cls)
+        return maker
+
+
+_MAKERS = _Makers()
+
+if TYPE_CHECKING:
+    # mypy then checks the names and types of the changes.
+    from dataclasses import replace
+else:
+
+    def replace(value: V, /, **changes: Any) -> V:
+        """A copy of a frozen dataclass with slots that differs in `changes`."""
+        maker = _MAKERS[type(value)]
+        made = maker.make(maker.fields_of(value))
+        for name, field in changes.items():
+            maker.setters[name](made, field)
+        return made
