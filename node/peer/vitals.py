@@ -1,15 +1,23 @@
-"""The facts about a member that only it knows. It sends them to other members on request."""
+"""The facts about a member that only it knows. It sends them to other members on request.
+
+A vital is a field of `MemberVitals`: the views of the API and the reader follow from it.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
+from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 
 @dataclass(frozen=True, slots=True)
 class MemberVitals:
-    """The facts that a member reports about itself."""
+    """The facts that a member reports about itself.
+
+    A field that is added later has a default: members of earlier versions do not send it.
+    """
 
     #: The version of its build.
     version: str
@@ -28,23 +36,38 @@ class MemberVitals:
     not_kept: Sequence[str] = ()
 
 
-class PeerVitalsView(TypedDict):
-    """The facts about this member that only it knows (`node.peer.vitals`)."""
+TYPES: Final[Mapping[str, Any]] = get_type_hints(MemberVitals)
+"""The type of each vital, by name, in the order of the fields."""
 
-    version: str
-    lease_held: bool
-    disk_total_bytes: int | None
-    disk_free_bytes: int | None
-    clock_off_us: int | None
-    unoffered: dict[str, str]
-    not_kept: list[str]
+if TYPE_CHECKING:
+
+    class PeerVitalsView(TypedDict):
+        """The vitals as they are sent. mypy knows none of its fields, since they are derived below."""
+
+else:
+    PeerVitalsView = TypedDict("PeerVitalsView", TYPES)
+    PeerVitalsView.__doc__ = "The facts about this member that only it knows (`node.peer.vitals`)."
 
 
 def read_vitals(answer: Any) -> MemberVitals | None:
-    """Vitals out of JSON; None if the member sent none. Raises `TypeError`.
+    """Vitals out of JSON; None if the member sent none. Raises `TypeError`, or `ValueError` for a wrong type.
 
-    >>> read_vitals({"vitals": {"version": "1", "lease_held": True}}).version, read_vitals({})
+    A vital that only a later version knows is left out, and one that the member does not know yet has its default.
+
+    >>> read_vitals({"vitals": {"version": "1", "lease_held": True, "moon": "full"}}).version, read_vitals({})
     ('1', None)
     """
     told = answer.get("vitals")
-    return None if told is None else MemberVitals(**told)
+    return None if told is None else MemberVitals(**{name: _read(name, told[name]) for name in TYPES if name in told})
+
+
+def _read(name: str, value: Any) -> Any:
+    try:
+        return _reader(name).validate_python(value, strict=True)
+    except ValidationError as error:
+        raise ValueError(f"vitals.{name}: {error.errors()[0]['msg']}") from error
+
+
+@cache
+def _reader(name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(TYPES[name])

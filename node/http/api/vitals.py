@@ -6,8 +6,9 @@ A member is asked at most once in `FRESH_S` seconds, however many clients ask.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from time import monotonic
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from aiohttp import web
 from typing_extensions import TypedDict
@@ -16,7 +17,7 @@ from node.http.api.specs import offered_kinds
 from node.http.door.endpoint import Endpoints, ResponseSpec
 from node.http.door.request_context import RequestContext
 from node.peer.protocol import PeerAway
-from node.peer.vitals import MemberVitals
+from node.peer.vitals import TYPES, MemberVitals
 
 
 class DiskView(TypedDict):
@@ -26,7 +27,56 @@ class DiskView(TypedDict):
     free_bytes: int
 
 
-class VitalsView(TypedDict):
+def _disk(told: MemberVitals) -> DiskView | None:
+    if told.disk_total_bytes is None or told.disk_free_bytes is None:
+        return None
+    return {"total_bytes": told.disk_total_bytes, "free_bytes": told.disk_free_bytes}
+
+
+def _clock_off_s(told: MemberVitals) -> float | None:
+    return None if told.clock_off_us is None else told.clock_off_us / 1e6
+
+
+class _Shown(NamedTuple):
+    """How a vital is shown: the field of the view, its type if a member has told it, and its value."""
+
+    name: str
+    kind: Any
+    of: Callable[[MemberVitals], Any]
+
+
+_SHOWN_OTHERWISE: Final = {
+    "disk_total_bytes": _Shown("disk", DiskView, _disk),
+    "disk_free_bytes": _Shown("disk", DiskView, _disk),
+    "clock_off_us": _Shown("clock_off_s", float, _clock_off_s),
+}
+"""The vitals that are not shown as a member sends them. All others are, by their names."""
+
+_SHOWN: Final = {
+    shown.name: shown
+    for name, kind in TYPES.items()
+    for shown in [_SHOWN_OTHERWISE.get(name) or _Shown(name, kind, attrgetter(name))]
+}
+
+if TYPE_CHECKING:
+
+    class _ToldView(TypedDict):
+        """mypy knows none of its fields, since they are derived below."""
+
+else:
+    _ToldView = TypedDict("_ToldView", {name: shown.kind | None for name, shown in _SHOWN.items()})
+
+
+class AnswerView(TypedDict):
+    """How a member answers."""
+
+    node: str
+    away: str | None
+    behind: int | None
+    answered_s: float | None
+
+
+class VitalsView(AnswerView, _ToldView):
     """A member, as it answered a few seconds ago at most.
 
     `away` says why it does not answer; the fields after it are null then. A member that is down is not asked. `behind`
@@ -35,17 +85,6 @@ class VitalsView(TypedDict):
     that the members agree on; null: they have not agreed yet. `unoffered` says why it does not offer a kind.
     `not_kept` says what the member does not keep its tasks from, for want of a newer kernel or by a setting.
     """
-
-    node: str
-    away: str | None
-    behind: int | None
-    answered_s: float | None
-    version: str | None
-    lease_held: bool | None
-    disk: DiskView | None
-    clock_off_s: float | None
-    unoffered: dict[str, str] | None
-    not_kept: list[str] | None
 
 
 class VitalsPage(TypedDict):
@@ -87,21 +126,14 @@ async def vitals(context: RequestContext) -> web.Response:
 def vitals_view(name: str, lag: MemberLag | None) -> VitalsView:
     """A member's answer, as the API shows it. `lag` None: the member was not asked, since it is down."""
     told = None if lag is None else lag.vitals
-    disk: DiskView | None = None
-    if told is not None and told.disk_total_bytes is not None and told.disk_free_bytes is not None:
-        disk = {"total_bytes": told.disk_total_bytes, "free_bytes": told.disk_free_bytes}
-    return {
+    answer: AnswerView = {
         "node": name,
         "away": "it is down" if lag is None else lag.away or None,
         "behind": None if lag is None else lag.behind,
         "answered_s": None if lag is None or lag.behind is None else round(lag.answered_s, 4),
-        "version": None if told is None else told.version,
-        "lease_held": None if told is None else told.lease_held,
-        "disk": disk,
-        "clock_off_s": None if told is None or told.clock_off_us is None else told.clock_off_us / 1e6,
-        "unoffered": None if told is None else dict(told.unoffered),
-        "not_kept": None if told is None else list(told.not_kept),
     }
+    vitals = {field: None if told is None else shown.of(told) for field, shown in _SHOWN.items()}
+    return cast(VitalsView, {**answer, **vitals})
 
 
 class MemberLags:
