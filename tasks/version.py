@@ -5,7 +5,6 @@ is not needed: the commit is read from git's files. Without these files, a diges
 version of an installed wheel is the one in its metadata.
 """
 
-import hashlib
 import re
 from functools import cache
 from pathlib import Path
@@ -63,6 +62,8 @@ def _commit(text: str) -> str | None:
 
 def _digest(folder: Path) -> str:
     """A digest of the Python files below the packages in `folder`, and of their names."""
+    import hashlib  # not above: commands of a clone need none
+
     digest = hashlib.sha256()
     for file in sorted(file for package in PACKAGES for file in (folder / package).rglob("*.py")):
         content = file.read_bytes()

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from node.client import DEFAULT_URL
 from node.execution.machine import memory_bytes
@@ -32,11 +32,11 @@ from node.settings.values import (
     parse_words,
     zero_or,
 )
-from node.state.entries import Seed
 from node.storage.room import Bounds
 from tasks.access import EVERYTHING, NOTHING, Access, parse_hosts
-from tasks.command.ctx import VARIABLES
-from tasks.installed_kinds import installed, settings_asked_for
+
+if TYPE_CHECKING:
+    from node.state.entries import Seed  # not for `rota up`, which starts sooner without the state
 
 _BOUNDS: Final = Bounds()
 _GIVEN_PER_NODE: Final = "it gives each node its own"
@@ -63,7 +63,7 @@ class NodeSettings:
             heading="Identity and membership",
         )
     )
-    members: tuple[Seed, ...] = value_of(
+    members: "tuple[Seed, ...]" = value_of(
         Setting(
             "ROTA_MEMBERS",
             "The members of the first start, this node among them, as `id=host:raftport:httpport`. The list must be "
@@ -466,7 +466,11 @@ FILE_NAMES: Final = {row.file_name: row for row in SETTINGS.values() if row.has_
 
 def is_the_nodes(name: str) -> bool:
     """Whether a ROTA_* variable is a setting of the node or set by it for commands. Kinds do not get such variables."""
-    return name in SETTINGS or name in FILE_NAMES or name in VARIABLES
+    if name in SETTINGS or name in FILE_NAMES:
+        return True
+    from tasks.command.ctx import VARIABLES  # here, since few environments have others
+
+    return name in VARIABLES
 
 
 def not_the_nodes(environ: Mapping[str, str]) -> frozenset[str]:
@@ -481,4 +485,8 @@ def unknown_settings(environ: Mapping[str, str]) -> list[str]:
     ['ROTA_MEMBRES']
     """
     unknown = not_the_nodes(environ)
-    return sorted(unknown - settings_asked_for(installed().values())) if unknown else []
+    if not unknown:
+        return []
+    from tasks.installed_kinds import installed, settings_asked_for
+
+    return sorted(unknown - settings_asked_for(installed().values()))

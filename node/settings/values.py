@@ -3,17 +3,16 @@
 import os
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from node.runtime.descriptors import attempts_limit, hard_limit
 from node.settings.own_environment import EVERY_PROGRAMS
 from node.settings.row import PREFIX
-from node.state.entries import Seed
-from tasks.definition.limits import MEMORY_MIN, SIZE_MAX, parse_size
-from tasks.definition.spec import NAME_PATTERN, USER_PATTERN
 
-_NAME: Final = re.compile(NAME_PATTERN)
-_USER: Final = re.compile(USER_PATTERN)
+if TYPE_CHECKING:
+    from node.state.entries import Seed
+
+# The state and the definition of a task are imported where they are needed: `rota up` reads the table, and parses none.
 
 _UID_MIN: Final = 1000
 """User ids below this are the system's."""
@@ -23,7 +22,9 @@ _UID_MAX: Final = 2**32 - 2
 
 def is_name(text: str) -> bool:
     """Whether a text can be a node's id."""
-    return _NAME.match(text) is not None
+    from tasks.definition.spec import NAME_PATTERN
+
+    return re.match(NAME_PATTERN, text) is not None
 
 
 def no_value(_: object) -> None:
@@ -39,12 +40,14 @@ def parse_words(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def parse_members(text: str) -> tuple[Seed, ...]:
+def parse_members(text: str) -> "tuple[Seed, ...]":
     """`id=host:raftport:httpport,...` as seeds in the order given, which becomes the order of the slots.
 
     >>> parse_members("a=127.0.0.1:7101:8101")
     (Seed(id='a', host='127.0.0.1', raft_port=7101, http_port=8101),)
     """
+    from node.state.entries import Seed
+
     seeds: list[Seed] = []
     for part in parse_words(text):
         name, equals, address = part.partition("=")
@@ -96,9 +99,11 @@ def parse_users(text: str) -> tuple[str, ...]:
     >>> parse_users("deploy, postgres")
     ('deploy', 'postgres')
     """
+    from tasks.definition.spec import USER_PATTERN
+
     users = parse_words(text)
     for user in users:
-        if _USER.match(user) is None:
+        if re.match(USER_PATTERN, user) is None:
             raise ValueError(f"{user!r} is not a user's name: users are given by name, separated by commas")
     return users
 
@@ -164,6 +169,8 @@ def parse_memory(text: str) -> int | None:
     >>> parse_memory("2GiB"), parse_memory("0")
     (2147483648, None)
     """
+    from tasks.definition.limits import MEMORY_MIN, SIZE_MAX, parse_size
+
     found = int(text) if text.isdecimal() and text.isascii() else parse_size(text)
     if found and not MEMORY_MIN <= found <= SIZE_MAX:
         raise ValueError("must be 0, or from 32MiB to 1024TiB")

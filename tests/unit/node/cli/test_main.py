@@ -1,6 +1,8 @@
 """How the outcome of a command becomes a sentence and an exit code."""
 
 import errno
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,7 +13,7 @@ import pytest
 
 from node.cli.api import ago
 from node.cli.backups import _errors_as_sentences
-from node.cli.main import DONE, UNREACHABLE, WRONG_CALL, exit_code_after, exit_code_of, main
+from node.cli.main import _MODULES, DONE, UNREACHABLE, WRONG_CALL, exit_code_after, exit_code_of, main
 from node.client import ApiProblem, Client, Unreachable, _target, path
 from tasks.backup.manifest import NoBackup
 from testkit.api_server import Request, Response, api_server, as_json
@@ -153,3 +155,21 @@ def test_times_are_printed_as_people_say_them() -> None:
     now = datetime.now(UTC)
     said = [ago((now - timedelta(seconds=since_s)).isoformat()) for since_s in (30, 70, 3610, 90_000, -75.9)]
     assert said == ["30 s ago", "1 min ago", "1 h ago", "1 d ago", "in 1 min 15 s"]
+
+
+SLOW = ("pydantic", "aiohttp", "urllib3", "msgpack", "asyncio", "node.state", "tasks.definition.spec")
+NEED_THEM = {
+    "backups": "reads manifests",
+    "recovery": "reads states",
+    "schema": "loads kinds",
+    "importing": "checks cron expressions",
+}
+"""The modules of commands that import what is slow, and why."""
+
+
+def test_commands_start_quickly_since_they_import_nothing_slow_before_they_need_it() -> None:
+    quick = sorted({*_MODULES.values()} - {*NEED_THEM})
+    imports = "\n".join(f"import node.cli.{module}; print('{module}', found())" for module in quick)
+    found = f"import sys\ndef found(): return [name for name in {SLOW} if name in sys.modules]\n"
+    done = subprocess.run([sys.executable, "-c", found + imports], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{module} []" for module in quick]
