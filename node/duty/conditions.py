@@ -79,7 +79,6 @@ CONDITIONS: Final[Mapping[str, TaskCondition]] = {
         unexpected=True,
         held_at="secrets",
     ),
-    "waits": TaskCondition("wait until {member} has room", unexpected=True, held_at="room"),
     "due": TaskCondition("wait a moment", unexpected=True),
 }
 """All codes with which this build says why a task does not run, or that it does."""
