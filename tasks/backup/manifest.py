@@ -177,11 +177,6 @@ def survey_url(url: str, options: dict[str, Any] | None = None) -> Survey:
     return survey(place) if own is None else Survey((own,), (), ())
 
 
-def list_backups(url: str, options: dict[str, Any] | None = None) -> list[Manifest]:
-    """The complete backups at `url`, the newest first, as `survey_url` finds them."""
-    return list(survey_url(url, options).complete)
-
-
 def newest_backup(url: str, options: dict[str, Any] | None = None) -> Manifest:
     """The backup at `url`, or the newest one if `url` is a task's folder. Raises `NoBackup`."""
     return survey_url(url, options).newest(url)

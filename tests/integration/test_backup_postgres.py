@@ -12,7 +12,7 @@ from examples.demo.postgres import Server, postgres_server
 from tasks.access import EVERYTHING
 from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.kind import Backup
-from tasks.backup.manifest import list_backups
+from tasks.backup.manifest import survey_url
 from tasks.backup.params import BackupParams
 from tasks.backup.restore import BadTarget, restore_backup
 from tasks.backup.sources import postgres_tools
@@ -99,7 +99,7 @@ def test_a_dump_that_fails_says_why_and_leaves_no_backup(server: Server, tmp_pat
     locked_out.secrets = {"pg": "not it"}
     with pytest.raises(PostgresFailed, match="password authentication failed"):
         Backup().run(locked_out)
-    assert [found.url for found in list_backups(f"{tmp_path}/to/orders")] == [good["url"]]
+    assert [found.url for found in survey_url(f"{tmp_path}/to/orders").complete] == [good["url"]]
     assert len(list((tmp_path / "to" / "orders").iterdir())) == 1
 
 
@@ -138,7 +138,7 @@ def test_another_database_behind_the_same_url_is_another_source(server: Server, 
     server.sql("postgres", "CREATE DATABASE ledger TEMPLATE orders")
     url = server.url("ledger")
     good = [Backup().run(_at(_backup(server, tmp_path, url=url), token, node))["url"] for token, node in _TWO]
-    found = list_backups(f"{tmp_path}/to/orders")
+    found = survey_url(f"{tmp_path}/to/orders").complete
     assert {one.lineage for one in found} == {found[0].lineage}
     identity = found[0].identity or {}
     assert identity["system"] == server.sql("postgres", "SELECT system_identifier FROM pg_control_system()")
@@ -148,7 +148,7 @@ def test_another_database_behind_the_same_url_is_another_source(server: Server, 
         OtherSource, match=r"is of database ledger \(oid \d+\); on node-2 the source now is database ledger"
     ):
         Backup().run(_at(_backup(server, tmp_path, url=url), 3, "node-2"))
-    assert sorted(one.url for one in list_backups(f"{tmp_path}/to/orders")) == good
+    assert sorted(one.url for one in survey_url(f"{tmp_path}/to/orders").complete) == good
 
 
 def test_a_server_that_tells_no_identifier_of_its_own_is_backed_up(server: Server, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_server_that_tells_no_identifier_of_its_own_is_backed_up(server: Serve
     context = _backup(server, tmp_path, url=url)
     context.secrets = {"pg": "g"}
     Backup().run(context)
-    [found] = list_backups(f"{tmp_path}/to/orders")
+    [found] = survey_url(f"{tmp_path}/to/orders").complete
     assert set(found.identity or {}) == {"type", "database"}
 
 

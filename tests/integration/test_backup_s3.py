@@ -12,7 +12,7 @@ pytest.importorskip("s3fs", reason="the extra `s3` is not installed")
 
 from tasks.backup.content import NoBackupSource  # noqa: E402  after the check that it is there
 from tasks.backup.kind import Backup  # noqa: E402
-from tasks.backup.manifest import list_backups  # noqa: E402
+from tasks.backup.manifest import survey_url  # noqa: E402
 from tasks.backup.params import BackupParams  # noqa: E402
 from tasks.backup.restore import restore_backup  # noqa: E402
 from tasks.backup.verify import verify  # noqa: E402
@@ -56,7 +56,7 @@ def test_a_backup_goes_to_s3_in_parts_and_comes_back(tmp_path: Path, endpoint: s
         made.append(Backup().run(context)["url"])
     plain = resolved(params.options, context.secret)
     assert plain == {"key": "somebody", "secret": "whisper", "endpoint_url": endpoint}
-    assert [found.url for found in list_backups("s3://backups/rota/nightly", plain)] == [made[1]]
+    assert [found.url for found in survey_url("s3://backups/rota/nightly", plain).complete] == [made[1]]
     written = Place(made[1], plain).last_written()
     assert written is not None and abs(written - datetime.now(UTC)) < timedelta(hours=1)
     assert context.saved[-1]["finished"] == made[1], "its size was found right: what is old was removed after it"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from node.cli.local import wait_for
-from tasks.backup.manifest import list_backups, newest_backup
+from tasks.backup.manifest import newest_backup, survey_url
 from testkit import mounts
 from testkit.cluster import Cluster
 from testkit.command import Rota
@@ -54,7 +54,7 @@ class Machines(Cluster):
 
     def urls(self, task: str) -> set[str]:
         """The backups of a task."""
-        return {found.url for found in list_backups(str(self.folder / "to" / task))}
+        return {found.url for found in survey_url(str(self.folder / "to" / task)).complete}
 
 
 @pytest.fixture(scope="module")

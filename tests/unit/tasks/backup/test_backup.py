@@ -17,7 +17,7 @@ from tasks.backup import params as backup_params
 from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.content import BackupStopped, NoBackupSource
 from tasks.backup.kind import RESULT, Backup
-from tasks.backup.manifest import NoBackup, list_backups, newest_backup
+from tasks.backup.manifest import NoBackup, newest_backup, survey_url
 from tasks.backup.params import place_url
 from tasks.backup.restore import BadTarget, restore_backup
 from tasks.backup.sources import folder, sqlite
@@ -81,14 +81,14 @@ def test_the_same_folder_gives_the_same_archive(tmp_path: Path) -> None:
 def test_the_manifest_describes_the_files(tmp_path: Path) -> None:
     fill(tmp_path / "from")
     result = Backup().run(backup_context(tmp_path, 7))
-    (found,) = list_backups(f"{tmp_path}/to/nightly")
+    (found,) = survey_url(f"{tmp_path}/to/nightly").complete
     assert (found.task, found.token, found.url, found.source_type) == ("nightly", 7, result["url"], "folder")
     assert found.source == {"type": "folder", "path": str(tmp_path / "from"), "shared": False}
     assert (found.node, found.lineage) == ("node-1", identity_id(found.identity or {}))
     assert (found.size_bytes, found.stored_bytes) == (result["bytes"], result["stored_bytes"])
     assert sum(each["stored_bytes"] for each in result["objects"]) == found.stored_bytes
     assert json.loads((Path(found.url) / "manifest.json").read_text())["version"] == 1
-    assert list_backups(found.url) == [found]
+    assert survey_url(found.url).complete == (found,)
 
 
 def test_special_files_are_skipped_and_reported_with_their_type(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_file_that_vanishes_or_shrinks_during_the_backup_is_reported(
 def test_a_missing_folder_fails_the_backup_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(NoBackupSource, match="does not exist on node-1"):
         Backup().run(backup_context(tmp_path))
-    assert list_backups(f"{tmp_path}/to/nightly") == []
+    assert survey_url(f"{tmp_path}/to/nightly").complete == ()
 
 
 def _database(path: Path, rows: int = 2000) -> None:
@@ -183,7 +183,7 @@ def test_a_file_that_is_no_database_fails_with_its_name(tmp_path: Path, content:
         (NoBackupSource, sqlite.SqliteFailed), match=r"app\.db(: file is not a database| does not exist on)"
     ):
         Backup().run(backup_context(tmp_path, source={"type": "sqlite", "path": str(path)}))
-    assert list_backups(f"{tmp_path}/to/nightly") == []
+    assert survey_url(f"{tmp_path}/to/nightly").complete == ()
 
 
 def _flip(path: Path) -> None:
@@ -266,7 +266,7 @@ def test_an_attempt_without_a_manifest_makes_no_backup_and_changes_no_other(tmp_
     late.before_checkpoint = interruption
     with pytest.raises((Fenced, Crash)):
         Backup().run(late)
-    assert [found.url for found in list_backups(f"{tmp_path}/to/nightly")] == [good["url"]]
+    assert [found.url for found in survey_url(f"{tmp_path}/to/nightly").complete] == [good["url"]]
     assert verify(f"{tmp_path}/to/nightly").ok
     left = [entry for entry in (tmp_path / "to" / "nightly").iterdir() if str(entry) != good["url"]]
     assert len(left) == (1 if interruption is _crash else 0)
@@ -290,4 +290,4 @@ def test_an_attempt_that_is_asked_to_stop_makes_no_backup(tmp_path: Path) -> Non
     context.cancelled = True
     with pytest.raises(BackupStopped):
         Backup().run(context)
-    assert list_backups(f"{tmp_path}/to/nightly") == []
+    assert survey_url(f"{tmp_path}/to/nightly").complete == ()

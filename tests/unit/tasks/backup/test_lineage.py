@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from tasks import disk_identity
 from tasks.backup import lineage, manifest
 from tasks.backup.kind import Backup
-from tasks.backup.manifest import list_backups
+from tasks.backup.manifest import survey_url
 from tasks.backup.params import BackupParams
 from tasks.places.mounts import Mount
 from tasks.places.place import Place
@@ -67,7 +67,7 @@ class Site:
 
     def urls(self) -> list[str]:
         """The backups there, the oldest first."""
-        return [found.url for found in reversed(list_backups(self.url))]
+        return [found.url for found in reversed(survey_url(self.url).complete)]
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_a_moved_source_is_accepted_by_its_id_only(site: Site, other_disk: Path)
 def test_changing_shared_later_keeps_the_lineage(site: Site) -> None:
     for shared in (False, True, False):
         site.backup("node-1", shared=shared)
-    assert len({found.lineage for found in list_backups(site.url)}) == 1
+    assert len({found.lineage for found in survey_url(site.url).complete}) == 1
 
 
 def test_another_path_in_the_params_is_another_source(site: Site) -> None:
@@ -185,7 +185,7 @@ def test_two_first_runs_on_two_nodes_keep_each_others_backups(site: Site, monkey
     for node in ("node-1", "node-2", "node-1", "node-2", "node-2"):
         result = site.backup(node)
     assert result["others"] == 2
-    assert sorted(str(found.node) for found in list_backups(site.url)) == ["node-1"] * 2 + ["node-2"] * 2
+    assert sorted(str(found.node) for found in survey_url(site.url).complete) == ["node-1"] * 2 + ["node-2"] * 2
 
 
 def test_an_unreadable_manifest_is_skipped(site: Site) -> None:
@@ -270,6 +270,6 @@ def test_the_machine_id_is_omitted_for_shared_sources_on_network_file_systems() 
 
 def test_a_lineage_is_named_after_its_first_source(site: Site) -> None:
     site.backup()
-    [found] = list_backups(site.url)
+    [found] = survey_url(site.url).complete
     assert found.identity is not None
     assert found.lineage == identity_id(found.identity)

@@ -17,7 +17,7 @@ from tasks.backup import manifest, retention
 from tasks.backup import params as backup_params
 from tasks.backup.content import Vanished
 from tasks.backup.kind import Backup
-from tasks.backup.manifest import NoBackup, folder_name, list_backups, newest_backup
+from tasks.backup.manifest import NoBackup, folder_name, newest_backup, survey_url
 from tasks.backup.params import BackupParams
 from tasks.backup.sources import folder
 from tasks.backup.verify import verify
@@ -112,7 +112,7 @@ def test_the_new_backup_is_kept_though_an_older_one_has_a_later_date(site: Site)
     Path(first).rename(Path(site.url) / ahead)
     result = site.backup(3, keep=1)
     assert site.names() == [retention.name_of(result["url"])]
-    assert retention.surplus(list_backups(site.url), result["url"], 1, 3) == []
+    assert retention.surplus(survey_url(site.url).complete, result["url"], 1, 3) == []
 
 
 def test_files_with_foreign_names_are_not_touched(site: Site) -> None:
@@ -178,7 +178,7 @@ def test_leftovers_of_killed_attempts_are_removed_without_keep(site: Site) -> No
     os.utime(Path(site.url, yesterday, folder.FILE), (time.time() - 2 * DAY_S,) * 2)
     site.backup(5)
     assert yesterday not in site.names()
-    assert len(list_backups(site.url)) == 2
+    assert len(survey_url(site.url).complete) == 2
 
 
 def test_a_complete_backup_of_an_unreported_attempt_is_kept(site: Site) -> None:
@@ -238,7 +238,7 @@ def test_a_fenced_attempts_complete_backup_is_kept_and_removes_nothing(site: Sit
     late.before_checkpoint = fence
     with pytest.raises(Fenced):
         Backup().run(late)
-    assert {first} < {found.url for found in list_backups(site.url)}
+    assert {first} < {found.url for found in survey_url(site.url).complete}
 
 
 def test_backups_of_newer_attempts_are_kept(site: Site) -> None:

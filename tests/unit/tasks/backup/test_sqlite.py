@@ -14,7 +14,7 @@ import pytest
 from tasks.backup import archive
 from tasks.backup.content import BackupStopped
 from tasks.backup.kind import Backup
-from tasks.backup.manifest import list_backups
+from tasks.backup.manifest import survey_url
 from tasks.backup.params import BackupParams
 from tasks.backup.restore import restore_backup
 from tasks.backup.sources.sqlite import SqliteFailed, dump
@@ -72,7 +72,7 @@ def test_a_damaged_database_fails_and_keeps_the_intact_backups(tmp_path: Path, m
     _spoil(tmp_path / "app.db")
     with pytest.raises(SqliteFailed, match=r"app\.db is damaged, and was not backed up"):
         _back_up(tmp_path, token=2)
-    assert [found.url for found in list_backups(f"{tmp_path}/to/nightly")] == [sound]
+    assert [found.url for found in survey_url(f"{tmp_path}/to/nightly").complete] == [sound]
     restore_backup(sound, str(tmp_path / "back.db"))
     assert _rows(tmp_path / "back.db") == before
 
