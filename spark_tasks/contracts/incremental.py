@@ -75,7 +75,7 @@ class Incremental(BaseModel):
 
     @property
     def way(self) -> str:
-        """How new rows are found: the name of the one field that is given."""
+        """The way to find new rows: the name of the one field that is given."""
         return next(name for name, given in self._ways().items() if given)
 
 

@@ -1,4 +1,4 @@
-"""Whether a batch has the columns of its sink."""
+"""Checks that a batch has the columns of its sink."""
 
 import json
 from typing import TYPE_CHECKING, Any

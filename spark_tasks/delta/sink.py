@@ -130,7 +130,7 @@ class DeltaSink:
 
     def _merge(self, rows: "DataFrame", columns: "StructType", mark: Mark) -> Staged:
         spark, place = rows.sparkSession, self.table.place
-        # Staged, since a merge reads the rows several times, and they must be the same each time.
+        # The rows are staged, since a merge reads them several times, and they must be the same each time.
         staged = batch_writer(spark, PlainFolder(place, self._staged(mark)), self.scratch)(rows, mark)
         schema = type(columns)([*columns.fields, *(f for f in rows.schema.fields if f.name == self.params.tombstone)])
         batch = KeyedBatch(

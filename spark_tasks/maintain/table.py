@@ -74,7 +74,7 @@ class MaintainedTable(Table):
             ) from None
 
     def check_fit(self, handle: DeltaTable, cluster_by: Sequence[str]) -> None:
-        """Raise `TableUnfit` if the table cannot be maintained, or not be clustered by these columns."""
+        """Raise `TableUnfit` if the table cannot be maintained, or cannot be clustered by these columns."""
         about, protocol = handle.metadata(), handle.protocol()
         beyond = {*row_changing_features(handle), *(set(protocol.writer_features or ()) - _WRITABLE)}
         for feature, why in (

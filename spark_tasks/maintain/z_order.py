@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 BITS_MAX: Final = 12
-"""The bits of a rank. The ranks of all columns share 63 bits."""
+"""The most bits of a rank. The ranks of all columns share 63 bits."""
 
 _PLACE_MAX: Final = (1 << 63) - 1
 

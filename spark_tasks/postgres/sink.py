@@ -29,7 +29,7 @@ _WHOLE_TIMES: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""How Spark writes times in JSON: with microseconds. By default Spark leaves out the last three digits."""
+"""Spark's formats for times in JSON, with microseconds. By default Spark leaves out their last three digits."""
 
 WRITERS: Final = 4
 """How many files of a batch are copied at once on this machine."""

@@ -52,7 +52,7 @@ def file_system_settings(*, local: bool) -> dict[str, str]:
 
 
 SQL_SETTINGS: Final[Mapping[str, str]] = {
-    # A file is not a table: the params say which files a task may read.
+    # SQL may not read a file as a table: a task reads only the files in its params.
     "spark.sql.runSQLOnFiles": "false",
     # `${env:X}` and `${system:X}` stay text: they are not replaced by variables and properties of the JVM.
     "spark.sql.variable.substitute": "false",

@@ -29,7 +29,7 @@ def spark_tools(environ: Mapping[str, str], access: Access) -> Iterator[Tool]:
     # Distributions keep the configuration that an administrator may change in /etc, and link to it.
     for folder in ("conf", "lib/security"):
         yield from (Tool(str(path), "read") for path in (home / folder).rglob("*") if path.is_symlink())
-    for program in ("java", "jspawnhelper"):  # java starts programs by jspawnhelper
+    for program in ("java", "jspawnhelper"):  # java starts other programs through jspawnhelper
         for folder in ("bin", "lib"):
             yield Tool(str(home / folder / program), "run")
     yield from (Tool(program, "run") for program in hadoop_programs(environ).values())

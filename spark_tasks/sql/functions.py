@@ -144,4 +144,4 @@ HINTS: Final = frozenset(
 """The hints that only change how a query is executed."""
 
 CURRENT: Final[Mapping[str, str]] = {"CurrentUser": "user, current_user or session_user, and no column of that name"}
-"""The refused functions that Spark finds for a bare name that is no column, by class, with their names in SQL."""
+"""Spark takes a name for such a function if no column has the name. By the function's class: its names in SQL."""

@@ -101,7 +101,7 @@ PLAIN: Final = (
     | _of(f"{_CATALYST}.plans.logical", "JoinHint SampleMethod$Bernoulli$ SampleMethod$System$")
     | frozenset({"null", "[B"})
 )
-"""The allowed classes in a node beside nodes and sequences: values, types, names, kinds of joins and of frames."""
+"""The allowed classes of objects that are neither nodes nor sequences: values, types, names, joins, frames."""
 
 SEQUENCES: Final = ("scala.collection.", "java.util.", "[L", "org.apache.spark.sql.util.CaseInsensitiveStringMap")
 """Prefixes of the classes of sequences and maps. Any such class is allowed, because its elements are checked."""

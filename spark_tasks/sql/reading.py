@@ -25,7 +25,7 @@ class ParsedPart:
     name: str
     """Its name in the object that holds it; begins with + if it is no element of a case class."""
     sort: str
-    """node, product, sequence, value, or trouble: an object that could not be read."""
+    """One of node, product, sequence, value and trouble, which is an object that could not be read."""
     of: str
     """Its class, in full."""
     text: str = ""

@@ -69,7 +69,7 @@ def live_files(handle: DeltaTable, bounded: Collection[str] = ()) -> list[LiveFi
 
     found = pa.table(handle.get_add_actions())
     by = handle.metadata().partition_columns
-    # deltalake gives paths as the log encodes them, and takes them decoded.
+    # deltalake returns paths as the log encodes them, but expects decoded paths in a commit.
     paths, sizes = map(_path, found.column("path").to_pylist()), found.column("size_bytes").to_pylist()
     partitions = _values(found, "partition", by)
     lows, highs = _values(found, "min", bounded), _values(found, "max", bounded)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData
 
 COLUMNS_MAX: Final = 32
-"""Only this many columns, from the first, have statistics, as in other Delta writers."""
+"""The number of columns, from the first, that have statistics, as in other Delta writers."""
 
 TEXT_MAX: Final = 32
 """The length in characters to which a text is cut in a bound."""
