@@ -87,8 +87,8 @@ def parse_env_allow(text: str) -> tuple[str, ...]:
         raise ValueError("ROTA_* variables belong to the node and are never given to tasks")
     if needed := ", ".join(name for name in names if name in EVERY_PROGRAMS):
         raise ValueError(
-            f"what it names is taken out of the environment of every program, and programs are found by {needed}; name "
-            "variables with secrets only"
+            "variables named here are taken out of the environment of every program, and programs are found by "
+            f"{needed}: name only variables that hold secrets"
         )
     return names
 

@@ -54,7 +54,7 @@ class CheckedSpec(NamedTuple):
 
 
 async def checked_spec(context: RequestContext, name: str, given: Any) -> CheckedSpec:
-    """The spec `given` under `name`, with which a name in it must agree. Raises `Problem`."""
+    """The spec in `given` for the task `name`, checked. A name in `given` must be the same. Raises `Problem`."""
     if not isinstance(given, dict):
         raise invalid_field("", "must be an object with a task's definition")
     if given.setdefault("name", name) != name:

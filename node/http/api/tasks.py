@@ -41,7 +41,7 @@ class TasksQuery(PageQuery):
 
     kind: str | None = None
     owner: str | None = Field(default=None, description="Only those that this member owns")
-    set: str | None = Field(default=None, description="Only those of this set of files")
+    set: str | None = Field(default=None, description="Only those of this set of files (`rota apply --set`)")
     late: bool | None = Field(default=None, description="Only those that have a breached deadline; false: the others")
 
 
