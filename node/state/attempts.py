@@ -23,6 +23,10 @@ _GIVEN_BACK: Final[dict[str, str]] = {
 }
 
 
+RULES_GOES_ON: Final = 5
+"""From these rules on (`Lead.rules`), a checkpoint of a continuous task's run forgets the losses before it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Began(Entry):
     """The attempt's work has started: `claimed -> running`."""
@@ -54,13 +58,18 @@ class Checkpoint(Entry):
 
 @applies(Checkpoint, code=17)
 def checkpoint(draft: Draft, entry: Checkpoint) -> Result:
-    """Save the checkpoint to resume from. It replaces the previous one."""
+    """Save the checkpoint to resume from. It replaces the previous one.
+
+    For a continuous task the losses of earlier attempts are forgotten: its only run lasts for months, and members are
+    lost in that time.
+    """
     run = _held(draft, entry.run_id, entry.token)
     if run is None:
         return _fenced(entry.run_id)
     if len(entry.data) > CHECKPOINT_BYTES_MAX:
         return refused("too-large", f"a checkpoint has {CHECKPOINT_BYTES_MAX} bytes at most, not {len(entry.data)}")
-    after = replace(run, checkpoint=entry.data)
+    goes_on = run.spec.continuous and draft.lead.rules >= RULES_GOES_ON
+    after = replace(run, checkpoint=entry.data, orphanings=0 if goes_on else run.orphanings)
     others = [other for other in draft.active(run.task) if other.run_id != run.run_id]
     if draft.lead.rules and others and sum(map(run_bytes, [after, *others])) > TASK_RUNS_BYTES_MAX:
         return refused("full", f"no room for this checkpoint: the active runs of {run.task} hold too much together")

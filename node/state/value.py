@@ -6,7 +6,7 @@ the entry.
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 from immutables import Map
 
@@ -27,14 +27,15 @@ COUNTED: Final[tuple[RunState, ...]] = ("succeeded", "failed", "cancelled", "tim
 Trigger = Literal["schedule", "manual"]
 PassedOver = Literal["skipped", "missed"]
 
-RULES: Final = 4
+RULES: Final = 5
 """The rules by which this version applies entries (`Lead.rules`). Since 1: occurrences that are passed over for one
 reason form a series; the size of the state is bounded (`node.state.bounds`); final states of runs are counted
 (`COUNTED`). Since 2: deadlines are judged (`node.state.deadlines`), and facts are noted for channels
 (`node.state.facts`). Since 3: a breach that ends without being met is a fact too, the runs of a deleted task do not
 count against a task that is registered under its name later, and an old notice is tried several times before it is
 given up. Since 4: the duration of a run counts from its first claim (`node.state.run_times`), and an occurrence is no
-longer late once its schedule has been changed or resumed."""
+longer late once its schedule has been changed or resumed. Since 5: a run of a continuous task is
+not abandoned for attempts that were lost before its last checkpoint."""
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -164,47 +165,41 @@ class DeadlineEvent:
     at_us: int
 
 
-T = TypeVar("T")
-SAVED: Final = "saved"
-ToSave = Annotated[T, SAVED]
-"""The type of a field of `TaskRow` that is saved with the cluster's own state (`node.state.saved`)."""
-
-
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """A registered task. What of it is saved with the cluster's own state is marked `ToSave`."""
+    """A registered task."""
 
     #: The definition: `Spec.pack()`.
-    spec_packed: ToSave[bytes]
+    spec_packed: bytes
     #: The part of the definition that placement needs.
     placing: Task
     #: The number of the registration; never changes.
-    order: ToSave[int]
+    order: int
     #: The version of the definition, from 1.
-    version: ToSave[int]
+    version: int
     #: When it was registered, in microseconds since the epoch.
-    registered_at_us: ToSave[int]
+    registered_at_us: int
     #: The time that the schedule counts from, in microseconds since the epoch: the registration, the last change or the
     #: resumption; for a continuous task also the end of its last run.
-    since_us: ToSave[int]
+    since_us: int
     #: The last occurrence that was decided (claimed, queued, skipped or missed), in microseconds since the epoch.
     #: Occurrences due after it, and after `since_us`, are undecided. It never goes back, so that an occurrence is
     #: claimed once. A continuous task's only occurrence is `since_us`, which is due while `through_us` is less.
-    through_us: ToSave[int]
+    through_us: int
     #: Whether it is paused.
-    paused: ToSave[bool] = False
+    paused: bool = False
     #: How many occurrences were skipped.
-    skipped: ToSave[int] = 0
+    skipped: int = 0
     #: How many occurrences were missed.
-    missed: ToSave[int] = 0
+    missed: int = 0
     #: The outcome of its last ended run; None: no run has ended.
-    last: ToSave[Outcome | None] = None
+    last: Outcome | None = None
     #: The latest runs started by hand as (Idempotency-Key or "", run id), oldest first, 200 at most.
-    requests: ToSave[tuple[tuple[str, str], ...]] = ()
+    requests: tuple[tuple[str, str], ...] = ()
     #: The latest series of occurrences that were passed over, which the next one may extend. None: no such series.
     series: Series | None = None
     #: When a run last succeeded, in microseconds since the epoch; None: no run has.
-    succeeded_at_us: ToSave[int | None] = None
+    succeeded_at_us: int | None = None
     #: How many runs have ended in each of `COUNTED`; empty while none has been counted.
     endings: tuple[int, ...] = ()
     #: Whether the last of its runs that succeeded or failed for good has failed.

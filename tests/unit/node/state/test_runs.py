@@ -1,19 +1,21 @@
 """Claims, attempts and how they end."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from node.state.attempts import Began, Cancel, Checkpoint, Finish
 from node.state.claims import Claim
-from node.state.members import Drain, MarkDown
+from node.state.members import Drain, MarkDown, TakeLead
 from node.state.occurrences import SkipOccurrences, Start
 from node.state.value import Run
 from tests.unit.node.state.given import NOW_US, History, cluster
 
 FIRST_US = NOW_US + 1_000_000
 SECOND_US = NOW_US + 2_000_000
-EVERY = {"every_s": 1}
+EVERY: dict[str, Any] = {"every_s": 1}
+CONTINUOUS: dict[str, Any] = {"continuous": True}
 
 
 def test_of_two_claims_for_one_occurrence_one_is_refused() -> None:
@@ -237,6 +239,23 @@ def test_after_so_many_lost_attempts_a_run_is_abandoned(failover: dict[str, obje
         else:
             assert history.state.runs[run_id].state == state
             history.claim("t", FIRST_US, run_id=run_id)
+
+
+@pytest.mark.parametrize(
+    ("rules", "schedule", "goes_on"), [(5, CONTINUOUS, True), (4, CONTINUOUS, False), (5, EVERY, False)]
+)
+def test_a_continuous_run_that_gets_on_is_not_abandoned(rules: int, schedule: dict[str, Any], goes_on: bool) -> None:
+    history = cluster("a")
+    history.must(TakeLead(FIRST_US, "a", 1, rules))
+    history.put("t", schedule=schedule, failover={"max": 2})
+    run = history.claim("t", history.state.tasks["t"].since_us if schedule is CONTINUOUS else FIRST_US)
+    for number in range(5):
+        history.back("a", FIRST_US)
+        if history.ended:
+            break
+        run = history.claim("t", FIRST_US, run_id=run.run_id)
+        history.must(Checkpoint(FIRST_US, run.run_id, run.token, b"%d" % number))
+    assert [ended.state for ended in history.ended] == ([] if goes_on else ["abandoned"])
 
 
 def test_a_restart_forgets_the_checkpoint() -> None:
