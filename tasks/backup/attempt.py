@@ -38,7 +38,7 @@ class BackupAttempt:
         """Write the content and, as the last step, the manifest. On any exception, remove all that was written."""
         ctx, source = self.ctx, self.ctx.params.source
         try:
-            entry, tools, remarks = self.content.write()
+            entry, notes = self.content.write()
             done = Manifest(
                 task=ctx.task,
                 run_id=ctx.run_id,
@@ -48,12 +48,13 @@ class BackupAttempt:
                 finished=now(),
                 source_type=source.type,
                 source=source.model_dump(mode="json", exclude={"password"}),
-                tools=tools,
+                tools=self.content.tools | notes.tools,
                 files=(entry,),
-                remarks=tuple(map(printable, remarks)),
+                remarks=tuple(map(printable, notes.remarks)),
                 node=ctx.node,
                 identity=self.identity,
                 lineage=self.held.name,
+                **notes.manifest,
             )
             # Raises `Fenced` if another attempt has taken the run over: then this one must not complete its backup.
             ctx.save_checkpoint(self.begun | {"finishing": self.place.url})

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from tasks.backup import lineage, manifest, retention
 from tasks.backup.attempt import BackupAttempt, printable
-from tasks.backup.content import BackupContent, check_source
+from tasks.backup.content import BackupContent
 from tasks.backup.params import INSIDE, BackupParams, place_url
-from tasks.backup.sources import folder, postgres, sqlite
+from tasks.backup.sources import folder
 from tasks.backup.sources.in_place import closed_to_others
 from tasks.kind import Context
 from tasks.needs import Needs, credential_groups
@@ -33,9 +33,6 @@ RESULT: Final = {
 }
 """The fields of a run's result, with their descriptions for docs/reference."""
 
-POSTGRES_TOOLS: Final = "tasks.backup.sources.postgres_tools:programs"
-"""The function that finds PostgreSQL's programs (`tasks.needs.Tools`)."""
-
 
 class Backup:
     """Makes a backup. It is valid once its manifest is written, which is the last step."""
@@ -48,19 +45,15 @@ class Backup:
     @staticmethod
     def local_data(params: BackupParams) -> list[str]:
         """The params that name data on the member's own disk (`tasks.kind.Kind`)."""
-        source = params.source
-        return [] if isinstance(source, postgres.PostgresSource) or source.shared else ["source"]
+        return ["source"] if params.source.is_local() else []
 
     @staticmethod
     def reaches(params: BackupParams, task: str) -> list[Reach]:
         """The paths and hosts that the params of `task` name (`tasks.kind.Kind`)."""
-        source = params.source
         url = place_url(params.destination, task)
         folder_path = local_path(url)
         return [
-            Reach("source", "source", source.url, addresses=source.addresses())
-            if isinstance(source, postgres.PostgresSource)
-            else Reach("source", "source", source.path, source.path, beside=isinstance(source, sqlite.SqliteSource)),
+            params.source.reach(),
             remote("destination", "destination", url, params.options)
             if folder_path is None
             else Reach("destination", "destination", url, str(folder_path), private=True),
@@ -71,14 +64,11 @@ class Backup:
         """The needs of an attempt (`tasks.kind.Kind`)."""
         source = params.source
         reaches = Backup.reaches(params, task)
-        own = credential_groups(params.destination, params.options)
-        if not isinstance(source, postgres.PostgresSource):
-            network = any(reach.path is None for reach in reaches)
-            return Needs(reaches=tuple(reaches), network=network, own_credentials=own)
         return Needs(
-            reaches=(*reaches, *source.certificate("source")),
-            tools=(POSTGRES_TOOLS,),
-            own_credentials=(*own, *source.own_credentials),
+            reaches=(*reaches, *source.more_reaches()),
+            tools=source.tools(),
+            network=any(reach.path is None for reach in reaches),
+            own_credentials=(*credential_groups(params.destination, params.options), *source.credentials()),
         )
 
     def run(self, ctx: Context[BackupParams]) -> dict[str, Any]:
@@ -122,7 +112,7 @@ class Backup:
         """Check the source and the destination, and change nothing. `before`: folders that earlier attempts began."""
         created = self._now()
         # First the source, so that a refused one leaves nothing at the destination.
-        check_source(ctx.params.source, ctx.access, ctx.node)
+        ctx.params.source.check_readable(ctx.access, ctx.node)
         task_place = _task_place(ctx)
         name = manifest.folder_name(created, ctx.token)
         place = _new_place(task_place, name)

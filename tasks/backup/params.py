@@ -6,7 +6,9 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from tasks.access import check_options, check_protocol
+from tasks.backup.manifest import Manifest, SourceType
 from tasks.backup.sources import folder, postgres, sqlite
+from tasks.backup.sources.source import BackupSource
 from tasks.places.place import check_url, local_path
 from tasks.secret import Reference
 from tasks.source_identity import AcceptedSources
@@ -31,6 +33,18 @@ def allowed_destination(url: str) -> str:
 INSIDE: Final = "the destination is inside the folder to back up"
 
 Source = Annotated[postgres.PostgresSource | sqlite.SqliteSource | folder.FolderSource, Field(discriminator="type")]
+
+
+_CLASSES: Final[Mapping[SourceType, type[BackupSource]]] = {
+    "postgres": postgres.PostgresSource,
+    "sqlite": sqlite.SqliteSource,
+    "folder": folder.FolderSource,
+}
+
+
+def source_class(manifest: Manifest) -> type[BackupSource]:
+    """The class of the source of a backup."""
+    return _CLASSES[manifest.source_type]
 
 
 class BackupParams(BaseModel):

@@ -1,14 +1,13 @@
 """Restores a backup into a folder, an SQLite file or a PostgreSQL database, completely or not at all."""
 
-import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tasks.backup import archive
 from tasks.backup.manifest import Manifest, newest_backup
-from tasks.backup.sources import folder, postgres, sqlite
+from tasks.backup.params import source_class
+from tasks.backup.sources.source import RestoreTarget
 from tasks.places.place import Place
 
 
@@ -47,23 +46,25 @@ def restore_backup(
     and the target does not change unless all are right. Raises `NoBackup`, `BadTarget`, `TargetExists`, `Damaged`, and
     for PostgreSQL `NoTool` and `PostgresFailed`.
     """
+    return restore_manifest(newest_backup(url, options), target, overwrite, options, password, progress)
+
+
+def restore_manifest(
+    manifest: Manifest,
+    target: str,
+    overwrite: bool = False,
+    options: dict[str, Any] | None = None,
+    password: str | None = None,
+    progress: archive.Progress = archive.quiet,
+) -> Restored:
+    """Restore the backup of `manifest`, as `restore_backup` does."""
     began_s = time.monotonic()
-    manifest = newest_backup(url, options)
     to_database = target.startswith(("postgresql://", "postgres://"))
     if to_database != (manifest.source_type == "postgres"):
         wanted = "the URL of a database (postgresql://...)" if manifest.source_type == "postgres" else "a path"
         raise BadTarget(f"a backup of type {manifest.source_type} is restored into {wanted}, not into {target}")
     (entry,) = manifest.files
     content = archive.Content(archive.stored_content(Place(manifest.url, options), entry, progress))
-    found: list[str] = []
-    match manifest.source_type:
-        case "postgres":
-            with tempfile.TemporaryDirectory(prefix="rota-restore-") as scratch:
-                database = postgres.Database(target, Path(scratch), password)
-                postgres.restore(content, database, manifest.tools["pg_dump"], overwrite)
-        case "sqlite":
-            found = sqlite.restore(content, Path(target), overwrite, entry)
-        case "folder":
-            folder.restore(content, Path(target), overwrite)
+    found = source_class(manifest).restore(content, manifest, entry, RestoreTarget(target, overwrite, password))
     remarks = (*manifest.remarks, *(remark for remark in found if remark not in manifest.remarks))
     return Restored(manifest, target, remarks, manifest.size_bytes, time.monotonic() - began_s)

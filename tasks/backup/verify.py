@@ -8,7 +8,7 @@ from typing import Any
 
 from tasks.backup import archive
 from tasks.backup.manifest import FileEntry, Manifest, newest_backup
-from tasks.backup.sources import postgres, sqlite, unpack
+from tasks.backup.params import source_class
 from tasks.backup.sources.postgres_tools import PostgresFailed
 from tasks.places.place import Place
 
@@ -63,12 +63,4 @@ def verify(url: str, options: dict[str, Any] | None = None, progress: archive.Pr
 def _check(manifest: Manifest, place: Place, entry: FileEntry, scratch: Path, progress: archive.Progress) -> list[str]:
     """Check one file. Returns remarks. Raises `Damaged` or `PostgresFailed`."""
     content = archive.Content(archive.stored_content(place, entry, progress))
-    match manifest.source_type:
-        case "postgres":
-            remark = postgres.check(content, scratch, manifest.tools["pg_dump"])
-            return [] if remark is None else [remark]
-        case "sqlite":
-            return sqlite.check(content, scratch)
-        case "folder":
-            unpack.check_archive(content)
-            return []
+    return source_class(manifest).verify(content, manifest, scratch)

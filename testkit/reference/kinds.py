@@ -37,7 +37,7 @@ from tasks import errors, source_identity
 from tasks.access import AccessRefused
 from tasks.backup import content as backup_content
 from tasks.backup import kind as backup
-from tasks.backup.sources import folder, postgres, postgres_tools, sqlite
+from tasks.backup.sources import folder, postgres, postgres_tools, source, sqlite
 from tasks.command import kind as command
 from tasks.places import place
 from tasks.secret import SecretEnv, SecretFile
@@ -89,7 +89,7 @@ _INGEST_PARTS: Final[tuple[type[BaseModel], ...]] = (expectations.Expectation, r
 _COMMAND_ERRORS: Final = (command.CommandFailed, errors.MissingSecret)
 _BACKUP_ERRORS: Final = (
     AccessRefused,
-    backup_content.NoBackupSource,
+    source.NoBackupSource,
     source_identity.OtherSource,
     place.BadDestination,
     place.NoBucket,

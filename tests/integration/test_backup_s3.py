@@ -10,11 +10,11 @@ import pytest
 moto = pytest.importorskip("moto.server", reason="moto[server] is not installed")
 pytest.importorskip("s3fs", reason="the extra `s3` is not installed")
 
-from tasks.backup.content import NoBackupSource  # noqa: E402  after the check that it is there
 from tasks.backup.kind import Backup  # noqa: E402
 from tasks.backup.manifest import survey_url  # noqa: E402
 from tasks.backup.params import BackupParams  # noqa: E402
 from tasks.backup.restore import restore_backup  # noqa: E402
+from tasks.backup.sources.source import NoBackupSource  # noqa: E402  after the check that it is there
 from tasks.backup.verify import verify  # noqa: E402
 from tasks.places.place import NoBucket, Place, resolved  # noqa: E402
 from testkit.fake_context import FakeContext  # noqa: E402

@@ -5,18 +5,22 @@ import os
 import shutil
 import stat
 from pathlib import Path
-from typing import IO, Annotated, Literal, cast
+from typing import IO, Annotated, ClassVar, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from tasks.access import EVERYTHING, is_own
+from tasks.access import EVERYTHING, Access, is_own
 from tasks.backup.archive import CHUNK_BYTES, Content, TargetExists, Writer
+from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.sources.in_place import beside, closed_to_others, empty, put_folder
+from tasks.backup.sources.source import RestoreTarget, SourceNotes, SourceWork, check_exists
 from tasks.backup.sources.tar import tarfile
-from tasks.backup.sources.unpack import ROOT, drop_member_list, extract
+from tasks.backup.sources.unpack import ROOT, check_archive, drop_member_list, extract
 from tasks.disk_identity import facts_of
 from tasks.errors import Failed
 from tasks.file_guard import FileGuard, open_within
+from tasks.needs import CredentialGroup
+from tasks.reach import Reach
 
 FILE = "folder.tar.zst"
 
@@ -34,21 +38,59 @@ class FolderSource(BaseModel):
         default=False, description="All members that may run the task see the same folder at this path"
     )
 
+    file: ClassVar[str] = FILE
+
+    def is_local(self) -> bool:
+        """Whether members have folders of their own at the path."""
+        return not self.shared
+
+    def reach(self) -> Reach:
+        """The folder's path."""
+        return Reach("source", "source", self.path, self.path)
+
+    def more_reaches(self) -> tuple[Reach, ...]:
+        """None."""
+        return ()
+
+    def tools(self) -> tuple[str, ...]:
+        """None: the archive is written in this process."""
+        return ()
+
+    def credentials(self) -> tuple[CredentialGroup, ...]:
+        """None."""
+        return ()
+
+    def check_readable(self, access: Access, node: str) -> None:
+        """Raise `NoBackupSource` or `AccessRefused`."""
+        check_exists(self.path, access, node)
+
+    def identity(self, work: SourceWork) -> dict[str, str]:
+        """The folder's identity facts (`tasks.source_identity`). Raises `OSError`.
+
+        The folder's inode is not among them: a folder that is made anew under its name is the same source.
+        """
+        facts = facts_of(Path(self.path), work.node, shared=self.shared)
+        return {"type": self.type, "path": os.path.normpath(self.path), **facts}
+
+    def dump(self, work: SourceWork, out: Writer) -> SourceNotes:
+        """Write the folder as a tar archive. Raises what `dump` of this module raises."""
+        return SourceNotes(remarks=tuple(dump(Path(self.path), out, work.guard())))
+
+    @classmethod
+    def restore(cls, content: Content, manifest: Manifest, entry: FileEntry, target: RestoreTarget) -> list[str]:
+        """Unpack the archive as a folder."""
+        restore(content, Path(target.name), target.overwrite)
+        return []
+
+    @classmethod
+    def verify(cls, content: Content, manifest: Manifest, scratch: Path) -> list[str]:
+        """Read the whole archive, member by member."""
+        check_archive(content)
+        return []
+
 
 class FolderFailed(Failed):
     """The folder cannot be backed up."""
-
-
-def identity(source: FolderSource, node: str) -> dict[str, str]:
-    """The folder's identity facts (`tasks.source_identity`). Raises `OSError`.
-
-    The folder's inode is not among the facts: a folder that is recreated under the same name is the same source.
-    """
-    return {
-        "type": source.type,
-        "path": os.path.normpath(source.path),
-        **facts_of(Path(source.path), node, shared=source.shared),
-    }
 
 
 class _AsLongAsListed:

@@ -6,19 +6,28 @@ and tablespaces belong to the server, not to a database, and are not in the back
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, ClassVar, Final, Literal
 
 from pydantic import Field, model_validator
 
+from tasks.access import Access
 from tasks.backup.archive import CHUNK_BYTES, Content, TargetExists, Writer
+from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed_tools
+from tasks.backup.sources.source import RestoreTarget, SourceNotes, SourceWork
+from tasks.needs import CredentialGroup
 from tasks.postgres.connection import PostgresConnection
+from tasks.reach import Reach
 
 FILE = "postgres.dump.zst"
+
+POSTGRES_TOOLS: Final = "tasks.backup.sources.postgres_tools:programs"
+"""The function that finds PostgreSQL's programs (`tasks.needs.Tools`)."""
 
 _USER_RELATIONS = """SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_(toast|temp)'"""
@@ -26,24 +35,6 @@ WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^p
 
 _DATABASE = "SELECT datname || ' (oid ' || oid || ')' FROM pg_catalog.pg_database WHERE datname = current_database()"
 _SYSTEM = "SELECT system_identifier FROM pg_catalog.pg_control_system()"
-
-
-class PostgresSource(PostgresConnection):
-    """A database on a PostgreSQL server that the member can reach."""
-
-    type: Literal["postgres"] = Field(description="The type of the source")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_programs(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or "bin" not in given:
-            return given
-        if given["bin"] is not None:
-            raise ValueError(
-                "`bin` is no longer a param, because the node decides which programs run. Leave it out, and set "
-                "ROTA_POSTGRES_BIN on the node to the folder of pg_dump, psql and pg_restore"
-            )
-        return {name: value for name, value in given.items() if name != "bin"}
 
 
 @dataclass(frozen=True)
@@ -109,6 +100,82 @@ class Database:
                 name = Path(argv[0]).name
                 said = _tail(stderr).removeprefix(f"{name}: ")
                 raise PostgresFailed(f"{name} ended with exit code {code}: {said}")
+
+
+class PostgresSource(PostgresConnection):
+    """A database on a PostgreSQL server that the member can reach."""
+
+    type: Literal["postgres"] = Field(description="The type of the source")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_programs(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or "bin" not in given:
+            return given
+        if given["bin"] is not None:
+            raise ValueError(
+                "`bin` is no longer a param, because the node decides which programs run. Leave it out, and set "
+                "ROTA_POSTGRES_BIN on the node to the folder of pg_dump, psql and pg_restore"
+            )
+        return {name: value for name, value in given.items() if name != "bin"}
+
+    file: ClassVar[str] = FILE
+
+    def is_local(self) -> bool:
+        """Never: a server is the same for all members."""
+        return False
+
+    def reach(self) -> Reach:
+        """The servers' addresses."""
+        return Reach("source", "source", self.url, addresses=self.addresses())
+
+    def more_reaches(self) -> tuple[Reach, ...]:
+        """The file of root certificates, if the URL names one."""
+        return self.certificate("source")
+
+    def tools(self) -> tuple[str, ...]:
+        """PostgreSQL's programs."""
+        return (POSTGRES_TOOLS,)
+
+    def credentials(self) -> tuple[CredentialGroup, ...]:
+        """The credential files that libpq uses by itself."""
+        return self.own_credentials
+
+    def check_readable(self, access: Access, node: str) -> None:
+        """Raise `AccessRefused`."""
+        self.check(access)
+
+    def identity(self, work: SourceWork) -> dict[str, str]:
+        """The database's identity facts (`tasks.source_identity`). Raises `NoTool`, `PostgresFailed`."""
+        database = database_of(self, work)
+        return identity(database, database.tools())
+
+    def dump(self, work: SourceWork, out: Writer) -> SourceNotes:
+        """Write an archive in pg_dump's custom format. Raises `NoTool`, `PostgresFailed`."""
+        database = database_of(self, work)
+        found = database.tools()
+        dump(database, found, out)
+        return SourceNotes(tools={"pg_dump": found.version})
+
+    @classmethod
+    def restore(cls, content: Content, manifest: Manifest, entry: FileEntry, target: RestoreTarget) -> list[str]:
+        """Restore the archive into a database, in one transaction."""
+        with tempfile.TemporaryDirectory(prefix="rota-restore-") as scratch:
+            database = Database(target.name, Path(scratch), target.password)
+            restore(content, database, manifest.tools["pg_dump"], target.overwrite)
+        return []
+
+    @classmethod
+    def verify(cls, content: Content, manifest: Manifest, scratch: Path) -> list[str]:
+        """Have pg_restore read the table of contents. Returns a remark if it is not installed."""
+        remark = check(content, scratch, manifest.tools["pg_dump"])
+        return [] if remark is None else [remark]
+
+
+def database_of(source: PostgresConnection, work: SourceWork) -> Database:
+    """A source's database, as the attempt reaches it."""
+    password = None if source.password is None else work.secret(source.password)
+    return Database(source.url, work.scratch, password, work.access.postgres_bin)
 
 
 def _close(pipe: IO[bytes] | None) -> None:

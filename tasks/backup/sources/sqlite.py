@@ -7,16 +7,20 @@ import stat
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from tasks.access import Access
 from tasks.backup.archive import CHUNK_BYTES, Content, Damaged, TargetExists, Writer
-from tasks.backup.manifest import FileEntry
+from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.sources.in_place import beside, closed_to_others, put_file
+from tasks.backup.sources.source import RestoreTarget, SourceNotes, SourceWork, check_exists
 from tasks.disk_identity import facts_of
 from tasks.errors import Failed
 from tasks.file_guard import FileGuard, regular_files_open
+from tasks.needs import CredentialGroup
+from tasks.reach import Reach
 
 FILE = "database.sqlite.zst"
 
@@ -48,6 +52,69 @@ class SqliteSource(BaseModel):
     )
     shared: bool = Field(default=False, description="All members that may run the task see the same file at this path")
 
+    file: ClassVar[str] = FILE
+
+    def is_local(self) -> bool:
+        """Whether members have files of their own at the path."""
+        return not self.shared
+
+    def reach(self) -> Reach:
+        """The file's path, beside which SQLite has more."""
+        return Reach("source", "source", self.path, self.path, beside=True)
+
+    def more_reaches(self) -> tuple[Reach, ...]:
+        """None."""
+        return ()
+
+    def tools(self) -> tuple[str, ...]:
+        """None: SQLite is a part of Python."""
+        return ()
+
+    def credentials(self) -> tuple[CredentialGroup, ...]:
+        """None."""
+        return ()
+
+    def check_readable(self, access: Access, node: str) -> None:
+        """Raise `NoBackupSource` or `AccessRefused`."""
+        check_exists(self.path, access, node)
+
+    def identity(self, work: SourceWork) -> dict[str, str]:
+        """The database's identity facts (`tasks.source_identity`). Raises `SqliteFailed`.
+
+        A file with an application_id is identified by that, any other file by its inode.
+        """
+        path = Path(self.path)
+        try:
+            facts = facts_of(path, work.node, shared=self.shared)
+            with path.open("rb") as file:
+                header, inode = file.read(_HEADER_BYTES), os.fstat(file.fileno()).st_ino
+        except OSError as error:
+            raise SqliteFailed(f"{path}: unable to open it: {error.strerror or error}") from error
+        application = int.from_bytes(header[_APPLICATION_ID], "big")
+        own = {"application": f"{application:#x}"} if application else {"inode": str(inode)}
+        return {"type": self.type, "path": os.path.normpath(self.path), **facts, **own}
+
+    def dump(self, work: SourceWork, out: Writer) -> SourceNotes:
+        """Write the database as one file. Raises what `dump` of this module raises."""
+        guard = work.guard()
+        path = guard.resolve(self.path)
+        if path.exists():
+            work.expect(path.stat().st_size)
+        remarks = dump(path, work.scratch, out, work.step, guard)
+        return SourceNotes(
+            tools={"sqlite": sqlite3.sqlite_version}, remarks=tuple(remarks), entry=dict(_permissions(path))
+        )
+
+    @classmethod
+    def restore(cls, content: Content, manifest: Manifest, entry: FileEntry, target: RestoreTarget) -> list[str]:
+        """Write the database to a file. Returns remarks."""
+        return restore(content, Path(target.name), target.overwrite, entry)
+
+    @classmethod
+    def verify(cls, content: Content, manifest: Manifest, scratch: Path) -> list[str]:
+        """Have SQLite check the database. Returns remarks."""
+        return check(content, scratch)
+
 
 class _Unsound(Exception):
     """SQLite's own check has found damage in the file. The message is SQLite's."""
@@ -55,23 +122,6 @@ class _Unsound(Exception):
 
 class SqliteFailed(Failed):
     """The database cannot be read, or is damaged."""
-
-
-def identity(source: SqliteSource, node: str) -> dict[str, str]:
-    """The database's identity facts (`tasks.source_identity`). Raises `SqliteFailed`.
-
-    A file with an application_id is identified by this id, and any other file by its inode.
-    """
-    path = Path(source.path)
-    try:
-        facts = facts_of(path, node, shared=source.shared)
-        with path.open("rb") as file:
-            header, inode = file.read(_HEADER_BYTES), os.fstat(file.fileno()).st_ino
-    except OSError as error:
-        raise SqliteFailed(f"{path}: unable to open it: {error.strerror or error}") from error
-    application = int.from_bytes(header[_APPLICATION_ID], "big")
-    own = {"application": f"{application:#x}"} if application else {"inode": str(inode)}
-    return {"type": source.type, "path": os.path.normpath(source.path), **facts, **own}
 
 
 def dump(path: Path, scratch: Path, out: Writer, step: Callable[[], None], guard: FileGuard | None = None) -> list[str]:
@@ -111,7 +161,7 @@ def dump(path: Path, scratch: Path, out: Writer, step: Callable[[], None], guard
     return remarks
 
 
-def permissions(path: Path) -> dict[str, int]:
+def _permissions(path: Path) -> dict[str, int]:
     """The mode and owner of the database file, under the names of the manifest's fields."""
     about = path.stat()
     return {"mode": stat.S_IMODE(about.st_mode), "uid": about.st_uid, "gid": about.st_gid}

@@ -70,7 +70,11 @@ def test_params_are_checked_field_by_field() -> None:
     ("params", "field", "says"),
     [
         ({"source": {"type": "sqlite"}, "destination": "/b"}, "params.source.path", "is missing"),
-        ({"source": {"type": "tape"}, "destination": "/b"}, "params.source", "'postgres', 'sqlite', 'folder'"),
+        (
+            {"source": {"type": "tape"}, "destination": "/b"},
+            "params.source",
+            "'postgres', 'sqlite', 'folder'",
+        ),
         (
             {"source": {"type": "sqlite", "path": "/a"}, "destination": "no://b"},
             "params.destination",

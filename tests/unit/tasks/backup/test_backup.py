@@ -15,12 +15,13 @@ import pytest
 from tasks.backup import archive
 from tasks.backup import params as backup_params
 from tasks.backup.archive import Damaged, TargetExists
-from tasks.backup.content import BackupStopped, NoBackupSource
+from tasks.backup.content import BackupStopped
 from tasks.backup.kind import RESULT, Backup
 from tasks.backup.manifest import NoBackup, newest_backup, survey_url
 from tasks.backup.params import place_url
 from tasks.backup.restore import BadTarget, restore_backup
 from tasks.backup.sources import folder, sqlite
+from tasks.backup.sources.source import NoBackupSource
 from tasks.backup.sources.tar import tarfile
 from tasks.backup.verify import verify
 from tasks.file_guard import open_within

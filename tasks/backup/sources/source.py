@@ -1,0 +1,118 @@
+"""The interface of a source of backups: what each type of source does, in one place."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from tasks.access import Access
+from tasks.backup.archive import Content, Writer
+from tasks.backup.manifest import FileEntry, Manifest
+from tasks.file_guard import FileGuard
+from tasks.kind import Unretryable
+from tasks.needs import CredentialGroup
+from tasks.reach import Reach
+
+
+class NoBackupSource(Unretryable):
+    """The folder or file to back up does not exist."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceWork:
+    """What a source needs of the attempt that backs it up."""
+
+    #: The member's id.
+    node: str
+    #: What tasks may reach on the member.
+    access: Access
+    #: A folder for temporary files.
+    scratch: Path
+    #: The value of a reference to a secret.
+    secret: Callable[[Any], str]
+    #: Called regularly. It raises if the attempt is to stop.
+    step: Callable[[], None] = lambda: None
+    #: Called with the size of the content, in bytes, if it is known before it is written.
+    expect: Callable[[int], None] = lambda size_bytes: None
+
+    def guard(self) -> FileGuard:
+        """Checks the files of the source as they are opened."""
+        return FileGuard(self.access, "source")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceNotes:
+    """What a manifest says of a dump, besides its file."""
+
+    #: The versions of the programs that made it, by their names.
+    tools: dict[str, str] = field(default_factory=dict)
+    #: Sentences about what is missing or different.
+    remarks: tuple[str, ...] = ()
+    #: Further fields of the file's entry, such as the mode of an SQLite file.
+    entry: dict[str, Any] = field(default_factory=dict)
+    #: Further fields of the manifest.
+    manifest: dict[str, Any] = field(default_factory=dict)
+
+
+class RestoreTarget(NamedTuple):
+    """Where a backup is restored to."""
+
+    #: A path, or the URL of a database.
+    name: str
+    #: Whether existing content is replaced.
+    overwrite: bool
+    #: The password of a database; None: libpq finds one by its own means.
+    password: str | None = None
+
+
+class BackupSource(Protocol):
+    """A source, which is the model of its params too. All methods raise what the module of the source names."""
+
+    @property
+    def type(self) -> str:
+        """The type of the source, as params and manifests name it."""
+
+    @property
+    def file(self) -> str:
+        """The name of the backup's file."""
+
+    def is_local(self) -> bool:
+        """Whether the data is on the member's own disk, so that other members have other data there."""
+
+    def reach(self) -> Reach:
+        """The path or the hosts of the source."""
+
+    def more_reaches(self) -> tuple[Reach, ...]:
+        """Further files that an attempt reads."""
+
+    def tools(self) -> tuple[str, ...]:
+        """The functions that find the programs that an attempt runs (`tasks.needs.Tools`)."""
+
+    def credentials(self) -> tuple[CredentialGroup, ...]:
+        """The credential files of the node's user that an attempt may read."""
+
+    def check_readable(self, access: Access, node: str) -> None:
+        """Raise `NoBackupSource` or `AccessRefused`. Files are checked again when they are opened."""
+
+    def identity(self, work: SourceWork) -> dict[str, str]:
+        """The source's identity facts (`tasks.source_identity`)."""
+
+    def dump(self, work: SourceWork, out: Writer) -> SourceNotes:
+        """Write the content of the source."""
+
+    @classmethod
+    def restore(cls, content: Content, manifest: Manifest, entry: FileEntry, target: RestoreTarget) -> list[str]:
+        """Restore content, completely or not at all. Returns remarks."""
+
+    @classmethod
+    def verify(cls, content: Content, manifest: Manifest, scratch: Path) -> list[str]:
+        """Read and check content. Returns remarks. Raises `Damaged` and `PostgresFailed`."""
+
+
+def check_exists(path: str, access: Access, node: str) -> None:
+    """Raise `NoBackupSource` if there is no such file or folder, and `AccessRefused`."""
+    if not (found := FileGuard(access, "source").resolve(path)).exists():
+        raise NoBackupSource(
+            f"{found} does not exist on {node}: correct the source's path, mount it, or bind the task to the node that "
+            "has it (group: {node: ID})"
+        )
