@@ -65,14 +65,14 @@ def _serve(folder: Path, programs: Path, password: str) -> Iterator[Server]:
             shutil.chown(path, "nobody")
     data = str(folder / "data")
     initdb = [str(programs / "initdb"), "-D", data, "-U", USER, "--auth=scram-sha-256", "--no-sync"]
-    _run([*initdb, f"--pwfile={folder / 'password'}", "-E", "UTF8", "--locale=C"], folder)
+    run_as_server([*initdb, f"--pwfile={folder / 'password'}", "-E", "UTF8", "--locale=C"], folder)
     options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off -c shared_buffers=16MB"
     control = [str(programs / "pg_ctl"), "-D", data, "-w", "-t", "60"]
-    _run([*control, "-l", str(folder / "server.log"), "-o", options, "start"], folder)
+    run_as_server([*control, "-l", str(folder / "server.log"), "-o", options, "start"], folder)
     try:
         yield Server(folder, programs, password)
     finally:
-        _run([*control, "-m", "immediate", "stop"], folder)
+        run_as_server([*control, "-m", "immediate", "stop"], folder)
 
 
 def _reachable(programs: Path, folder: Path) -> Path:
@@ -85,7 +85,8 @@ def _reachable(programs: Path, folder: Path) -> Path:
     return copy / programs.name
 
 
-def _run(argv: Sequence[str], folder: Path) -> None:
+def run_as_server(argv: Sequence[str], folder: Path) -> None:
+    """Run a program as the user that servers run as. Raises `PostgresFailed`."""
     if os.getuid() == 0:
         nobody = pwd.getpwnam("nobody")
         argv = ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups", *argv]

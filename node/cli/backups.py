@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final
@@ -35,9 +36,21 @@ from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed
 from tasks.backup.verify import verify
 from tasks.errors import MissingSecret
 from tasks.places.place import BadDestination, local_path, resolved
+from tasks.postgres.wal_position import parse_lsn
 from tasks.secret import Reference, SecretFile, references_in, resolve
+from tasks.wal.restore import Moment, NotRestorable, restore_server, start_hint
 
-_REFUSALS: Final = (NoBackup, BadTarget, BadDestination, TargetExists, Damaged, NoTool, PostgresFailed, MissingSecret)
+_REFUSALS: Final = (
+    NoBackup,
+    BadTarget,
+    BadDestination,
+    TargetExists,
+    Damaged,
+    NoTool,
+    PostgresFailed,
+    MissingSecret,
+    NotRestorable,
+)
 
 
 @click.group("backup")
@@ -91,13 +104,13 @@ class _Named:
         return resolve(reference, Path(), self.env, os.environ)
 
 
-def _url_and_options(api: Api, what: str, named: _Named) -> tuple[str, dict[str, Any]]:
+def _url_and_options(api: Api, what: str, named: _Named, kind: str = "backup") -> tuple[str, dict[str, Any]]:
     """The URL that WHAT stands for, and fsspec's options for it."""
     if "/" in what:
         return what, dict(named.options)
     task = api.client.get(path("v1", "tasks", what))
-    if task["kind"] != "backup":
-        raise click.UsageError(f"{what} is a task of kind {task['kind']}, not a backup")
+    if task["kind"] != kind:
+        raise click.UsageError(f"{what} is a task of kind {task['kind']}, not of kind {kind}")
     url, kept = backup_location(task["params"], what)
     options = _resolved_if_named(what, url, kept, named)
     folder = local_path(url)
@@ -248,20 +261,88 @@ def verify_command(api: Api, what: str, named: _Named) -> None:
 @click.argument("what")
 @click.argument("target")
 @click.option("--overwrite", is_flag=True, help="Replace what TARGET holds.")
+@click.option("--wal", metavar="WHAT", help="Of a physical backup: the task of kind wal, or the URL of its archive.")
+@click.option("--to-time", metavar="TIME", help="With --wal: restore to this time, such as 2026-11-26T14:03:00+01:00.")
+@click.option("--to-lsn", metavar="LSN", help="With --wal: restore to this position of the log, such as 16/B374D848.")
 @_what_is_named
 @api_command
-def restore_command(api: Api, what: str, target: str, overwrite: bool, named: _Named) -> None:
+def restore_command(
+    api: Api,
+    what: str,
+    target: str,
+    overwrite: bool,
+    wal: str | None,
+    to_time: str | None,
+    to_lsn: str | None,
+    named: _Named,
+) -> None:
     """Restore a backup (of several, the newest) to TARGET: a path, or postgresql://user@host/database.
 
-    The database must exist; its password is taken from PGPASSWORD or ~/.pgpass, as by psql.
+    The database must exist; its password is taken from PGPASSWORD or ~/.pgpass, as by psql. With --wal, TARGET becomes
+    a data folder that `pg_ctl start` recovers to a moment: the latest, unless --to-time or --to-lsn says otherwise.
     """
+    moment = _moment(wal, to_time, to_lsn)
     with _errors_as_sentences():
         url, resolved_options = _url_and_options(api, what, named)
+        if wal is not None:
+            _restore_server(
+                api, url, resolved_options, target, overwrite, moment, _url_and_options(api, wal, named, "wal")
+            )
+            return
         with _progress(api, url, resolved_options) as advance:
             restored = restore_backup(url, target, overwrite, resolved_options, progress=advance)
     lines = [f"restored {restored.manifest.url} to {target}: {restored.size_bytes:,} bytes in {restored.seconds:.1f} s"]
     lines += [f"  note: {remark}" for remark in restored.remarks]
     shown = {**_shown(restored.manifest), "target": target, "seconds": restored.seconds, "remarks": restored.remarks}
+    api.show(shown, "\n".join(lines))
+
+
+def _moment(wal: str | None, to_time: str | None, to_lsn: str | None) -> Moment:
+    """The moment that the options name. Raises `click.UsageError`."""
+    if wal is None and (to_time or to_lsn):
+        raise click.UsageError("--to-time and --to-lsn need --wal, the archive of the log that leads there")
+    if to_time and to_lsn:
+        raise click.UsageError("give --to-time or --to-lsn, not both")
+    try:
+        time = None if to_time is None else datetime.fromisoformat(to_time)
+        lsn = None if to_lsn is None else parse_lsn(to_lsn)
+    except ValueError as error:
+        raise click.UsageError(f"{error}") from None
+    if time is not None and time.tzinfo is None:
+        raise click.UsageError(
+            f"--to-time {to_time} has no time zone: write {to_time}Z, or with an offset such as +01:00"
+        )
+    return Moment(time=time, lsn=lsn)
+
+
+def _restore_server(
+    api: Api,
+    url: str,
+    options: dict[str, Any],
+    target: str,
+    overwrite: bool,
+    moment: Moment,
+    wal: tuple[str, dict[str, Any]],
+) -> None:
+    found = survey_url(url, options)
+    for why in found.unreadable:
+        say(f"skipped: {why}", err=True)
+    with _progress(api, url, options) as advance:
+        done = restore_server(
+            found.complete,
+            Path(target),
+            moment,
+            wal[0],
+            overwrite=overwrite,
+            options=options,
+            wal_options=wal[1],
+            progress=advance,
+        )
+    lines = [
+        f"restored {done.manifest.url} to {target} in {done.seconds:.1f} s; the log is archived up to {done.archived}",
+        f"  it recovers to {moment} when it starts: {start_hint(target)}",
+    ]
+    shown = {**_shown(done.manifest), "target": target, "seconds": done.seconds, "archived": done.archived}
     api.show(shown, "\n".join(lines))
 
 

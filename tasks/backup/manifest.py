@@ -15,7 +15,7 @@ from tasks.places.place import Place
 
 NAME = "manifest.json"
 
-SourceType = Literal["postgres", "sqlite", "folder"]
+SourceType = Literal["postgres", "postgres_physical", "sqlite", "folder"]
 
 
 class NoBackup(Exception):
@@ -33,6 +33,18 @@ class FileEntry(BaseModel):
     mode: int | None = Field(default=None, description="Permissions of the SQLite file; null for other sources")
     uid: int | None = Field(default=None, description="Its owner")
     gid: int | None = Field(default=None, description="Its group")
+
+
+class WalRange(BaseModel):
+    """The part of a PostgreSQL server's log without which the files of a physical backup are of no use."""
+
+    model_config = ConfigDict(frozen=True)
+
+    system: str = Field(description="The server's system identifier")
+    timeline: int = Field(description="The timeline on which the backup ended")
+    start: int = Field(description="The LSN from which recovery begins, as a number")
+    end: int = Field(description="The LSN up to which it has to come, as a number")
+    included: bool = Field(description="Whether the backup holds this part itself")
 
 
 class Manifest(BaseModel):
@@ -62,6 +74,7 @@ class Manifest(BaseModel):
         default=None,
         description="The id of the backups of one source, which `keep` counts together; null: made before lineages",
     )
+    wal: WalRange | None = Field(default=None, description="Of a physical backup, the log that it needs")
     url: str = Field(default="", exclude=True, description="The URL that the manifest was read from; not stored")
 
     @property

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from tasks.access import check_options, check_protocol
 from tasks.backup.manifest import Manifest, SourceType
-from tasks.backup.sources import folder, postgres, sqlite
+from tasks.backup.sources import folder, physical, postgres, sqlite
 from tasks.backup.sources.source import BackupSource
 from tasks.places.place import check_url, local_path
 from tasks.secret import Reference
@@ -32,11 +32,15 @@ def allowed_destination(url: str) -> str:
 
 INSIDE: Final = "the destination is inside the folder to back up"
 
-Source = Annotated[postgres.PostgresSource | sqlite.SqliteSource | folder.FolderSource, Field(discriminator="type")]
+Source = Annotated[
+    postgres.PostgresSource | physical.PhysicalSource | sqlite.SqliteSource | folder.FolderSource,
+    Field(discriminator="type"),
+]
 
 
 _CLASSES: Final[Mapping[SourceType, type[BackupSource]]] = {
     "postgres": postgres.PostgresSource,
+    "postgres_physical": physical.PhysicalSource,
     "sqlite": sqlite.SqliteSource,
     "folder": folder.FolderSource,
 }
@@ -52,7 +56,9 @@ class BackupParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    source: Source = Field(description="What to back up: a folder, an SQLite file or a PostgreSQL database")
+    source: Source = Field(
+        description="What to back up: a folder, an SQLite file, a PostgreSQL database or a whole server"
+    )
     destination: str = Field(
         description="The folder for the backups, as a path or an fsspec URL; each backup is one folder in it, "
         "DESTINATION/TASK/CREATED-TOKEN/",

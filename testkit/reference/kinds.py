@@ -35,12 +35,18 @@ from spark_tasks.table import delta, ledger
 from spark_tasks.webhook import params as webhook_params
 from tasks import errors, source_identity
 from tasks.access import AccessRefused
+from tasks.backup import archive
 from tasks.backup import content as backup_content
 from tasks.backup import kind as backup
-from tasks.backup.sources import folder, postgres, postgres_tools, source, sqlite
+from tasks.backup.sources import folder, physical, postgres, postgres_tools, source, sqlite
 from tasks.command import kind as command
 from tasks.places import place
+from tasks.postgres import connection
 from tasks.secret import SecretEnv, SecretFile
+from tasks.wal import archive as wal_archive
+from tasks.wal import kind as wal
+from tasks.wal import plan as wal_plan
+from tasks.wal import server as wal_server
 from testkit.reference.schema import rows_of, table
 
 PATH: Final = "docs/reference/kinds.md"
@@ -49,6 +55,8 @@ _HEADINGS: Final = {
     "FolderSource": "Source folder",
     "SqliteSource": "Source sqlite",
     "PostgresSource": "Source postgres",
+    "PostgresConnection": "Server of wal",
+    "PhysicalSource": "Source postgres_physical",
     "PostgresRows": "Rows of postgres",
     "DecimalType": "Decimal type",
     "SqliteRows": "Rows of sqlite",
@@ -66,7 +74,12 @@ _HEADINGS: Final = {
     "Ready": "Complete files",
     "Expectation": "Expectation",
 }
-_SOURCES: Final[tuple[type[BaseModel], ...]] = (folder.FolderSource, sqlite.SqliteSource, postgres.PostgresSource)
+_SOURCES: Final[tuple[type[BaseModel], ...]] = (
+    folder.FolderSource,
+    sqlite.SqliteSource,
+    postgres.PostgresSource,
+    physical.PhysicalSource,
+)
 _ETL_PARTS: Final[tuple[type[BaseModel], ...]] = (
     postgres_params.PostgresRows,
     postgres_params.DecimalType,
@@ -99,6 +112,22 @@ _BACKUP_ERRORS: Final = (
     postgres_tools.PostgresFailed,
     backup_content.Vanished,
     backup_content.BackupStopped,
+    errors.MissingSecret,
+    errors.Fenced,
+)
+_WAL_ERRORS: Final = (
+    AccessRefused,
+    wal.OtherSystem,
+    wal.UnboundedSlot,
+    wal_plan.OtherHistory,
+    wal_plan.ServerBehind,
+    wal_server.WalServerAway,
+    wal_server.WalServerRefused,
+    wal_archive.ArchiveUnfit,
+    wal_archive.ArchiveAway,
+    archive.Damaged,
+    place.BadDestination,
+    place.NoBucket,
     errors.MissingSecret,
     errors.Fenced,
 )
@@ -212,6 +241,7 @@ def render() -> str:
             _INTRODUCTION,
             _kind("command", command.Command, command.RESULT, _COMMAND_ERRORS),
             _kind("backup", backup.Backup, backup.RESULT, _BACKUP_ERRORS, _SOURCES),
+            _kind("wal", wal.Wal, wal.RESULT, _WAL_ERRORS, (connection.PostgresConnection,)),
             _kind("ingest", ingest.Ingest, ingest.RESULT, _INGEST_ERRORS, _INGEST_PARTS),
             _actions("ingest", ingest.Ingest),
             _kind("etl", etl.Etl, etl.RESULT, _ETL_ERRORS, _ETL_PARTS),

@@ -15,7 +15,7 @@ from tasks.needs import Tool
 OTHER_PLACES = "/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql@*/bin"
 """The folders in which distributions install the programs of each version."""
 
-NAMES = "pg_dump", "pg_restore", "psql"
+NAMES = "pg_dump", "pg_restore", "psql", "pg_basebackup"
 
 
 class NoTool(Failed):

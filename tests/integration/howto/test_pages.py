@@ -11,6 +11,7 @@ from testkit.cluster import Cluster
 from testkit.mail_server import mail_server
 from testkit.object_store import BUCKET, object_store
 from testkit.outside_watcher import outside_watcher
+from testkit.postgres_servers import recovered
 from testkit.reachable import ReachableCluster, open_folder, why_not
 from testkit.spark_cluster import EXECUTOR_MEMORY, spark_cluster
 from testkit.webhook_receiver import webhook_receiver
@@ -35,6 +36,7 @@ FOLLOWED = {
     "read-the-metrics.md",
     "recover.md",
     "remove-a-node.md",
+    "restore-a-server-to-a-moment.md",
     "rotate-a-secret.md",
     "run-on-a-spark-cluster.md",
     "set-deadlines.md",
@@ -151,6 +153,26 @@ def test_postgresql_is_backed_up_to_s3(reader: Reader, cluster: Cluster, server:
         SECRETS=str(cluster.secrets_dir),
     )
     assert server.sql("restored", "SELECT count(*) FROM line") == "1000"
+
+
+@pytest.mark.more
+def test_a_server_is_restored_to_a_moment(reader: Reader, cluster: Cluster, server: Server, tmp_path: Path) -> None:
+    pytest.importorskip("psycopg2", reason="the extra `wal` is not installed")
+    server.sql("postgres", "ALTER SYSTEM SET max_slot_wal_keep_size = '1GB'")
+    server.sql("postgres", "SELECT pg_reload_conf()")
+    (cluster.secrets_dir / "archiver").write_text(server.password)
+
+    def restore(data: Path) -> None:
+        reader(
+            "how-to/restore-a-server-to-a-moment.md",
+            DATABASE_URL=server.url("postgres"),
+            DESTINATION=str(tmp_path / "backups"),
+            DATA=str(data),
+            SECRETS=str(cluster.secrets_dir),
+        )
+
+    with recovered(server, restore) as again:
+        assert again.sql("orders", "SELECT count(*) FROM line") == "1000"
 
 
 @pytest.mark.more

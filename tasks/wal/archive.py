@@ -1,0 +1,258 @@
+"""The archive at a place: reads its pages, claims it, and adds to it; only the holder of the claim can.
+
+    SYSTEM/pages/000000000042.json            the pages, in order
+    SYSTEM/00000001/NAME.TOKEN.zst            a whole segment
+    SYSTEM/00000001/NAME.START-END.TOKEN.zst  a piece of one, its LSNs in hex
+    SYSTEM/00000002/00000002.history.TOKEN.zst
+    SYSTEM/index/000000000512.TOKEN.zst       what counted up to a page
+
+SYSTEM is the server's system identifier: a standby has that of its primary. Each object is one zstd frame.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+from pydantic import ValidationError
+
+from tasks.backup.archive import Content, Damaged, Writer, quiet, store, stored_content
+from tasks.backup.manifest import FileEntry
+from tasks.errors import Away, Failed, Fenced, Unretryable
+from tasks.places.place import Place
+from tasks.postgres.wal_position import segment_name
+from tasks.wal.pages import Counted, StoredWal, WalGap, WalIndex, WalPage
+
+PAGES: Final = "pages"
+
+INDEX_PAGES: Final = 500
+"""After how many pages an index is stored."""
+
+_AT_ONCE: Final = 256
+"""How many pages are read at once."""
+
+
+class ArchiveUnfit(Unretryable):
+    """The place cannot hold an archive, because of two writers of one name it does not refuse the second."""
+
+
+class ArchiveAway(Away):
+    """The place of the archive cannot be read or written now."""
+
+
+_NAMED: Final = (Away, Failed, Fenced, Unretryable, Damaged)
+
+
+@contextmanager
+def _errors_named(place: Place) -> Iterator[None]:
+    """Raise errors of the storage, whose libraries raise any exception, as `ArchiveAway`."""
+    try:
+        yield
+    except _NAMED:
+        raise
+    except Exception as error:
+        raise ArchiveAway(f"{place.url}: {type(error).__name__}: {error}") from error
+
+
+def page_name(number: int) -> str:
+    """The name of a page in the folder of a system.
+
+    >>> page_name(42)
+    'pages/000000000042.json'
+    """
+    return f"{PAGES}/{number:012d}.json"
+
+
+def archived_systems(place: Place) -> list[str]:
+    """The system identifiers of the archives at `place`."""
+    return [name for name in place.folders() if name.isdecimal()]
+
+
+def read_archive(place: Place, counted: Counted | None = None) -> Counted:
+    """What counts of the archive of one system at `place`; `counted` is what was read earlier. Raises `Damaged`."""
+    numbers = sorted(_number(name) for name in place.names(PAGES) if name.endswith(".json"))
+    if not numbers:
+        return counted or Counted()
+    found = counted if counted is not None and counted.number else _from_newest_index(place, numbers[-1])
+    wanted = range(found.number + 1, numbers[-1] + 1)
+    for first in wanted[::_AT_ONCE]:
+        names = [page_name(number) for number in wanted[first - wanted[0] :][:_AT_ONCE]]
+        contents = place.read_many(names)
+        for name in names:
+            found.take(_page(place, name, contents.get(name), found.number + 1))
+    return found
+
+
+def _from_newest_index(place: Place, last: int) -> Counted:
+    """What counted when the newest index was made; nothing if there is none."""
+    page = _read_page(place, last)
+    if page.index is None and page.indexed:
+        page = _read_page(place, page.indexed)
+    if page.index is None:
+        return Counted()
+    content = Content(stored_content(place, page.index, quiet)).read()
+    try:
+        found = Counted.from_index(WalIndex.model_validate_json(content))
+    except ValidationError as error:
+        raise Damaged(f"{place.url}/{page.index.name} is not an index: {error.errors()[0]['msg']}") from None
+    found.take(page)
+    return found
+
+
+def _read_page(place: Place, number: int) -> WalPage:
+    name = page_name(number)
+    return _page(place, name, place.read(name), number)
+
+
+def _number(name: str) -> int:
+    stem = name.removesuffix(".json")
+    return int(stem) if stem.isdecimal() else 0
+
+
+def _page(place: Place, name: str, content: bytes | None, number: int) -> WalPage:
+    if content is None:
+        raise Damaged(f"{place.url}/{name} is missing")
+    try:
+        page = WalPage.model_validate_json(content)
+    except ValidationError as error:
+        raise Damaged(f"{place.url}/{name} is not a page of version 1: {error.errors()[0]['msg']}") from None
+    if page.number != number or name != page_name(number):
+        raise Damaged(f"{place.url}/{page_name(number)} is missing, or another page has its name")
+    return page
+
+
+class ArchiveWriter:
+    """The archive of one system, and the attempt with `token` that adds to it.
+
+    `counted` holds what counts, as far as this attempt knows: all pages but those of an attempt that took over since.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        token: int,
+        node: str,
+        segment_bytes: int,
+        level: int = 3,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._place = place
+        self._token = token
+        self._node = node
+        self._segment_bytes = segment_bytes
+        self._level = level
+        self._now = now
+        self.counted = Counted()
+
+    def claim(self) -> None:
+        """Make the archive this attempt's. Raises `Fenced`, `ArchiveUnfit`, `Damaged`."""
+        with _errors_named(self._place):
+            self._check_conditional()
+            self.counted = read_archive(self._place)
+        self._check_holder()
+        if self.counted.segment_bytes not in {0, self._segment_bytes}:
+            raise ArchiveUnfit(
+                f"{self._place.url} holds segments of {self.counted.segment_bytes} bytes, and the server's have "
+                f"{self._segment_bytes}: it was made anew with another --wal-segsize. Archive it under another task"
+            )
+        self._append(claim=True)
+
+    def check_claim(self) -> None:
+        """Raise `Fenced` if another attempt has claimed the archive since the last page that this one wrote."""
+        with _errors_named(self._place):
+            read_archive(self._place, self.counted)
+        self._check_holder()
+
+    def _check_holder(self) -> None:
+        if self.counted.holder > self._token:
+            raise Fenced(f"{self._place.url} is claimed by an attempt with the token {self.counted.holder}")
+
+    def _check_conditional(self) -> None:
+        """Find out whether the place refuses to write a file that exists. Raises `ArchiveUnfit`."""
+        name = f"conditional-writes.{self._token}"
+        self._place.write_new(name, b"1")
+        unfit = self._place.write_new(name, b"2")
+        self._place.remove(name)
+        if unfit:
+            raise ArchiveUnfit(
+                f"{self._place.url} replaced a file that was to be written only if there was none, so two attempts "
+                "could spoil the archive: give a folder, or an object store that knows conditional writes"
+            )
+
+    def store(
+        self,
+        type_: Literal["segment", "piece", "history"],
+        timeline: int,
+        start: int,
+        end: int,
+        dump: Callable[[Writer], None],
+    ) -> StoredWal:
+        """Store what `dump` writes: a whole segment, a piece, or a history file. It does not count before `add`."""
+        if type_ == "history":
+            base = f"{timeline:08X}.history"
+        else:
+            base = segment_name(timeline, start, self._segment_bytes)
+            if type_ == "piece":
+                base += f".{start:X}-{end:X}"
+        with _errors_named(self._place):
+            entry = store(self._place, f"{timeline:08X}/{base}.{self._token}.zst", dump, self._level, quiet)
+        return StoredWal.model_validate(
+            {"type": type_, "timeline": timeline, "start": start, "end": end, "file": entry}
+        )
+
+    def add(self, objects: Sequence[StoredWal]) -> None:
+        """Let stored objects count. Raises `Fenced`."""
+        self._append(objects=tuple(objects))
+
+    def add_index(self) -> None:
+        """Store an index, if it is time for one, so that a reader needs no page before it. Raises `Fenced`."""
+        if self.counted.number - self.counted.indexed < INDEX_PAGES:
+            return
+        content = self.counted.index().model_dump_json(exclude_none=True).encode()
+        name = f"index/{self.counted.number:012d}.{self._token}.zst"
+        with _errors_named(self._place):
+            entry = store(self._place, name, lambda out: _discard(out.write(content)), self._level, quiet)
+        self._append(index=entry)
+
+    def add_gap(self, gap: WalGap) -> None:
+        """Record that a range is lost. Raises `Fenced`."""
+        self._append(gap=gap)
+
+    def _append(
+        self,
+        *,
+        claim: bool = False,
+        objects: tuple[StoredWal, ...] = (),
+        gap: WalGap | None = None,
+        index: FileEntry | None = None,
+    ) -> None:
+        """Write the next page. Raises `Fenced` if another attempt has claimed the archive."""
+        while True:
+            page = WalPage(
+                number=self.counted.number + 1,
+                token=self._token,
+                node=self._node,
+                at=self._now(),
+                segment_bytes=self._segment_bytes,
+                claim=claim,
+                objects=objects,
+                gap=gap,
+                index=index,
+                indexed=self.counted.indexed,
+            )
+            content = page.model_dump_json(exclude_none=True).encode()
+            with _errors_named(self._place):
+                written = self._place.write_new(page_name(page.number), content)
+                found = page if written else _read_page(self._place, page.number)
+            self.counted.take(found)
+            self._check_holder()
+            if written:
+                return
+            if found.token == self._token and found.model_copy(update={"at": page.at}) == page:
+                return  # it is this page: its acknowledgement was lost, and it was sent again
+            if index is not None:
+                return  # the index does not say what the page before it holds: the next one will
+
+
+def _discard(_: object) -> None:
+    """Drop a value, where a function that returns nothing is wanted."""

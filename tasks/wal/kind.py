@@ -1,0 +1,287 @@
+"""The kind `wal`: archives the write-ahead log of a PostgreSQL server, as long as the task exists."""
+
+import time
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Final
+
+from tasks.backup.params import place_url
+from tasks.backup.sources.in_place import closed_to_others
+from tasks.errors import Unretryable
+from tasks.kind import Context
+from tasks.needs import Needs, credential_groups
+from tasks.places.place import Place, local_path, resolved
+from tasks.postgres.wal_position import WalPosition, lsn_text
+from tasks.reach import Reach, remote
+from tasks.wal.archive import ArchiveAway, ArchiveWriter, archived_systems
+from tasks.wal.pages import Counted, WalGap
+from tasks.wal.params import WalParams, slot_of
+from tasks.wal.plan import StreamPart, WalServer, stream_part
+from tasks.wal.receiver import WalReceiver
+from tasks.wal.server import ReplicationServer, WalConnection, WalRemoved, WalServerAway
+
+RESULT: Final = {
+    "system": "the server's system identifier",
+    "timeline": "the timeline up to which the log is archived",
+    "lsn": "the LSN up to which it is",
+    "gaps": "the number of ranges that the server had removed before they were archived",
+    "seconds": "how long the attempt took",
+}
+"""The fields of a run's result, for the reference."""
+
+_CHECKPOINT_S: Final = 10.0
+_SAY_S: Final = 60.0
+_AGAIN_S: Final = 0.5
+_AGAIN_MAX_S: Final = 15.0
+_AWAY_S: Final = 300.0
+"""How long an attempt tries to reach a server again before it fails, so that another member may try."""
+
+
+class OtherSystem(Unretryable):
+    """The server is another database system than the one whose log is archived here."""
+
+
+class UnboundedSlot(Unretryable):
+    """The server would keep log for the slot until its disk is full."""
+
+
+class Wal:
+    """Archives a server's log. It is for a continuous task: an attempt ends when it is cancelled or handed over."""
+
+    Params = WalParams
+    requires: ClassVar = ("psycopg2",)
+
+    @staticmethod
+    def reaches(params: WalParams, task: str) -> list[Reach]:
+        """The paths and hosts that the params of `task` name (`tasks.kind.Kind`)."""
+        url = place_url(params.destination, task)
+        folder = local_path(url)
+        return [
+            *(
+                Reach(f"servers.{number}", "source", server.url, addresses=server.addresses())
+                for number, server in enumerate(params.servers)
+            ),
+            remote("destination", "destination", url, params.options)
+            if folder is None
+            else Reach("destination", "destination", url, str(folder), private=True),
+        ]
+
+    @staticmethod
+    def needs(params: WalParams, task: str) -> Needs:
+        """What an attempt needs of the machine (`tasks.kind.Kind`)."""
+        certificates = (server.certificate(f"servers.{number}") for number, server in enumerate(params.servers))
+        own = {group: None for server in params.servers for group in server.own_credentials}
+        return Needs(
+            reaches=(*Wal.reaches(params, task), *(reach for each in certificates for reach in each)),
+            own_credentials=(*credential_groups(params.destination, params.options), *own),
+        )
+
+    def run(self, ctx: Context[WalParams]) -> dict[str, Any]:
+        """Archive until the attempt is cancelled. Result: up to where the log is archived.
+
+        Raises `AccessRefused`, `ArchiveUnfit`, `BadDestination`, `Damaged`, `Fenced`, `MissingSecret`, `NoBucket`,
+        `OtherHistory`, `OtherSystem`, `ServerBehind`, `UnboundedSlot`, `WalServerAway` and `WalServerRefused`.
+        """
+        with closed_to_others():
+            return _WalAttempt(ctx).run()
+
+
+class _WalAttempt:
+    """One attempt, which connects as often as it has to."""
+
+    def __init__(self, ctx: Context[WalParams]) -> None:
+        self._ctx = ctx
+        params = ctx.params
+        for server in params.servers:
+            server.check(ctx.access)
+        self._place = Place(place_url(params.destination, ctx.task), resolved(params.options, ctx.secret), ctx.access)
+        self._slot = slot_of(params, ctx.task)
+        # The slot's name tells tasks apart; the token tells which attempts are earlier.
+        self._prefix = f"rota-wal {self._slot}"[:42]
+        self._writer: ArchiveWriter | None = None
+        self._system = ""
+        self._heard_s = self._saved_s = self._said_s = time.monotonic()
+
+    def run(self) -> dict[str, Any]:
+        """Archive until the attempt is cancelled, and return the kind's result."""
+        began_s = time.monotonic()
+        wait_s = _AGAIN_S
+        while not self._ctx.cancelled:
+            heard_s = self._heard_s
+            try:
+                self._follow()
+            except (WalServerAway, ArchiveAway) as error:
+                if time.monotonic() - self._heard_s > _AWAY_S:
+                    raise
+                wait_s = _AGAIN_S if self._heard_s > heard_s else min(wait_s * 2, _AGAIN_MAX_S)
+                self._ctx.log.warning("%s; connecting again in %.1f s", error, wait_s)
+                self._sleep(wait_s)
+        counted = Counted() if self._writer is None else self._writer.counted
+        position = counted.position or WalPosition(0, 0)
+        return {
+            "system": self._system,
+            "timeline": position.timeline,
+            "lsn": lsn_text(position.lsn),
+            "gaps": len(counted.gaps),
+            "seconds": round(time.monotonic() - began_s, 3),
+        }
+
+    def _sleep(self, wait_s: float) -> None:
+        until_s = time.monotonic() + wait_s
+        while time.monotonic() < until_s and not self._ctx.cancelled:
+            time.sleep(0.1)
+
+    def _follow(self) -> None:
+        """Stream from the present primary, through all ends of timelines, until the attempt is cancelled."""
+        server = self._primary()
+        writer = self._claimed(server)
+        ended = server.end_earlier(self._prefix, self._ctx.token)
+        if ended:
+            self._ctx.log.info("ended the streams of %d earlier attempts", len(ended))
+        kept_from = self._ready_slot(server)
+        while not self._ctx.cancelled:
+            with closing(server.connect()) as connection:
+                found = connection.identify(kept_from)
+                self._store_history(connection, writer, found)
+                part = stream_part(writer.counted.position, found)
+                if not self._receive(server, connection, writer, found, part):
+                    return
+
+    def _primary(self) -> ReplicationServer:
+        """The server to stream from: the first that is a primary, else the first that answers."""
+        away: list[str] = []
+        standby = None
+        for named in self._ctx.params.servers:
+            password = None if named.password is None else self._ctx.secret(named.password)
+            server = ReplicationServer(named.url, password, f"{self._prefix} {self._ctx.token}", self._slot)
+            try:
+                if not server.in_recovery():
+                    return server
+            except WalServerAway as error:
+                away.append(str(error))
+                continue
+            standby = standby or server
+        if standby is None:
+            raise WalServerAway("; ".join(away))
+        return standby
+
+    def _claimed(self, server: ReplicationServer) -> ArchiveWriter:
+        """The archive, claimed for this attempt. What was claimed before is read again: this process may have slept."""
+        with closing(server.connect()) as connection:
+            found = connection.identify(None)
+        self._heard_s = time.monotonic()
+        if self._system not in {"", found.system}:
+            raise OtherSystem(f"{server.url} is now the database system {found.system}, and was {self._system}")
+        if self._writer is not None:
+            self._writer.check_claim()
+            return self._writer
+        others = [name for name in archived_systems(self._place) if name != found.system]
+        if others:
+            raise OtherSystem(
+                f"{server.url} is the database system {found.system}, and {self._place.url} holds the log of "
+                f"{', '.join(others)}: its log cannot continue that. If the server was made anew, register its archive "
+                "under another task name, and begin with a full backup"
+            )
+        self._system = found.system
+        place = self._place.inside(found.system)
+        writer = ArchiveWriter(place, self._ctx.token, self._ctx.node, found.segment_bytes, self._ctx.params.level)
+        writer.claim()
+        self._ctx.log.info("claimed %s, which is archived up to %s", place.url, writer.counted.position or "nothing")
+        self._writer = writer
+        return writer
+
+    def _ready_slot(self, server: ReplicationServer) -> int | None:
+        """Make the slot if there is none or it is lost. Returns from where on the server keeps the log for it."""
+        if server.kept_at_most_bytes() is None and not self._ctx.params.accept_unbounded_slot:
+            raise UnboundedSlot(
+                f"{server.url} has max_slot_wal_keep_size = -1: if the archive cannot be written for long, its "
+                "disk fills up. Set it there, such as to 50GB (ALTER SYSTEM, and reload), or set in the task's params "
+                "`accept_unbounded_slot: true`"
+            )
+        slot = server.slot()
+        if slot is not None and slot.status == "lost":
+            self._ctx.log.error("the server gave the slot %s up, because it kept too much log for it", self._slot)
+            server.drop_slot()
+            slot = None
+        if slot is None or slot.kept_from is None:
+            if slot is not None:
+                server.drop_slot()
+            server.make_slot()
+            self._ctx.log.info("made the replication slot %s", self._slot)
+            slot = server.slot()
+        return None if slot is None else slot.kept_from
+
+    def _store_history(self, connection: WalConnection, writer: ArchiveWriter, found: WalServer) -> None:
+        """Store the history file of the server's timeline before any of its segments."""
+        if found.timeline > 1 and found.timeline not in writer.counted.histories:
+            content = connection.history(found.timeline)
+            writer.add([writer.store("history", found.timeline, 0, 0, lambda out: _discard(out.write(content)))])
+
+    def _receive(
+        self,
+        server: ReplicationServer,
+        connection: WalConnection,
+        writer: ArchiveWriter,
+        found: WalServer,
+        part: StreamPart,
+    ) -> bool:
+        """Receive one part of the log. Returns whether another may follow; False: the attempt is to stop."""
+        archived = writer.counted.position
+        self._ctx.log.info("receiving from %s on, of %s", WalPosition(part.timeline, part.start), server.url)
+        receiver = WalReceiver(
+            connection=connection,
+            writer=writer,
+            part=part,
+            segment_bytes=found.segment_bytes,
+            scratch=self._ctx.scratch / "wal",
+            piece_s=self._ctx.params.piece_s,
+        )
+        try:
+            return receiver.run(lambda: self._ctx.cancelled, lambda: self._tell(server, writer))
+        except WalRemoved as error:
+            if archived is None:
+                raise WalServerAway(f"{server.url}: {error}") from None
+            self._record_gap(server, writer, found, archived, str(error))
+            return True
+
+    def _record_gap(
+        self, server: ReplicationServer, writer: ArchiveWriter, found: WalServer, archived: WalPosition, why: str
+    ) -> None:
+        slot = server.slot()
+        goes_on = stream_part(None, found._replace(kept_from=slot.kept_from if slot else None))
+        if WalPosition(goes_on.timeline, goes_on.start) <= archived:
+            raise WalServerAway(f"{server.url}: {why}")
+        writer.add_gap(WalGap(timeline=goes_on.timeline, start=archived.lsn, end=goes_on.start))
+        self._ctx.log.error(
+            "the server has removed the log from %s on (%s). The archive goes on at %s: no moment between them can be "
+            "restored, nor a later one from an earlier backup. Make a full backup now",
+            archived,
+            why,
+            lsn_text(goes_on.start),
+        )
+
+    def _tell(self, server: ReplicationServer, writer: ArchiveWriter) -> None:
+        """Save the position every few seconds, and log it every minute. Raises `Fenced`."""
+        now_s = self._heard_s = time.monotonic()
+        position = writer.counted.position
+        if position is None or now_s - self._saved_s < _CHECKPOINT_S:
+            return
+        self._saved_s = now_s
+        saved = {"system": self._system, "timeline": position.timeline, "lsn": lsn_text(position.lsn)}
+        self._ctx.save_checkpoint(saved)
+        if now_s - self._said_s < _SAY_S:
+            return
+        self._said_s = now_s
+        slot = server.slot()
+        at = writer.counted.position_at
+        age_s = (datetime.now(UTC) - at).total_seconds() if at else 0.0
+        self._ctx.log.info(
+            "archived up to %s, %.0f s ago; the server keeps %.1f MiB for the slot",
+            position,
+            age_s,
+            (slot.retained_bytes if slot else 0) / (1 << 20),
+        )
+
+
+def _discard(_: object) -> None:
+    """Drop a value, where a function that returns nothing is wanted."""

@@ -1,0 +1,198 @@
+"""Pages: the numbered list that says which stored pieces of the log count, and whose they are (pure).
+
+Several attempts may write objects at once: one that is frozen may finish an upload later. So no object counts by being
+there. An object counts when a page names it. Pages have consecutive numbers, and each is made by a conditional write:
+of several writers one gets a number, and the others see its page first. An attempt begins with a page that claims the
+archive for its token. From there on only pages with that token count, until a page claims the archive for a greater
+one. So there is one writer whose pages count at any moment, and a reader needs no clock and no cluster.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from tasks.backup.manifest import FileEntry
+from tasks.postgres.wal_position import WalPosition, segment_start
+
+
+class StoredWal(BaseModel):
+    """An object of the archive: a whole segment, a piece of one, or a history file."""
+
+    model_config = ConfigDict(frozen=True)
+
+    type: Literal["segment", "piece", "history"]
+    timeline: int
+    start: int = Field(description="The LSN of its first byte; 0 for a history file")
+    end: int = Field(description="The LSN after its last byte; 0 for a history file")
+    file: FileEntry
+
+
+class WalGap(BaseModel):
+    """A range of the log that the server had removed before it was archived."""
+
+    model_config = ConfigDict(frozen=True)
+
+    timeline: int
+    start: int
+    end: int
+
+
+class WalPage(BaseModel):
+    """One page: a claim, or the objects that count from now on."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: Literal[1] = 1
+    number: int
+    token: int = Field(description="The fencing token of the attempt that wrote it")
+    node: str = Field(description="The member on which that attempt ran")
+    at: AwareDatetime
+    segment_bytes: int = Field(description="The server's size of a segment")
+    claim: bool = Field(default=False, description="Whether it claims the archive for its token")
+    objects: tuple[StoredWal, ...] = ()
+    gap: WalGap | None = None
+    index: FileEntry | None = Field(
+        default=None, description="An object that says what counted before this page, so that no earlier page is needed"
+    )
+    indexed: int = Field(default=0, description="The number of the newest page with an index, before this one; 0: none")
+
+
+class WalIndex(BaseModel):
+    """All that counts of an archive up to a page, with that page."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: Literal[1] = 1
+    number: int
+    holder: int
+    indexed: int
+    segment_bytes: int
+    objects: tuple[StoredWal, ...]
+    gaps: tuple[WalGap, ...]
+    timeline: int = Field(description="Of the position; 0: nothing is archived")
+    lsn: int = Field(description="Of the position")
+    position_at: AwareDatetime | None
+
+
+@dataclass
+class Counted:
+    """What counts of an archive, after the pages that were taken so far."""
+
+    #: The number of the last page; 0: there is none.
+    number: int = 0
+    #: The token for which the archive is claimed; 0: for none.
+    holder: int = 0
+    #: The number of the newest page with an index; 0: there is none.
+    indexed: int = 0
+    #: The server's size of a segment, in bytes; 0: not known yet.
+    segment_bytes: int = 0
+    #: Whole segments, by where they begin.
+    segments: dict[WalPosition, StoredWal] = field(default_factory=dict)
+    #: The pieces of each segment that is not whole, in the order of their pages.
+    pieces: dict[WalPosition, list[StoredWal]] = field(default_factory=dict)
+    #: History files, by their timelines.
+    histories: dict[int, StoredWal] = field(default_factory=dict)
+    #: The ranges that were lost.
+    gaps: list[WalGap] = field(default_factory=list)
+    #: Up to where the log is archived; None: nothing is.
+    position: WalPosition | None = None
+    #: When the page was written that moved `position`.
+    position_at: AwareDatetime | None = None
+
+    @classmethod
+    def from_index(cls, index: WalIndex) -> "Counted":
+        """What counted when `index` was made."""
+        found = cls(
+            number=index.number,
+            holder=index.holder,
+            indexed=index.indexed,
+            segment_bytes=index.segment_bytes,
+            gaps=list(index.gaps),
+        )
+        for stored in index.objects:
+            found._take_object(stored, None)
+        found.position = WalPosition(index.timeline, index.lsn) if index.timeline else None
+        found.position_at = index.position_at
+        return found
+
+    def index(self) -> WalIndex:
+        """All of this, to be stored."""
+        pieces = (piece for each in self.pieces.values() for piece in each)
+        timeline, lsn = self.position or (0, 0)
+        return WalIndex(
+            number=self.number,
+            holder=self.holder,
+            indexed=self.indexed,
+            segment_bytes=self.segment_bytes,
+            objects=(*self.segments.values(), *pieces, *self.histories.values()),
+            gaps=tuple(self.gaps),
+            timeline=timeline,
+            lsn=lsn,
+            position_at=self.position_at,
+        )
+
+    def take(self, page: WalPage) -> bool:
+        """Take the next page. Returns whether it counts."""
+        self.number = page.number
+        if page.claim and page.token > self.holder:
+            self.holder = page.token
+        if page.token != self.holder:
+            return False
+        self.segment_bytes = page.segment_bytes
+        if page.index is not None:
+            self.indexed = page.number
+        if page.gap is not None:
+            self.gaps.append(page.gap)
+            self._reach(WalPosition(page.gap.timeline, page.gap.end), page.at)
+        for stored in page.objects:
+            self._take_object(stored, page.at)
+        return True
+
+    def _take_object(self, stored: StoredWal, at: AwareDatetime | None) -> None:
+        if stored.type == "history":
+            self.histories[stored.timeline] = stored
+            return
+        begins = WalPosition(stored.timeline, segment_start(stored.start, self.segment_bytes))
+        if stored.type == "segment":
+            self.segments[begins] = stored
+            self.pieces.pop(begins, None)
+        elif begins not in self.segments:
+            self.pieces.setdefault(begins, []).append(stored)
+        self._reach(WalPosition(stored.timeline, stored.end), at)
+
+    def _reach(self, end: WalPosition, at: AwareDatetime | None) -> None:
+        if self.position is None or end > self.position:
+            self.position, self.position_at = end, at
+
+    def covered_to(self, begins: WalPosition) -> int:
+        """The LSN up to which the segment that begins there is stored without a hole; its beginning if it is not."""
+        if begins in self.segments:
+            return begins.lsn + self.segment_bytes
+        return covered(begins.lsn, ((piece.start, piece.end) for piece in self.pieces.get(begins, ())))
+
+    def missing(self, timeline: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The ranges between two LSNs of a timeline that are not stored, in order."""
+        at = start
+        while at < end:
+            begins = WalPosition(timeline, segment_start(at, self.segment_bytes))
+            upto = min(end, begins.lsn + self.segment_bytes)
+            reached = max(at, min(upto, self.covered_to(begins)))
+            if reached < upto:
+                yield reached, upto
+            at = upto
+
+
+def covered(start: int, ranges: Iterable[tuple[int, int]]) -> int:
+    """How far `ranges` reach from `start` without a hole, in any order and overlapping.
+
+    >>> covered(10, [(20, 30), (10, 22), (40, 50)])
+    30
+    """
+    at = start
+    for first, last in sorted(ranges):
+        if first > at:
+            break
+        at = max(at, last)
+    return at

@@ -1,0 +1,75 @@
+"""The params of the kind `wal`: whose log to archive, and where."""
+
+import hashlib
+import re
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from tasks.access import check_options
+from tasks.backup.params import allowed_destination
+from tasks.postgres.connection import PostgresConnection
+from tasks.secret import Reference
+
+_SLOT: Final = re.compile(r"[^a-z0-9_]+")
+
+
+class WalParams(BaseModel):
+    """The servers whose log to archive, and where to keep it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    servers: Annotated[list[PostgresConnection], Field(min_length=1, max_length=8)] = Field(
+        description="The servers of one database system: the primary and its standbys, in any order. The log is read "
+        "from the one that is the primary. Each needs a role with REPLICATION",
+        examples=[[{"url": "postgresql://archiver@db.internal/postgres", "password": {"secret": "archiver"}}]],
+    )
+    destination: str = Field(
+        description="The folder for the archive, as a path or an fsspec URL; it lies in DESTINATION/TASK/. It must "
+        "know conditional writes: a local or network file system with hard links, or S3",
+        min_length=1,
+        max_length=4096,
+        examples=["s3://backups/rota"],
+    )
+    options: dict[str, Reference | str | int | bool | None] = Field(
+        default={}, description="fsspec's options for the destination; secrets are given as references"
+    )
+    slot: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9_]{1,63}$",
+        description="The name of the replication slot, made if it is missing; null: made from the task's name",
+    )
+    piece_s: float = Field(
+        default=2.0,
+        ge=0.2,
+        le=3600,
+        description="How long what has come of an unfinished segment waits before it is stored, in seconds",
+    )
+    level: int = Field(default=3, ge=1, le=19, description="The compression level of zstd")
+    accept_unbounded_slot: bool = Field(
+        default=False,
+        description="Accept a server with `max_slot_wal_keep_size` -1, which keeps log for the slot until its disk is "
+        "full if the archive cannot be written for long",
+    )
+
+    @model_validator(mode="after")
+    def _known_options(self) -> "WalParams":
+        check_options(self.destination, self.options)
+        return self
+
+    @field_validator("destination")
+    @classmethod
+    def _known_destination(cls, value: str) -> str:
+        return allowed_destination(value)
+
+
+def slot_of(params: WalParams, task: str) -> str:
+    """The name of a task's replication slot.
+
+    >>> slot_of(WalParams(servers=[{"url": "postgresql://a@b/c"}], destination="/d"), "Orders-WAL")
+    'rota_orders_wal_4402b78a'
+    """
+    if params.slot is not None:
+        return params.slot
+    readable = _SLOT.sub("_", task.lower())[:40]
+    return f"rota_{readable}_{hashlib.sha256(task.encode()).hexdigest()[:8]}"

@@ -1,0 +1,99 @@
+"""Where an attempt goes on in the log (pure): from what is archived, and what the server says of itself."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tasks.errors import Away, Unretryable
+from tasks.postgres.wal_position import Fork, WalPosition, lsn_text, next_timeline, segment_start
+
+
+class ServerBehind(Away):
+    """The server has less of the log than is archived: it is a former primary, or a standby that lags."""
+
+
+class OtherHistory(Unretryable):
+    """The server's log does not continue the archived one."""
+
+
+class WalServer(NamedTuple):
+    """What a server says of itself."""
+
+    #: The identifier that all copies of one database system share.
+    system: str
+    #: The timeline on which it is now.
+    timeline: int
+    #: Up to where its log is on its disk.
+    flushed: int
+    #: The size of a segment.
+    segment_bytes: int
+    #: The ancestors of its timeline.
+    forks: tuple[Fork, ...]
+    #: From where on the slot keeps the log; None: the slot is new and keeps none, or is lost.
+    kept_from: int | None
+
+
+class StreamPart(NamedTuple):
+    """A stretch of one timeline to stream."""
+
+    timeline: int
+    start: int
+    #: The LSN at which the timeline ends; None: it is the server's present one.
+    end: int | None
+
+
+def stream_part(archived: WalPosition | None, server: WalServer) -> StreamPart:
+    """What to stream next. It begins at a segment's start, so that each segment is stored whole by one attempt.
+
+    Raises `ServerBehind` and `OtherHistory`.
+    """
+    size = server.segment_bytes
+    ends = {fork.timeline: fork.end for fork in server.forks}
+    if archived is None:
+        start = server.flushed if server.kept_from is None else server.kept_from
+        timeline = timeline_of(server.forks, server.timeline, start)
+        return StreamPart(timeline, segment_start(start, size), ends.get(timeline))
+    if archived.timeline > server.timeline:
+        raise ServerBehind(
+            f"the server is on timeline {server.timeline}, and the log is archived up to {archived}: it is a primary "
+            "from before a switch-over. Name the present primary in `servers`"
+        )
+    if archived.timeline == server.timeline:
+        if archived.lsn > server.flushed:
+            raise ServerBehind(
+                f"the server's log ends at {lsn_text(server.flushed)}, and the archived one at {archived}: it lags, or "
+                "was restored to an earlier state without a timeline of its own"
+            )
+        return StreamPart(archived.timeline, segment_start(archived.lsn, size), None)
+    if archived.timeline not in ends:
+        raise OtherHistory(
+            f"the server's timeline {server.timeline} does not descend from timeline {archived.timeline}, which is "
+            "archived: it was promoted from another copy. Archive it under another task, and begin with a full backup"
+        )
+    end = ends[archived.timeline]
+    if archived.lsn < end:
+        return StreamPart(archived.timeline, segment_start(archived.lsn, size), end)
+    follows = next_timeline(server.forks, archived.timeline, server.timeline)
+    return StreamPart(follows, segment_start(end, size), ends.get(follows))
+
+
+def timeline_of(forks: Sequence[Fork], newest: int, lsn: int) -> int:
+    """The timeline to which the byte at `lsn` belongs, for a server on timeline `newest`.
+
+    >>> [timeline_of((Fork(1, 100), Fork(3, 300)), 4, lsn) for lsn in (99, 100, 300)]
+    [1, 3, 4]
+    """
+    return next((fork.timeline for fork in forks if lsn < fork.end), newest)
+
+
+def smaller_tokens(names: Mapping[int, str], prefix: str, token: int) -> list[int]:
+    """The process ids among `names` (application names by process id) of earlier attempts with this prefix.
+
+    >>> smaller_tokens({7: "rota-wal a1 41", 8: "rota-wal a1 43", 9: "rota-wal b2 1", 10: "psql"}, "rota-wal a1", 42)
+    [7]
+    """
+    found = []
+    for pid, name in names.items():
+        head, _, number = name.rpartition(" ")
+        if head == prefix and number.isdecimal() and int(number) < token:
+            found.append(pid)
+    return found

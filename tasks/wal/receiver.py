@@ -1,0 +1,210 @@
+"""Receives the log of a server and archives it: one thread reads the stream, another stores what it read.
+
+The server is told a position only after a page names the objects up to there, so it keeps what an attempt had received
+and not stored. While a segment fills, pieces of it are stored every few seconds, so that a moment can be restored that
+is seconds old. A whole segment is stored again as one object.
+"""
+
+import os
+import queue
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from tasks.backup.archive import CHUNK_BYTES, Writer
+from tasks.postgres.wal_position import WalPosition, segment_start
+from tasks.wal.archive import ArchiveWriter
+from tasks.wal.plan import StreamPart
+from tasks.wal.server import WalConnection
+
+SEGMENTS_MAX: Final = 4
+"""How many segments may wait in the scratch folder until they are stored. Then the stream is read no further."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """A range of the log that lies in a file of the scratch folder."""
+
+    #: The file.
+    path: Path
+    #: The LSN of the file's first byte.
+    file_start: int
+    #: The LSN of the range's first byte.
+    start: int
+    #: The LSN after its last byte.
+    end: int
+    #: Whether it is the whole segment, so that the file is removed once it is stored.
+    whole: bool
+
+
+class WalStorer:
+    """Stores ranges in a thread of its own, in the order in which they come."""
+
+    def __init__(self, writer: ArchiveWriter, timeline: int) -> None:
+        self._writer = writer
+        self._timeline = timeline
+        self._waiting: queue.Queue[Filled | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._run, name="store WAL", daemon=True)
+        self._error: BaseException | None = None
+        self.stored = 0
+        """Up to where a page names what is stored; 0: no page does yet."""
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """The number of ranges that wait or are being stored."""
+        return self._waiting.unfinished_tasks
+
+    def put(self, filled: Filled) -> None:
+        """Have a range stored."""
+        self._waiting.put(filled)
+
+    def check(self) -> None:
+        """Raise what the thread met."""
+        if self._error is not None:
+            raise self._error
+
+    def end(self) -> None:
+        """Wait until all that can be stored is stored, and end the thread."""
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (filled := self._waiting.get()) is not None:
+            try:
+                if self._error is None:
+                    self._store(filled)
+            except BaseException as error:  # noqa: BLE001  `check` raises it in the thread of the attempt
+                self._error = error
+            finally:
+                self._waiting.task_done()
+
+    def _store(self, filled: Filled) -> None:
+        def dump(out: Writer) -> None:
+            with filled.path.open("rb") as file:
+                file.seek(filled.start - filled.file_start)
+                left = filled.end - filled.start
+                while left:
+                    chunk = file.read(min(left, CHUNK_BYTES))
+                    out.write(chunk)
+                    left -= len(chunk)
+
+        type_: Literal["segment", "piece"] = "segment" if filled.whole else "piece"
+        self._writer.add([self._writer.store(type_, self._timeline, filled.start, filled.end, dump)])
+        self.stored = filled.end
+        self._writer.add_index()
+        if filled.whole:
+            filled.path.unlink()
+
+
+class WalReceiver:
+    """Streams one part of the log into an archive, until it ends or the attempt is to stop."""
+
+    def __init__(
+        self,
+        *,
+        connection: WalConnection,
+        writer: ArchiveWriter,
+        part: StreamPart,
+        segment_bytes: int,
+        scratch: Path,
+        piece_s: float,
+    ) -> None:
+        self._connection = connection
+        self._part = part
+        self._segment_bytes = segment_bytes
+        self._scratch = scratch
+        self._piece_s = piece_s
+        self._storer = WalStorer(writer, part.timeline)
+        self._at = part.start
+        self._pieced = part.start
+        self._pieced_s = time.monotonic()
+        self._file: int | None = None
+        self._path = scratch
+
+    @property
+    def position(self) -> WalPosition:
+        """Up to where the log was received."""
+        return WalPosition(self._part.timeline, self._at)
+
+    def run(self, stop: Callable[[], bool], tell: Callable[[], None]) -> bool:
+        """Receive until the timeline ends or `stop()`; `tell` is called about once a second. Returns whether it ended.
+
+        Raises `Fenced`, and what the server and the storage raise.
+        """
+        self._connection.start(self._part.timeline, self._part.start, self._part.end)
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.mkdir()
+        try:
+            ended = self._receive(stop, tell)
+        finally:
+            # What has come is stored even if the server is gone.
+            self._piece()
+            self._close()
+            self._storer.end()
+        self._storer.check()
+        self._confirm(now=True)
+        return ended
+
+    def _receive(self, stop: Callable[[], bool], tell: Callable[[], None]) -> bool:
+        told_s = time.monotonic()
+        while not stop():
+            self._storer.check()
+            if self._storer.waiting < SEGMENTS_MAX:
+                content = self._connection.read(wait_s=0.5)
+            else:
+                content = b""
+                time.sleep(0.05)
+            if content is None:
+                return True
+            self._take(content)
+            now_s = time.monotonic()
+            if now_s - self._pieced_s >= self._piece_s:
+                self._piece()
+            self._confirm()
+            if now_s - told_s >= 1:
+                told_s = now_s
+                tell()
+        return False
+
+    def _take(self, content: bytes) -> None:
+        rest = memoryview(content)
+        while rest:
+            begins = segment_start(self._at, self._segment_bytes)
+            if self._file is None:
+                self._path = self._scratch / f"{begins:016X}"
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            taken = rest[: begins + self._segment_bytes - self._at]
+            _write(self._file, taken)
+            self._at += len(taken)
+            rest = rest[len(taken) :]
+            if self._at == begins + self._segment_bytes:
+                self._close()
+                self._storer.put(Filled(path=self._path, file_start=begins, start=begins, end=self._at, whole=True))
+                self._pieced, self._pieced_s = self._at, time.monotonic()
+
+    def _piece(self) -> None:
+        """Store what came of the present segment since the last piece."""
+        self._pieced_s = time.monotonic()
+        if self._at > self._pieced:
+            begins = segment_start(self._pieced, self._segment_bytes)
+            self._storer.put(Filled(path=self._path, file_start=begins, start=self._pieced, end=self._at, whole=False))
+            self._pieced = self._at
+
+    def _close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _confirm(self, *, now: bool = False) -> None:
+        if self._storer.stored:
+            self._connection.confirm(self._storer.stored, now=now)
+
+
+def _write(descriptor: int, content: memoryview) -> None:
+    while content:
+        content = content[os.write(descriptor, content) :]

@@ -1,0 +1,164 @@
+"""Restores a server to a moment: a physical backup, and the archived log from there on."""
+
+import os
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from tasks.backup import archive
+from tasks.backup.manifest import Manifest, NoBackup, WalRange
+from tasks.backup.restore import restore_manifest
+from tasks.places.place import Place
+from tasks.postgres.wal_position import lsn_text, segment_start
+from tasks.wal.archive import read_archive
+from tasks.wal.fetch import write_config
+from tasks.wal.pages import Counted
+
+CONFIG: Final = "rota_wal.json"
+"""The name of the restore_command's config in the data folder."""
+
+
+class NotRestorable(Exception):
+    """The backups and the archived log do not reach the moment that is asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """The moment to restore to: a time, an LSN, or neither, which is the latest."""
+
+    time: datetime | None = None
+    lsn: int | None = None
+
+    def __str__(self) -> str:
+        if self.time is not None:
+            return f"{self.time:%Y-%m-%d %H:%M:%S.%f%z}"
+        return "the latest moment" if self.lsn is None else lsn_text(self.lsn)
+
+    def is_after(self, backup: Manifest, needed: WalRange) -> bool:
+        """Whether recovery from `backup` can reach it: no moment before a backup's end can be restored from it."""
+        if self.time is not None:
+            return self.time >= backup.finished
+        return self.lsn is None or self.lsn >= needed.end
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoredServer:
+    """A data folder that `pg_ctl start` recovers."""
+
+    manifest: Manifest
+    target: str
+    #: Up to where the log is archived, as text.
+    archived: str
+    seconds: float
+
+
+def choose_base(backups: Sequence[Manifest], counted: Counted, system: str, moment: Moment) -> Manifest:
+    """The newest physical backup from which the archived log leads to `moment`. Raises `NotRestorable`."""
+    physical = [(backup, backup.wal) for backup in backups if backup.wal is not None]
+    if not physical:
+        raise NotRestorable("there is no physical backup: make one with a source of type postgres_physical")
+    why = []
+    for backup, needed in sorted(physical, key=lambda pair: pair[1].end, reverse=True):
+        if needed.system != system:
+            why.append(f"{backup.url} is of the system {needed.system}, and the log of {system}")
+        elif not moment.is_after(backup, needed):
+            why.append(f"{backup.url} was finished after it, at {backup.finished:%Y-%m-%d %H:%M:%S%z}")
+        elif gaps := _gaps(counted, needed, moment):
+            why.append(f"{backup.url}: the archive lacks {gaps}")
+        else:
+            return backup
+    raise NotRestorable(f"{moment} cannot be restored: {'; '.join(why)}")
+
+
+def _gaps(counted: Counted, needed: WalRange, moment: Moment) -> str:
+    """The ranges between a backup and a moment that the archive lacks, as text; empty: none.
+
+    Of the timeline on which the backup was made, from its beginning on as far as the log is archived there.
+    """
+    begins = segment_start(needed.start, counted.segment_bytes) if counted.segment_bytes else needed.start
+    ends = [stored.end for stored in counted.segments.values() if stored.timeline == needed.timeline]
+    ends += [gap.end for gap in counted.gaps if gap.timeline == needed.timeline]
+    ends += [piece.end for each in counted.pieces.values() for piece in each if piece.timeline == needed.timeline]
+    upto = max([needed.end, *ends])
+    if moment.lsn is not None:
+        upto = max(needed.end, min(upto, moment.lsn))
+        newest = counted.position
+        if newest is not None and moment.lsn > newest.lsn:
+            return f"{lsn_text(newest.lsn)} to {lsn_text(moment.lsn)}"
+    missing = counted.missing(needed.timeline, begins, upto)
+    return ", ".join(f"{lsn_text(start)} to {lsn_text(end)}" for start, end in missing)
+
+
+def restore_server(
+    backups: Sequence[Manifest],
+    target: Path,
+    moment: Moment,
+    wal_url: str,
+    *,
+    overwrite: bool = False,
+    options: dict[str, Any] | None = None,
+    wal_options: dict[str, Any] | None = None,
+    progress: archive.Progress = archive.quiet,
+) -> RestoredServer:
+    """Make a data folder at `target` that a plain `pg_ctl start` recovers to `moment`.
+
+    `backups` are the physical backups to choose from, `wal_url` is the archive of the log of one task
+    (DESTINATION/TASK). The server becomes a primary of a timeline of its own once it has recovered. Raises
+    `NotRestorable`, `TargetExists`, `Damaged`.
+    """
+    began_s = time.monotonic()
+    place, counted = _the_archive(wal_url, wal_options)
+    base = choose_base(backups, counted, place.url.rpartition("/")[2], moment)
+    restore_manifest(base, str(target), overwrite, options, progress=progress)
+    _recover_on_start(target, moment, place, counted)
+    return RestoredServer(
+        manifest=base,
+        target=str(target),
+        archived=str(counted.position),
+        seconds=time.monotonic() - began_s,
+    )
+
+
+def _the_archive(url: str, options: dict[str, Any] | None) -> tuple[Place, Counted]:
+    place = Place(url, options)
+    systems = [name for name in place.folders() if name.isdecimal()]
+    if len(systems) != 1:
+        found = ", ".join(systems) or "none"
+        raise NoBackup(f"{url} holds the log of one database system if it is an archive; found: {found}")
+    inner = place.inside(systems[0])
+    counted = read_archive(inner)
+    if counted.position is None:
+        raise NoBackup(f"{inner.url} holds no log yet")
+    return inner, counted
+
+
+def _recover_on_start(target: Path, moment: Moment, place: Place, counted: Counted) -> None:
+    """Have the server at `target` recover when it starts."""
+    about = (target / "PG_VERSION").stat()
+    command = write_config(target / CONFIG, place.url, place.options, counted)
+    lines = [f"restore_command = {_quoted(command)}", "recovery_target_action = 'promote'"]
+    if moment.time is not None:
+        lines.append(f"recovery_target_time = '{moment.time.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f+00}'")
+    if moment.lsn is not None:
+        lines.append(f"recovery_target_lsn = '{lsn_text(moment.lsn)}'")
+    settings = target / "postgresql.auto.conf"
+    with settings.open("a") as file:
+        file.write("\n".join(["# To recover once, by rota backup restore", *lines, ""]))
+    (target / "recovery.signal").touch(mode=0o600)
+    if os.geteuid() == 0:
+        for path in (target / CONFIG, settings, target / "recovery.signal"):
+            os.chown(path, about.st_uid, about.st_gid)
+
+
+def _quoted(text: str) -> str:
+    """A value as PostgreSQL's configuration files write it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def start_hint(target: str) -> str:
+    """What to do next, for people."""
+    return f"pg_ctl -D {shlex.quote(target)} start"

@@ -1,0 +1,217 @@
+"""One PostgreSQL server, over the replication protocol: what it is, its slot, and its log as a stream of bytes.
+
+psycopg2 is the library that speaks this protocol to physical slots and leaves it to the caller which position to
+confirm. `pg_receivewal` confirms what lies on its own disk, which a lost machine takes with it.
+"""
+
+import select
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tasks.errors import Away, Unretryable
+from tasks.postgres.url import with_password
+from tasks.postgres.wal_position import parse_history, parse_lsn
+from tasks.wal.plan import WalServer, smaller_tokens
+
+if TYPE_CHECKING:
+    from psycopg2.extensions import connection, cursor
+
+FEEDBACK_S: Final = 5.0
+"""How often the server is told that this attempt lives; it ends a stream after `wal_sender_timeout`, 60 s."""
+
+_NO_FILE: Final = "58P01"
+_IN_USE: Final = "55006"
+_NOT_THERE: Final = "42704"
+_CONNECT_S: Final = "10"
+
+
+class WalServerAway(Away):
+    """The server does not answer, or has ended the stream."""
+
+
+class WalServerRefused(Unretryable):
+    """The server refuses what the archive needs: a login, the right to replicate, or its settings."""
+
+
+class WalRemoved(Exception):
+    """The server no longer has the part of the log that was asked for."""
+
+
+class SlotState(NamedTuple):
+    """A replication slot, as the server tells it."""
+
+    #: From where on it keeps the log; None: it keeps none.
+    kept_from: int | None
+    #: The bytes of log that the server keeps for it.
+    retained_bytes: int
+    #: "reserved", "extended", "unreserved" or "lost"; "" before PostgreSQL 13.
+    status: str
+
+
+@contextmanager
+def _errors_named(url: str) -> Iterator[None]:
+    """Raise what psycopg2 raises as errors of this module."""
+    import psycopg2
+
+    try:
+        yield
+    except psycopg2.Error as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        code = error.pgcode or ""
+        if code == _NO_FILE:
+            raise WalRemoved(said) from None
+        if code[:2] in {"28", "42", "0A", "55"} and code != _IN_USE:
+            raise WalServerRefused(f"{url}: {said}") from None
+        raise WalServerAway(f"{url}: {said}") from None
+
+
+class ReplicationServer:
+    """A server at `url`. `name` is the application name of its connections."""
+
+    def __init__(self, url: str, password: str | None, name: str, slot: str) -> None:
+        self.url = url
+        self._target = with_password(url, password, application_name=name, connect_timeout=_CONNECT_S)
+        self._slot = slot
+
+    @contextmanager
+    def _asking(self) -> "Iterator[cursor]":
+        import psycopg2
+
+        with _errors_named(self.url), closing(psycopg2.connect(self._target)) as opened:
+            opened.autocommit = True
+            with opened.cursor() as asked:
+                yield asked
+
+    def in_recovery(self) -> bool:
+        """Whether the server is a standby."""
+        with self._asking() as asked:
+            asked.execute("SELECT pg_catalog.pg_is_in_recovery()")
+            row = asked.fetchone()
+        return bool(row and row[0])
+
+    def end_earlier(self, prefix: str, token: int) -> list[int]:
+        """End the streams of earlier attempts, whose application name is `prefix` and a smaller token."""
+        with self._asking() as asked:
+            asked.execute("SELECT pid, application_name FROM pg_catalog.pg_stat_replication")
+            ended = smaller_tokens(dict(asked.fetchall()), prefix, token)
+            for pid in ended:
+                asked.execute("SELECT pg_catalog.pg_terminate_backend(%s, 10000)", (pid,))
+        return ended
+
+    def slot(self) -> SlotState | None:
+        """The state of the slot; None if there is none."""
+        with self._asking() as asked:
+            asked.execute(
+                "SELECT restart_lsn, pg_catalog.pg_wal_lsn_diff(CASE WHEN pg_catalog.pg_is_in_recovery() THEN "
+                "pg_catalog.pg_last_wal_receive_lsn() ELSE pg_catalog.pg_current_wal_lsn() END, restart_lsn), "
+                "coalesce(wal_status, '') FROM pg_catalog.pg_replication_slots WHERE slot_name = %s",
+                (self._slot,),
+            )
+            row = asked.fetchone()
+        if row is None:
+            return None
+        return SlotState(None if row[0] is None else parse_lsn(row[0]), int(row[1] or 0), row[2])
+
+    def kept_at_most_bytes(self) -> int | None:
+        """The server's `max_slot_wal_keep_size`; None: it keeps any amount of log for a slot."""
+        with self._asking() as asked:
+            asked.execute("SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'max_slot_wal_keep_size'")
+            row = asked.fetchone()
+        return None if row is None or row[0] < 0 else int(row[0]) << 20
+
+    def make_slot(self) -> None:
+        """Make the slot, which keeps the log from now on."""
+        with self._asking() as asked:
+            asked.execute("SELECT pg_catalog.pg_create_physical_replication_slot(%s, true)", (self._slot,))
+
+    def drop_slot(self) -> None:
+        """Remove the slot."""
+        with self._asking() as asked:
+            asked.execute("SELECT pg_catalog.pg_drop_replication_slot(%s)", (self._slot,))
+
+    def connect(self) -> "WalConnection":
+        """A connection that speaks the replication protocol."""
+        import psycopg2
+        import psycopg2.extras
+
+        with _errors_named(self.url):
+            factory = psycopg2.extras.PhysicalReplicationConnection
+            return WalConnection(self.url, self._slot, psycopg2.connect(self._target, connection_factory=factory))
+
+
+class WalConnection:
+    """A connection over which the log is streamed. One thread uses it at a time."""
+
+    def __init__(self, url: str, slot: str, opened: "connection") -> None:
+        self._url = url
+        self._slot = slot
+        self._connection = opened
+        self._cursor: Any = opened.cursor()
+        self._end: int | None = None
+        self._at = 0
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def identify(self, kept_from: int | None) -> WalServer:
+        """What the server says of itself; `kept_from` is its slot's."""
+        system, timeline, flushed, _ = self._row("IDENTIFY_SYSTEM")
+        size, unit = self._row("SHOW wal_segment_size")[0][:-2], self._row("SHOW wal_segment_size")[0][-2:]
+        segment_bytes = int(size) << {"kB": 10, "MB": 20, "GB": 30}[unit]
+        forks = parse_history(self.history(timeline).decode()) if timeline > 1 else ()
+        return WalServer(
+            system=system,
+            timeline=timeline,
+            flushed=parse_lsn(flushed),
+            segment_bytes=segment_bytes,
+            forks=forks,
+            kept_from=kept_from,
+        )
+
+    def history(self, timeline: int) -> bytes:
+        """The content of a timeline's history file. Raises `WalRemoved` if the server does not have it."""
+        content = self._row(f"TIMELINE_HISTORY {int(timeline)}")[1]
+        return content.encode() if isinstance(content, str) else bytes(content)
+
+    def _row(self, command: str) -> Any:
+        with _errors_named(self._url):
+            self._cursor.execute(command)
+            return self._cursor.fetchone()
+
+    def start(self, timeline: int, start: int, end: int | None) -> None:
+        """Begin to stream a timeline from an LSN on. Raises `WalRemoved`."""
+        import psycopg2.extras
+
+        self._end, self._at = end, start
+        with _errors_named(self._url):
+            self._cursor.start_replication(
+                slot_name=self._slot,
+                slot_type=psycopg2.extras.REPLICATION_PHYSICAL,
+                start_lsn=start,
+                timeline=timeline,
+                status_interval=FEEDBACK_S,
+            )
+
+    def read(self, wait_s: float) -> bytes | None:
+        """The bytes that come next; b"" if none come within `wait_s`; None at the end of the timeline."""
+        if self._end is not None and self._at >= self._end:
+            return None
+        with _errors_named(self._url):
+            message = self._cursor.read_message()
+            if message is None:
+                select.select([self._connection], [], [], wait_s)
+                message = self._cursor.read_message()
+        if message is None:
+            return b""
+        if message.data_start != self._at:
+            raise WalServerAway(f"{self._url}: the stream goes on at {message.data_start:X} instead of {self._at:X}")
+        content = bytes(message.payload)
+        self._at += len(content)
+        return content
+
+    def confirm(self, lsn: int, *, now: bool = False) -> None:
+        """Tell the server that the log is archived up to `lsn`: it may remove what is older."""
+        with _errors_named(self._url):
+            self._cursor.send_feedback(write_lsn=self._at, flush_lsn=lsn, apply_lsn=lsn, force=now)

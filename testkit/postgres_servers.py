@@ -1,0 +1,86 @@
+"""Further PostgreSQL servers of a test: standbys of a server, and data folders that were restored."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from examples.demo.postgres import Server, run_as_server
+
+_OPTIONS = "-c listen_addresses='' -c fsync=off -c shared_buffers=16MB"
+
+RECOVERED_S = 120.0
+
+
+@contextmanager
+def started(like: Server, data: Path, folder: Path) -> Iterator[Server]:
+    """Run the data folder `data` as a server whose socket and log are in `folder`."""
+    log = folder / "server.log"
+    log.touch()
+    if os.getuid() == 0:
+        shutil.chown(log, "nobody")
+    options = f"{_OPTIONS} -c unix_socket_directories={folder}"
+    control = [str(like.programs / "pg_ctl"), "-D", str(data), "-w", "-t", "120"]
+    start = [*control, "-l", str(log), "-o", options, "start"]
+    if os.getuid() == 0:
+        # The restore_command is this Python, which may lie where `nobody` cannot look.
+        may_look = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+        start = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", *may_look, *start]
+    with log.open("ab") as said:
+        done = subprocess.run(start, stdout=said, stderr=said, cwd=folder, check=False)
+    assert done.returncode == 0, log.read_text()
+    try:
+        yield Server(folder, like.programs, like.password)
+    finally:
+        run_as_server([*control, "-m", "immediate", "stop"], folder)
+
+
+@contextmanager
+def standby(of: Server) -> Iterator[Server]:
+    """A standby that streams from `of`."""
+    with _folder() as folder:
+        data = folder / "data"
+        environ = os.environ.get("PGPASSWORD")
+        os.environ["PGPASSWORD"] = of.password
+        try:
+            run_as_server(
+                [str(of.programs / "pg_basebackup"), "-D", str(data), "-R", "-c", "fast", "-d", of.url("postgres")],
+                folder,
+            )
+        finally:
+            os.environ.pop("PGPASSWORD")
+            if environ is not None:
+                os.environ["PGPASSWORD"] = environ
+        with started(of, data, folder) as running:
+            yield running
+
+
+@contextmanager
+def recovered(like: Server, restore: Callable[[Path], object]) -> Iterator[Server]:
+    """Start the data folder that `restore` makes at a path, and wait until it has recovered and takes writes."""
+    with _folder() as folder:
+        data = folder / "data"
+        restore(data)
+        if os.getuid() == 0:
+            subprocess.run(["chown", "-R", "nobody:nogroup", str(data)], check=True)
+        with started(like, data, folder) as running:
+            deadline_s = time.monotonic() + RECOVERED_S
+            while running.sql("postgres", "SELECT pg_is_in_recovery()") != "f":
+                assert time.monotonic() < deadline_s, (folder / "server.log").read_text()[-3000:]
+                time.sleep(0.05)
+            yield running
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="rota-pg-", dir="/tmp"))
+    if os.getuid() == 0:
+        shutil.chown(folder, "nobody")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)

@@ -1,0 +1,210 @@
+"""Which stored pieces of the log count, whoever writes and dies when."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.backup.archive import Damaged
+from tasks.errors import Fenced
+from tasks.places.place import Place
+from tasks.postgres.wal_position import WalPosition
+from tasks.wal import archive
+from tasks.wal.archive import ArchiveAway, ArchiveUnfit, ArchiveWriter, page_name, read_archive
+from tasks.wal.fetch import FAILED, FOUND, NOT_THERE, main, write_config
+from tasks.wal.pages import WalGap, covered
+
+SEGMENT = 1 << 10
+"""The size of a segment here, in bytes."""
+
+
+def log(start: int, end: int) -> bytes:
+    """The bytes of the server's log between two LSNs."""
+    return b"".join(at.to_bytes(4, "big") for at in range(start // 4, -(-end // 4)))[start % 4 :][: end - start]
+
+
+class Site:
+    """An archive in a folder, and its writers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.place = Place(str(folder / "to" / "77"))
+        self.folder = folder
+
+    def writer(self, token: int, claim: bool = True) -> ArchiveWriter:
+        made = ArchiveWriter(self.place, token, f"node-{token}", SEGMENT)
+        if claim:
+            made.claim()
+        return made
+
+    def fetch(self, name: str) -> tuple[int, bytes]:
+        config = self.folder / "config.json"
+        write_config(config, self.place.url, {}, read_archive(self.place))
+        target = self.folder / "fetched"
+        target.unlink(missing_ok=True)
+        code = main(str(config), name, str(target))
+        return code, target.read_bytes() if target.exists() else b""
+
+
+def put(writer: ArchiveWriter, start: int, end: int, timeline: int = 1) -> None:
+    """Archive a range as one object: a whole segment, if it is one."""
+    whole = start % SEGMENT == 0 and end - start == SEGMENT
+    kind: Any = "segment" if whole else "piece"
+    writer.add([writer.store(kind, timeline, start, end, lambda out: _written(out.write, log(start, end)))])
+
+
+def _written(write: Callable[[bytes], int], content: bytes) -> None:
+    write(content)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_segments_and_pieces_are_read_back_as_they_were(site: Site) -> None:
+    writer = site.writer(1)
+    put(writer, 0, SEGMENT)
+    put(writer, SEGMENT, SEGMENT + 100)
+    put(writer, SEGMENT + 100, SEGMENT + 300)
+    assert writer.counted.position == WalPosition(1, SEGMENT + 300)
+    segment = f"{1:08X}{0:08X}"
+    assert site.fetch(f"{segment}{0:08X}") == (FOUND, log(0, SEGMENT))
+    assert site.fetch(f"{segment}{1:08X}") == (FOUND, log(SEGMENT, SEGMENT + 300) + bytes(SEGMENT - 300))
+    assert site.fetch(f"{segment}{2:08X}") == (NOT_THERE, b"")
+    assert site.fetch("00000002.history") == (NOT_THERE, b"")
+
+
+def test_a_piece_behind_a_hole_is_not_handed_out(site: Site) -> None:
+    writer = site.writer(1)
+    put(writer, 0, 100)
+    put(writer, 200, 300)
+    assert site.fetch(f"{1:08X}{0:016X}") == (FOUND, log(0, 100) + bytes(SEGMENT - 100))
+
+
+def test_what_cannot_be_read_is_not_taken_for_the_end_of_the_log(site: Site) -> None:
+    writer = site.writer(1)
+    put(writer, 0, SEGMENT)
+    name = f"{1:08X}{0:016X}"
+    [stored] = writer.counted.segments.values()
+    path = Path(site.place.path) / stored.file.name
+    content = bytearray(path.read_bytes())
+    content[20] ^= 1
+    path.write_bytes(content)
+    assert site.fetch(name)[0] == FAILED
+    path.unlink()
+    assert site.fetch(name)[0] == FAILED
+    (Path(site.place.path) / page_name(1)).unlink()
+    with pytest.raises(Damaged, match="page"):
+        read_archive(site.place)
+
+
+def test_objects_of_an_attempt_that_was_taken_over_do_not_count(site: Site) -> None:
+    first = site.writer(1)
+    put(first, 0, 100)
+    late = first.store("piece", 1, 100, 200, lambda out: _written(out.write, b"x" * 100))
+    second = site.writer(2)
+    with pytest.raises(Fenced, match="claimed by an attempt with the token 2"):
+        first.add([late])
+    put(second, 0, 300)
+    assert read_archive(site.place).position == WalPosition(1, 300)
+    assert site.fetch(f"{1:08X}{0:016X}")[1][:300] == log(0, 300)
+    with pytest.raises(Fenced):
+        first.check_claim()
+    with pytest.raises(Fenced):
+        site.writer(1)
+
+
+def test_a_page_whose_acknowledgement_was_lost_is_written_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = site.writer(1)
+    write_new = Place.write_new
+    monkeypatch.setattr(Place, "write_new", lambda self, name, content: write_new(self, name, content) and False)
+    put(writer, 0, 100)
+    monkeypatch.undo()
+    assert (writer.counted.number, read_archive(site.place).number) == (2, 2)
+
+
+def test_a_place_that_replaces_files_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Place, "write_new", lambda self, name, content: self.write_whole(name, content) is None)
+    with pytest.raises(ArchiveUnfit, match="conditional writes"):
+        site.writer(1)
+
+
+def test_an_error_of_the_storage_is_no_error_of_the_attempt(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = site.writer(1)
+
+    def full(*_: object) -> bool:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Place, "write_new", full)
+    with pytest.raises(ArchiveAway, match="No space left"):
+        put(writer, 0, 100)
+
+
+def test_a_server_with_other_segments_is_refused(site: Site) -> None:
+    site.writer(1)
+    with pytest.raises(ArchiveUnfit, match="--wal-segsize"):
+        ArchiveWriter(site.place, 2, "node-2", SEGMENT * 2).claim()
+
+
+@pytest.mark.parametrize("every", [1, 3, 10_000])
+def test_an_index_says_what_all_pages_before_it_say(site: Site, every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "INDEX_PAGES", every)
+    writer = site.writer(1)
+    for start in range(0, 10 * SEGMENT, SEGMENT // 2):
+        put(writer, start, start + SEGMENT // 2)
+        if start % SEGMENT:
+            put(writer, start - SEGMENT // 2, start + SEGMENT // 2)
+        writer.add_index()
+    writer.add_gap(WalGap(timeline=1, start=10 * SEGMENT, end=20 * SEGMENT))
+    put(writer, 20 * SEGMENT, 20 * SEGMENT + 5)
+    found = read_archive(site.place)
+    assert (found.indexed > 0) == (every < 10_000)
+    assert found == writer.counted
+    again = site.writer(2)
+    assert (again.counted.segments, again.counted.gaps) == (found.segments, found.gaps)
+    assert list(found.missing(1, 0, 20 * SEGMENT + 5)) == [(n * SEGMENT, (n + 1) * SEGMENT) for n in range(10, 20)]
+    if every == 3:
+        for number in range(1, found.indexed):
+            (Path(site.place.path) / page_name(number)).unlink()
+        assert read_archive(site.place) == again.counted
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whoever_writes_in_whatever_order_the_archive_is_the_log(site: Site, seed: int) -> None:
+    """Attempts are taken over at any moment and go on writing until they notice."""
+    draw = random.Random(seed)
+    writers: list[tuple[ArchiveWriter, int]] = []
+    confirmed = 0
+    for token in range(1, 8):
+        writer = site.writer(token)
+        begins = writer.counted.position.lsn if writer.counted.position else 0
+        assert begins >= confirmed, "what was confirmed to the server counts"
+        writers.append((writer, begins - begins % SEGMENT))
+        for _ in range(draw.randint(0, 12)):
+            number = draw.randrange(len(writers)) if draw.random() < 0.3 else len(writers) - 1
+            one, at = writers[number]
+            end = min(at + draw.randint(1, 400), at - at % SEGMENT + SEGMENT)
+            try:
+                put(one, at, end)
+                if end % SEGMENT == 0:
+                    put(one, end - SEGMENT, end)
+            except Fenced:
+                assert number < len(writers) - 1
+                continue
+            assert number == len(writers) - 1, "only the last that claimed adds"
+            writers[number] = (one, end)
+            confirmed = max(confirmed, end)
+    found = read_archive(site.place)
+    assert list(found.missing(1, 0, confirmed)) == []
+    for start in range(0, confirmed, SEGMENT):
+        code, content = site.fetch(f"{1:08X}{start // SEGMENT:016X}")
+        upto = min(SEGMENT, confirmed - start)
+        assert (code, content[:upto]) == (FOUND, log(start, start + upto))
+
+
+def test_ranges_cover_what_is_next_to_them() -> None:
+    assert covered(0, []) == 0
+    assert covered(0, [(5, 9)]) == 0
+    assert covered(5, [(0, 7), (7, 9), (9, 9), (10, 12)]) == 9
