@@ -204,17 +204,17 @@ class InstalledKinds:
         self._schemas: dict[str, dict[str, Any]] = {}
 
     def names(self) -> frozenset[str]:
-        """The installed kinds."""
+        """The names of the installed kinds."""
         return frozenset(self._entries)
 
     def schema(self, kind: str) -> dict[str, Any]:
-        """The JSON schema of a kind's params. Raises `KeyError`, or `KindError` if it does not load."""
+        """The JSON schema of a kind's params. Raises `KeyError`, or `KindError` if the kind does not load."""
         if kind not in self._schemas:
             self._schemas[kind] = params_schema(self._kind(kind))
         return self._schemas[kind]
 
     def check(self, kind: str, params: Mapping[str, Any], *, bound: bool) -> Sequence[FieldError]:
-        """The errors of params. `bound`: the task is bound to one member.
+        """The errors in `params`. `bound`: the task is bound to one member.
 
         Raises `KeyError`, or `KindError` if the kind does not load.
         """
@@ -228,7 +228,7 @@ class InstalledKinds:
             return [FieldError("params", f"{kind} failed to check them ({what}): see this node's log")]
 
     def refused(self, kind: str, params: Mapping[str, Any], task: str, run_as: str | None) -> Sequence[str]:
-        """What this node forbids to a task with these valid params, a sentence each. Raises as `check` does."""
+        """Sentences on what this node forbids to a task with these valid params. Raises the same errors as `check`."""
         model = self._kind(kind)
         user = "" if run_as is None else why_not_as(run_as, self._run_as, self._node)
         found = [user] if user else []
@@ -241,7 +241,7 @@ class InstalledKinds:
     def references(
         self, kind: str, params: Mapping[str, Any], action: str = "", args: Mapping[str, Any] = NO_ARGS
     ) -> Sequence[Reference]:
-        """The references to secrets in params, and in the args of an `action`; () if those cannot be read here."""
+        """The references to secrets in `params`, and in the args of an `action`; empty if these cannot be read here."""
         try:
             model = self._kind(kind)
             named = list(references_in(model.Params.model_validate(dict(params))))

@@ -46,11 +46,11 @@ class Raft:
     machine: gets the committed entries. owner: the node. cluster: the cluster to which this member belongs; filled in
     here if it is not known yet.
 
-    propose, barrier, leave_out: those of `Requests`. role: the present role. members: the ids of all members, by this
-    member's log. outlook: the reason why there is no cluster yet; None once this member belongs to one. failure: the
-    error that stopped this member's Raft, if any. truncated: the number of entries that were removed from this log
-    because the leader had others. turns: the number of steps of Raft's thread; it stands still while the disk does not
-    answer. mismatches: the nodes met that do not fit to this one.
+    propose, barrier, leave_out: the methods of `Requests`. role: the present role. members: the ids of all members, by
+    this member's log. outlook: the reason why there is no cluster yet; None once this member belongs to one. failure:
+    the error that stopped this member's Raft, if any. truncated: the number of entries that were removed from this log
+    because the leader had others. turns: the number of steps of Raft's thread, which does not grow while the disk does
+    not answer. mismatches: the nodes met that do not fit to this one.
     """
 
     def __init__(

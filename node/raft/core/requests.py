@@ -43,7 +43,7 @@ class RequestsConsensus(ChangesConsensus, Protocol):
 class Requests:
     """All open requests of this member. New ones are refused with RaftStopped before `open` and after `refuse`.
 
-    wake: has Raft's thread turn soon; called after each new request.
+    wake: makes Raft's thread run a step soon; called after each new request.
     """
 
     def __init__(self, timing: RaftTiming, clock: Callable[[], float], wake: Callable[[], None]) -> None:
