@@ -115,8 +115,8 @@ def _too_short(value: str) -> str | None:
         return "is empty: write the value that is meant into it"
     if len(" ".join(value.split())) < VALUE_CHARS_MIN:  # the shortest of its spellings
         return (
-            f"has fewer than {VALUE_CHARS_MIN} characters, and would be blotted out of ordinary words: make it longer; "
-            "what is no secret is given as it is, and not by a reference"
+            f"has fewer than {VALUE_CHARS_MIN} characters, so redaction would hit ordinary words: make it longer. "
+            "Give a value that is no secret as it is, not by a reference"
         )
     return None
 

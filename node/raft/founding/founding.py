@@ -56,7 +56,7 @@ class FoundingWait:
             adding = [f"it names {_names(adds)} besides"] if adds else []
             reasons.append(
                 f"the list of members that {member} has (ROTA_MEMBERS) differs from the one here: "
-                + (" and ".join(lacking + adding) or "others are left out of it by hand")
+                + (" and ".join(lacking + adding) or "other members are left out of it by hand")
             )
         reasons += [f"{member} {why}" for member, why in self.held]
         if not reasons:
@@ -86,8 +86,8 @@ class ClusterElsewhere:
         if self.knows_me:
             return f"this node is a member of {who}, and waits for its leader"
         if self.knows_me is None:
-            return f"there is a {who}: this node founds none beside it, and waits until that one can be reached"
-        return f"there is a {who}, and this node is no member of it: {self.remedy or 'have it let in (rota join)'}"
+            return f"there is a {who}: this node founds no other cluster, and waits until that one can be reached"
+        return f"there is a {who}, and this node is no member of it: {self.remedy or 'add this node (rota join)'}"
 
 
 Outlook = FoundingWait | ClusterElsewhere | None
@@ -294,18 +294,19 @@ class Founding:
             elif stated.roll != self.roll:
                 theirs = frozenset(stated.members)
                 if not theirs:  # only the digest of its list has arrived, not the list itself
-                    held.append((name, "has another list of members (ROTA_MEMBERS), and has not told yet which"))
+                    held.append((name, "has another list of members (ROTA_MEMBERS), which it has not sent yet"))
                     continue
                 lacks, adds = self.listed - theirs, theirs - self.listed
                 differing.append((name, tuple(sorted(lacks)), tuple(sorted(adds))))
             elif stated.founding:
-                held.append((name, f"takes part in a founding with another data folder of a member: {_EMPTY}"))
+                why = f"takes part in a founding with another data folder of a member: {_EMPTY.format(name)}"
+                held.append((name, why))
             elif not stated.free:
-                held.append((name, "has lost what it had, or takes part in an election: see its log"))
+                held.append((name, "has lost its data, or takes part in an election: see its log"))
         return FoundingWait(tuple(silent), tuple(differing), tuple(held), tuple(sorted(self.without)))
 
 
-_EMPTY: Final = "stop it, and start it with an empty one, if no member knows of a cluster"
+_EMPTY: Final = "if no member knows of a cluster, stop {} and start it with an empty data folder"
 
 
 def _with_lists(stated: Statement, before: Statement) -> Statement:

@@ -169,7 +169,7 @@ class FoundingInquiry:
         try:
             statement = read_statement(message)
         except (KeyError, TypeError, ValueError):
-            logger.warning("dropped a statement about founding that cannot be read: is it another version of Rota?")
+            logger.warning("dropped a statement about founding that cannot be read: does another version of Rota run?")
             return
         self.founding.hear(statement, self._consensus.clock())
 

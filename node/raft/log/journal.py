@@ -117,7 +117,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
     def _insist(self, write: Callable[[], None]) -> None:
         """Call `write`; if the disk is full, again once there is room. After another failure, refuse all writes."""
         if self._failed:
-            raise sqlite3.OperationalError("the journal could not be written before, and is not written any more")
+            raise sqlite3.OperationalError("an earlier write of the journal failed: it is not written any more")
         while True:
             try:
                 write()

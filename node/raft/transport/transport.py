@@ -96,7 +96,7 @@ class Transport(OpenTransport):
             if len(self._bad_logged) >= BAD_LOGGED_MAX:
                 self._bad_logged.clear()
             self._bad_logged.add((node.id, str(error)))
-            logger.warning("dropped a message from %s: %s; is it another version of Rota?", node.id, error)
+            logger.warning("dropped a message from %s: %s; does it run another version of Rota?", node.id, error)
 
     def pass_to_library(self, node: Node, message: Message) -> None:
         """Pass a message to the library."""

@@ -69,9 +69,9 @@ class OpenTransport(TCPTransport):  # type: ignore[misc]  # the library ships no
         self._nodeAddrToNode[node.address] = node
         self.unlisted.add(node)
         if name in membership.removed(self._consensus.journal[:]):
-            logger.info("%s has connected, and has no vote: the log here removes it", name)
+            logger.info("%s has connected, but has no vote: this member's log removes it", name)
         else:
-            logger.info("%s is accepted as a member of this cluster, although the log here does not name it yet", name)
+            logger.info("%s is accepted as a member of this cluster, although this log does not list it yet", name)
         return node
 
     def addNode(self, node: Node) -> None:

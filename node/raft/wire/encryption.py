@@ -123,10 +123,10 @@ class EncryptedChannel:
             raise _refusal(greeting)
         size = len(MAGIC) + NONCE_BYTES
         if not greeting.startswith(FAMILY) or not size <= len(greeting) <= size + CLAIM_BYTES_MAX:
-            raise NotSealed("its greeting is not that of a member", "no-member")
+            raise NotSealed("the greeting is not that of a member", "no-member")
         self.theirs = _claim(greeting[size:])
         if not greeting.startswith(MAGIC):
-            raise NotSealed("its wire format is that of another build", "build", self.theirs, refused_here=True)
+            raise NotSealed("the other side's wire format is another build's", "build", self.theirs, refused_here=True)
         theirs = greeting[len(MAGIC) : size]
         nonces = self._nonce + theirs if self._dialled else theirs + self._nonce
         keys = HKDF(SHA256(), 2 * KEY_BYTES + 2 * PROOF_BYTES, nonces, MAGIC).derive(self._key)
@@ -151,7 +151,7 @@ class EncryptedChannel:
                 raise _refusal(sealed)
             proof, sealed = sealed[:PROOF_BYTES], sealed[PROOF_BYTES:]
             if not hmac.compare_digest(proof, self._their_proof):
-                raise NotSealed("it has another secret", "secret", self.theirs, refused_here=True)
+                raise NotSealed("the other side has another secret", "secret", self.theirs, refused_here=True)
         data = self._in.decrypt(self._opened.to_bytes(12, "big"), sealed, None)
         self._opened += 1
         return data
@@ -167,7 +167,8 @@ def _refusal(data: bytes) -> NotSealed:
     """The other side's refusal, as an error."""
     said = _two_texts(data[len(REFUSAL) :])
     code: RefusalCode = "secret" if said[0] == "secret" else "build"
-    return NotSealed(f"it says that this node has another {code}", code, CallerClaim("", said[1][:VERSION_CHARS_MAX]))
+    theirs = CallerClaim("", said[1][:VERSION_CHARS_MAX])
+    return NotSealed(f"the other side says that this node has another {code}", code, theirs)
 
 
 def _claim(packed: bytes) -> CallerClaim:

@@ -192,10 +192,10 @@ def test_a_caller_that_the_log_does_not_name_is_told_from_one_that_it_removes(
     for member in (here, leader.me):
         four.connect(member, gone)
         assert four.running[member].node(gone) in four.running[member].transport.unlisted
-    assert caplog.messages == [f"{gone} has connected, and has no vote: the log here removes it"] * 2
+    assert caplog.messages == [f"{gone} has connected, but has no vote: this member's log removes it"] * 2
     caplog.clear()
     assert leader.transport.accept_unlisted("f", "one") is not None
-    assert "although the log here does not name it yet" in caplog.text
+    assert "although this log does not list it yet" in caplog.text
 
 
 def test_a_member_that_is_added_again_is_not_removed() -> None:

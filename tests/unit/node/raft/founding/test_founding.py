@@ -68,7 +68,7 @@ def test_a_list_known_only_by_its_digest_is_not_reported_as_lacking_nodes() -> N
     a, c = made("a"), made("c", frozenset("abd"))
     a.hear(replace(c.statement(), members=(), without=()), NOW_S)
     said = str(a.outlook(NOW_S))
-    assert "c has another list of members (ROTA_MEMBERS), and has not told yet which" in said
+    assert "c has another list of members (ROTA_MEMBERS), which it has not sent yet" in said
     assert "by hand" not in said
 
 
@@ -100,7 +100,7 @@ def test_a_member_answers_whether_it_knows_the_asking_node() -> None:
     a = made("a", frozenset("abcd"))
     a.hear(made("b").statement("X", "bc"), NOW_S)
     assert a.outlook(NOW_S) == ClusterElsewhere("X", "b", ("b",), knows_me=False)
-    assert "have it let in (rota join)" in str(a.outlook(NOW_S))
+    assert "add this node (rota join)" in str(a.outlook(NOW_S))
     a.hear(made("c").statement("X", "abc"), NOW_S)
     assert a.outlook(NOW_S) == ClusterElsewhere("X", "b", ("b", "c"), knows_me=True)
     assert "waits for its leader" in str(a.outlook(NOW_S))

@@ -54,7 +54,7 @@ def test_after_a_failed_write_nothing_more_is_written(
     if room_again:
         journal._db.execute("PRAGMA max_page_count=1000000")
     journal.add(b"small", KEPT + 3, 7)
-    with pytest.raises(sqlite3.OperationalError, match="could not be written before"):
+    with pytest.raises(sqlite3.OperationalError, match="an earlier write of the journal failed"):
         journal.setCurrentTerm(8, "n3")
     journal.close()
     again = SqliteJournal(tmp_path / "raft.sqlite")
