@@ -151,13 +151,13 @@ class CoreSettings:
 
     #: This member's id.
     me: str
-    #: The number of this process, which tells its proposals from those of earlier ones.
+    #: The number of this process, by which its proposals differ from those of earlier processes.
     session: int
     #: How many attempts run here at once, at most.
     max_runs: int
     #: The members of a new cluster.
     first_members: tuple[Seed, ...]
-    #: The members' addresses by the configuration, by member.
+    #: The members' addresses as configured, by member.
     configured: Mapping[str, Address] = field(default_factory=dict)
     #: The members' addresses as last agreed on, by member.
     agreed: Mapping[str, Agreed] = field(default_factory=dict)

@@ -75,7 +75,7 @@ class Broadcast(Generic[T]):
     """Passes every value to all present listeners, in order."""
 
     def __init__(self) -> None:
-        # The queue of a listener that was dropped, even before it began to read, is collected with it.
+        # If a listener is dropped, even before it began to read, its queue is garbage-collected with it.
         self._queues: WeakSet[asyncio.Queue[T | None]] = WeakSet()
         self._closed = False
 

@@ -51,7 +51,7 @@ class Bootstrap:
     fetching_s: float = 0.0
     #: Why no member sends runs, as a sentence; None: one does.
     waiting: str | None = None
-    #: When it had all; None: it still lacks runs.
+    #: When it had all runs; None: it still lacks some.
     finished_us: int | None = None
 
     @property

@@ -298,7 +298,7 @@ class ClientConnection(RequestHandler):
         self._body = body
 
     def _shorten_error(self) -> None:
-        """Drop the quotes from a parser's error, which holds several copies of the bytes until it is answered."""
+        """Drop the quoted bytes from a parser's error: it would keep several copies of them until it is answered."""
         if self._messages and isinstance(error := self._messages[-1][0], _ErrInfo):
             kept = error.exc.with_traceback(None)
             kept.args, kept.__context__, kept.__cause__ = (), None, None

@@ -84,7 +84,7 @@ class ConnectionLimits(Generic[C]):
         return iter(self._origins)
 
     def admit(self, origin: str) -> Admission[C]:
-        """Whether one more connection from `origin` is admitted. An evicted connection is no longer counted here."""
+        """Decide whether to admit one more connection from `origin`. Stops counting the one that is evicted for it."""
         most = self.clients if origin == THIS_MACHINE else max(1, self.clients // 2)
         evicted: C | None = None
         if self._counts.get(origin, 0) >= most:
