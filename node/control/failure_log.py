@@ -24,8 +24,8 @@ def log_failures(changes: list[StateChange], me: str) -> None:
     """Log the failures in these changes that member `me` has to log."""
     for change in changes:
         for level, task, what in failures(change, me):
-            # `node.runtime.log_repeats` counts lines with the same text before its values: here those of one task, so
-            # that a task that fails all the time neither fills the disk nor hides the failures of another.
+            # `node.runtime.log_repeats` counts lines of the same format. The format has the task's name, so that a task
+            # that fails all the time neither fills the disk nor hides the failures of another.
             _log.log(level, f"{task}: attempt %s", what)
 
 

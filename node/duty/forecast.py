@@ -170,7 +170,7 @@ def starts_of(tasks: Iterable[UpcomingTask], span: TimeSpan, steps: int) -> list
 def _add_intervals(starts: list[int], every_us: int, phases: list[int], length_us: int) -> None:
     """Add times at equal intervals to the counts of `starts`, without going through them one by one.
 
-    `phases` say when each task is due first: later than 0, at `every_us` at the latest.
+    `phases` are the first due times of the tasks, greater than 0 and at most `every_us`.
     """
     before = 0
     latest, steps = len(phases) - bisect_left(phases, every_us), len(starts)

@@ -1,4 +1,4 @@
-"""The owner of each task, for one state: the placement is computed once, and then asked.
+"""The owner of each task, for one state: the placement is computed once, and then read many times.
 
 It is immutable, like the state that it comes from: it is made off the event loop and read from any thread. The
 placement without a member is computed when it is asked for. Values derived from the tasks are kept from one epoch to

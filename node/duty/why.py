@@ -261,7 +261,7 @@ class _Walk:
     ) -> Why:
         ahead = runs[0] if runs else None
         last = self._row.last
-        # A continuous task waits after a run that has ended: that run's log says why.
+        # A continuous task waits after a run that has ended: that run's log shows why.
         logged = run_id if run_id is not None or last is None else last.run_id
         todo = remedy(code, task=self._task, run=logged, ahead=ahead, member=member)
         return Why(code=code, detail=detail, remedy=todo, until_us=until_us, run_id=run_id, member=member, runs=runs)

@@ -147,7 +147,7 @@ class Usage(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """What an attempt may use, and for messages the task's own limits and the member's name."""
+    """The bounds to watch, with the task's own limits and the member's name for messages."""
 
     may: Amounts
     task: Amounts

@@ -7,7 +7,7 @@ from typing import Final
 
 LEAD_S_MIN: Final = 2.0
 LEAD_S_MAX: Final = 60.0
-"""The bounds of the lead time. A preparation that takes longer is not started earlier."""
+"""The bounds of the lead time, however short or long a preparation is."""
 
 LEAD_S_UNKNOWN: Final = 15.0
 """The lead time before any preparation has succeeded here."""

@@ -42,7 +42,7 @@ _OF_UNIX: Final[tuple[Words, ...]] = ({_FIRST: AF_UNIX},)
 
 RULES: Final[Mapping[str, tuple[Words, ...]]] = {
     "prlimit64": (*_ITSELF, {_THIRD: 0, _THIRD_HIGH: 0}),  # its own limits, or a mere query
-    # Not PRIO_USER or IOPRIO_WHO_USER: the node is the same user's. A group can only be one of the attempt's session.
+    # Of process 0 and group 0, the caller's own. PRIO_USER and IOPRIO_WHO_USER would include the node.
     "setpriority": tuple({_FIRST: which, _SECOND: 0} for which in (os.PRIO_PROCESS, os.PRIO_PGRP)),
     "ioprio_set": tuple({_FIRST: which, _SECOND: 0} for which in (1, 2)),
     "sched_setaffinity": _ITSELF,

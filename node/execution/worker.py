@@ -200,7 +200,7 @@ def _work(brief: Brief, link: SupervisorLink, scratch: Path, start: _Start) -> N
     report: frames.DoneFrame | frames.FailedFrame
     try:
         if not start.confined:
-            # Before any thread begins (one of the kind's, or the link's): it would stay outside of the domain.
+            # Before the kind or the link starts a thread, since that thread would stay outside of the domain.
             if start.fault is not None:
                 raise start.fault
             if start.account is not None:

@@ -179,10 +179,10 @@ def _one_more(counts: tuple[int, ...], state: RunState) -> tuple[int, ...]:
 
 
 def _since_us(row: TaskRow, run: Run, at_us: int) -> int:
-    """The time from which a task's schedule counts after `run` has ended. A continuous task's next run is due then.
+    """The new `since_us` of a task after its `run` has ended. For a continuous task, the next run is due then: now.
 
-    That time is now, but no time of an earlier run, since it is a part of the new run's id. For any other task, it is
-    the row's `since_us`.
+    It must differ from the times of all earlier runs, since it becomes a part of a run's id. For any other task, it
+    stays as it is.
     """
     if run.trigger == "schedule" and row.through_us >= row.since_us and row.spec.continuous:
         return max(at_us, row.through_us + 1)

@@ -321,7 +321,7 @@ def _vacate(draft: Draft, member: Member) -> None:
 
 
 def _replace(draft: Draft, before: Member, after: Member, at_us: int) -> None:
-    """Put a changed member; bump the epoch if placement depends on the change."""
+    """Replace a member in the draft; bump the epoch if placement depends on the change."""
     # A new incarnation counts as well: the member restarted before it was marked down, and has been up since then.
     if (after.status, after.incarnation) != (before.status, before.incarnation):
         after = replace(after, since_us=at_us)
