@@ -26,7 +26,7 @@ from node.raft.consensus import Consensus, ConsensusMember
 from node.raft.environment import Environment
 from node.raft.log.journal import SqliteJournal
 from node.raft.log.log_store import Making, open_folder
-from node.raft.ports import RaftTiming
+from node.raft.ports import EntryApplier, RaftTiming
 from node.raft.transport.transport import Transport
 from node.raft.wire import messages
 from node.raft.wire.addresses import AddressBook
@@ -119,7 +119,7 @@ class NoCalls:
 
 
 class Wired:
-    """A member that runs. `applied`: the entries that were applied here, in order; it is its own `EntryApplier`."""
+    """A member that runs. `applied`: the entries that were applied here, in order."""
 
     def __init__(self, world: "World", me: str, cluster: Iterable[str], timing: RaftTiming) -> None:
         self.me = me
@@ -133,7 +133,8 @@ class Wired:
         conf = configuration(timing, "", "127.0.0.1:1", store.journal)
         conf.password = None
         member = ConsensusMember(me, book, timing, ClusterId())
-        self.consensus = Consensus(member, store, conf, self, world.environment)
+        applier = EntryApplier(self.apply, self.capture, self.restore, self.term_began)
+        self.consensus = Consensus(member, store, conf, applier, world.environment)
         self.transport = self.consensus.transport
 
     # -- `EntryApplier`

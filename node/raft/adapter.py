@@ -18,14 +18,14 @@ from node.identity.cluster_id import ClusterId
 from node.identity.mismatches import Mismatches
 from node.raft.consensus import Consensus, ConsensusMember
 from node.raft.core.changes import MembershipChange
-from node.raft.core.requests import Applier, Requests
+from node.raft.core.requests import Requests
 from node.raft.core.role import KnownLeadership, raft_role
 from node.raft.environment import Environment
 from node.raft.errors import Broken, ChangeRefused, MajorityLost, NameTaken, PortInUse, RaftError
 from node.raft.founding.founding import Outlook
 from node.raft.log.append_filter import CommittedConflict
 from node.raft.log.log_store import open_folder
-from node.raft.ports import RaftOwner, RaftRole, RaftSettings, StateMachinePort
+from node.raft.ports import EntryApplier, RaftOwner, RaftRole, RaftSettings, StateMachinePort
 from node.raft.wire.addresses import AddressBook
 from node.raft.wire.library_settings import configuration
 from node.runtime.dns import Resolver
@@ -77,10 +77,10 @@ class Raft:
         self._environment = Environment()
         self._clock = self._environment.clock
         self._book = AddressBook(dict(settings.addresses), Resolver())
-        self._requests = Requests(settings.timing, self._clock, self._wake)
+        self._requests = Requests(settings.timing, machine, self._clock, self._wake)
         self.propose, self.barrier = self._requests.propose, self._requests.barrier
         self.leave_out = self._requests.leave_out
-        self._applier = Applier(machine, self._requests, self._term_began)
+        self._applier = EntryApplier(self._requests.apply, machine.capture, machine.restore, self._term_began)
         self._lock = threading.Lock()
         self._consensus: Consensus | None = None
         self._thread: threading.Thread | None = None

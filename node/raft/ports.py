@@ -60,20 +60,18 @@ class RaftOwner:
     wait_for_room: Callable[[Exception], bool] = lambda _error: False
 
 
-class EntryApplier(Protocol):
-    """Applies committed entries. Called in Raft's thread, except for the function that `capture` returns."""
+@dataclass(frozen=True, slots=True)
+class EntryApplier:
+    """What the consensus does with committed entries, and in a later term. Called in Raft's thread.
 
-    def apply(self, data: bytes) -> None:
-        """Apply the bytes of a committed entry."""
+    apply: applies the bytes of a committed entry. capture, restore: as those of `StateMachinePort`. term_began: takes a
+    later term, before this member sends any message in it.
+    """
 
-    def capture(self) -> Callable[[], Iterator[bytes]]:
-        """See `StateMachinePort.capture`."""
-
-    def restore(self, pieces: Iterable[bytes]) -> None:
-        """See `StateMachinePort.restore`."""
-
-    def term_began(self, term: int) -> None:
-        """Called with a later term, before this member sends any message in it."""
+    apply: Callable[[bytes], None]
+    capture: Callable[[], Callable[[], Iterator[bytes]]]
+    restore: Callable[[Iterable[bytes]], None]
+    term_began: Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """The requests of callers: proposals, barriers, changes of membership, and foundings by hand. Safe for threads.
 
-`Applier` applies committed entries, which are barriers or batches of proposals, and ends the requests that wait for
-them.
+`Requests.apply` applies committed entries, which are barriers or batches of proposals, and ends the requests that wait
+for them.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
@@ -46,8 +46,10 @@ class Requests:
     wake: makes Raft's thread run a step soon; called after each new request.
     """
 
-    def __init__(self, timing: RaftTiming, clock: Callable[[], float], wake: Callable[[], None]) -> None:
-        self._timing, self._clock, self._wake = timing, clock, wake
+    def __init__(
+        self, timing: RaftTiming, machine: StateMachinePort, clock: Callable[[], float], wake: Callable[[], None]
+    ) -> None:
+        self._timing, self._machine, self._clock, self._wake = timing, machine, clock, wake
         self._lock = threading.Lock()
         self._accepts = False
         self._proposals = Proposals(timing.batch_bytes, timing.waiting_bytes, timing.resend_s, timing.flights)
@@ -153,6 +155,20 @@ class Requests:
         for members, future in left_out:
             future.set_result(consensus.inquiry.leave_out(members))
 
+    def apply(self, data: bytes) -> None:
+        """Apply the bytes of a committed entry, and answer the callers that wait for it.
+
+        Raises Broken: `StateMachinePort.apply` must be total.
+        """
+        if data[:1] == BARRIER:
+            self.barrier_applied(data[1:])
+            return
+        try:
+            results = self._machine.apply(data[1:])
+        except Exception as error:
+            raise Broken("a committed entry could not be applied") from error
+        self.applied(results)
+
     def barrier_applied(self, mark: bytes) -> None:
         """End the barriers of this member that wait for the applied no-op `mark`."""
         with self._lock:
@@ -198,33 +214,3 @@ class Requests:
             )
         for future in futures:
             future.set_exception(RaftStopped("this member stopped"))
-
-
-class Applier:
-    """Implements `ports.EntryApplier` over the state machine. on_term: called with each later term."""
-
-    def __init__(self, machine: StateMachinePort, requests: Requests, on_term: Callable[[int], None]) -> None:
-        self._machine, self._requests, self._on_term = machine, requests, on_term
-
-    def apply(self, data: bytes) -> None:
-        """Apply the bytes of a committed entry. Raises Broken: `StateMachinePort.apply` must be total."""
-        if data[:1] == BARRIER:
-            self._requests.barrier_applied(data[1:])
-            return
-        try:
-            results = self._machine.apply(data[1:])
-        except Exception as error:
-            raise Broken("a committed entry could not be applied") from error
-        self._requests.applied(results)
-
-    def capture(self) -> Callable[[], Iterator[bytes]]:
-        """See `StateMachinePort.capture`."""
-        return self._machine.capture()
-
-    def restore(self, pieces: Iterable[bytes]) -> None:
-        """See `StateMachinePort.restore`."""
-        self._machine.restore(pieces)
-
-    def term_began(self, term: int) -> None:
-        """Note that this member is in a later term, before it sends anything in that term."""
-        self._on_term(term)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from node.raft.core.requests import PROPOSALS, Applier
+from node.raft.core.requests import PROPOSALS, Requests
 from node.raft.errors import Broken
 from node.raft.log import membership
 from node.raft.ports import RaftTiming
@@ -176,9 +176,9 @@ def test_an_entry_that_cannot_be_applied_stops_the_member_without_skipping_it() 
         def apply(self, _entry: bytes) -> None:
             raise KeyError("a bug")
 
-    applier = Applier(Failing(), None, lambda _term: None)  # type: ignore[arg-type]
+    requests = Requests(RaftTiming(), Failing(), lambda: 0.0, wake=lambda: None)  # type: ignore[arg-type]
     with pytest.raises(Broken, match="could not be applied"):
-        applier.apply(PROPOSALS)
+        requests.apply(PROPOSALS)
 
 
 # -- elections

@@ -1,5 +1,6 @@
 """What callers wait for, from the request to its result, without a thread or a socket."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ from node.raft.core.changes import MembershipChange
 from node.raft.core.requests import BARRIER, PROPOSALS, Requests
 from node.raft.errors import EntryTooLarge, NoQuorum, OutcomeUnknown, RaftStopped
 from node.raft.ports import RaftTiming
+from node.replication.state_machine import StateMachine
 from node.state.attempts import Cancel
 from node.state.codec import pack_batch
 from node.state.entries import Proposal, ProposalId
@@ -36,8 +38,8 @@ def proposal(number: int, text: str = "") -> Proposal:
     return Proposal(ProposalId("a", 1, number), Cancel(0, text or f"run {number}"))
 
 
-def closed() -> Requests:
-    return Requests(TIMING, lambda: NOW_S, wake=lambda: None)
+def closed(wake: Callable[[], None] = lambda: None) -> Requests:
+    return Requests(TIMING, StateMachine(lambda _change: None), lambda: NOW_S, wake)
 
 
 @pytest.fixture
@@ -128,6 +130,6 @@ def test_requests_fail_at_once_before_opening_and_after_refusal(requests: Reques
 
 def test_each_request_has_the_thread_of_raft_turn_soon() -> None:
     woken: list[None] = []
-    requests = Requests(TIMING, lambda: NOW_S, wake=lambda: woken.append(None))
+    requests = closed(lambda: woken.append(None))
     requests.open()
     assert len(every_kind(requests)) == len(woken)

@@ -4,7 +4,8 @@ import errno
 import os
 import pickle
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,7 @@ def test_a_snapshot_of_applied_entries_is_not_loaded(short: World) -> None:
     _, follower, _ = short.lead()
     last = follower.consensus.journal.last_index
     restored: list[Any] = []
-    follower.restore = restored.append  # type: ignore[method-assign,assignment]
+    follower.consensus.applier = replace(follower.consensus.applier, restore=restored.append)
     data = leader.consensus.snapshots.place.read_bytes()
     part = {
         "type": "append_entries",
@@ -218,10 +219,10 @@ def test_an_undecodable_snapshot_is_refused_rather_than_read_as_empty(short: Wor
     leader = filled(short)
     consensus = leader.consensus
 
-    def fails(_pieces: Iterator[bytes]) -> None:
+    def fails(_pieces: Iterable[bytes]) -> None:
         raise pickle.UnpicklingError("of another version")
 
-    leader.restore = fails  # type: ignore[method-assign,assignment]
+    consensus.applier = replace(consensus.applier, restore=fails)
     with pytest.raises(Broken, match="has correct checksums, and its state cannot be read"):
         consensus._SyncObj__loadDumpFile(clearJournal=False)
     assert leader.applied
