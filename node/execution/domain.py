@@ -145,19 +145,30 @@ class MadeAhead:
     def __init__(self, commands: Commands) -> None:
         """Make the domain. Raises `landlock.CannotConfine`."""
         self._commands = commands
+        self._make()
+
+    def _make(self) -> None:
         self._mounts = MountWatch()
         self._begun_ns = time.time_ns()
-        self._domain = _of_command(commands)
+        self._domain = _of_command(self._commands)
 
     def take(self, commands: Commands) -> Domain | None:
         """Return the domain for a command that begins now; None if entries of a folder were added or removed since."""
-        if commands != self._commands or self._mounts.changed():
-            return None
-        for folder, changed_ns in self._domain.looked_into.items():
-            # A change in the same tick of the kernel's clock as the listing would not show.
-            if self._begun_ns - changed_ns < _TICK_NS or _changed_ns(folder) != changed_ns:
-                return None
-        return self._domain
+        return self._domain if commands == self._commands and self._is_current() else None
+
+    def refresh(self) -> None:
+        """Make the domain anew if it could not be taken any more. Raises `landlock.CannotConfine`."""
+        if not self._is_current():
+            self._mounts.close()
+            self._domain.ruleset.close()
+            self._make()
+
+    def _is_current(self) -> bool:
+        # A change in the same tick of the kernel's clock as the listing would not show.
+        return not self._mounts.changed() and all(
+            self._begun_ns - changed_ns >= _TICK_NS and _changed_ns(folder) == changed_ns
+            for folder, changed_ns in self._domain.looked_into.items()
+        )
 
 
 _TICK_NS: Final = 20_000_000

@@ -5,18 +5,22 @@ over before the attempt comes (`spares`).
 """
 
 import os
+import select
 import signal
 import socket
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from node.execution import process_tree, rehearsal
 from node.execution.cgroup import AttemptGroup, Delegation
-from node.execution.domain import Commands
+from node.execution.domain import Commands, MadeAhead
 from node.execution.forked_worker import ForkedWorker, fork_worker
 from node.execution.linux import adopt_orphans
 from node.execution.preparation import PreparationBrief, read_brief
 from node.execution.prepared_host import PreparedHost
 from node.execution.supervisor import Supervisor
+
+REFRESH_S: Final = 0.25
+"""The pause between two looks whether a domain that was made ahead is out of date. To make one takes some 6 ms."""
 
 
 def host(delegation: Delegation, commands: Commands, nursery: socket.socket, spare: bool) -> NoReturn:
@@ -41,6 +45,8 @@ def host(delegation: Delegation, commands: Commands, nursery: socket.socket, spa
         ahead = rehearsal.of_supervisor(commands)
         if isinstance(worker, ForkedWorker):
             worker.record()
+    if ahead is not None:
+        _keep_current(ahead, nursery)
     packet, descriptors, _, _ = socket.recv_fds(nursery, 16, 3)
     if not packet:
         if cgroup is not None and isinstance(worker, ForkedWorker):
@@ -65,6 +71,14 @@ def host(delegation: Delegation, commands: Commands, nursery: socket.socket, spa
         brief = assigned
     Supervisor(node, brief, worker, prepared, cgroup, ahead).run()
     os._exit(0)
+
+
+def _keep_current(ahead: MadeAhead, nursery: socket.socket) -> None:
+    """Make the domain anew whenever it is out of date, until something comes from the nursery."""
+    order = select.poll()
+    order.register(nursery, select.POLLIN)
+    while not order.poll(1000 * REFRESH_S):
+        ahead.refresh()
 
 
 def _grouped(worker: ForkedWorker, delegation: Delegation) -> AttemptGroup | None:

@@ -55,6 +55,10 @@ class MountWatch:
         self._changed = self._changed or bool(self._poll.poll(0))
         return self._changed
 
+    def close(self) -> None:
+        """End the watch."""
+        os.close(self._file)
+
 
 @lru_cache(maxsize=1)
 def mounts(text: str) -> Mapping[int, Mount]:

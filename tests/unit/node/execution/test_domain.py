@@ -70,6 +70,12 @@ def test_a_domain_made_ahead_is_taken_only_while_nothing_has_come_or_gone_beside
     assert ahead.take(commands) is None
     os.utime(tmp_path / "a", ns=(0, 0))
     assert ahead.take(commands) is None, "a folder whose time was set back has changed as well"
+    os.utime(tmp_path / "a", ns=(1_000_000_000, 1_000_000_000))
+    ahead.refresh()
+    taken = ahead.take(commands)
+    assert taken is not None
+    ahead.refresh()
+    assert ahead.take(commands) is taken, "it is current, and so it is kept"
 
 
 def test_a_prepared_process_may_open_what_was_there_before_it_beside_the_nodes_own(tmp_path: Path) -> None:
