@@ -41,7 +41,7 @@ class BackupContent:
         return self._source.identity(self._work)
 
     def write(self) -> tuple[FileEntry, SourceNotes]:
-        """Write the content. Returns the file's entry for the manifest, and what else the manifest says of it."""
+        """Write the content. Returns the file's entry for the manifest, and further notes for the manifest."""
         notes = SourceNotes()
 
         def dump(out: archive.Writer) -> None:
@@ -53,7 +53,7 @@ class BackupContent:
 
     @property
     def tools(self) -> dict[str, str]:
-        """The versions of what makes each backup."""
+        """The versions of Rota and of the compression library, for the manifest."""
         return {"rota": version(), "zstandard": zstandard.__version__}
 
     def _expect(self, size_bytes: int) -> None:

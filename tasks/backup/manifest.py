@@ -36,7 +36,7 @@ class FileEntry(BaseModel):
 
 
 class WalRange(BaseModel):
-    """The part of a PostgreSQL server's log without which the files of a physical backup are of no use."""
+    """The range of a PostgreSQL server's log that is needed to start from the files of a physical backup."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -47,7 +47,7 @@ _CLASSES: Final[Mapping[SourceType, type[BackupSource]]] = {
 
 
 def source_class(manifest: Manifest) -> type[BackupSource]:
-    """The class of the source of a backup."""
+    """The class that implements the type of source of a backup."""
     return _CLASSES[manifest.source_type]
 
 

@@ -57,7 +57,7 @@ def restore_manifest(
     password: str | None = None,
     progress: archive.Progress = archive.quiet,
 ) -> Restored:
-    """Restore the backup of `manifest`, as `restore_backup` does."""
+    """Restore the backup that `manifest` describes. The other arguments are those of `restore_backup`."""
     began_s = time.monotonic()
     to_database = target.startswith(("postgresql://", "postgres://"))
     if to_database != (manifest.source_type == "postgres"):

@@ -1,8 +1,8 @@
 """Positions in PostgreSQL's write-ahead log (pure): LSNs, segments, and the history of timelines.
 
-A position is a timeline and an LSN, the number of a byte in the log. The log lies in segments of equal size, each named
-by its timeline and its number. A promoted server goes on in a new timeline, which forks from its parent at an LSN; the
-new timeline's history file names all its ancestors ("Timelines" in PostgreSQL's manual, chapter 25.3.6).
+A position is a timeline and an LSN, the number of a byte in the log. The log is stored in segments of equal size, each
+named by its timeline and its number. A promoted server continues in a new timeline, which forks from its parent at an
+LSN. The new timeline's history file lists all its ancestors ("Timelines" in PostgreSQL's manual, chapter 25.3.6).
 """
 
 import re
@@ -67,7 +67,7 @@ def segment_name(timeline: int, lsn: int, segment_bytes: int) -> str:
 
 
 def segment_position(name: str, segment_bytes: int) -> WalPosition:
-    """The inverse of `segment_name`: where the segment begins.
+    """The inverse of `segment_name`: the position at which the segment begins.
 
     >>> segment_position("0000000200000016000000B3", 16 << 20) == (2, parse_lsn("16/B3000000"))
     True
@@ -77,7 +77,7 @@ def segment_position(name: str, segment_bytes: int) -> WalPosition:
 
 
 def parse_history(text: str) -> tuple[Fork, ...]:
-    r"""The ancestors that a history file names, the oldest first. Raises `ValueError`.
+    r"""The ancestors that a history file lists, the oldest first. Raises `ValueError`.
 
     >>> parse_history("1\t0/30B3BB0\tno recovery target specified\n\n2\t0/5000000\tbefore a drop\n")
     (Fork(timeline=1, end=51067824), Fork(timeline=2, end=83886080))
@@ -87,6 +87,6 @@ def parse_history(text: str) -> tuple[Fork, ...]:
 
 
 def next_timeline(forks: Sequence[Fork], timeline: int, newest: int) -> int:
-    """The timeline that follows `timeline` on the way to `newest`, of whose history `forks` are."""
+    """The timeline that follows `timeline` on the way to `newest`. `forks` are the ancestors of `newest`."""
     ancestors = [*(fork.timeline for fork in forks), newest]
     return ancestors[ancestors.index(timeline) + 1]

@@ -1,1 +1,1 @@
-"""The archive of a PostgreSQL server's write-ahead log (WAL), from which any moment can be restored."""
+"""The kind `wal`: archives a PostgreSQL server's write-ahead log (WAL), so that any moment can be restored."""

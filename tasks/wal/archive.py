@@ -1,12 +1,12 @@
-"""The archive at a place: reads its pages, claims it, and adds to it; only the holder of the claim can.
+"""The archive in a folder (a place). Reads its pages, claims it, and adds to it; only the claim's holder can add.
 
     SYSTEM/pages/000000000042.json            the pages, in order
     SYSTEM/00000001/NAME.TOKEN.zst            a whole segment
     SYSTEM/00000001/NAME.START-END.TOKEN.zst  a piece of one, its LSNs in hex
     SYSTEM/00000002/00000002.history.TOKEN.zst
-    SYSTEM/index/000000000512.TOKEN.zst       what counted up to a page
+    SYSTEM/index/000000000512.TOKEN.zst       an index of all objects that counted up to a page
 
-SYSTEM is the server's system identifier: a standby has that of its primary. Each object is one zstd frame.
+SYSTEM is the server's system identifier: a standby has the same one as its primary. Each object is one zstd frame.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,14 +26,14 @@ from tasks.wal.pages import Counted, StoredWal, WalGap, WalIndex, WalPage
 PAGES: Final = "pages"
 
 INDEX_PAGES: Final = 500
-"""After how many pages an index is stored."""
+"""The number of pages after which an index is stored."""
 
 _AT_ONCE: Final = 256
-"""How many pages are read at once."""
+"""The number of pages that are read at once."""
 
 
 class ArchiveUnfit(Unretryable):
-    """The place cannot hold an archive, because of two writers of one name it does not refuse the second."""
+    """The place cannot hold an archive: if two writers create one file, it does not refuse the second."""
 
 
 class ArchiveAway(Away):
@@ -45,7 +45,7 @@ _NAMED: Final = (Away, Failed, Fenced, Unretryable, Damaged)
 
 @contextmanager
 def _errors_named(place: Place) -> Iterator[None]:
-    """Raise errors of the storage, whose libraries raise any exception, as `ArchiveAway`."""
+    """Turn any exception of the storage's libraries into `ArchiveAway`."""
     try:
         yield
     except _NAMED:
@@ -55,7 +55,7 @@ def _errors_named(place: Place) -> Iterator[None]:
 
 
 def page_name(number: int) -> str:
-    """The name of a page in the folder of a system.
+    """The name of a page's file in the folder of a system.
 
     >>> page_name(42)
     'pages/000000000042.json'
@@ -69,7 +69,7 @@ def archived_systems(place: Place) -> list[str]:
 
 
 def read_archive(place: Place, counted: Counted | None = None) -> Counted:
-    """What counts of the archive of one system at `place`; `counted` is what was read earlier. Raises `Damaged`."""
+    """Read the pages of one system's archive at `place`; `counted`: the result of an earlier call. Raises `Damaged`."""
     numbers = sorted(_number(name) for name in place.names(PAGES) if name.endswith(".json"))
     if not numbers:
         return counted or Counted()
@@ -84,7 +84,7 @@ def read_archive(place: Place, counted: Counted | None = None) -> Counted:
 
 
 def _from_newest_index(place: Place, last: int) -> Counted:
-    """What counted when the newest index was made; nothing if there is none."""
+    """The objects that counted when the newest index was made; an empty `Counted` if there is no index."""
     page = _read_page(place, last)
     if page.index is None and page.indexed:
         page = _read_page(place, page.indexed)
@@ -122,9 +122,9 @@ def _page(place: Place, name: str, content: bytes | None, number: int) -> WalPag
 
 
 class ArchiveWriter:
-    """The archive of one system, and the attempt with `token` that adds to it.
+    """Adds to the archive of one system, for the attempt with `token`.
 
-    `counted` holds what counts, as far as this attempt knows: all pages but those of an attempt that took over since.
+    `counted`: the objects that count, by all pages except those of an attempt that has taken over since.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class ArchiveWriter:
         self.counted = Counted()
 
     def claim(self) -> None:
-        """Make the archive this attempt's. Raises `Fenced`, `ArchiveUnfit`, `Damaged`."""
+        """Claim the archive for this attempt. Raises `Fenced`, `ArchiveUnfit`, `Damaged`."""
         with _errors_named(self._place):
             self._check_conditional()
             self.counted = read_archive(self._place)
@@ -168,7 +168,7 @@ class ArchiveWriter:
             raise Fenced(f"{self._place.url} is claimed by an attempt with the token {self.counted.holder}")
 
     def _check_conditional(self) -> None:
-        """Find out whether the place refuses to write a file that exists. Raises `ArchiveUnfit`."""
+        """Raise `ArchiveUnfit` unless the place refuses to create a file that exists."""
         name = f"conditional-writes.{self._token}"
         self._place.write_new(name, b"1")
         unfit = self._place.write_new(name, b"2")
@@ -187,7 +187,7 @@ class ArchiveWriter:
         end: int,
         dump: Callable[[Writer], None],
     ) -> StoredWal:
-        """Store what `dump` writes: a whole segment, a piece, or a history file. It does not count before `add`."""
+        """Store the output of `dump`: a whole segment, a piece, or a history file. It counts only after `add`."""
         if type_ == "history":
             base = f"{timeline:08X}.history"
         else:
@@ -201,11 +201,11 @@ class ArchiveWriter:
         )
 
     def add(self, objects: Sequence[StoredWal]) -> None:
-        """Let stored objects count. Raises `Fenced`."""
+        """Write a page that makes stored objects count. Raises `Fenced`."""
         self._append(objects=tuple(objects))
 
     def add_index(self) -> None:
-        """Store an index, if it is time for one, so that a reader needs no page before it. Raises `Fenced`."""
+        """Store an index after `INDEX_PAGES` pages, so that readers need no earlier page. Raises `Fenced`."""
         if self.counted.number - self.counted.indexed < INDEX_PAGES:
             return
         content = self.counted.index().model_dump_json(exclude_none=True).encode()
@@ -249,10 +249,10 @@ class ArchiveWriter:
             if written:
                 return
             if found.token == self._token and found.model_copy(update={"at": page.at}) == page:
-                return  # it is this page: its acknowledgement was lost, and it was sent again
+                return  # it is this page: it was sent again because its acknowledgement was lost
             if index is not None:
-                return  # the index does not say what the page before it holds: the next one will
+                return  # another page came first, whose objects this index lacks: a later index will have them
 
 
 def _discard(_: object) -> None:
-    """Drop a value, where a function that returns nothing is wanted."""
+    """Return None for any value, so that a lambda returns None."""

@@ -1,8 +1,8 @@
-"""`python -m tasks.wal.fetch CONFIG FILE TARGET`: PostgreSQL's restore_command, which reads the archive by itself.
+"""`python -m tasks.wal.fetch CONFIG FILE TARGET`: a restore_command for PostgreSQL that reads the archive by itself.
 
-CONFIG is the file that `write_config` made. Exit code 0: the file is at TARGET. 1: the archive does not have it, which
-ends recovery there. 255: it could not be found out or read; above 125 the server stops instead of taking the archive's
-end for the log's ("Recovering Using a Continuous Archive Backup" in PostgreSQL's manual).
+CONFIG is the file that `write_config` made. Exit code 0: the file is at TARGET. 1: the archive does not have the file,
+and recovery ends there. 255: an error; above 125 the server stops instead of mistaking an error for the end of the log
+("Recovering Using a Continuous Archive Backup" in PostgreSQL's manual).
 """
 
 import json
@@ -30,8 +30,8 @@ _CHUNK_BYTES: Final = 1 << 20
 def write_config(path: Path, url: str, options: dict[str, Any], counted: Counted) -> str:
     """Write the config for the archive of one system at `url`. Returns the restore_command.
 
-    The config holds what counts of the archive now, so that not every segment reads all pages, and `options` with the
-    values of their secrets: it is for its owner only.
+    The config lists the objects that count now, so that fetching a segment need not read all pages. It also has
+    `options` with the values of their secrets, so only its owner may read it.
     """
     objects = [*counted.segments.values(), *counted.histories.values()]
     known = {_name(stored, counted.segment_bytes): stored.model_dump(mode="json") for stored in objects}
@@ -52,7 +52,7 @@ def fetch_wal(config: dict[str, Any], name: str, target: Path) -> bool:
     """Put a segment or history file of the archive at `target`. Returns False if the archive does not have it.
 
     A segment of which only pieces are stored is filled up with zeros: the server reads it up to its last whole record.
-    Raises `Damaged`, and what the storage raises.
+    Raises `Damaged`, and the storage's errors.
     """
     place = Place(config["url"], config["options"])
     if name in config["known"]:
@@ -62,7 +62,7 @@ def fetch_wal(config: dict[str, Any], name: str, target: Path) -> bool:
         stored = counted.histories.get(int(history[1], 16))
         return stored is not None and _write(place, target, [stored], 0)
     if SEGMENT_NAME.fullmatch(name) is None or not counted.segment_bytes:
-        return False  # such as a backup's label, or a partial segment: nobody archives those
+        return False  # such as a backup's label or a partial segment, which are never archived
     begins = segment_position(name, counted.segment_bytes)
     if begins in counted.segments:
         return _write(place, target, [counted.segments[begins]], counted.segment_bytes)
@@ -71,7 +71,7 @@ def fetch_wal(config: dict[str, Any], name: str, target: Path) -> bool:
 
 
 def _leading(counted: Counted, begins: WalPosition) -> list[StoredWal]:
-    """The pieces that cover the segment from its beginning on without a hole."""
+    """The pieces that cover the segment without a hole from its beginning."""
     upto = counted.covered_to(begins)
     pieces = sorted(counted.pieces.get(begins, ()), key=lambda piece: piece.start)
     return [piece for piece in pieces if piece.end <= upto]
@@ -96,7 +96,7 @@ def main(config: str, name: str, target: str) -> int:
     """Fetch one file. Returns the exit code."""
     try:
         found = fetch_wal(json.loads(Path(config).read_text()), name, Path(target))
-    except Exception:  # noqa: BLE001  whatever it is, the server must not take it for the end of the log
+    except Exception:  # noqa: BLE001  the server must not mistake any error for the end of the log
         traceback.print_exc()
         return FAILED
     return FOUND if found else NOT_THERE

@@ -27,14 +27,14 @@ RESULT: Final = {
     "gaps": "the number of ranges that the server had removed before they were archived",
     "seconds": "how long the attempt took",
 }
-"""The fields of a run's result, for the reference."""
+"""The fields of a run's result, with their descriptions for docs/reference."""
 
 _CHECKPOINT_S: Final = 10.0
 _SAY_S: Final = 60.0
 _AGAIN_S: Final = 0.5
 _AGAIN_MAX_S: Final = 15.0
 _AWAY_S: Final = 300.0
-"""How long an attempt tries to reach a server again before it fails, so that another member may try."""
+"""The time for which an attempt keeps trying to reach a server. Then it fails, so that another member may try."""
 
 
 class OtherSystem(Unretryable):
@@ -46,7 +46,7 @@ class UnboundedSlot(Unretryable):
 
 
 class Wal:
-    """Archives a server's log. It is for a continuous task: an attempt ends when it is cancelled or handed over."""
+    """Archives a server's log, for a continuous task: an attempt ends when it is cancelled or handed over."""
 
     Params = WalParams
     requires: ClassVar = ("psycopg2",)
@@ -68,7 +68,7 @@ class Wal:
 
     @staticmethod
     def needs(params: WalParams, task: str) -> Needs:
-        """What an attempt needs of the machine (`tasks.kind.Kind`)."""
+        """The needs of an attempt (`tasks.kind.Kind`)."""
         certificates = (server.certificate(f"servers.{number}") for number, server in enumerate(params.servers))
         own = {group: None for server in params.servers for group in server.own_credentials}
         return Needs(
@@ -77,7 +77,7 @@ class Wal:
         )
 
     def run(self, ctx: Context[WalParams]) -> dict[str, Any]:
-        """Archive until the attempt is cancelled. Result: up to where the log is archived.
+        """Archive until the attempt is cancelled. Returns the fields of `RESULT`.
 
         Raises `AccessRefused`, `ArchiveUnfit`, `BadDestination`, `Damaged`, `Fenced`, `MissingSecret`, `NoBucket`,
         `OtherHistory`, `OtherSystem`, `ServerBehind`, `UnboundedSlot`, `WalServerAway` and `WalServerRefused`.
@@ -87,7 +87,7 @@ class Wal:
 
 
 class _WalAttempt:
-    """One attempt, which connects as often as it has to."""
+    """One attempt, which connects again whenever a connection is lost."""
 
     def __init__(self, ctx: Context[WalParams]) -> None:
         self._ctx = ctx
@@ -96,7 +96,7 @@ class _WalAttempt:
             server.check(ctx.access)
         self._place = Place(place_url(params.destination, ctx.task), resolved(params.options, ctx.secret), ctx.access)
         self._slot = slot_of(params, ctx.task)
-        # The slot's name tells tasks apart; the token tells which attempts are earlier.
+        # The slot's name distinguishes tasks; the token shows which attempts are earlier.
         self._prefix = f"rota-wal {self._slot}"[:42]
         self._writer: ArchiveWriter | None = None
         self._system = ""
@@ -166,7 +166,7 @@ class _WalAttempt:
         return standby
 
     def _claimed(self, server: ReplicationServer) -> ArchiveWriter:
-        """The archive, claimed for this attempt. What was claimed before is read again: this process may have slept."""
+        """Claim the archive for this attempt; later calls check the claim, as this process may have been frozen."""
         with closing(server.connect()) as connection:
             found = connection.identify(None)
         self._heard_s = time.monotonic()
@@ -191,7 +191,7 @@ class _WalAttempt:
         return writer
 
     def _ready_slot(self, server: ReplicationServer) -> int | None:
-        """Make the slot if there is none or it is lost. Returns from where on the server keeps the log for it."""
+        """Create the slot if it is missing or lost. Returns the LSN from which on the server keeps the log for it."""
         if server.kept_at_most_bytes() is None and not self._ctx.params.accept_unbounded_slot:
             raise UnboundedSlot(
                 f"{server.url} has max_slot_wal_keep_size = -1: if the archive cannot be written for long, its "
@@ -225,7 +225,7 @@ class _WalAttempt:
         found: WalServer,
         part: StreamPart,
     ) -> bool:
-        """Receive one part of the log. Returns whether another may follow; False: the attempt is to stop."""
+        """Receive one part of the log. Returns True if another part may follow, False if the attempt must stop."""
         archived = writer.counted.position
         self._ctx.log.info("receiving from %s on, of %s", WalPosition(part.timeline, part.start), server.url)
         receiver = WalReceiver(
@@ -284,4 +284,4 @@ class _WalAttempt:
 
 
 def _discard(_: object) -> None:
-    """Drop a value, where a function that returns nothing is wanted."""
+    """Return None for any value, so that a lambda returns None."""

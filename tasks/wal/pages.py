@@ -1,10 +1,11 @@
-"""Pages: the numbered list that says which stored pieces of the log count, and whose they are (pure).
+"""Pages: a numbered list that determines which stored parts of the log count, and which attempt may add to it (pure).
 
-Several attempts may write objects at once: one that is frozen may finish an upload later. So no object counts by being
-there. An object counts when a page names it. Pages have consecutive numbers, and each is made by a conditional write:
-of several writers one gets a number, and the others see its page first. An attempt begins with a page that claims the
-archive for its token. From there on only pages with that token count, until a page claims the archive for a greater
-one. So there is one writer whose pages count at any moment, and a reader needs no clock and no cluster.
+Several attempts may write objects at the same time, since a frozen attempt may finish an upload later. So an object
+does not count because it exists, but only if a page names it. Pages have consecutive numbers, and each is created by a
+conditional write: of several writers, one gets a number, and the others then read its page first. An attempt begins
+with a page that claims the archive for its token. From then on, only pages with this token count, until a page claims
+the archive for a greater token. So at any moment only one writer's pages count, and a reader needs no clock and no
+cluster.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,7 +41,7 @@ class WalGap(BaseModel):
 
 
 class WalPage(BaseModel):
-    """One page: a claim, or the objects that count from now on."""
+    """One page: a claim, or objects that count from this page on."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -60,7 +61,7 @@ class WalPage(BaseModel):
 
 
 class WalIndex(BaseModel):
-    """All that counts of an archive up to a page, with that page."""
+    """All objects of an archive that count up to a page, and with it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -78,17 +79,17 @@ class WalIndex(BaseModel):
 
 @dataclass
 class Counted:
-    """What counts of an archive, after the pages that were taken so far."""
+    """The objects of an archive that count, after the pages that were taken so far."""
 
-    #: The number of the last page; 0: there is none.
+    #: The number of the last page; 0: there is no page.
     number: int = 0
-    #: The token for which the archive is claimed; 0: for none.
+    #: The token for which the archive is claimed; 0: it is not claimed.
     holder: int = 0
-    #: The number of the newest page with an index; 0: there is none.
+    #: The number of the newest page with an index; 0: there is no index.
     indexed: int = 0
     #: The server's size of a segment, in bytes; 0: not known yet.
     segment_bytes: int = 0
-    #: Whole segments, by where they begin.
+    #: Whole segments, by the positions at which they begin.
     segments: dict[WalPosition, StoredWal] = field(default_factory=dict)
     #: The pieces of each segment that is not whole, in the order of their pages.
     pieces: dict[WalPosition, list[StoredWal]] = field(default_factory=dict)
@@ -96,14 +97,14 @@ class Counted:
     histories: dict[int, StoredWal] = field(default_factory=dict)
     #: The ranges that were lost.
     gaps: list[WalGap] = field(default_factory=list)
-    #: Up to where the log is archived; None: nothing is.
+    #: The position up to which the log is archived; None: no log is archived.
     position: WalPosition | None = None
-    #: When the page was written that moved `position`.
+    #: When the page that set `position` was written.
     position_at: AwareDatetime | None = None
 
     @classmethod
     def from_index(cls, index: WalIndex) -> "Counted":
-        """What counted when `index` was made."""
+        """The objects that counted when `index` was made."""
         found = cls(
             number=index.number,
             holder=index.holder,
@@ -118,7 +119,7 @@ class Counted:
         return found
 
     def index(self) -> WalIndex:
-        """All of this, to be stored."""
+        """An index of these objects, for storing."""
         pieces = (piece for each in self.pieces.values() for piece in each)
         timeline, lsn = self.position or (0, 0)
         return WalIndex(
@@ -134,7 +135,7 @@ class Counted:
         )
 
     def take(self, page: WalPage) -> bool:
-        """Take the next page. Returns whether it counts."""
+        """Apply the next page. Returns whether it counts."""
         self.number = page.number
         if page.claim and page.token > self.holder:
             self.holder = page.token
@@ -167,7 +168,7 @@ class Counted:
             self.position, self.position_at = end, at
 
     def covered_to(self, begins: WalPosition) -> int:
-        """The LSN up to which the segment that begins there is stored without a hole; its beginning if it is not."""
+        """The LSN up to which the segment that begins at `begins` is stored without a hole; `begins` if it is not."""
         if begins in self.segments:
             return begins.lsn + self.segment_bytes
         return covered(begins.lsn, ((piece.start, piece.end) for piece in self.pieces.get(begins, ())))
@@ -185,7 +186,7 @@ class Counted:
 
 
 def covered(start: int, ranges: Iterable[tuple[int, int]]) -> int:
-    """How far `ranges` reach from `start` without a hole, in any order and overlapping.
+    """The end of the part after `start` that `ranges` cover without a hole. They may overlap, in any order.
 
     >>> covered(10, [(20, 30), (10, 22), (40, 50)])
     30

@@ -1,4 +1,4 @@
-"""The params of the kind `wal`: whose log to archive, and where."""
+"""The params of the kind `wal`: the servers whose log to archive, and the destination."""
 
 import hashlib
 import re

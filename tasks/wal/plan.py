@@ -1,4 +1,4 @@
-"""Where an attempt goes on in the log (pure): from what is archived, and what the server says of itself."""
+"""Decides from which position an attempt continues the archive, given the server's state (pure)."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from tasks.postgres.wal_position import Fork, WalPosition, lsn_text, next_timeli
 
 
 class ServerBehind(Away):
-    """The server has less of the log than is archived: it is a former primary, or a standby that lags."""
+    """The server has less of the log than the archive: it is a former primary, or a standby that lags."""
 
 
 class OtherHistory(Unretryable):
@@ -16,24 +16,24 @@ class OtherHistory(Unretryable):
 
 
 class WalServer(NamedTuple):
-    """What a server says of itself."""
+    """A server's own report of its state."""
 
     #: The identifier that all copies of one database system share.
     system: str
-    #: The timeline on which it is now.
+    #: The server's present timeline.
     timeline: int
-    #: Up to where its log is on its disk.
+    #: The LSN up to which its log is on its disk.
     flushed: int
     #: The size of a segment.
     segment_bytes: int
     #: The ancestors of its timeline.
     forks: tuple[Fork, ...]
-    #: From where on the slot keeps the log; None: the slot is new and keeps none, or is lost.
+    #: The LSN from which on the slot keeps the log; None: the slot is new and keeps none, or is lost.
     kept_from: int | None
 
 
 class StreamPart(NamedTuple):
-    """A stretch of one timeline to stream."""
+    """A part of one timeline to stream."""
 
     timeline: int
     start: int
@@ -42,7 +42,7 @@ class StreamPart(NamedTuple):
 
 
 def stream_part(archived: WalPosition | None, server: WalServer) -> StreamPart:
-    """What to stream next. It begins at a segment's start, so that each segment is stored whole by one attempt.
+    """The part to stream next. It begins at a segment's start, so that one attempt stores each segment whole.
 
     Raises `ServerBehind` and `OtherHistory`.
     """
@@ -86,7 +86,7 @@ def timeline_of(forks: Sequence[Fork], newest: int, lsn: int) -> int:
 
 
 def smaller_tokens(names: Mapping[int, str], prefix: str, token: int) -> list[int]:
-    """The process ids among `names` (application names by process id) of earlier attempts with this prefix.
+    """The process ids of earlier attempts with this prefix. `names`: application names, by process id.
 
     >>> smaller_tokens({7: "rota-wal a1 41", 8: "rota-wal a1 43", 9: "rota-wal b2 1", 10: "psql"}, "rota-wal a1", 42)
     [7]

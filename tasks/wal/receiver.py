@@ -1,8 +1,8 @@
-"""Receives the log of a server and archives it: one thread reads the stream, another stores what it read.
+"""Receives the log of a server and archives it: one thread reads the stream, another stores the received bytes.
 
-The server is told a position only after a page names the objects up to there, so it keeps what an attempt had received
-and not stored. While a segment fills, pieces of it are stored every few seconds, so that a moment can be restored that
-is seconds old. A whole segment is stored again as one object.
+A position is confirmed to the server only after a page names the objects up to it. So the server keeps the log that an
+attempt has received but not stored. While a segment fills, pieces of it are stored every few seconds, so that even a
+moment some seconds ago can be restored. A whole segment is stored again as one object.
 """
 
 import os
@@ -22,12 +22,12 @@ from tasks.wal.plan import StreamPart
 from tasks.wal.server import WalConnection
 
 SEGMENTS_MAX: Final = 4
-"""How many segments may wait in the scratch folder until they are stored. Then the stream is read no further."""
+"""The number of segments that may wait in the scratch folder to be stored. At this number, the stream is not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """A range of the log that lies in a file of the scratch folder."""
+    """A range of the log in a file of the scratch folder."""
 
     #: The file.
     path: Path
@@ -42,7 +42,7 @@ class Filled:
 
 
 class WalStorer:
-    """Stores ranges in a thread of its own, in the order in which they come."""
+    """Stores ranges in a separate thread, in the order in which they are put."""
 
     def __init__(self, writer: ArchiveWriter, timeline: int) -> None:
         self._writer = writer
@@ -51,7 +51,7 @@ class WalStorer:
         self._thread = threading.Thread(target=self._run, name="store WAL", daemon=True)
         self._error: BaseException | None = None
         self.stored = 0
-        """Up to where a page names what is stored; 0: no page does yet."""
+        """The LSN up to which pages name the stored objects; 0: no page yet."""
         self._thread.start()
 
     @property
@@ -60,16 +60,16 @@ class WalStorer:
         return self._waiting.unfinished_tasks
 
     def put(self, filled: Filled) -> None:
-        """Have a range stored."""
+        """Queue a range to be stored."""
         self._waiting.put(filled)
 
     def check(self) -> None:
-        """Raise what the thread met."""
+        """Raise the error that stopped the storing, if there was one."""
         if self._error is not None:
             raise self._error
 
     def end(self) -> None:
-        """Wait until all that can be stored is stored, and end the thread."""
+        """Wait until all queued ranges are stored, or dropped after an error, and end the thread."""
         self._waiting.put(None)
         self._thread.join()
 
@@ -102,7 +102,7 @@ class WalStorer:
 
 
 class WalReceiver:
-    """Streams one part of the log into an archive, until it ends or the attempt is to stop."""
+    """Streams one part of the log into an archive, until the part ends or the attempt must stop."""
 
     def __init__(
         self,
@@ -128,13 +128,13 @@ class WalReceiver:
 
     @property
     def position(self) -> WalPosition:
-        """Up to where the log was received."""
+        """The position up to which the log was received."""
         return WalPosition(self._part.timeline, self._at)
 
     def run(self, stop: Callable[[], bool], tell: Callable[[], None]) -> bool:
-        """Receive until the timeline ends or `stop()`; `tell` is called about once a second. Returns whether it ended.
+        """Receive until the timeline ends, or `stop` returns True. Returns whether the timeline ended.
 
-        Raises `Fenced`, and what the server and the storage raise.
+        `tell` is called about once a second. Raises `Fenced`, and the errors of the server and the storage.
         """
         self._connection.start(self._part.timeline, self._part.start, self._part.end)
         shutil.rmtree(self._scratch, ignore_errors=True)
@@ -142,7 +142,7 @@ class WalReceiver:
         try:
             ended = self._receive(stop, tell)
         finally:
-            # What has come is stored even if the server is gone.
+            # Store the received bytes even if the server is gone.
             self._piece()
             self._close()
             self._storer.end()
@@ -188,7 +188,7 @@ class WalReceiver:
                 self._pieced, self._pieced_s = self._at, time.monotonic()
 
     def _piece(self) -> None:
-        """Store what came of the present segment since the last piece."""
+        """Queue the bytes of the present segment that were received since the last piece."""
         self._pieced_s = time.monotonic()
         if self._at > self._pieced:
             begins = segment_start(self._pieced, self._segment_bytes)

@@ -1,4 +1,4 @@
-"""Restores a server to a moment: a physical backup, and the archived log from there on."""
+"""Restores a server to a moment, from a physical backup and the archived log that follows it."""
 
 import os
 import shlex
@@ -23,7 +23,7 @@ CONFIG: Final = "rota_wal.json"
 
 
 class NotRestorable(Exception):
-    """The backups and the archived log do not reach the moment that is asked for."""
+    """The backups and the archived log do not reach the requested moment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Moment:
         return "the latest moment" if self.lsn is None else lsn_text(self.lsn)
 
     def is_after(self, backup: Manifest, needed: WalRange) -> bool:
-        """Whether recovery from `backup` can reach it: no moment before a backup's end can be restored from it."""
+        """Whether recovery from `backup` can reach this moment, which must not be before the end of the backup."""
         if self.time is not None:
             return self.time >= backup.finished
         return self.lsn is None or self.lsn >= needed.end
@@ -51,7 +51,7 @@ class RestoredServer:
 
     manifest: Manifest
     target: str
-    #: Up to where the log is archived, as text.
+    #: The position up to which the log is archived, as text.
     archived: str
     seconds: float
 
@@ -75,9 +75,9 @@ def choose_base(backups: Sequence[Manifest], counted: Counted, system: str, mome
 
 
 def _gaps(counted: Counted, needed: WalRange, moment: Moment) -> str:
-    """The ranges between a backup and a moment that the archive lacks, as text; empty: none.
+    """The ranges between a backup and a moment that the archive lacks, as text; empty if it lacks none.
 
-    Of the timeline on which the backup was made, from its beginning on as far as the log is archived there.
+    Checks the timeline of the backup only, from the backup's beginning to the end of the log archived on it.
     """
     begins = segment_start(needed.start, counted.segment_bytes) if counted.segment_bytes else needed.start
     ends = [stored.end for stored in counted.segments.values() if stored.timeline == needed.timeline]
@@ -137,7 +137,7 @@ def _the_archive(url: str, options: dict[str, Any] | None) -> tuple[Place, Count
 
 
 def _recover_on_start(target: Path, moment: Moment, place: Place, counted: Counted) -> None:
-    """Have the server at `target` recover when it starts."""
+    """Configure the server at `target` so that it recovers when it starts."""
     about = (target / "PG_VERSION").stat()
     command = write_config(target / CONFIG, place.url, place.options, counted)
     lines = [f"restore_command = {_quoted(command)}", "recovery_target_action = 'promote'"]
@@ -155,10 +155,10 @@ def _recover_on_start(target: Path, moment: Moment, place: Place, counted: Count
 
 
 def _quoted(text: str) -> str:
-    """A value as PostgreSQL's configuration files write it."""
+    """A value, quoted for PostgreSQL's configuration files."""
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def start_hint(target: str) -> str:
-    """What to do next, for people."""
+    """The command that starts the restored server, for users."""
     return f"pg_ctl -D {shlex.quote(target)} start"

@@ -1,7 +1,7 @@
-"""One PostgreSQL server, over the replication protocol: what it is, its slot, and its log as a stream of bytes.
+"""One PostgreSQL server, over the replication protocol: its state, its slot, and its log as a stream of bytes.
 
-psycopg2 is the library that speaks this protocol to physical slots and leaves it to the caller which position to
-confirm. `pg_receivewal` confirms what lies on its own disk, which a lost machine takes with it.
+Uses psycopg2, which supports physical slots and lets the caller decide which position to confirm. `pg_receivewal` would
+confirm the log that is on its own disk, which is lost with its machine.
 """
 
 import select
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from psycopg2.extensions import connection, cursor
 
 FEEDBACK_S: Final = 5.0
-"""How often the server is told that this attempt lives; it ends a stream after `wal_sender_timeout`, 60 s."""
+"""The interval for telling the server that this attempt is alive. It ends a stream after `wal_sender_timeout`, 60 s."""
 
 _NO_FILE: Final = "58P01"
 _IN_USE: Final = "55006"
@@ -31,7 +31,7 @@ class WalServerAway(Away):
 
 
 class WalServerRefused(Unretryable):
-    """The server refuses what the archive needs: a login, the right to replicate, or its settings."""
+    """The server refuses the login or the replication, or its settings do not allow it."""
 
 
 class WalRemoved(Exception):
@@ -39,11 +39,11 @@ class WalRemoved(Exception):
 
 
 class SlotState(NamedTuple):
-    """A replication slot, as the server tells it."""
+    """The state of a replication slot, as the server reports it."""
 
-    #: From where on it keeps the log; None: it keeps none.
+    #: The LSN from which on the slot keeps the log; None: it keeps none.
     kept_from: int | None
-    #: The bytes of log that the server keeps for it.
+    #: The bytes of log that the server keeps for the slot.
     retained_bytes: int
     #: "reserved", "extended", "unreserved" or "lost"; "" before PostgreSQL 13.
     status: str
@@ -51,7 +51,7 @@ class SlotState(NamedTuple):
 
 @contextmanager
 def _errors_named(url: str) -> Iterator[None]:
-    """Raise what psycopg2 raises as errors of this module."""
+    """Turn psycopg2's errors into this module's errors."""
     import psycopg2
 
     try:
@@ -91,7 +91,7 @@ class ReplicationServer:
         return bool(row and row[0])
 
     def end_earlier(self, prefix: str, token: int) -> list[int]:
-        """End the streams of earlier attempts, whose application name is `prefix` and a smaller token."""
+        """End the streams of earlier attempts: their application names have `prefix` and a smaller token."""
         with self._asking() as asked:
             asked.execute("SELECT pid, application_name FROM pg_catalog.pg_stat_replication")
             ended = smaller_tokens(dict(asked.fetchall()), prefix, token)
@@ -100,7 +100,7 @@ class ReplicationServer:
         return ended
 
     def slot(self) -> SlotState | None:
-        """The state of the slot; None if there is none."""
+        """The state of the slot; None if it does not exist."""
         with self._asking() as asked:
             asked.execute(
                 "SELECT restart_lsn, pg_catalog.pg_wal_lsn_diff(CASE WHEN pg_catalog.pg_is_in_recovery() THEN "
@@ -114,14 +114,14 @@ class ReplicationServer:
         return SlotState(None if row[0] is None else parse_lsn(row[0]), int(row[1] or 0), row[2])
 
     def kept_at_most_bytes(self) -> int | None:
-        """The server's `max_slot_wal_keep_size`; None: it keeps any amount of log for a slot."""
+        """The server's `max_slot_wal_keep_size` in bytes; None: it keeps any amount of log for a slot."""
         with self._asking() as asked:
             asked.execute("SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'max_slot_wal_keep_size'")
             row = asked.fetchone()
         return None if row is None or row[0] < 0 else int(row[0]) << 20
 
     def make_slot(self) -> None:
-        """Make the slot, which keeps the log from now on."""
+        """Create the slot, which keeps the log from now on."""
         with self._asking() as asked:
             asked.execute("SELECT pg_catalog.pg_create_physical_replication_slot(%s, true)", (self._slot,))
 
@@ -131,7 +131,7 @@ class ReplicationServer:
             asked.execute("SELECT pg_catalog.pg_drop_replication_slot(%s)", (self._slot,))
 
     def connect(self) -> "WalConnection":
-        """A connection that speaks the replication protocol."""
+        """Open a connection for the replication protocol."""
         import psycopg2
         import psycopg2.extras
 
@@ -156,7 +156,7 @@ class WalConnection:
         self._connection.close()
 
     def identify(self, kept_from: int | None) -> WalServer:
-        """What the server says of itself; `kept_from` is its slot's."""
+        """The server's own report of its state. `kept_from`: that of its slot, which is copied into the result."""
         system, timeline, flushed, _ = self._row("IDENTIFY_SYSTEM")
         size, unit = self._row("SHOW wal_segment_size")[0][:-2], self._row("SHOW wal_segment_size")[0][-2:]
         segment_bytes = int(size) << {"kB": 10, "MB": 20, "GB": 30}[unit]
@@ -195,7 +195,7 @@ class WalConnection:
             )
 
     def read(self, wait_s: float) -> bytes | None:
-        """The bytes that come next; b"" if none come within `wait_s`; None at the end of the timeline."""
+        """The next bytes of the log; b"" if none arrive within `wait_s`; None at the end of the timeline."""
         if self._end is not None and self._at >= self._end:
             return None
         with _errors_named(self._url):
@@ -212,6 +212,6 @@ class WalConnection:
         return content
 
     def confirm(self, lsn: int, *, now: bool = False) -> None:
-        """Tell the server that the log is archived up to `lsn`: it may remove what is older."""
+        """Tell the server that the log is archived up to `lsn`, so that it may remove older log."""
         with _errors_named(self._url):
             self._cursor.send_feedback(write_lsn=self._at, flush_lsn=lsn, apply_lsn=lsn, force=now)

@@ -41,39 +41,39 @@ class FolderSource(BaseModel):
     file: ClassVar[str] = FILE
 
     def is_local(self) -> bool:
-        """Whether members have folders of their own at the path."""
+        """Whether each member has another folder at the path."""
         return not self.shared
 
     def reach(self) -> Reach:
-        """The folder's path."""
+        """The `Reach` of the folder's path."""
         return Reach("source", "source", self.path, self.path)
 
     def more_reaches(self) -> tuple[Reach, ...]:
-        """None."""
+        """Return no more paths: an attempt reads only the folder."""
         return ()
 
     def tools(self) -> tuple[str, ...]:
-        """None: the archive is written in this process."""
+        """Return no tools: the archive is written in this process."""
         return ()
 
     def credentials(self) -> tuple[CredentialGroup, ...]:
-        """None."""
+        """Return no credential files: a folder needs no login."""
         return ()
 
     def check_readable(self, access: Access, node: str) -> None:
-        """Raise `NoBackupSource` or `AccessRefused`."""
+        """Raise `NoBackupSource` if the folder does not exist, and `AccessRefused` if it may not be read."""
         check_exists(self.path, access, node)
 
     def identity(self, work: SourceWork) -> dict[str, str]:
         """The folder's identity facts (`tasks.source_identity`). Raises `OSError`.
 
-        The folder's inode is not among them: a folder that is made anew under its name is the same source.
+        The folder's inode is not among the facts: a folder that is recreated under the same name is the same source.
         """
         facts = facts_of(Path(self.path), work.node, shared=self.shared)
         return {"type": self.type, "path": os.path.normpath(self.path), **facts}
 
     def dump(self, work: SourceWork, out: Writer) -> SourceNotes:
-        """Write the folder as a tar archive. Raises what `dump` of this module raises."""
+        """Write the folder as a tar archive. Raises the errors of this module's function `dump`."""
         return SourceNotes(remarks=tuple(dump(Path(self.path), out, work.guard())))
 
     @classmethod

@@ -1,8 +1,8 @@
-"""A whole PostgreSQL server as its files, copied by pg_basebackup while it runs.
+"""Backs up a whole PostgreSQL server as its files, which pg_basebackup copies while the server runs.
 
-With an archive of its log (the kind `wal`) it can be restored to any moment after the backup. `pg_basebackup` writes a
-tar stream, whose last member is the backup's own manifest: a checksum of each file, and the range of the log without
-which the files are of no use.
+With an archive of its write-ahead log (the kind `wal`), the server can be restored to any moment after the backup.
+`pg_basebackup` writes a tar stream. The last member is its own manifest, with a checksum of each file, and the range of
+the log that a restored server needs to start.
 """
 
 import json
@@ -54,11 +54,11 @@ class PhysicalSource(PostgresConnection):
     file: ClassVar[str] = FILE
 
     def is_local(self) -> bool:
-        """Never: a server is the same for all members."""
+        """Return False: all members reach the same server."""
         return False
 
     def reach(self) -> Reach:
-        """The servers' addresses."""
+        """The addresses of the servers that the URL names."""
         return Reach("source", "source", self.url, addresses=self.addresses())
 
     def more_reaches(self) -> tuple[Reach, ...]:
@@ -66,15 +66,15 @@ class PhysicalSource(PostgresConnection):
         return self.certificate("source")
 
     def tools(self) -> tuple[str, ...]:
-        """PostgreSQL's programs."""
+        """The function that finds PostgreSQL's programs."""
         return (POSTGRES_TOOLS,)
 
     def credentials(self) -> tuple[CredentialGroup, ...]:
-        """The credential files that libpq uses by itself."""
+        """The credential files of the node's user that libpq uses by itself."""
         return self.own_credentials
 
     def check_readable(self, access: Access, node: str) -> None:
-        """Raise `AccessRefused`."""
+        """Raise `AccessRefused` if tasks may not reach the servers."""
         self.check(access)
 
     def identity(self, work: SourceWork) -> dict[str, str]:
@@ -85,7 +85,7 @@ class PhysicalSource(PostgresConnection):
     def dump(self, work: SourceWork, out: Writer) -> SourceNotes:
         """Write the server's files as a tar archive. Raises `NoTool`, `PostgresFailed`.
 
-        A server with tablespaces of its own is refused: each would need an archive, and a path to be restored to.
+        A server with additional tablespaces is refused: each of them would need its own archive and restore path.
         """
         database = database_of(self, work)
         tools = database.tools()
@@ -113,7 +113,7 @@ class PhysicalSource(PostgresConnection):
         about = (path / "PG_VERSION").stat()
         if os.geteuid() == 0:
             os.chown(path, about.st_uid, about.st_gid)
-        path.chmod(0o700)  # a server starts with no other
+        path.chmod(0o700)  # a server refuses to start with a wider mode
         return _verified(path, int(manifest.tools["pg_basebackup"].partition(".")[0]))
 
     @classmethod
@@ -124,9 +124,9 @@ class PhysicalSource(PostgresConnection):
 
 
 def _verified(data: Path, major: int) -> list[str]:
-    """Have pg_verifybackup compare the files with the server's manifest. Returns a remark if it is not installed.
+    """Let pg_verifybackup compare the files with the server's manifest. Returns a remark if it is not installed.
 
-    Raises `Damaged`.
+    Raises `Damaged` if they differ.
     """
     try:
         tools = choose(installed_tools(os.environ.get("ROTA_POSTGRES_BIN"), os.environ), major)
@@ -143,12 +143,12 @@ def _verified(data: Path, major: int) -> list[str]:
 
 
 class ServerManifest:
-    """Passes a tar stream on, and keeps the member that is pg_basebackup's manifest."""
+    """Passes a tar stream on to `out`, and keeps a copy of the member that is pg_basebackup's manifest."""
 
     def __init__(self, out: Writer) -> None:
         self._out = out
         self._rest = b""
-        """The beginning of a header that is not complete yet."""
+        """The received part of an incomplete header."""
         self._skip = 0
         self._wanted = 0
         self._content = bytearray()
@@ -177,9 +177,9 @@ class ServerManifest:
         self._skip = max(0, at - len(view))
 
     def _header(self, block: bytes, at: int) -> int:
-        """Read a header, whose member's content begins at `at`. Returns where to go on."""
+        """Read a member's header; the member's content begins at `at`. Returns the offset of the next bytes to read."""
         if not block.strip(b"\0"):
-            return at  # the end of the archive is blocks of zeros
+            return at  # blocks of zeros are the end of the archive
         try:
             member = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
         except tarfile.TarError as error:
@@ -192,7 +192,7 @@ class ServerManifest:
         return int(at + member.size + -member.size % tarfile.BLOCKSIZE)
 
     def wal_range(self, system: str, *, included: bool) -> WalRange:
-        """The range of the log that the backup needs. Raises `PostgresFailed` without a manifest."""
+        """The range of the log that the backup needs. Raises `PostgresFailed` if the stream had no valid manifest."""
         try:
             told: dict[str, Any] = json.loads(bytes(self._content))
             last = told["WAL-Ranges"][-1]

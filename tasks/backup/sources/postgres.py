@@ -122,11 +122,11 @@ class PostgresSource(PostgresConnection):
     file: ClassVar[str] = FILE
 
     def is_local(self) -> bool:
-        """Never: a server is the same for all members."""
+        """Return False: all members reach the same server."""
         return False
 
     def reach(self) -> Reach:
-        """The servers' addresses."""
+        """The addresses of the servers that the URL names."""
         return Reach("source", "source", self.url, addresses=self.addresses())
 
     def more_reaches(self) -> tuple[Reach, ...]:
@@ -134,15 +134,15 @@ class PostgresSource(PostgresConnection):
         return self.certificate("source")
 
     def tools(self) -> tuple[str, ...]:
-        """PostgreSQL's programs."""
+        """The function that finds PostgreSQL's programs."""
         return (POSTGRES_TOOLS,)
 
     def credentials(self) -> tuple[CredentialGroup, ...]:
-        """The credential files that libpq uses by itself."""
+        """The credential files of the node's user that libpq uses by itself."""
         return self.own_credentials
 
     def check_readable(self, access: Access, node: str) -> None:
-        """Raise `AccessRefused`."""
+        """Raise `AccessRefused` if tasks may not reach the servers."""
         self.check(access)
 
     def identity(self, work: SourceWork) -> dict[str, str]:
@@ -167,13 +167,13 @@ class PostgresSource(PostgresConnection):
 
     @classmethod
     def verify(cls, content: Content, manifest: Manifest, scratch: Path) -> list[str]:
-        """Have pg_restore read the table of contents. Returns a remark if it is not installed."""
+        """Let pg_restore read the table of contents. Returns a remark if it is not installed."""
         remark = check(content, scratch, manifest.tools["pg_dump"])
         return [] if remark is None else [remark]
 
 
 def database_of(source: PostgresConnection, work: SourceWork) -> Database:
-    """A source's database, as the attempt reaches it."""
+    """The database of a source, with the attempt's password and programs."""
     password = None if source.password is None else work.secret(source.password)
     return Database(source.url, work.scratch, password, work.access.postgres_bin)
 

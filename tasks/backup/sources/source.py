@@ -1,4 +1,4 @@
-"""The interface of a source of backups: what each type of source does, in one place."""
+"""The interface of a source of backups. One class of each type of source implements it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,33 +20,33 @@ class NoBackupSource(Unretryable):
 
 @dataclass(frozen=True, kw_only=True)
 class SourceWork:
-    """What a source needs of the attempt that backs it up."""
+    """The parts of an attempt that its source needs."""
 
     #: The member's id.
     node: str
-    #: What tasks may reach on the member.
+    #: The paths and hosts that tasks may reach on the member.
     access: Access
     #: A folder for temporary files.
     scratch: Path
-    #: The value of a reference to a secret.
+    #: Returns the value of a reference to a secret.
     secret: Callable[[Any], str]
-    #: Called regularly. It raises if the attempt is to stop.
+    #: Called regularly. Raises if the attempt must stop.
     step: Callable[[], None] = lambda: None
-    #: Called with the size of the content, in bytes, if it is known before it is written.
+    #: Called with the size of the content, in bytes, if the size is known before the content is written.
     expect: Callable[[int], None] = lambda size_bytes: None
 
     def guard(self) -> FileGuard:
-        """Checks the files of the source as they are opened."""
+        """A guard that checks the files of the source when they are opened."""
         return FileGuard(self.access, "source")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceNotes:
-    """What a manifest says of a dump, besides its file."""
+    """The notes on a dump for the manifest, besides the file's entry."""
 
-    #: The versions of the programs that made it, by their names.
+    #: The versions of the programs that made the dump, by their names.
     tools: dict[str, str] = field(default_factory=dict)
-    #: Sentences about what is missing or different.
+    #: Sentences about content that is missing or different.
     remarks: tuple[str, ...] = ()
     #: Further fields of the file's entry, such as the mode of an SQLite file.
     entry: dict[str, Any] = field(default_factory=dict)
@@ -55,22 +55,22 @@ class SourceNotes:
 
 
 class RestoreTarget(NamedTuple):
-    """Where a backup is restored to."""
+    """The target of a restore."""
 
     #: A path, or the URL of a database.
     name: str
     #: Whether existing content is replaced.
     overwrite: bool
-    #: The password of a database; None: libpq finds one by its own means.
+    #: The password of a database; None: libpq looks for one in its usual places.
     password: str | None = None
 
 
 class BackupSource(Protocol):
-    """A source, which is the model of its params too. All methods raise what the module of the source names."""
+    """A source; its class is the model of its params too. Methods may raise the errors of the source's module."""
 
     @property
     def type(self) -> str:
-        """The type of the source, as params and manifests name it."""
+        """The type of the source, as written in params and manifests."""
 
     @property
     def file(self) -> str:
@@ -83,7 +83,7 @@ class BackupSource(Protocol):
         """The path or the hosts of the source."""
 
     def more_reaches(self) -> tuple[Reach, ...]:
-        """Further files that an attempt reads."""
+        """More files that an attempt reads."""
 
     def tools(self) -> tuple[str, ...]:
         """The functions that find the programs that an attempt runs (`tasks.needs.Tools`)."""
@@ -92,13 +92,13 @@ class BackupSource(Protocol):
         """The credential files of the node's user that an attempt may read."""
 
     def check_readable(self, access: Access, node: str) -> None:
-        """Raise `NoBackupSource` or `AccessRefused`. Files are checked again when they are opened."""
+        """Raise `NoBackupSource` or `AccessRefused` if the source cannot be read. Opening a file checks it again."""
 
     def identity(self, work: SourceWork) -> dict[str, str]:
         """The source's identity facts (`tasks.source_identity`)."""
 
     def dump(self, work: SourceWork, out: Writer) -> SourceNotes:
-        """Write the content of the source."""
+        """Write the content of the source to `out`. Returns notes for the manifest."""
 
     @classmethod
     def restore(cls, content: Content, manifest: Manifest, entry: FileEntry, target: RestoreTarget) -> list[str]:
@@ -110,7 +110,7 @@ class BackupSource(Protocol):
 
 
 def check_exists(path: str, access: Access, node: str) -> None:
-    """Raise `NoBackupSource` if there is no such file or folder, and `AccessRefused`."""
+    """Raise `NoBackupSource` if no file or folder is at `path`, and `AccessRefused` if it may not be read."""
     if not (found := FileGuard(access, "source").resolve(path)).exists():
         raise NoBackupSource(
             f"{found} does not exist on {node}: correct the source's path, mount it, or bind the task to the node that "

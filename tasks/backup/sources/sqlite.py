@@ -55,33 +55,33 @@ class SqliteSource(BaseModel):
     file: ClassVar[str] = FILE
 
     def is_local(self) -> bool:
-        """Whether members have files of their own at the path."""
+        """Whether each member has another file at the path."""
         return not self.shared
 
     def reach(self) -> Reach:
-        """The file's path, beside which SQLite has more."""
+        """The `Reach` of the file's path, beside which SQLite keeps more files."""
         return Reach("source", "source", self.path, self.path, beside=True)
 
     def more_reaches(self) -> tuple[Reach, ...]:
-        """None."""
+        """Return no more paths: an attempt reads only the file and SQLite's files beside it."""
         return ()
 
     def tools(self) -> tuple[str, ...]:
-        """None: SQLite is a part of Python."""
+        """Return no tools: SQLite is a part of Python."""
         return ()
 
     def credentials(self) -> tuple[CredentialGroup, ...]:
-        """None."""
+        """Return no credential files: a file needs no login."""
         return ()
 
     def check_readable(self, access: Access, node: str) -> None:
-        """Raise `NoBackupSource` or `AccessRefused`."""
+        """Raise `NoBackupSource` if the file does not exist, and `AccessRefused` if it may not be read."""
         check_exists(self.path, access, node)
 
     def identity(self, work: SourceWork) -> dict[str, str]:
         """The database's identity facts (`tasks.source_identity`). Raises `SqliteFailed`.
 
-        A file with an application_id is identified by that, any other file by its inode.
+        A file with an application_id is identified by this id, and any other file by its inode.
         """
         path = Path(self.path)
         try:
@@ -95,7 +95,7 @@ class SqliteSource(BaseModel):
         return {"type": self.type, "path": os.path.normpath(self.path), **facts, **own}
 
     def dump(self, work: SourceWork, out: Writer) -> SourceNotes:
-        """Write the database as one file. Raises what `dump` of this module raises."""
+        """Write the database as one file. Raises the errors of this module's function `dump`."""
         guard = work.guard()
         path = guard.resolve(self.path)
         if path.exists():
@@ -112,7 +112,7 @@ class SqliteSource(BaseModel):
 
     @classmethod
     def verify(cls, content: Content, manifest: Manifest, scratch: Path) -> list[str]:
-        """Have SQLite check the database. Returns remarks."""
+        """Let SQLite check the database. Returns remarks."""
         return check(content, scratch)
 
 
