@@ -24,7 +24,7 @@ _GIVEN_BACK: Final[dict[str, str]] = {
 
 
 RULES_GOES_ON: Final = 5
-"""From these rules on (`Lead.rules`), a checkpoint of a continuous task's run forgets the losses before it."""
+"""From these rules on (`Lead.rules`), a checkpoint of a continuous task's run sets its count of lost attempts to 0."""
 
 
 @dataclass(frozen=True, slots=True)

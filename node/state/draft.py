@@ -77,7 +77,7 @@ else:
 
 
 class Draft(_Fields):
-    """A mutable copy of the state for one entry: it has all fields of `State`. Those that handlers use are declared."""
+    """A mutable copy of the state for one entry: it has all fields of `State` (declared above)."""
 
     def __init__(self, state: State) -> None:
         super().__init__(*_STATES.fields_of(state))
