@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
 from node.cli.api import Api, ago, api_command
@@ -29,8 +29,9 @@ from tasks.access import (
     parse_hosts,
 )
 from tasks.backup.archive import Damaged, TargetExists
+from tasks.backup.keep import KeepRules, why_kept
 from tasks.backup.manifest import Manifest, NoBackup, survey_url
-from tasks.backup.params import backup_location
+from tasks.backup.params import backup_location, keep_of
 from tasks.backup.restore import BadTarget, restore_backup
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed
 from tasks.backup.verify import verify
@@ -237,6 +238,50 @@ def list_backups_command(api: Api, what: str, named: _Named) -> None:
             "there is no backup",
         ),
     )
+
+
+@backup_command.command("kept")
+@click.argument("what")
+@click.option("--keep", help='Other rules than the task\'s: a number, or a JSON object such as {"daily": 7}.')
+@_what_is_named
+@api_command
+def kept_command(api: Api, what: str, keep: str | None, named: _Named) -> None:
+    """Show which backups stay, and why, by the task's `keep` or --keep. Nothing is removed: the next run does that."""
+    rules = _keep_rules(api, what, keep)
+    with _errors_as_sentences():
+        found = survey_url(*_url_and_options(api, what, named))
+    for error in found.unreadable:
+        say(f"neither counted nor removed: {error}", err=True)
+    why = {backup.url: ["all stay"] for backup in found.complete} if rules is None else why_kept(found.complete, rules)
+    api.show(
+        [
+            {"url": backup.url, "created": backup.created.isoformat(), "kept": why.get(backup.url, [])}
+            for backup in found.complete
+        ],
+        lambda: api.table(
+            ("BACKUP", "MADE", "STAYS"),
+            (
+                (backup.url, ago(backup.created.isoformat()), "; ".join(why.get(backup.url, ["no: it is to go"])))
+                for backup in found.complete
+            ),
+            "there is no backup",
+        ),
+    )
+
+
+def _keep_rules(api: Api, what: str, keep: str | None) -> KeepRules | None:
+    """The rules that --keep or the task's params give. Raises `click.UsageError`."""
+    if keep is None and "/" in what:
+        raise click.UsageError("a URL says nothing of which backups to keep: give --keep, such as --keep 7")
+    try:
+        if keep is None:
+            return keep_of(api.client.get(path("v1", "tasks", what))["params"])
+        return keep_of({"destination": "/", "keep": json.loads(keep)})
+    except ValidationError as error:
+        told = error.errors()[-1 if (keep or "{").startswith("{") else 0]  # of a number or of rules, both are told
+        raise click.UsageError(f"keep: {told['msg'].removeprefix('Value error, ')}") from None
+    except ValueError as error:
+        raise click.UsageError(f"--keep is a number or a JSON object: {error}") from None
 
 
 @backup_command.command("verify")

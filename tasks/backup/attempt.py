@@ -7,6 +7,7 @@ from typing import Any
 
 from tasks.backup import lineage, manifest, retention
 from tasks.backup.content import BackupContent, Vanished
+from tasks.backup.keep import rules_of
 from tasks.backup.manifest import Manifest
 from tasks.backup.params import BackupParams
 from tasks.kind import Context, Fenced
@@ -87,7 +88,7 @@ class BackupAttempt:
                 return retention.Pruned(failed=(f"{self.place.url}: {type(error).__name__}: {error}",))
         if fenced is not None:
             raise fenced
-        kept = None if self.held.name is None else self.ctx.params.keep
+        kept = None if self.held.name is None else rules_of(self.ctx.params.keep)
         return retention.prune(self.task_place, self.place.url, self.ctx.token, self.held, kept, done.finished)
 
     def _check_stored(self, done: Manifest) -> None:

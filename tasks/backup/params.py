@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from tasks.access import check_options, check_protocol
+from tasks.backup.keep import KeepRules, rules_of
 from tasks.backup.manifest import Manifest, SourceType
 from tasks.backup.sources import folder, physical, postgres, sqlite
 from tasks.backup.sources.source import BackupSource
@@ -72,7 +73,9 @@ class BackupParams(BaseModel):
         examples=[{"key": {"env": "S3_KEY"}, "secret": {"secret": "s3_secret"}, "endpoint_url": "https://s3.internal"}],
     )
     level: int = Field(default=3, ge=1, le=19, description="The compression level of zstd")
-    keep: int | None = Field(default=None, ge=1, le=10_000, description="How many backups to keep; null: all")
+    keep: Annotated[int, Field(ge=1, le=10_000)] | KeepRules | None = Field(
+        default=None, description="How many backups to keep, or rules; null: all"
+    )
     accept_source: AcceptedSources = Field(
         default=[],
         description="Ids of sources that hold the same data as before, moved or restored; the error that refuses a "
@@ -110,7 +113,13 @@ def place_url(destination: str, task: str) -> str:
 
 class _Destination(BaseModel):
     destination: str
+    keep: int | KeepRules | None = None
     options: dict[str, Reference | str | int | bool | None] = {}
+
+
+def keep_of(params: Mapping[str, Any]) -> KeepRules | None:
+    """Which backups a task keeps; None: all. The other params need not be valid. Raises `ValidationError`."""
+    return rules_of(_Destination.model_validate(dict(params)).keep)
 
 
 def backup_location(params: Mapping[str, Any], task: str) -> tuple[str, dict[str, Any]]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from tasks.backup.keep import KeepRules, why_kept
 from tasks.backup.lineage import Lineage
 from tasks.backup.manifest import NAME, Manifest, begun, survey
 from tasks.places.place import Place
@@ -42,15 +43,18 @@ class Pruned:
     others: int = 0
 
 
-def surplus(found: Sequence[Manifest], made: str, keep: int, token: int) -> list[str]:
-    """The names of the backups in `found` (newest first) to remove, so that `keep` of them stay.
+def surplus(found: Sequence[Manifest], made: str, keep: KeepRules, token: int) -> list[str]:
+    """The names of the backups in `found` that `keep` lets go.
 
-    The backup at the URL `made` always stays, whatever the members' clocks say. So does a backup whose token is not
-    smaller than `token`: an attempt whose run was taken over removes no backup of the attempt that took it over.
+    The backup at the URL `made` always stays, and counts as the newest, whatever the members' clocks say. So does a
+    backup whose token is not smaller than `token`: an attempt whose run was taken over removes no backup of the attempt
+    that took it over.
     """
-    others = [(name_of(manifest.url), manifest) for manifest in found if manifest.url != made]
-    ours = [(name, by) for name, _ in others if (by := begun(name)) is not None]
-    return [name for name, by in ours[keep - 1 :] if by.token < token]
+    newest = max((backup.created for backup in found), default=None)
+    as_dated = [backup.model_copy(update={"created": newest}) if backup.url == made else backup for backup in found]
+    staying = why_kept(as_dated, keep)
+    others = [name_of(backup.url) for backup in found if backup.url != made and backup.url not in staying]
+    return [name for name in others if (by := begun(name)) is not None and by.token < token]
 
 
 def possible_leftovers(names: Sequence[str], token: int, now: datetime) -> list[str]:
@@ -64,8 +68,8 @@ def possible_leftovers(names: Sequence[str], token: int, now: datetime) -> list[
     return [name for created, name in sorted(known) if now - created >= ABANDONED_AFTER][-LEFTOVERS_MAX:]
 
 
-def prune(place: Place, made: str, token: int, lineage: Lineage, keep: int | None, now: datetime) -> Pruned:
-    """Remove leftovers, and all but the newest `keep` backups of a lineage (None: keep all). Does not raise.
+def prune(place: Place, made: str, token: int, lineage: Lineage, keep: KeepRules | None, now: datetime) -> Pruned:
+    """Remove leftovers, and the backups of a lineage that `keep` lets go (None: all stay). Does not raise.
 
     `made` is the URL of the backup that the attempt with `token` just made. Backups of other lineages, or of no
     lineage, are neither counted nor removed.

@@ -35,7 +35,7 @@ from spark_tasks.table import delta, ledger
 from spark_tasks.webhook import params as webhook_params
 from tasks import errors, source_identity
 from tasks.access import AccessRefused
-from tasks.backup import archive
+from tasks.backup import archive, keep
 from tasks.backup import content as backup_content
 from tasks.backup import kind as backup
 from tasks.backup.sources import folder, physical, postgres, postgres_tools, source, sqlite
@@ -52,6 +52,7 @@ from testkit.reference.schema import rows_of, table
 PATH: Final = "docs/reference/kinds.md"
 
 _HEADINGS: Final = {
+    "KeepRules": "Rules of keep",
     "FolderSource": "Source folder",
     "SqliteSource": "Source sqlite",
     "PostgresSource": "Source postgres",
@@ -74,7 +75,8 @@ _HEADINGS: Final = {
     "Ready": "Complete files",
     "Expectation": "Expectation",
 }
-_SOURCES: Final[tuple[type[BaseModel], ...]] = (
+_BACKUP_PARTS: Final[tuple[type[BaseModel], ...]] = (
+    keep.KeepRules,
     folder.FolderSource,
     sqlite.SqliteSource,
     postgres.PostgresSource,
@@ -240,7 +242,7 @@ def render() -> str:
         [
             _INTRODUCTION,
             _kind("command", command.Command, command.RESULT, _COMMAND_ERRORS),
-            _kind("backup", backup.Backup, backup.RESULT, _BACKUP_ERRORS, _SOURCES),
+            _kind("backup", backup.Backup, backup.RESULT, _BACKUP_ERRORS, _BACKUP_PARTS),
             _kind("wal", wal.Wal, wal.RESULT, _WAL_ERRORS, (connection.PostgresConnection,)),
             _kind("ingest", ingest.Ingest, ingest.RESULT, _INGEST_ERRORS, _INGEST_PARTS),
             _actions("ingest", ingest.Ingest),

@@ -49,7 +49,7 @@ def test_each_field_of_the_model_has_one_of_the_form() -> None:
         "source.type": ("choice", "postgres"),
         "source.url": ("line", "postgresql://h/db"),
         "source.password.secret": ("line", "pg"),
-        "keep": ("line", "7"),
+        "keep": ("yaml", "7"),
     }
     others = {field.label: (field.look, field.default) for field in fields_of(BACKUP, COPY) if not field.given}
     assert others == {"options": ("yaml", ""), "level": ("line", "3"), "accept_source": ("yaml", "")}

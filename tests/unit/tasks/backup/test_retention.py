@@ -16,6 +16,7 @@ from node.cli.main import rota
 from tasks.backup import manifest, retention
 from tasks.backup import params as backup_params
 from tasks.backup.content import Vanished
+from tasks.backup.keep import KeepRules
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import NoBackup, folder_name, newest_backup, survey_url
 from tasks.backup.params import BackupParams
@@ -112,7 +113,7 @@ def test_the_new_backup_is_kept_though_an_older_one_has_a_later_date(site: Site)
     Path(first).rename(Path(site.url) / ahead)
     result = site.backup(3, keep=1)
     assert site.names() == [retention.name_of(result["url"])]
-    assert retention.surplus(survey_url(site.url).complete, result["url"], 1, 3) == []
+    assert retention.surplus(survey_url(site.url).complete, result["url"], KeepRules(last=1), 3) == []
 
 
 def test_files_with_foreign_names_are_not_touched(site: Site) -> None:
