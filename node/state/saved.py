@@ -9,14 +9,15 @@ are microseconds since the epoch.
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Self
+from dataclasses import dataclass, field, make_dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
 
+from hashing.view import Task
 from node.state.channel import channel_of
-from node.state.shape import field_names
-from node.state.value import Outcome, Settings, State, TaskRow
+from node.state.shape import marked_fields, shape
+from node.state.value import SAVED, Outcome, Settings, State, TaskRow
 
 FORMAT: Final = 1
 _WHAT: Final = "cluster state"
@@ -35,44 +36,32 @@ class Saved:
     tasks: list[dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A saved task (`node.state.saved`): the fields of `TaskRow` that do not follow from its spec."""
-
-    #: The task's definition: `Spec.pack()`.
-    spec_packed: bytes
-    #: The number of its registration.
-    order: int
-    #: The version of its definition, from 1.
-    version: int
-    #: When it was registered, in microseconds since the epoch.
-    registered_at_us: int
-    #: The time that its schedule counts from, in microseconds since the epoch.
-    since_us: int
-    #: The last occurrence that was decided, in microseconds since the epoch.
-    through_us: int
-    #: Whether it is paused.
-    paused: bool = False
-    #: Of a sticky task, the member that made the last claim; None: no member, or the task is not sticky.
-    incumbent: str | None = None
-    #: How many occurrences were skipped.
-    skipped: int = 0
-    #: How many occurrences were missed.
-    missed: int = 0
-    #: The outcome of its last ended run; None: no run has ended.
-    last: Outcome | None = None
-    #: Its latest runs started by hand, as (Idempotency-Key or "", run id), oldest first.
-    requests: tuple[tuple[str, str], ...] = ()
-    #: When a run last succeeded, in microseconds since the epoch; None: no run has.
-    succeeded_at_us: int | None = None
-
-    @classmethod
-    def of(cls, row: TaskRow) -> Self:
-        """The saved fields of a registered task."""
-        return cls(incumbent=row.placing.incumbent, **{name: getattr(row, name) for name in OF_THE_ROW})
+def _kept_fields() -> Iterator[tuple[str, Any, Any]]:
+    """The name, type and default of each field of `Kept`. All defaults are immutable."""
+    for name, hint in marked_fields(TaskRow, SAVED).items():
+        yield name, hint, field(default=TaskRow.__dataclass_fields__[name].default)
+        if name == "paused":
+            yield "incumbent", str | None, field(default=None)
 
 
-OF_THE_ROW: Final = tuple(name for name in field_names(Kept) if name != "incumbent")
+if TYPE_CHECKING:
+
+    @dataclass(frozen=True, slots=True)
+    class Kept(TaskRow):
+        """A saved task: those fields of `TaskRow` that are `ToSave`, and the `incumbent` of its placing.
+
+        It is derived below; mypy takes it for a row.
+        """
+
+        placing: Task = field(init=False)
+        incumbent: str | None = None
+
+else:
+    Kept = make_dataclass("Kept", _kept_fields(), frozen=True, slots=True)
+    Kept.__module__ = __name__
+
+
+OF_THE_ROW: Final = tuple(marked_fields(TaskRow, SAVED))
 """The fields of `Kept` that `TaskRow` has under the same names."""
 
 
@@ -149,16 +138,20 @@ def _value(line: bytes, number: int) -> dict[str, Any]:
 def _each(head: dict[str, Any], rows: Iterable[TaskRow]) -> Iterator[dict[str, Any]]:
     yield head
     for row in rows:
-        kept = Kept.of(row)
-        plain = {name: getattr(kept, name) for name in field_names(Kept)}
-        plain["last"] = None if kept.last is None else asdict(kept.last)
+        plain = shape(Kept).named(_kept(row))
+        plain["last"] = None if row.last is None else shape(Outcome).named(row.last)
         plain["requests"] = plain.pop("requests")  # `requests` stays the last field, as in files of earlier versions
         yield {"task": msgpack.unpackb(plain.pop("spec_packed")), **plain}
 
 
+def _kept(row: TaskRow) -> Kept:
+    """What is saved of a registered task."""
+    return Kept(incumbent=row.placing.incumbent, **{name: getattr(row, name) for name in OF_THE_ROW})
+
+
 def _settings(settings: Settings) -> dict[str, Any]:
     """The settings by their names in the API."""
-    named = asdict(settings)
+    named = shape(Settings).named(settings)
     milli = named.pop("balance_slack_milli")
     named.pop("watchdog")
     # Left out if there is no watchdog, so that versions that do not know it can read the file.

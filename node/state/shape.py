@@ -163,6 +163,12 @@ def field_names(cls: type[Any]) -> tuple[str, ...]:
     return getattr(cls, "_fields", None) or tuple(cls.__dataclass_fields__)
 
 
+def marked_fields(cls: type[Any], marker: Any) -> dict[str, Any]:
+    """The fields of a dataclass or NamedTuple whose types are `Annotated` with `marker`, in order: their bare types."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {name: get_args(hint)[0] for name, hint in hints.items() if marker in getattr(hint, "__metadata__", ())}
+
+
 def _defaults(cls: type[Any]) -> dict[str, Any]:
     """The default of each field of a dataclass or NamedTuple that has one."""
     if hasattr(cls, "_fields"):

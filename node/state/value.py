@@ -6,7 +6,7 @@ the entry.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from immutables import Map
 
@@ -165,41 +165,47 @@ class DeadlineEvent:
     at_us: int
 
 
+T = TypeVar("T")
+SAVED: Final = "saved"
+ToSave = Annotated[T, SAVED]
+"""The type of a field of `TaskRow` that is saved with the cluster's own state (`node.state.saved`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """A registered task."""
+    """A registered task. What of it is saved with the cluster's own state is marked `ToSave`."""
 
     #: The definition: `Spec.pack()`.
-    spec_packed: bytes
+    spec_packed: ToSave[bytes]
     #: The part of the definition that placement needs.
     placing: Task
     #: The number of the registration; never changes.
-    order: int
+    order: ToSave[int]
     #: The version of the definition, from 1.
-    version: int
+    version: ToSave[int]
     #: When it was registered, in microseconds since the epoch.
-    registered_at_us: int
+    registered_at_us: ToSave[int]
     #: The time that the schedule counts from, in microseconds since the epoch: the registration, the last change or the
     #: resumption; for a continuous task also the end of its last run.
-    since_us: int
+    since_us: ToSave[int]
     #: The last occurrence that was decided (claimed, queued, skipped or missed), in microseconds since the epoch.
     #: Occurrences due after it, and after `since_us`, are undecided. It never goes back, so that an occurrence is
     #: claimed once. A continuous task's only occurrence is `since_us`, which is due while `through_us` is less.
-    through_us: int
+    through_us: ToSave[int]
     #: Whether it is paused.
-    paused: bool = False
+    paused: ToSave[bool] = False
     #: How many occurrences were skipped.
-    skipped: int = 0
+    skipped: ToSave[int] = 0
     #: How many occurrences were missed.
-    missed: int = 0
+    missed: ToSave[int] = 0
     #: The outcome of its last ended run; None: no run has ended.
-    last: Outcome | None = None
+    last: ToSave[Outcome | None] = None
     #: The latest runs started by hand as (Idempotency-Key or "", run id), oldest first, 200 at most.
-    requests: tuple[tuple[str, str], ...] = ()
+    requests: ToSave[tuple[tuple[str, str], ...]] = ()
     #: The latest series of occurrences that were passed over, which the next one may extend. None: no such series.
     series: Series | None = None
     #: When a run last succeeded, in microseconds since the epoch; None: no run has.
-    succeeded_at_us: int | None = None
+    succeeded_at_us: ToSave[int | None] = None
     #: How many runs have ended in each of `COUNTED`; empty while none has been counted.
     endings: tuple[int, ...] = ()
     #: Whether the last of its runs that succeeded or failed for good has failed.

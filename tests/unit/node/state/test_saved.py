@@ -16,6 +16,7 @@ from node.state.registry import DeleteTask, Pause
 from node.state.restoring import RestoreTasks
 from node.state.saved import BadSave, Kept, Saved, lines, read
 from node.state.settings import ChangeSettings
+from node.state.shape import field_names
 from node.state.value import State
 from tests.unit.node.state.given import DAY_US, NOW_US, History, cluster
 
@@ -69,6 +70,16 @@ def test_what_was_saved_comes_back_as_it_was() -> None:
         assert back == row
     new.put("next")
     assert new.state.tasks["next"].order == old.orders + 1, "no task gets the number of a deleted one"
+
+
+def test_files_and_entries_have_what_they_had_in_the_order_that_they_had_it() -> None:
+    """What a row gains comes after it, and stands in a file only where it is not at its default."""
+    first = "order version registered_at_us since_us through_us paused incumbent skipped missed last"
+    assert list(field_names(Kept))[:13] == ["spec_packed", *first.split(), "requests", "succeeded_at_us"]
+    for row in read(lines(lived().state, NOW_US)).tasks:
+        assert list(row) == ["task", *first.split(), "succeeded_at_us", "requests"]
+    [last] = [row["last"] for row in read(lines(lived().state, NOW_US)).tasks if row["last"]]
+    assert list(last) == ["run_id", "state", "fire_at_us", "finished_at_us", "error", "took_us"]
 
 
 def test_it_can_be_put_back_in_parts_but_beside_nothing_else() -> None:
