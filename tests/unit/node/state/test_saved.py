@@ -73,13 +73,14 @@ def test_what_was_saved_comes_back_as_it_was() -> None:
 
 
 def test_files_and_entries_have_what_they_had_in_the_order_that_they_had_it() -> None:
-    """What a row gains comes after it, and stands in a file only where it is not at its default."""
+    """What a row has gained is beside it, if it is not at its default."""
     first = "order version registered_at_us since_us through_us paused incumbent skipped missed last"
     assert list(field_names(Kept))[:13] == ["spec_packed", *first.split(), "requests", "succeeded_at_us"]
+    told = ["task", *first.split(), "succeeded_at_us", "requests"]
     for row in read(lines(lived().state, NOW_US)).tasks:
-        assert list(row) == ["task", *first.split(), "succeeded_at_us", "requests"]
+        assert [name for name in row if name in told] == told
     [last] = [row["last"] for row in read(lines(lived().state, NOW_US)).tasks if row["last"]]
-    assert list(last) == ["run_id", "state", "fire_at_us", "finished_at_us", "error", "took_us"]
+    assert list(last)[:6] == ["run_id", "state", "fire_at_us", "finished_at_us", "error", "took_us"]
 
 
 def test_it_can_be_put_back_in_parts_but_beside_nothing_else() -> None:
