@@ -23,7 +23,7 @@ from bench.beginning import options_of, ready_cluster
 from bench.chaos.cluster import HarmedCluster
 from node.cli.local import LocalCluster, wait_for
 from node.client import path
-from testkit.namespaces import Spaces, why_not
+from testkit.faults.namespaces import Spaces, why_not
 
 NODES = 3
 TASKS = 6

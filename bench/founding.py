@@ -24,7 +24,7 @@ from typing import Final
 from bench.beginning import options_of
 from node.cli.local import LocalCluster, NotInTime, wait_for
 from node.client import ApiProblem, Unreachable
-from testkit.namespaces import Spaces, why_not
+from testkit.faults.namespaces import Spaces, why_not
 
 FIVE: Final = tuple(f"node-{number}" for number in range(1, 6))
 THREE: Final = FIVE[:3]

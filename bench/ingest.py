@@ -31,7 +31,7 @@ from bench.pipelines.timing import TimedRun, timed
 from examples.demo.postgres import Server, postgres_server
 from spark_tasks.spark.java import java_home
 from spark_tasks.storage.store import delta_options
-from testkit.object_store import ObjectStore, object_store
+from testkit.servers.object_store import ObjectStore, object_store
 
 FILES: Final = 72
 WARM_ROWS: Final = 1_000
@@ -153,7 +153,7 @@ def _attempt(folder: Path, name: str, kind: str, params: Mapping[str, Any], secr
     }
     file = folder / f"{name}.json"
     file.write_text(json.dumps(given))
-    run = timed(["-m", "testkit.one_attempt", str(file)], {})
+    run = timed(["-m", "testkit.execution.one_attempt", str(file)], {})
     shutil.rmtree(scratch)
     return run
 

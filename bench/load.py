@@ -29,7 +29,7 @@ from bench.sizing.figures import Late, fresh_window, late, percentiles
 from node.cli.local import LocalCluster, wait_for
 from node.client import ApiProblem, Unreachable, path
 from testkit.burden import BurdenGone, Look, meanwhile, nothing
-from testkit.pressure import MEMORY_MIB, TIMES_OVER, pressure
+from testkit.faults.pressure import MEMORY_MIB, TIMES_OVER, pressure
 
 T = TypeVar("T")
 

@@ -23,8 +23,8 @@ from node.client import ApiProblem, path
 from tasks.definition.run import FINAL
 from testkit import cluster_kinds, processes
 from testkit.agreement import disagreements, tokens
-from testkit.described import Description
-from testkit.reply import Reply, is_told
+from testkit.http.described import Description
+from testkit.http.reply import Reply, is_told
 
 NOTHING: Final = object()
 STREAM_S: Final = 30.0

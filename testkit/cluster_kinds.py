@@ -25,7 +25,7 @@ def install(folder: Path) -> str:
     (info / "entry_points.txt").write_text(
         "[rota.kinds]\nprobe = testkit.cluster_kinds:Probe\nblocking = bench.loading.work:Blocking\n"
         "engine = testkit.cluster_kinds:Engine\nfirst_job = bench.first_job:FirstJob\n"
-        "many_sinks = testkit.many_sinks:ManySinks\nnumbered = testkit.cluster_kinds:Numbered\n"
+        "many_sinks = testkit.spark.many_sinks:ManySinks\nnumbered = testkit.cluster_kinds:Numbered\n"
     )
     return os.pathsep.join((str(folder), str(Path(__file__).parents[1])))
 

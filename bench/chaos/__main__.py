@@ -33,9 +33,9 @@ from bench.chaos.trial import Trial
 from bench.chaos.work import install
 from node.cli.local import NotInTime
 from node.client import ApiProblem, Unreachable
-from testkit import namespaces, node_clocks, small_disk
-from testkit.namespaces import Spaces
-from testkit.node_clocks import Clocks
+from testkit.faults import namespaces, node_clocks, small_disk
+from testkit.faults.namespaces import Spaces
+from testkit.faults.node_clocks import Clocks
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -7,9 +7,9 @@ from typing import Final
 
 from node.cli.local import LocalCluster
 from node.client import Client
-from testkit.namespaces import Spaces
-from testkit.node_clocks import Clocks
-from testkit.small_disk import SmallDisk
+from testkit.faults.namespaces import Spaces
+from testkit.faults.node_clocks import Clocks
+from testkit.faults.small_disk import SmallDisk
 
 PLACES: Final = 40
 """So many attempts all nodes together run at once: few enough that one of them has no room now and then."""

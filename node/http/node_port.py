@@ -1,4 +1,5 @@
-"""What the HTTP API needs of a node, as protocols. `node.app.member` implements them; tests use `testkit.fake_node`.
+"""What the HTTP API needs of a node, as protocols. `node.app.member` implements them; tests use
+`testkit.http.fake_node`.
 
 All methods are called on the event loop, unless they say otherwise. Methods that wait take a limit in seconds.
 """

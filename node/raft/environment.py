@@ -1,8 +1,8 @@
 """The environment of a member's Raft: the clock, randomness, and the connections. Tests pass their own.
 
 The library's modules import the clock and `random` themselves: a test with another clock has to patch them in
-`pysyncobj.syncobj` and `pysyncobj.transport` (`testkit.wired` does). `connections` reads the library's clock directly,
-because the library compares the times of connections with its own.
+`pysyncobj.syncobj` and `pysyncobj.transport` (`testkit.raft.wired` does). `connections` reads the library's clock
+directly, because the library compares the times of connections with its own.
 """
 
 from collections.abc import Callable

@@ -19,8 +19,8 @@ from node.peer.client import PeerClient
 from node.state.attempts import Began
 from node.state.claims import Claim
 from node.web.views import PAGES
-from testkit.fake_node import SECRET, FakeCluster, FakeNode
-from testkit.reply import Reply, is_told
+from testkit.http.fake_node import SECRET, FakeCluster, FakeNode
+from testkit.http.reply import Reply, is_told
 
 QUICK = RequestLimits(write_s=1, index_s=0.05, placement_s=1, peer_s=1, peer_log_s=1, attempt_s=0.05, poll_log_s=0.01)
 TIMEOUTS = ConnectionTimeouts(garbage_s=0.05)

@@ -9,7 +9,7 @@ import aiohttp
 
 from node.state.attempts import Finish
 from testkit.http.http_cluster import Servers
-from testkit.reply import Reply
+from testkit.http.reply import Reply
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 

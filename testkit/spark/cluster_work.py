@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from examples.demo.postgres import Server
 from node.execution import process_tree
 from spark_tasks.storage.store import delta_options
-from testkit.object_store import ObjectStore
-from testkit.one_attempt import start_attempt
+from testkit.execution.one_attempt import start_attempt
+from testkit.servers.object_store import ObjectStore
 
 PASSWORD: Final = "cluster-password"
 ROWS: Final = 160_000

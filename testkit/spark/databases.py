@@ -10,8 +10,8 @@ from spark_tasks.etl.attempt import EtlFigures
 from spark_tasks.etl.params import EtlParams
 from spark_tasks.postgres.session import session
 from tasks.postgres.url import with_password
+from testkit.execution.one_attempt import start_attempt
 from testkit.fake_context import FakeContext
-from testkit.one_attempt import start_attempt
 from testkit.spark.etl_sinks import run_attempt
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from spark_tasks.etl.params import EtlParams
 from spark_tasks.etl.transform import SOURCE
 from spark_tasks.spark.session import spark_session
 from tasks.kind import Fenced
+from testkit.execution.one_attempt import kill_at_any_moment, start_attempt
 from testkit.fake_context import FakeContext
-from testkit.object_store import ObjectStore, object_store
-from testkit.one_attempt import kill_at_any_moment, start_attempt
+from testkit.servers.object_store import ObjectStore, object_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

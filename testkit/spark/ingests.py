@@ -12,7 +12,7 @@ from spark_tasks.ingest.params import IngestParams
 from spark_tasks.storage.store import delta_options
 from spark_tasks.table.delta import PROBE
 from testkit.fake_context import FakeContext
-from testkit.object_store import ObjectStore
+from testkit.servers.object_store import ObjectStore
 from testkit.spark.tables import InFolder, InStore, TablePlace
 
 ROWS_A_FILE = 10

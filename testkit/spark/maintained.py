@@ -26,7 +26,7 @@ from spark_tasks.table.ledger import Mark, Page
 from spark_tasks.table.statistics import statistics
 from tasks.places.place import Place
 from testkit.fake_context import FakeContext
-from testkit.object_store import ObjectStore
+from testkit.servers.object_store import ObjectStore
 from testkit.spark.tables import SCHEMA, commit, write_batch
 
 ROOT = Path(__file__).parents[2]
@@ -128,7 +128,7 @@ class Lakehouse:
         value |= {"kind": "spark_tasks.maintain.kind:Maintain", "scratch": str(context.scratch), "secrets": {}}
         told.write_text(json.dumps(value | {"die_at": die_at, "pause_at": pause_at}))
         return subprocess.Popen(
-            [sys.executable, "-m", "testkit.one_attempt", str(told)],
+            [sys.executable, "-m", "testkit.execution.one_attempt", str(told)],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

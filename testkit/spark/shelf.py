@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from spark_tasks.etl.params import EtlParams
+from testkit.execution.one_attempt import start_attempt
 from testkit.fake_context import FakeContext
-from testkit.one_attempt import start_attempt
 
 
 class Shelf:

@@ -20,7 +20,7 @@ from spark_tasks.table.statistics import statistics
 from spark_tasks.table.writing import local_parts
 from tasks.places.place import Place
 from testkit.fake_context import FakeContext
-from testkit.object_store import ObjectStore
+from testkit.servers.object_store import ObjectStore
 
 SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "n", "type": "long", "nullable": True, "metadata": {}}]})
 

@@ -10,7 +10,7 @@ import pytest
 from node.cli.local import wait_for
 from node.liveness.clocks import FRESH_S
 from testkit.cluster import Cluster
-from testkit.node_clocks import Clocks, why_not
+from testkit.faults.node_clocks import Clocks, why_not
 
 pytestmark = [pytest.mark.chaos, pytest.mark.more]
 

@@ -7,7 +7,7 @@ import pytest
 
 from node.cli.local import wait_for
 from testkit.cluster import Cluster
-from testkit.small_disk import SmallDisk, why_not
+from testkit.faults.small_disk import SmallDisk, why_not
 from tests.chaos.test_failover import assert_finished_once, assert_taken_over, underway
 
 pytestmark = pytest.mark.chaos

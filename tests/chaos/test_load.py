@@ -13,7 +13,7 @@ import pytest
 from node.cli.local import wait_for
 from node.client import path
 from testkit.cluster import Cluster
-from testkit.pressure import pressure
+from testkit.faults.pressure import pressure
 
 pytestmark = pytest.mark.chaos
 

@@ -8,7 +8,7 @@ import pytest
 
 from node.cli.local import wait_for
 from testkit.cluster import Cluster
-from testkit.reply import Reply
+from testkit.http.reply import Reply
 
 pytestmark = pytest.mark.chaos
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from node.cli.local import wait_for
-from testkit.network import SeparateCluster, why_not
+from testkit.faults.network import SeparateCluster, why_not
 from testkit.processes import process_state
 from tests.chaos.test_failover import assert_finished_once, assert_taken_over, underway
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from testkit.object_store import object_store
+from testkit.servers.object_store import object_store
 
 if TYPE_CHECKING:
-    from testkit.object_store import ObjectStore
+    from testkit.servers.object_store import ObjectStore
     from testkit.spark.maintained import Lakehouse
     from testkit.spark.tables import TablePlace
 
@@ -39,7 +39,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[TablePlac
 @pytest.fixture(scope="session")
 def far_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator["ObjectStore"]:
     """An object store in a process of its own, for all tests of this process: each takes names of its own."""
-    from testkit.object_store import object_store_process
+    from testkit.servers.object_store import object_store_process
 
     with object_store_process(tmp_path_factory.mktemp("store") / "store.log") as store:
         yield store

@@ -21,7 +21,7 @@ from spark_tasks.table.delta import PROBE, Table, TableUnfit
 from spark_tasks.table.ledger import LedgerDamaged, Mark
 from spark_tasks.table.object_writer import ObjectWriter
 from tasks.places.place import NoBucket, Place
-from testkit.object_store import SECRET, ObjectStore, object_store
+from testkit.servers.object_store import SECRET, ObjectStore, object_store
 from testkit.spark.tables import SCHEMA, InStore, commit, object_table, write_batch
 
 pytestmark = pytest.mark.integration

@@ -26,8 +26,8 @@ from tasks.access import Access
 from tasks.file_guard import FileGuard, path_of
 from tasks.needs import Needs
 from tasks.reach import Reach
-from testkit import mounts
 from testkit.execution.own_node import ROOT
+from testkit.faults import mounts
 
 pytestmark = [
     pytest.mark.integration,

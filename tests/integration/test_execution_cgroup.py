@@ -22,9 +22,9 @@ from node.execution.leftovers import kill_leftovers
 from node.execution.limits import Amounts
 from node.execution.order import AttemptLimits, Order
 from node.storage.room import MIB
-from testkit import greedy
-from testkit.cgroups import delegated, own_cgroup
+from testkit.execution import greedy
 from testkit.execution.attempts import ACT, Attempts, play, states, until
+from testkit.execution.cgroups import delegated, own_cgroup
 
 pytestmark = pytest.mark.integration
 

@@ -15,7 +15,7 @@ from node.runtime.boottime import boottime_s
 from node.runtime.descriptors import SOFT_MAX, attempts_limit, hard_limit
 from node.storage.room import MIB
 from tasks.processes import MARK, RUN_MARK
-from testkit import greedy
+from testkit.execution import greedy
 from testkit.execution.attempts import Attempts, play, until
 
 pytestmark = pytest.mark.integration

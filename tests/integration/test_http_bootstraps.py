@@ -7,7 +7,7 @@ from node.peer.bootstrap import begin, fed_by, finished_bootstrap, with_portion
 from node.peer.client import PeerClient
 from node.peer.portions import Gap, Portion
 from node.peer.protocol import PeerAway
-from testkit.fake_node import SECRET
+from testkit.http.fake_node import SECRET
 from testkit.http.http_cluster import on_loop, servers
 
 pytestmark = pytest.mark.integration

@@ -16,7 +16,7 @@ from node.raft.ports import RaftRole
 from node.state.codec import BadEntry
 from node.state.members import Join
 from tasks.version import version
-from testkit.fake_node import SECRET
+from testkit.http.fake_node import SECRET
 from testkit.http.http_cluster import on_loop, servers
 
 pytestmark = pytest.mark.integration

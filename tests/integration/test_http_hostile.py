@@ -26,7 +26,7 @@ from node.state.registry import Put, PutTasks
 from node.state.telling import PutChannel
 from node.state.value import RULES
 from tasks.definition.spec import Spec
-from testkit.fake_node import NOW_US, SECRET
+from testkit.http.fake_node import NOW_US, SECRET
 from testkit.http.hostile import BODIES, EVERYWHERE, HEADERS, IDS, PATHS, QUERIES, Heard, say, spoilt
 from testkit.http.http_cluster import Servers, on_loop, servers
 

@@ -11,7 +11,7 @@ import pytest
 from node.peer.signing import response_mac, signing_key
 from node.state.attempts import Finish
 from node.state.members import MarkDown
-from testkit.fake_node import SECRET
+from testkit.http.fake_node import SECRET
 from testkit.http.http_cluster import QUICK, Servers, on_loop, servers
 
 pytestmark = pytest.mark.integration

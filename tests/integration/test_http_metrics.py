@@ -11,7 +11,7 @@ from node.state.attempts import Began, Finish
 from node.state.members import MarkDown, TakeLead
 from node.state.telling import PutChannel
 from node.state.value import RULES
-from testkit.fake_node import NOW_US
+from testkit.http.fake_node import NOW_US
 from testkit.http.http_cluster import on_loop, servers
 from tests.unit.node.state.given import hook
 

@@ -10,7 +10,7 @@ from node.peer.portions import Gap
 from node.peer.protocol import PeerAway, RunProgress
 from node.state.attempts import Finish
 from node.state.times import rfc3339
-from testkit.fake_node import SECRET
+from testkit.http.fake_node import SECRET
 from testkit.http.http_cluster import on_loop, servers
 
 pytestmark = pytest.mark.integration

@@ -12,7 +12,7 @@ from spark_tasks.contracts.source import SourceUnfit
 from spark_tasks.http.client import ApiAway, ApiClient, ApiReadStopped
 from spark_tasks.http.pages import pages_of
 from spark_tasks.http.params import HttpRows
-from testkit.api_server import Request, Response, api_server, as_json
+from testkit.servers.api_server import Request, Response, api_server, as_json
 
 pytestmark = pytest.mark.integration
 

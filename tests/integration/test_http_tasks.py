@@ -16,7 +16,7 @@ from node.state.times import rfc3339
 from node.state.value import RULES
 from tasks.access import Access
 from tasks.installed_kinds import InstalledKinds, installed
-from testkit.fake_node import NOW_US, SECRET
+from testkit.http.fake_node import NOW_US, SECRET
 from testkit.http.http_cluster import on_loop, servers
 
 pytestmark = pytest.mark.integration

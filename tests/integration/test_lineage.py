@@ -13,9 +13,9 @@ import pytest
 
 from node.cli.local import wait_for
 from tasks.backup.manifest import newest_backup, survey_url
-from testkit import mounts
 from testkit.cluster import Cluster
 from testkit.command import Rota
+from testkit.faults import mounts
 
 pytestmark = pytest.mark.integration
 

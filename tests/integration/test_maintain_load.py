@@ -20,7 +20,7 @@ from deltalake import write_deltalake
 
 from spark_tasks.maintain.errors import NoRoom
 from spark_tasks.maintain.kind import Maintain
-from testkit.small_disk import SmallDisk, why_not
+from testkit.faults.small_disk import SmallDisk, why_not
 from testkit.spark.maintained import Lakehouse
 
 pytestmark = pytest.mark.integration

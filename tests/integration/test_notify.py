@@ -11,8 +11,8 @@ import pytest
 from node.cli.local import wait_for
 from testkit.cluster import Cluster
 from testkit.command import Rota
-from testkit.outside_watcher import outside_watcher
-from testkit.webhook_receiver import SECRET, Fault, WebhookReceiver, webhook_receiver
+from testkit.servers.outside_watcher import outside_watcher
+from testkit.servers.webhook_receiver import SECRET, Fault, WebhookReceiver, webhook_receiver
 
 pytestmark = [pytest.mark.integration, pytest.mark.more]
 

@@ -17,7 +17,7 @@ from node.notify.teller import NotSent
 from node.state.channel import Channel
 from node.state.outbox import Notice, Permission
 from tasks.access import Access, parse_hosts
-from testkit.mail_server import Mailbox, mail_server
+from testkit.servers.mail_server import Mailbox, mail_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.more]
 

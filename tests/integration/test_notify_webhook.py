@@ -17,7 +17,7 @@ from node.notify.teller import NotSent
 from node.state.channel import Channel
 from node.state.outbox import Notice, Permission
 from tasks.access import Access, parse_hosts
-from testkit.webhook_receiver import SECRET, Fault, WebhookReceiver, webhook_receiver
+from testkit.servers.webhook_receiver import SECRET, Fault, WebhookReceiver, webhook_receiver
 
 pytestmark = pytest.mark.integration
 

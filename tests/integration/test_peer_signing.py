@@ -15,9 +15,9 @@ from node.peer.protocol import PeerAway
 from node.peer.signing import CHALLENGE, SIGNED, PeerRequest, new_request, response_mac, signing_key
 from node.state.entries import Seed
 from node.state.members import AddMember
-from testkit.fake_node import NOW_US, SECRET
+from testkit.http.fake_node import NOW_US, SECRET
 from testkit.http.http_cluster import Servers, on_loop, servers
-from testkit.reply import Reply
+from testkit.http.reply import Reply
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,7 @@ from node.raft.log.flush_counter import FlushCounter
 from node.raft.log.log_store import JOURNAL, LOST, SNAPSHOT, VOTES, LogStore, Making
 from node.raft.log.log_store import open_folder as open_log_store
 from node.raft.log.snapshot import Header
-from testkit.wired import QuickJournal
+from testkit.raft.wired import QuickJournal
 
 pytestmark = pytest.mark.integration
 

@@ -30,9 +30,9 @@ from tasks.wal.kind import OtherSystem, UnboundedSlot, Wal
 from tasks.wal.pages import Counted
 from tasks.wal.params import WalParams, slot_of
 from tasks.wal.restore import Moment, NotRestorable, restore_server
+from testkit.execution.one_attempt import start_attempt
 from testkit.fake_context import FakeContext
-from testkit.one_attempt import start_attempt
-from testkit.postgres_servers import recovered, standby
+from testkit.servers.postgres_servers import recovered, standby
 
 pytestmark = pytest.mark.integration
 

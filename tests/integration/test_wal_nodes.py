@@ -16,7 +16,7 @@ from tasks.wal.archive import archived_systems, read_archive
 from tasks.wal.pages import Counted
 from tasks.wal.restore import Moment, restore_server
 from testkit.cluster import Cluster
-from testkit.postgres_servers import recovered
+from testkit.servers.postgres_servers import recovered
 
 pytestmark = [pytest.mark.integration, pytest.mark.more]
 

@@ -10,7 +10,7 @@ from node.http.door.authentication import CSRF_FIELD
 from node.http.door.endpoint import Endpoint
 from node.http.door.session import BrowserSession, SessionSigner, cookie_name
 from node.web.views import PAGES
-from testkit.fake_node import SECRET
+from testkit.http.fake_node import SECRET
 from testkit.http.hostile import EVERYWHERE, PATHS, QUERIES, say
 from testkit.http.http_cluster import on_loop, servers
 

@@ -7,7 +7,7 @@ import pytest
 
 from node.peer.vitals import MemberVitals
 from node.state.members import Drain, MarkDown
-from testkit.fake_node import FakeNode
+from testkit.http.fake_node import FakeNode
 from testkit.http.http_cluster import Servers, on_loop, servers
 from testkit.http.web_visitor import Visitor, text_of
 

@@ -18,7 +18,7 @@ from node.state.deadlines import Breached
 from node.state.members import Drain, TakeLead
 from node.state.registry import Pause
 from node.state.value import RULES
-from testkit.fake_node import SECRET
+from testkit.http.fake_node import SECRET
 from testkit.http.http_cluster import QUICK, on_loop, servers
 from testkit.http.web_visitor import FORM, Visitor, fail, text_of
 

@@ -15,8 +15,8 @@ from spark_tasks.webhook.delivery import Delivery, Message, Receiver
 from spark_tasks.webhook.ledger import KEPT, LedgerState, Sealed, WebhookLedger
 from tasks.places.place import Place
 from tasks.webhook_signing import signing_keys
-from testkit.object_store import object_store
-from testkit.webhook_receiver import SECRET, Fault, WebhookReceiver, webhook_receiver
+from testkit.servers.object_store import object_store
+from testkit.servers.webhook_receiver import SECRET, Fault, WebhookReceiver, webhook_receiver
 
 pytestmark = pytest.mark.integration
 

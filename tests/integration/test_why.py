@@ -10,7 +10,7 @@ from node.cli.local import NotInTime, wait_for
 from node.client import path
 from testkit import cluster_kinds
 from testkit.cluster import Cluster
-from testkit.descriptors import starved
+from testkit.faults.descriptors import starved
 
 pytestmark = [pytest.mark.integration, pytest.mark.more]
 

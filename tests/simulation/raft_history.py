@@ -1,8 +1,8 @@
 """A random life of a Raft cluster whose members lose what they had on their disks: what is committed must stay.
 
-The members are the product's own (`testkit.wired`). Faults: links that are cut, delayed, and empty themselves late;
-members that stand still, die, and come back with their folder, with a damaged one, or with none. Never more than a
-minority has to recover at a time. Checked after every entry that is applied: all members apply the same, in the same
+The members are the product's own (`testkit.raft.wired`). Faults: links that are cut, delayed, and empty themselves
+late; members that stand still, die, and come back with their folder, with a damaged one, or with none. Never more than
+a minority has to recover at a time. Checked after every entry that is applied: all members apply the same, in the same
 order, and no term has two leaders; at the end: all come to hold the same, and vote again.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from node.raft.log.log_store import JOURNAL, SNAPSHOT
 from node.raft.ports import RaftTiming
-from testkit.wired import Wired, World
+from testkit.raft.wired import Wired, World
 
 TIMING = RaftTiming(log_entries=30)
 

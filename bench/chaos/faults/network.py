@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from bench.chaos.cluster import HarmedCluster
 from bench.chaos.faults.fault import Draw, Fault
-from testkit.namespaces import BOTH, Spaces
+from testkit.faults.namespaces import BOTH, Spaces
 
 
 def cut_one(draw: Draw) -> Fault:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from spark_tasks.etl.params import EtlParams
-from testkit.api_server import Response, api_server
 from testkit.fake_context import FakeContext
+from testkit.servers.api_server import Response, api_server
+from testkit.servers.webhook_receiver import SECRET, webhook_receiver
 from testkit.spark.databases import EtlDatabase
 from testkit.spark.etl_sinks import run_attempt
 from testkit.spark.type_edges import Edge, TypeEdges
 from testkit.spark.type_edges import postgres as of_postgres
-from testkit.webhook_receiver import SECRET, webhook_receiver
 
 if TYPE_CHECKING:
     import pyarrow as pa

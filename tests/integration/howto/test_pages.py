@@ -8,13 +8,13 @@ import pytest
 from examples.demo.postgres import Server, postgres_server
 from node.cli.ports import free_ports
 from testkit.cluster import Cluster
-from testkit.mail_server import mail_server
-from testkit.object_store import BUCKET, object_store
-from testkit.outside_watcher import outside_watcher
-from testkit.postgres_servers import recovered
 from testkit.reachable import ReachableCluster, open_folder, why_not
-from testkit.spark_cluster import EXECUTOR_MEMORY, spark_cluster
-from testkit.webhook_receiver import webhook_receiver
+from testkit.servers.mail_server import mail_server
+from testkit.servers.object_store import BUCKET, object_store
+from testkit.servers.outside_watcher import outside_watcher
+from testkit.servers.postgres_servers import recovered
+from testkit.servers.webhook_receiver import webhook_receiver
+from testkit.spark.spark_cluster import EXECUTOR_MEMORY, spark_cluster
 from tests.integration.howto.conftest import ROOT, TOKEN, reader_of
 
 pytestmark = pytest.mark.integration

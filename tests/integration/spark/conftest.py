@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from examples.demo.postgres import Server, postgres_server
-from testkit.object_store import object_store
+from testkit.servers.object_store import object_store
 from testkit.spark.databases import PASSWORD, EtlDatabase
 from testkit.spark.shelf import Shelf
 

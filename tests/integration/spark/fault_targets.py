@@ -16,11 +16,11 @@ from spark_tasks.delta.parquet_sink import LEDGER
 from spark_tasks.table.delta import Table
 from spark_tasks.table.ledger import quarantine_of
 from tasks.places.place import Place
-from testkit.object_store import ObjectStore
+from testkit.servers.object_store import ObjectStore
+from testkit.servers.webhook_receiver import WebhookReceiver
 from testkit.spark import delta_sinks as of_delta
 from testkit.spark.databases import EtlDatabase
 from testkit.spark.etl_sinks import TASK, RowTuple, SinkHouse
-from testkit.webhook_receiver import WebhookReceiver
 from tests.integration.spark import test_etl_parquet as of_parquet
 
 BATCH_ROWS: Final = 500

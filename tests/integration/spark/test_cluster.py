@@ -17,9 +17,9 @@ pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not i
 from examples.demo.postgres import Server, postgres_server
 from node.cli.local import wait_for
 from node.execution import process_tree
-from testkit.object_store import ObjectStore, object_store
+from testkit.servers.object_store import ObjectStore, object_store
 from testkit.spark.cluster_work import ENDS_S, PASSWORD, Attempt, EtlWork, IngestWork, Work
-from testkit.spark_cluster import SparkCluster, spark_cluster
+from testkit.spark.spark_cluster import SparkCluster, spark_cluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

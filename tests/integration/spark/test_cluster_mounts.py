@@ -17,11 +17,11 @@ from deltalake import write_deltalake
 from pyarrow import table
 
 from examples.demo.postgres import Server
-from testkit import mounts
-from testkit.object_store import ObjectStore, object_store
+from testkit.faults import mounts
+from testkit.servers.object_store import ObjectStore, object_store
 from testkit.spark.cluster_work import started
 from testkit.spark.databases import PASSWORD
-from testkit.spark_cluster import SparkCluster, spark_cluster
+from testkit.spark.spark_cluster import SparkCluster, spark_cluster
 
 pytestmark = [
     pytest.mark.integration,

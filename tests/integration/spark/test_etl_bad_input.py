@@ -29,9 +29,9 @@ from spark_tasks.postgres.sink import PostgresSink
 from spark_tasks.spark.session import spark_session
 from tasks.kind import Unretryable
 from tasks.places.place import NoBucket
-from testkit import small_disk
-from testkit.api_server import Request, Response, api_server, as_json
-from testkit.object_store import ObjectStore, object_store
+from testkit.faults import small_disk
+from testkit.servers.api_server import Request, Response, api_server, as_json
+from testkit.servers.object_store import ObjectStore, object_store
 from testkit.spark.cluster_work import started
 from testkit.spark.databases import EtlDatabase
 from testkit.spark.etl_sinks import at_step

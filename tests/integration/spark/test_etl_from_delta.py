@@ -25,10 +25,10 @@ from spark_tasks.maintain.params import MaintainParams
 from spark_tasks.postgres.session import session
 from spark_tasks.spark.session import spark_session
 from tasks.access import Access, AccessRefused
-from testkit.changing_rows import wrong_versions
-from testkit.changing_table import ChangingTable
+from testkit.changing.rows import wrong_versions
+from testkit.changing.table import ChangingTable
 from testkit.fake_context import FakeContext
-from testkit.object_store import object_store
+from testkit.servers.object_store import object_store
 from testkit.spark.databases import EtlDatabase
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]

@@ -20,8 +20,8 @@ from spark_tasks.files.faults import MalformedRows, SchemaDrift
 from spark_tasks.files.listing import NoSourceFiles, SourceChanged
 from spark_tasks.files.source import FilesReader
 from spark_tasks.spark.session import spark_session
-from testkit.changing_files import ChangingFiles
-from testkit.changing_rows import wrong_versions
+from testkit.changing.files import ChangingFiles
+from testkit.changing.rows import wrong_versions
 from testkit.spark.databases import EtlDatabase
 from testkit.spark.etl_sinks import at_step
 

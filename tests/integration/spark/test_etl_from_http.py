@@ -14,9 +14,9 @@ from spark_tasks.contracts.source import SourceReplaced, SourceUnfit
 from spark_tasks.etl.kind import Etl
 from spark_tasks.spark.session import spark_session
 from tasks.access import Access, AccessRefused
-from testkit.api_server import Request, Response, api_server, as_json
-from testkit.changing_api import ChangingApi
-from testkit.changing_rows import wrong_versions
+from testkit.changing.api import ChangingApi
+from testkit.changing.rows import wrong_versions
+from testkit.servers.api_server import Request, Response, api_server, as_json
 from testkit.spark.databases import EtlDatabase
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]

@@ -20,7 +20,7 @@ from spark_tasks.table.delta import PROBE, Table
 from spark_tasks.table.ledger import Ledger, Mark
 from tasks.kind import Fenced
 from tasks.places.place import Place
-from testkit.object_store import BUCKET
+from testkit.servers.object_store import BUCKET
 from testkit.spark.etl_sinks import (
     TASK,
     GivenBatches,

@@ -26,8 +26,8 @@ from spark_tasks.postgres.params import PostgresTable
 from spark_tasks.postgres.session import QueryUnfit, ServerAway, ServerRefused, Session
 from spark_tasks.postgres.sink import PostgresSink
 from tasks.kind import Fenced
+from testkit.execution.one_attempt import kill_at_any_moment
 from testkit.fake_context import FakeContext
-from testkit.one_attempt import kill_at_any_moment
 from testkit.spark.databases import EtlDatabase
 from testkit.spark.etl_sinks import at_step
 

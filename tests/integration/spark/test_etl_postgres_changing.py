@@ -10,7 +10,7 @@ pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not i
 
 from node.cli.local import wait_for
 from spark_tasks.spark.session import spark_session
-from testkit.changing_rows import ChangingRows, wrong_versions
+from testkit.changing.rows import ChangingRows, wrong_versions
 from testkit.spark.databases import EtlDatabase
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from spark_tasks.etl.opening import open_sink
 from spark_tasks.sqlite import file as sqlite_file
 from tasks.access import Access, AccessRefused
 from tasks.kind import Fenced
-from testkit import mounts, small_disk
-from testkit.one_attempt import kill_at_any_moment
+from testkit.execution.one_attempt import kill_at_any_moment
+from testkit.faults import mounts, small_disk
 from testkit.spark.shelf import Shelf
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]

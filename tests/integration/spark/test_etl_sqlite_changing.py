@@ -11,8 +11,8 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytest.importorskip("adbc_driver_postgresql", reason="the extra `spark` is not installed")
 
 from spark_tasks.spark.session import spark_session
-from testkit.changing_rows import wrong_versions
-from testkit.changing_sqlite import ChangingSqlite
+from testkit.changing.rows import wrong_versions
+from testkit.changing.sqlite import ChangingSqlite
 from testkit.spark.databases import EtlDatabase
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]

@@ -16,11 +16,11 @@ from node.cli.local import wait_for
 from spark_tasks.etl.errors import EtlStopped
 from spark_tasks.etl.kind import Etl
 from spark_tasks.etl.params import EtlParams
-from testkit.api_server import api_server, as_json
 from testkit.cluster import Cluster
 from testkit.fake_context import FakeContext
+from testkit.servers.api_server import api_server, as_json
+from testkit.servers.webhook_receiver import SECRET, webhook_receiver
 from testkit.spark.databases import PASSWORD, EtlDatabase
-from testkit.webhook_receiver import SECRET, webhook_receiver
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.soak]
 

@@ -23,10 +23,10 @@ from spark_tasks.etl.params import EtlParams
 from spark_tasks.webhook.sink import WebhookSink
 from tasks.access import Access, AccessRefused
 from tasks.kind import Fenced
+from testkit.execution.one_attempt import start_attempt
 from testkit.fake_context import FakeContext
-from testkit.object_store import object_store
-from testkit.one_attempt import start_attempt
-from testkit.webhook_receiver import SECRET, Fault, WebhookReceiver, webhook_receiver
+from testkit.servers.object_store import object_store
+from testkit.servers.webhook_receiver import SECRET, Fault, WebhookReceiver, webhook_receiver
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

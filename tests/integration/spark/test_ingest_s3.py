@@ -33,7 +33,7 @@ from spark_tasks.table.writing import Write
 from tasks.access import Access, AccessRefused
 from tasks.kind import Fenced
 from tasks.places.place import NoBucket
-from testkit.object_store import BUCKET, SECRET
+from testkit.servers.object_store import BUCKET, SECRET
 from testkit.spark.ingests import ROWS_A_FILE, Crash, Lake
 from testkit.spark.tables import object_table
 

@@ -30,12 +30,12 @@ from spark_tasks.spark.java import find_java
 from spark_tasks.spark.session import JVM_OPTIONS
 from tasks.definition.run import FINAL
 from testkit.cluster import Cluster
-from testkit.many_sinks import notes
-from testkit.object_store import ObjectStore, object_store
-from testkit.one_attempt import step_after
+from testkit.execution.one_attempt import step_after
+from testkit.servers.object_store import ObjectStore, object_store
+from testkit.servers.webhook_receiver import SECRET, webhook_receiver
 from testkit.spark.databases import PASSWORD, EtlDatabase
 from testkit.spark.etl_sinks import TASK
-from testkit.webhook_receiver import SECRET, webhook_receiver
+from testkit.spark.many_sinks import notes
 from tests.integration.spark.fault_targets import GROUPS, FaultTarget, Source, targets
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.soak]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from testkit import greedy
 from testkit.cluster import Cluster
+from testkit.execution import greedy
 
 pytestmark = pytest.mark.integration
 

@@ -4,7 +4,7 @@ import pytest
 
 from node.cli.local import wait_for
 from testkit.cluster import Cluster
-from testkit.descriptors import starved
+from testkit.faults.descriptors import starved
 
 pytestmark = pytest.mark.integration
 

@@ -17,7 +17,7 @@ from bench.chaos.records import Attempt, Records
 from bench.chaos.recovery import Recovery, Struck, recoveries
 from bench.chaos.table import table
 from node.cli.local import wait_for
-from testkit import held_packets as held
+from testkit.faults import held_packets as held
 
 NAMES = tuple(f"node-{number}" for number in range(1, 6))
 ALL = ("spaces", "clocks", "small disk")

@@ -8,7 +8,7 @@ import pytest
 
 from bench.loading.judgement import BLOCKED_MS, Phase, Standing, wrong
 from testkit.burden import BurdenGone, Look, meanwhile, nothing
-from testkit.pressure import pressure
+from testkit.faults.pressure import pressure
 
 BEFORE = Standing({"node-1": 1, "node-2": 3}, {"short": "node-1", "long": "node-2"})
 

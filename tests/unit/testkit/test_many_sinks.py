@@ -5,7 +5,7 @@ from typing import Any
 import spark_tasks.etl.kind
 import spark_tasks.ingest.attempt
 from spark_tasks.spark.session import session_of
-from testkit.many_sinks import sharing
+from testkit.spark.many_sinks import sharing
 
 
 def test_both_kinds_are_given_the_session_that_is_there_while_the_block_lasts() -> None:

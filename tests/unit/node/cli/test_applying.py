@@ -13,7 +13,7 @@ from node.cli.api import Api
 from node.cli.applying import apply_command
 from node.cli.task_files import LIST_BYTES_MAX
 from node.client import ApiProblem, Client
-from testkit.api_server import Request, Response, api_server, as_json
+from testkit.servers.api_server import Request, Response, api_server, as_json
 
 
 class Cluster:

@@ -16,7 +16,7 @@ from node.cli.backups import _errors_as_sentences
 from node.cli.main import _MODULES, DONE, UNREACHABLE, WRONG_CALL, exit_code_after, exit_code_of, main
 from node.client import ApiProblem, Client, Unreachable, _target, path
 from tasks.backup.manifest import NoBackup
-from testkit.api_server import Request, Response, api_server, as_json
+from testkit.servers.api_server import Request, Response, api_server, as_json
 
 
 @pytest.mark.parametrize(

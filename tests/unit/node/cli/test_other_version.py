@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from node.cli.main import exit_code_after, main, rota
 from node.client import Client
 from tasks.version import version
-from testkit.api_server import Request, Response, api_server, as_json
+from testkit.servers.api_server import Request, Response, api_server, as_json
 
 EARLIER = {"info": {"version": "0.1.0"}}
 MEMBER = {"id": "node-1", "status": "up", "later": {"a field of a later version": 1}}

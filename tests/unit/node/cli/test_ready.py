@@ -11,7 +11,7 @@ import pytest
 from node.app.data_dir import DataDir
 from node.cli.ready import DEFAULT_PORT, port, ready
 from node.state.entries import Seed
-from testkit.api_server import Request, Response, api_server, as_json
+from testkit.servers.api_server import Request, Response, api_server, as_json
 
 NOT_READY = {"type": "urn:rota:problem:not-ready", "status": 503, "detail": "it knows no leader; it has no lease"}
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from node.cli.main import rota
 from node.client import Client
-from testkit.api_server import api_server, as_json
+from testkit.servers.api_server import api_server, as_json
 
 STEERS: Final = "\x1b]0;title\x07\x1b[2J\rclean\x08\x9b31m\u202egnp\u2066\n2026-01-01 forged"
 ATTEMPT: Final = {"attempt": 1, "node": "node-1", "state": "failed", "error": STEERS}

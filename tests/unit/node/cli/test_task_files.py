@@ -11,7 +11,7 @@ from node.cli.applying import apply_command
 from node.cli.task_files import LIST_BYTES_MAX, _specs
 from node.cli.tasks import _print_where, tasks_command
 from node.client import ApiProblem, Client
-from testkit.api_server import Request, Response, api_server, as_json
+from testkit.servers.api_server import Request, Response, api_server, as_json
 
 TASKS = [{"name": "a", "kind": "x", "schedule": {"at": "2026-12-01T02:00:00Z"}}, {"name": "b", "kind": "x"}]
 

@@ -15,7 +15,7 @@ from node.cli.api import Api
 from node.cli.main import ABORTED, main
 from node.cli.runs import wait_and_show
 from node.cli.task_files import LIST_BYTES_MAX
-from testkit.api_server import Request, Response, api_server, as_json
+from testkit.servers.api_server import Request, Response, api_server, as_json
 
 NOT_UTF8 = b"name: caf\xe9\nkind: probe\n"
 

@@ -5,7 +5,7 @@ from typing import Any
 from pysyncobj.tcp_connection import CONNECTION_STATE
 
 from node.raft.wire.connections import HANDSHAKE_BYTES
-from testkit.wired import Wired
+from testkit.raft.wired import Wired
 
 
 class Caller:

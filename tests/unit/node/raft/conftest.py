@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from testkit.wired import World
+from testkit.raft.wired import World
 
 
 @contextmanager

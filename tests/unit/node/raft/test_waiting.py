@@ -2,7 +2,7 @@
 
 import pytest
 
-from testkit.wired import Wired, World
+from testkit.raft.wired import Wired, World
 
 
 @pytest.fixture

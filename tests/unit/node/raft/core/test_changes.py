@@ -10,7 +10,7 @@ from pysyncobj.config import FAIL_REASON
 from node.raft.core.changes import Changes, MembershipChange
 from node.raft.log import membership
 from node.raft.transport.unlisted import UNLISTED_MAX
-from testkit.wired import Wired, World
+from testkit.raft.wired import Wired, World
 from tests.unit.node.raft.callers import call, hello
 from tests.unit.node.raft.conftest import agreed
 

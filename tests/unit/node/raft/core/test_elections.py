@@ -3,7 +3,7 @@
 import pytest
 
 from node.raft.log.log_store import JOURNAL, LOST
-from testkit.wired import Wired, World
+from testkit.raft.wired import Wired, World
 
 
 def slow_write(world: World, member: Wired) -> None:

@@ -1,6 +1,6 @@
 """What PySyncObj 0.3.17 does wrong with messages, and what Rota does instead (docs/explanation/raft.md).
 
-The library's own consensus is driven by hand, with the clock and the links of `testkit.wired`. Each test fails if
+The library's own consensus is driven by hand, with the clock and the links of `testkit.raft.wired`. Each test fails if
 the library receives the message unchanged.
 """
 
@@ -15,7 +15,7 @@ from node.raft.ports import RaftTiming
 from node.raft.wire import messages
 from node.raft.wire.library_settings import BATCH_BYTES, configuration
 from node.raft.wire.messages import BadMessage
-from testkit.wired import Wired, World
+from testkit.raft.wired import Wired, World
 
 Message = dict[str, Any]
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from node.raft.core.overrides import APPLIED_AT_ONCE, APPLIED_BYTES
-from testkit.wired import Wired, World
+from testkit.raft.wired import Wired, World
 
 
 def started_again(world: World, entries: list[bytes]) -> Wired:

@@ -16,7 +16,7 @@ from node.raft.log import snapshot
 from node.raft.log.snapshot import Header
 from node.raft.log.snapshots import NO_ROOM_S, PIECE_BYTES, Snapshots, unhurried
 from node.raft.ports import RaftTiming
-from testkit.wired import Wired, World
+from testkit.raft.wired import Wired, World
 
 
 @pytest.fixture

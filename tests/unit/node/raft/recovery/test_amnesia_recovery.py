@@ -8,7 +8,7 @@ import pytest
 from node.raft.errors import MajorityLost
 from node.raft.log.journal import FLUSH_COUNTER
 from node.raft.log.log_store import JOURNAL, SNAPSHOT, open_folder
-from testkit.wired import Wired, World
+from testkit.raft.wired import Wired, World
 from tests.unit.node.raft.log.test_log_store import CLUSTER, begin, put_snapshot
 
 

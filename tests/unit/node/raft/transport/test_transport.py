@@ -15,7 +15,7 @@ from node.raft.transport.unlisted import DIAL_SILENT_S
 from node.raft.wire import messages
 from node.raft.wire.connections import HANDSHAKE_BYTES
 from node.raft.wire.messages import MESSAGE_BYTES, BadMessage
-from testkit.wired import Wire, World
+from testkit.raft.wired import Wire, World
 from tests.unit.node.raft.callers import call, dial, hello, ours
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from node.raft.transport.duplicate_starts import PROBE_S
 from node.raft.transport.start_claim import PATIENCE_S
-from testkit.wired import World
+from testkit.raft.wired import World
 from tests.unit.node.raft.callers import call, hello, ours
 
 

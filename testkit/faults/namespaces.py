@@ -3,7 +3,7 @@
 Each node has a namespace and an address of its own, joined to a bridge that has a namespace too, and so has this
 process: a node that is cut off from the others still answers who watches it. What is cut is dropped in silence, as
 by a broken switch. This kernel has no netem: packets are held by a process in the node's namespace to which
-netfilter hands them (`testkit.held_packets`). Wants root.
+netfilter hands them (`testkit.faults.held_packets`). Wants root.
 """
 
 import itertools
@@ -109,7 +109,7 @@ class Spaces:
 
     def hold(self, name: str, others: Iterable[str], least_s: float, most_s: float) -> None:
         """Deliver every packet between a node and these others so much later; in another order where those differ."""
-        command = [sys.executable, "-m", "testkit.held_packets", str(QUEUE), str(least_s), str(most_s)]
+        command = [sys.executable, "-m", "testkit.faults.held_packets", str(QUEUE), str(least_s), str(most_s)]
         self._held[name] = holder = subprocess.Popen(
             [*self.within(name), *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT
         )
@@ -145,7 +145,7 @@ class Spaces:
         _run(*self.within(name), *words)
 
 
-_ROOT: Final = Path(__file__).parents[1]
+_ROOT: Final = Path(__file__).parents[2]
 
 
 def _run(*words: str, check: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""`python -m testkit.one_attempt FILE`: one attempt of a kind in a process of its own, which may kill itself midway.
+"""`python -m testkit.execution.one_attempt FILE`: one attempt of a kind in a process, which may kill itself midway.
 
 FILE is JSON: `kind` (module:class), `params`, `task`, `run_id`, `token`, `secrets`, `scratch`, `die_at` and `pause_at`:
 when the attempt logs a message with that text, the process gets SIGKILL, or SIGSTOP; and `fence`: once a file of
@@ -22,7 +22,7 @@ from node.execution import process_tree
 from tasks.errors import Fenced
 from testkit.fake_context import FakeContext
 
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 
 SAYS_S: Final = 240.0
 """How long an attempt may take to say the next thing: half a minute with the start of Spark on a busy machine."""
@@ -33,7 +33,7 @@ def start_attempt(
 ) -> "subprocess.Popen[bytes]":
     """Start an attempt, in a process group of its own; `given` is what FILE says, and `errors` takes what it prints."""
     file.write_text(json.dumps(dict(given)))
-    command = [sys.executable, "-m", "testkit.one_attempt", str(file)]
+    command = [sys.executable, "-m", "testkit.execution.one_attempt", str(file)]
     return subprocess.Popen(command, cwd=_ROOT, env={**os.environ, **environ}, stderr=errors, start_new_session=True)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from testkit.api_server import Request, Response, as_json
+from testkit.servers.api_server import Request, Response, as_json
 
 
 @dataclass

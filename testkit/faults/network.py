@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from testkit.cluster import Cluster
-from testkit.namespaces import BOTH, Spaces, why_not
+from testkit.faults.namespaces import BOTH, Spaces, why_not
 
 __all__ = ["SeparateCluster", "why_not"]
 

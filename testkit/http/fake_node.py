@@ -63,8 +63,8 @@ class Broken:
     Params: ClassVar[type[BaseModel]]
 
 
-COPY = KindEntry("copy", "testkit.fake_node:Copy")
-BROKEN = KindEntry("broken", "testkit.fake_node:Broken")
+COPY = KindEntry("copy", "testkit.http.fake_node:Copy")
+BROKEN = KindEntry("broken", "testkit.http.fake_node:Broken")
 
 
 @dataclass

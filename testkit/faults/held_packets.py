@@ -1,6 +1,6 @@
 """Holds the packets of a network namespace, and delivers them later: late, and where the times differ in disorder.
 
-    python -m testkit.held_packets QUEUE LEAST_S MOST_S
+    python -m testkit.faults.held_packets QUEUE LEAST_S MOST_S
 
 netfilter hands each packet that a NFQUEUE rule names to this process, over netlink, and does with it as it is told
 (linux/netfilter/nfnetlink_queue.h). Only the packets' numbers come here; they themselves stay in the kernel. Says
