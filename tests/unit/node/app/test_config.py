@@ -1,4 +1,5 @@
 from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ from node.app.projections import join_of
 from node.execution.limits import Amounts
 from node.execution.machine import memory_bytes
 from node.membership.addresses import Agreed
-from node.settings.table import FILE_NAMES, SETTINGS, unknown_settings
+from node.settings.row import rows_of
+from node.settings.table import FILE_NAMES, SETTINGS, NodeSettings, unknown_settings
 from node.settings.values import parse_members
+from node.storage.room import Bounds
 from tasks.access import Access
 from tasks.kind import MissingSecret
 from tasks.secret import resolve
@@ -81,6 +84,7 @@ def test_every_member_has_its_id_as_a_label() -> None:
     assert join_of(config, seed, 7003, {}, 0, 1).labels == (("node", "node-1"), ("zone", "a"))
 
 
+BOUNDS = [field.name for field in fields(Bounds)]
 LONG = "f00dfeedf00dfeed"
 
 
@@ -274,3 +278,10 @@ def test_users_of_attempts() -> None:
     )
     assert (config.run_as, config.work_uids) == (("deploy", "www-data"), range(70_000, 70_100))
     assert config.other_users
+
+
+def test_each_bound_of_the_disk_is_a_setting() -> None:
+    given = {row.name: str(number) for number, (field, row) in enumerate(rows_of(NodeSettings)) if field in BOUNDS}
+    assert len(given) == len(BOUNDS)
+    bounds = load_config({**WELL, **given}).bounds
+    assert [str(getattr(bounds, field)) for field, row in rows_of(NodeSettings) if field in BOUNDS] == [*given.values()]

@@ -155,7 +155,13 @@ def test_what_a_machine_does_not_hold_is_said_with_the_reason(
 
 def test_every_amount_has_its_setting() -> None:
     from node.execution.limits import SETTINGS
-    from node.settings.table import SETTINGS as ROWS
+    from node.settings.row import rows_of
+    from node.settings.table import NodeSettings
 
+    rows = {row.name: field for field, row in rows_of(NodeSettings)}
     assert SETTINGS.keys() == asdict(Amounts()).keys()
-    assert set(SETTINGS.values()) <= ROWS.keys()
+    assert set(SETTINGS.values()) <= rows.keys()
+    of_limits = {field: name for field, name in SETTINGS.items() if name.startswith("ROTA_LIMIT_")}
+    assert {rows[name] for name in of_limits.values()} == {f"limit_{field}" for field in of_limits}, (
+        "config.py reads so"
+    )
