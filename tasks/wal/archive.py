@@ -9,6 +9,7 @@
 SYSTEM is the server's system identifier: a standby has the same one as its primary. Each object is one zstd frame.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -20,10 +21,14 @@ from tasks.backup.archive import Content, Damaged, Writer, quiet, store, stored_
 from tasks.backup.manifest import FileEntry
 from tasks.errors import Away, Failed, Fenced, Unretryable
 from tasks.places.place import Place
-from tasks.postgres.wal_position import segment_name
-from tasks.wal.pages import Counted, StoredWal, WalGap, WalIndex, WalPage
+from tasks.postgres.wal_position import WalPosition, segment_name
+from tasks.wal.pages import Counted, StoredWal, WalEnd, WalGap, WalIndex, WalPage
 
 PAGES: Final = "pages"
+INDEXES: Final = "index"
+
+_TIMELINE: Final = re.compile(r"[0-9A-F]{8}")
+_OBJECT: Final = re.compile(r"(?P<segment>[0-9A-F]{24})(\.[0-9A-F]+-[0-9A-F]+)?\.(?P<token>[0-9]+)\.zst")
 
 INDEX_PAGES: Final = 500
 """The number of pages after which an index is stored."""
@@ -209,7 +214,7 @@ class ArchiveWriter:
         if self.counted.number - self.counted.indexed < INDEX_PAGES:
             return
         content = self.counted.index().model_dump_json(exclude_none=True).encode()
-        name = f"index/{self.counted.number:012d}.{self._token}.zst"
+        name = f"{INDEXES}/{self.counted.number:012d}.{self._token}.zst"
         with _errors_named(self._place):
             entry = store(self._place, name, lambda out: _discard(out.write(content)), self._level, quiet)
         self._append(index=entry)
@@ -218,6 +223,53 @@ class ArchiveWriter:
         """Record that a range is lost. Raises `Fenced`."""
         self._append(gap=gap)
 
+    def remove_before(self, position: WalPosition) -> int:
+        """Remove the segments that recovery from `position` on does not need. Returns their number. Raises `Fenced`.
+
+        A page says so first, so that no page names an object that is gone. If the removal stops midway, `sweep` removes
+        the rest.
+        """
+        going = self.counted.before(position)
+        if going:
+            self._append(removed=WalEnd(timeline=position.timeline, lsn=position.lsn))
+            with _errors_named(self._place):
+                for stored in going:
+                    self._place.remove(stored.file.name)
+        return len(going)
+
+    def sweep(self) -> int:
+        """Remove objects that no page names. Returns their number.
+
+        They are pieces of segments that are stored whole now, and objects of attempts that were taken over. Objects of
+        later attempts stay, and so do those of the segment that is being filled: their pages may come next. Pages and
+        indexes stay from the index before the newest on, because a reader may have begun there.
+        """
+        if self.counted.position is None:
+            return 0
+        named, removed = self.counted.names(), 0
+        filling = segment_name(*self.counted.position, self._segment_bytes)
+        with _errors_named(self._place):
+            for folder in self._place.folders():
+                for name in self._place.names(folder) if _TIMELINE.fullmatch(folder) else ():
+                    made = _OBJECT.fullmatch(name)
+                    if made is None or f"{folder}/{name}" in named or int(made["token"]) > self._token:
+                        continue
+                    if made["segment"] < filling:
+                        self._place.remove(f"{folder}/{name}")
+                        removed += 1
+            removed += self._sweep_pages()
+        return removed
+
+    def _sweep_pages(self) -> int:
+        if not self.counted.indexed:
+            return 0
+        first = _read_page(self._place, self.counted.indexed).indexed
+        old = [f"{PAGES}/{name}" for name in self._place.names(PAGES) if 0 < _number(name) < first]
+        old += [f"{INDEXES}/{name}" for name in self._place.names(INDEXES) if int(name.partition(".")[0]) < first - 1]
+        for name in old:
+            self._place.remove(name)
+        return len(old)
+
     def _append(
         self,
         *,
@@ -225,6 +277,7 @@ class ArchiveWriter:
         objects: tuple[StoredWal, ...] = (),
         gap: WalGap | None = None,
         index: FileEntry | None = None,
+        removed: WalEnd | None = None,
     ) -> None:
         """Write the next page. Raises `Fenced` if another attempt has claimed the archive."""
         while True:
@@ -237,6 +290,7 @@ class ArchiveWriter:
                 claim=claim,
                 objects=objects,
                 gap=gap,
+                removed=removed,
                 index=index,
                 indexed=self.counted.indexed,
             )

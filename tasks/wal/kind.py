@@ -18,6 +18,7 @@ from tasks.wal.pages import Counted, WalGap
 from tasks.wal.params import WalParams, slot_of
 from tasks.wal.plan import StreamPart, WalServer, stream_part
 from tasks.wal.receiver import WalReceiver
+from tasks.wal.retention import remove_unneeded
 from tasks.wal.server import ReplicationServer, WalConnection, WalRemoved, WalServerAway
 
 RESULT: Final = {
@@ -54,17 +55,12 @@ class Wal:
     @staticmethod
     def reaches(params: WalParams, task: str) -> list[Reach]:
         """The paths and hosts that the params of `task` name (`tasks.kind.Kind`)."""
-        url = place_url(params.destination, task)
-        folder = local_path(url)
-        return [
-            *(
-                Reach(f"servers.{number}", "source", server.url, addresses=server.addresses())
-                for number, server in enumerate(params.servers)
-            ),
-            remote("destination", "destination", url, params.options)
-            if folder is None
-            else Reach("destination", "destination", url, str(folder), private=True),
+        servers = [
+            Reach(f"servers.{number}", "source", server.url, addresses=server.addresses())
+            for number, server in enumerate(params.servers)
         ]
+        folders = [task] if params.backups is None else [task, params.backups]
+        return [*servers, *(_destination(params, place_url(params.destination, folder)) for folder in folders)]
 
     @staticmethod
     def needs(params: WalParams, task: str) -> Needs:
@@ -84,6 +80,13 @@ class Wal:
         """
         with closed_to_others():
             return _WalAttempt(ctx).run()
+
+
+def _destination(params: WalParams, url: str) -> Reach:
+    folder = local_path(url)
+    if folder is None:
+        return remote("destination", "destination", url, params.options)
+    return Reach("destination", "destination", url, str(folder), private=True)
 
 
 class _WalAttempt:
@@ -235,6 +238,7 @@ class _WalAttempt:
             segment_bytes=found.segment_bytes,
             scratch=self._ctx.scratch / "wal",
             piece_s=self._ctx.params.piece_s,
+            housekeeping=lambda: self._keep_house(writer),
         )
         try:
             return receiver.run(lambda: self._ctx.cancelled, lambda: self._tell(server, writer))
@@ -259,6 +263,14 @@ class _WalAttempt:
             why,
             lsn_text(goes_on.start),
         )
+
+    def _keep_house(self, writer: ArchiveWriter) -> None:
+        """Remove log that no backup of the task in `backups` needs. Raises `Fenced`."""
+        params = self._ctx.params
+        if params.backups is not None:
+            url = place_url(params.destination, params.backups)
+            backups = Place(url, resolved(params.options, self._ctx.secret), self._ctx.access)
+            remove_unneeded(writer, backups, self._system, self._ctx.log)
 
     def _tell(self, server: ReplicationServer, writer: ArchiveWriter) -> None:
         """Save the position every few seconds, and log it every minute. Raises `Fenced`."""

@@ -40,6 +40,15 @@ class WalGap(BaseModel):
     end: int
 
 
+class WalEnd(BaseModel):
+    """A position, as pages have it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    timeline: int
+    lsn: int
+
+
 class WalPage(BaseModel):
     """One page: a claim, or objects that count from this page on."""
 
@@ -54,6 +63,9 @@ class WalPage(BaseModel):
     claim: bool = Field(default=False, description="Whether it claims the archive for its token")
     objects: tuple[StoredWal, ...] = ()
     gap: WalGap | None = None
+    removed: WalEnd | None = Field(
+        default=None, description="Objects that end at or before this position do not count from this page on"
+    )
     index: FileEntry | None = Field(
         default=None, description="An object that says what counted before this page, so that no earlier page is needed"
     )
@@ -149,7 +161,33 @@ class Counted:
             self._reach(WalPosition(page.gap.timeline, page.gap.end), page.at)
         for stored in page.objects:
             self._take_object(stored, page.at)
+        if page.removed is not None:
+            for stored in self.before(WalPosition(page.removed.timeline, page.removed.lsn)):
+                self._drop(stored)
         return True
+
+    def before(self, position: WalPosition) -> list[StoredWal]:
+        """The segments, and pieces of segments, that recovery from `position` on does not need.
+
+        A segment of an earlier timeline that ends before the position is one of them: the way to the position has left
+        that timeline at or before it.
+        """
+        stored = [*self.segments.values(), *(piece for each in self.pieces.values() for piece in each)]
+        return [one for one in stored if one.timeline <= position.timeline and self._ends(one) <= position.lsn]
+
+    def _ends(self, stored: StoredWal) -> int:
+        """The end of the segment to which an object belongs."""
+        return segment_start(stored.start, self.segment_bytes) + self.segment_bytes
+
+    def _drop(self, stored: StoredWal) -> None:
+        begins = WalPosition(stored.timeline, segment_start(stored.start, self.segment_bytes))
+        self.segments.pop(begins, None)
+        self.pieces.pop(begins, None)
+
+    def names(self) -> set[str]:
+        """The names of all objects that count."""
+        pieces = (piece for each in self.pieces.values() for piece in each)
+        return {stored.file.name for stored in (*self.segments.values(), *pieces, *self.histories.values())}
 
     def _take_object(self, stored: StoredWal, at: AwareDatetime | None) -> None:
         if stored.type == "history":

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from tasks.access import check_options
 from tasks.backup.params import allowed_destination
+from tasks.definition.spec import Name
 from tasks.postgres.connection import PostgresConnection
 from tasks.secret import Reference
 
@@ -33,6 +34,12 @@ class WalParams(BaseModel):
     )
     options: dict[str, Reference | str | int | bool | None] = Field(
         default={}, description="fsspec's options for the destination; secrets are given as references"
+    )
+    backups: Name | None = Field(
+        default=None,
+        description="The name of the task whose physical backups are in the same destination: log from before the "
+        "oldest of them is removed. null: no log is removed",
+        examples=["orders-base"],
     )
     slot: str | None = Field(
         default=None,

@@ -21,6 +21,12 @@ from tasks.wal.archive import ArchiveWriter
 from tasks.wal.plan import StreamPart
 from tasks.wal.server import WalConnection
 
+HOUSEKEEPING_S: Final = 600.0
+"""How often log that no backup needs is removed. Storing waits meanwhile."""
+
+_SETTLED_S: Final = 20.0
+"""How long after its start a stream first removes log: what it has to catch up with comes first."""
+
 SEGMENTS_MAX: Final = 4
 """The number of segments that may wait in the scratch folder to be stored. At this number, the stream is not read."""
 
@@ -47,7 +53,7 @@ class WalStorer:
     def __init__(self, writer: ArchiveWriter, timeline: int) -> None:
         self._writer = writer
         self._timeline = timeline
-        self._waiting: queue.Queue[Filled | None] = queue.Queue()
+        self._waiting: queue.Queue[Filled | Callable[[], None] | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, name="store WAL", daemon=True)
         self._error: BaseException | None = None
         self.stored = 0
@@ -59,9 +65,9 @@ class WalStorer:
         """The number of ranges that wait or are being stored."""
         return self._waiting.unfinished_tasks
 
-    def put(self, filled: Filled) -> None:
-        """Queue a range to be stored."""
-        self._waiting.put(filled)
+    def put(self, work: Filled | Callable[[], None]) -> None:
+        """Queue a range to be stored, or other work that uses the writer, which only this thread may use."""
+        self._waiting.put(work)
 
     def check(self) -> None:
         """Raise the error that stopped the storing, if there was one."""
@@ -74,10 +80,14 @@ class WalStorer:
         self._thread.join()
 
     def _run(self) -> None:
-        while (filled := self._waiting.get()) is not None:
+        while (work := self._waiting.get()) is not None:
             try:
-                if self._error is None:
-                    self._store(filled)
+                if self._error is not None:
+                    continue
+                if isinstance(work, Filled):
+                    self._store(work)
+                else:
+                    work()
             except BaseException as error:  # noqa: BLE001  `check` raises it in the thread of the attempt
                 self._error = error
             finally:
@@ -113,12 +123,15 @@ class WalReceiver:
         segment_bytes: int,
         scratch: Path,
         piece_s: float,
+        housekeeping: Callable[[], None],
     ) -> None:
         self._connection = connection
         self._part = part
         self._segment_bytes = segment_bytes
         self._scratch = scratch
         self._piece_s = piece_s
+        self._housekeeping = housekeeping
+        self._kept_house_s = time.monotonic() - HOUSEKEEPING_S + _SETTLED_S
         self._storer = WalStorer(writer, part.timeline)
         self._at = part.start
         self._pieced = part.start
@@ -165,6 +178,9 @@ class WalReceiver:
             now_s = time.monotonic()
             if now_s - self._pieced_s >= self._piece_s:
                 self._piece()
+            if now_s - self._kept_house_s >= HOUSEKEEPING_S:
+                self._kept_house_s = now_s
+                self._storer.put(self._housekeeping)
             self._confirm()
             if now_s - told_s >= 1:
                 told_s = now_s

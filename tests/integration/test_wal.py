@@ -25,6 +25,7 @@ from tasks.backup.sources import physical
 from tasks.backup.sources.postgres_tools import PostgresFailed
 from tasks.backup.verify import verify
 from tasks.places.place import Place
+from tasks.wal import receiver
 from tasks.wal.archive import archived_systems, read_archive
 from tasks.wal.kind import OtherSystem, UnboundedSlot, Wal
 from tasks.wal.pages import Counted
@@ -277,6 +278,29 @@ def test_a_switch_over_is_followed_to_the_new_timeline(tmp_path: Path) -> None:
             counted = archiving.counted()
             assert counted.position is not None and counted.position.timeline == 2 and 2 in counted.histories
             assert restored(archiving, other) == rows(other)
+
+
+@pytest.mark.more
+def test_log_from_before_the_oldest_backup_is_removed(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiver, "HOUSEKEEPING_S", 1.0)
+    monkeypatch.setattr(receiver, "_SETTLED_S", 0.0)
+    archiving = Archiving(tmp_path, server, backups="base")
+    with archiving.running():
+        wait_for("archived log", lambda: archiving.counted().position, WAIT_S)
+        first = back_up(server, tmp_path)
+        for number in range(4):
+            add(server, number * 100, number * 100 + 50)
+            server.sql("postgres", "SELECT pg_switch_wal()")
+            archiving.catch_up(server)
+        before = archiving.counted()
+        back_up(server, tmp_path, token=2)
+        shutil.rmtree(first)
+        wait_for("a removal", lambda: len(archiving.counted().segments) < len(before.segments), WAIT_S)
+        add(server, 1000, 1100)
+        archiving.catch_up(server)
+    assert restored(archiving, server) == rows(server)
 
 
 @pytest.mark.more

@@ -2,12 +2,14 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tasks.backup.archive import Damaged
+from tasks.backup.manifest import WalRange
 from tasks.errors import Fenced
 from tasks.places.place import Place
 from tasks.postgres.wal_position import WalPosition
@@ -15,6 +17,7 @@ from tasks.wal import archive
 from tasks.wal.archive import ArchiveAway, ArchiveUnfit, ArchiveWriter, page_name, read_archive
 from tasks.wal.fetch import FAILED, FOUND, NOT_THERE, main, write_config
 from tasks.wal.pages import WalGap, covered
+from tasks.wal.retention import needed_from
 
 SEGMENT = 1 << 10
 """The size of a segment here, in bytes."""
@@ -208,3 +211,88 @@ def test_ranges_cover_what_is_next_to_them() -> None:
     assert covered(0, []) == 0
     assert covered(0, [(5, 9)]) == 0
     assert covered(5, [(0, 7), (7, 9), (9, 9), (10, 12)]) == 9
+
+
+def objects(site: Site) -> set[str]:
+    """The names of all stored objects of the log."""
+    return {f"{path.parent.name}/{path.name}" for path in Path(site.place.path).glob("0*/*")}
+
+
+def test_log_from_before_a_backup_is_removed_and_the_rest_is_there(site: Site) -> None:
+    writer = site.writer(1)
+    for start in range(0, 6 * SEGMENT, SEGMENT):
+        put(writer, start, start + SEGMENT)
+    put(writer, 6 * SEGMENT, 6 * SEGMENT + 10)
+    needed = WalPosition(1, 3 * SEGMENT + 7)
+    assert writer.remove_before(needed) == 3
+    assert writer.remove_before(needed) == 0
+    found = read_archive(site.place)
+    assert found == writer.counted
+    assert sorted(found.segments) == [WalPosition(1, number * SEGMENT) for number in (3, 4, 5)]
+    assert objects(site) == found.names()
+    assert site.fetch(f"{1:08X}{2:016X}")[0] == NOT_THERE
+    assert site.fetch(f"{1:08X}{3:016X}") == (FOUND, log(3 * SEGMENT, 4 * SEGMENT))
+
+
+def test_log_of_later_timelines_and_the_way_to_them_stays(site: Site) -> None:
+    writer = site.writer(1)
+    for timeline in (1, 2, 3):
+        put(writer, 0, SEGMENT, timeline)
+        put(writer, SEGMENT, 2 * SEGMENT, timeline)
+    writer.remove_before(WalPosition(2, SEGMENT))
+    assert sorted(writer.counted.segments) == [(1, SEGMENT), (2, SEGMENT), (3, 0), (3, SEGMENT)]
+
+
+def test_a_removal_that_stopped_midway_is_finished_by_a_sweep(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = site.writer(1)
+    for start in range(0, 4 * SEGMENT, SEGMENT // 2):
+        put(writer, start, start + SEGMENT // 2)
+        if start % SEGMENT:
+            put(writer, start - SEGMENT // 2, start + SEGMENT // 2)
+    put(writer, 4 * SEGMENT, 4 * SEGMENT + 9)
+    assert len(objects(site)) == 13, "pieces of whole segments are still there"
+
+    def gone(*_: object) -> None:
+        raise OSError("the network is gone")
+
+    monkeypatch.setattr(Place, "remove", gone)
+    with pytest.raises(ArchiveAway):
+        writer.remove_before(WalPosition(1, 2 * SEGMENT))
+    monkeypatch.undo()
+    found = read_archive(site.place)
+    assert list(found.missing(1, 2 * SEGMENT, 4 * SEGMENT + 9)) == []
+    again = site.writer(2)
+    later = ArchiveWriter(site.place, 3, "node-3", SEGMENT)
+    unnamed = later.store("piece", 1, 0, 5, lambda out: _written(out.write, b"12345"))
+    mine = again.store("piece", 1, 4 * SEGMENT + 9, 4 * SEGMENT + 12, lambda out: _written(out.write, b"123"))
+    again.sweep()
+    assert objects(site) == again.counted.names() | {unnamed.file.name, mine.file.name}
+
+
+def test_old_pages_go_and_readers_still_find_all(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "INDEX_PAGES", 4)
+    writer = site.writer(1)
+    for start in range(0, 20 * SEGMENT, SEGMENT):
+        put(writer, start, start + SEGMENT)
+        writer.add_index()
+        writer.sweep()
+    found = read_archive(site.place)
+    assert found == writer.counted
+    pages = site.place.names("pages")
+    assert len(pages) < 15 and len(site.place.names("index")) == 2
+    assert site.writer(2).counted.segments == found.segments
+
+
+def test_log_that_backups_need_begins_at_the_oldest_of_their_system(site: Site) -> None:
+    def made(start: int, timeline: int = 1, system: str = "77") -> Any:
+        return WalRange(system=system, timeline=timeline, start=start, end=start + 1, included=True)
+
+    assert needed_from([], "77") is None
+    backups = [_Backup(made(500)), _Backup(made(300)), _Backup(made(100, system="78")), _Backup(None)]
+    assert needed_from(cast(Any, backups), "77") == WalPosition(1, 300)
+    assert needed_from(cast(Any, [_Backup(made(400, 3)), _Backup(made(500, 2))]), "77") == WalPosition(2, 500)
+
+
+@dataclass
+class _Backup:
+    wal: WalRange | None

@@ -1,0 +1,40 @@
+"""Which of the archived log no backup needs any more, and its removal."""
+
+import logging
+from collections.abc import Sequence
+
+from tasks.backup.manifest import Manifest, survey
+from tasks.places.place import Place
+from tasks.postgres.wal_position import WalPosition
+from tasks.wal.archive import ArchiveAway, ArchiveWriter
+
+
+def needed_from(backups: Sequence[Manifest], system: str) -> WalPosition | None:
+    """Where the log begins that the physical backups of a system need; None: there is no such backup."""
+    needed = [backup.wal for backup in backups if backup.wal is not None and backup.wal.system == system]
+    return min((WalPosition(one.timeline, one.start) for one in needed), default=None)
+
+
+def remove_unneeded(writer: ArchiveWriter, backups: Place, system: str, log: logging.Logger) -> None:
+    """Remove the log from before the oldest physical backup at `backups`, and objects that do not count.
+
+    Without a physical backup, or with one whose manifest cannot be read, no log is removed. Errors of the storage are
+    logged: the log is archived all the same. Raises `Fenced`.
+    """
+    try:
+        found = survey(backups)
+    except Exception as error:  # noqa: BLE001  storage libraries raise any exception
+        log.warning("the backups at %s cannot be read, so no log is removed: %s", backups.url, error)
+        return
+    try:
+        if found.unreadable:
+            log.warning("no log is removed, because a backup may need it: %s", found.unreadable[0])
+            return
+        start = needed_from(found.complete, system)
+        removed = writer.remove_before(start) if start is not None else 0
+        swept = writer.sweep()
+    except ArchiveAway as error:
+        log.warning("old log could not be removed: %s", error)
+        return
+    if removed or swept:
+        log.info("removed %d objects from before the oldest backup, and %d that did not count", removed, swept)
