@@ -43,14 +43,14 @@ _FATAL = (RaftError, CommittedConflict, sqlite3.Error)
 class Raft:
     """One member's Raft. `start` opens it, `stop` closes it; other methods may be called from any thread in between.
 
-    machine: gets the committed entries. owner: the node. cluster: the cluster to which this member belongs; filled in
-    here if it is not known yet.
+    machine: applies the committed entries. owner: the node. cluster: this member's cluster; its `known` is set here
+    once the cluster is known.
 
     propose, barrier, leave_out: the methods of `Requests`. role: the present role. members: the ids of all members, by
     this member's log. outlook: the reason why there is no cluster yet; None once this member belongs to one. failure:
     the error that stopped this member's Raft, if any. truncated: the number of entries that were removed from this log
     because the leader had others. turns: the number of steps of Raft's thread, which does not grow while the disk does
-    not answer. mismatches: the nodes met that do not fit to this one.
+    not answer. mismatches: the incompatible nodes that this one has encountered.
     """
 
     def __init__(
@@ -127,7 +127,10 @@ class Raft:
         self._thread.start()
 
     def stop(self) -> None:
-        """Hand over the leadership, if it is here, and close all. Open requests get RaftStopped or OutcomeUnknown."""
+        """Hand over the leadership if this member has it, and close everything.
+
+        Open requests raise RaftStopped or OutcomeUnknown.
+        """
         self._stopping = True
         self._requests.refuse()
         self._wake()
@@ -143,7 +146,10 @@ class Raft:
         return self._requests.change(change)
 
     def remove_member(self, member: str, timeout_s: float = 10.0) -> "Future[None]":
-        """Remove a member; a leader hands over first. A member cannot remove itself, since it would not hear of it."""
+        """Remove another member. If that member leads, it hands over first.
+
+        A member cannot remove itself, because the result would not reach it.
+        """
         change = MembershipChange("rem", member, member, self._clock() + timeout_s)
         if member == self.me:
             change.future.set_exception(ChangeRefused("a member cannot remove itself: ask another one"))

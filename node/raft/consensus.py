@@ -31,10 +31,10 @@ _SHORTEST_WAIT_S = 0.001
 """The shortest wait of a tick, so that the thread does not spin: work that is due is done in this tick or the next."""
 
 CARE_S = 0.2
-"""The interval of `_care` (founding, dials, other starts of this member) while nothing is missing."""
+"""The interval of `_care` (founding, dials, other starts of this member) while `_is_complete`."""
 
 APART = 0.5
-"""The share of the limit by which the last member's log may exceed it, so that the members compact one by one."""
+"""Each member's limit on its log is higher by up to this share, so that the members compact one after another."""
 
 _FOLLOWER, _CANDIDATE = 0, 1
 
@@ -53,7 +53,7 @@ class ConsensusMember:
     cluster: ClusterId
     #: Identifies this start of the process.
     start_id: str = ""
-    #: This member's build, and the nodes that do not fit to it, which `Consensus` notes.
+    #: This member's build, and the incompatible nodes, which `Consensus` records.
     mismatches: Mismatches = field(default_factory=Mismatches)
 
 
@@ -168,13 +168,13 @@ class Consensus(MendedSyncObj):
             self.transport.announce()
 
     def agreed_members(self) -> list[str]:
-        """The members by the entries that are known to be committed, each as "id host port"."""
+        """The members as of the last entry that is known to be committed, each as "id host port"."""
         if self.is_changing:
             return list(self._cluster_at(self.raftCommitIndex))
         return sorted(self.book.text(member) for member in self.members())
 
     def begin_with(self, cluster: Iterable[str]) -> None:
-        """Let the empty log begin with these members, each as "id host port". Durable at the journal's next flush."""
+        """Set the initial members of the empty log, each as "id host port". Durable at the journal's next flush."""
         first = tuple(sorted(cluster))
         if first == self._first_cluster:
             return
@@ -228,7 +228,7 @@ class Consensus(MendedSyncObj):
     # -- one turn
 
     def wake(self) -> None:
-        """End the present tick's waiting. May be called from any thread."""
+        """Wake the thread that waits in `tick`. May be called from any thread."""
         self._SyncObj__pipeNotifier.notify()
 
     @property
@@ -261,7 +261,7 @@ class Consensus(MendedSyncObj):
         self.transport.care(now_s)
 
     def _wait_s(self, longest_s: float, complete: bool) -> float:
-        """How long this tick may wait: while a dial, founding or snapshot is under way, no longer than `tick_s`."""
+        """Return how long this tick may wait: at most `tick_s` while a dial, founding or snapshot is under way."""
         if self.behind:
             return 0.0
         tick_s = min(longest_s, self.timing.tick_s)
@@ -278,8 +278,8 @@ class Consensus(MendedSyncObj):
     def _log_is_long(self) -> bool:
         """Whether the log is due for compaction. Each member has its own limit, so that they compact one by one.
 
-        While committed entries wait to be applied, as after a start, the log may be twice as long: a snapshot would
-        delay these entries, and soon be followed by another one.
+        While committed entries wait to be applied, as after a start, the log may be twice as long, because a snapshot
+        would delay these entries and would soon be outdated.
         """
         entries = len(self.journal) / self.timing.log_entries
         size = self.journal.bytes / max(self.timing.log_bytes, self.snapshots.bytes // 2)
@@ -290,11 +290,11 @@ class Consensus(MendedSyncObj):
         return filled > 1.0 + APART * members.index(self.me) / len(members)
 
     def _cut_at(self, index: int) -> int:
-        """The first entry to keep in the log after a snapshot: some older ones stay, for members a little behind."""
+        """Return the index of the first entry to keep after a snapshot. Some older entries stay for slow followers."""
         return self.journal.reaching_back(index, self.timing.log_entries // 5, self.timing.log_bytes // 4)
 
     def _cluster_at(self, index: int) -> tuple[str, ...]:
-        """The members by the log up to an index, each as "id host port", for a snapshot."""
+        """Return the members as of an index of the log, each as "id host port". A snapshot stores them."""
         header = self.snapshots.header
         entries = [entry for entry in self.journal.after(header.index if header else 0) if entry[1] <= index]
         known = membership.after(header.cluster if header else self._first_cluster, entries)

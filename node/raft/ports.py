@@ -51,8 +51,8 @@ class RaftRole:
 class RaftOwner:
     """The callbacks of the node, which owns Raft. Called in Raft's thread.
 
-    role_changed: takes each new role. failed: takes the error that has stopped Raft. wait_for_room: takes the error of
-    a write on a full disk, and returns whether to write again; it may block, and the others return at once.
+    role_changed: receives each new role. failed: receives the error that stopped Raft. wait_for_room: receives the
+    error of a write to a full disk, and returns whether to retry the write; it may block. The others return at once.
     """
 
     role_changed: Callable[[RaftRole], None] = lambda _role: None
@@ -62,10 +62,10 @@ class RaftOwner:
 
 @dataclass(frozen=True, slots=True)
 class EntryApplier:
-    """What the consensus does with committed entries, and in a later term. Called in Raft's thread.
+    """The callbacks that receive committed entries and new terms from the consensus. Called in Raft's thread.
 
-    apply: applies the bytes of a committed entry. capture, restore: as those of `StateMachinePort`. term_began: takes a
-    later term, before this member sends any message in it.
+    apply: applies the bytes of a committed entry. capture, restore: as in `StateMachinePort`. term_began: receives a
+    higher term before this member sends any message in it.
     """
 
     apply: Callable[[bytes], None]

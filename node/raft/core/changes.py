@@ -1,4 +1,4 @@
-"""Changes of membership that callers wait for: proposed one at a time, and again until committed."""
+"""Changes of membership that callers wait for. They are proposed one at a time, and retried until committed."""
 
 from collections import deque
 from collections.abc import Callable

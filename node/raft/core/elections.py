@@ -1,8 +1,8 @@
 """Decides when this member stands for election: if a majority would vote for it (`prevote`), or its leader hands over.
 
 The library stands for election when its deadline has passed. It does so even right after a slow write, without asking
-the others, and on a member that has lost its log and may not stand. So the deadline is kept here, and the library only
-sees one that has passed, if it is to stand now, or one that never comes.
+the others, and on a member that has lost its log and may not stand. So the real deadline is kept here. The library sees
+a substitute: a deadline that has passed if it is to stand now, else one that never comes.
 """
 
 from node.raft.core.parts import RaftCore
@@ -38,7 +38,7 @@ class Elections:
 
     @deadline_s.setter
     def deadline_s(self, deadline_s: float) -> None:
-        """Handle the library's deadline: it sets one if the leader hands over or is heard, or an election begins."""
+        """Handle a deadline that the library sets when the leader hands over or is heard, or an election begins."""
         self._won = False
         self._handed_over = deadline_s == _NOW_S
         if not self._handed_over:
@@ -62,15 +62,15 @@ class Elections:
                 self._ask()
         if self.poll.won(here.members()) and here.recovery.may_stand:
             here.recovery.become_voter()
-            if here.raftCurrentTerm < here.fence():  # the library then stands in the term after this
+            if here.raftCurrentTerm < here.fence():  # so that the library stands in a term after the fence
                 here.adopt_term(here.fence())
             self._won = True
 
     def gives_way(self, asking: str, standing: Standing) -> bool:
-        """Whether this member lets the candidate `asking` go first: two at the same time would split the votes.
+        """Whether this member lets the candidate `asking` go first. Two candidates at once would split the votes.
 
-        The member with the longer log goes first, since it would not vote for the other; with equal logs, the one with
-        the lesser id.
+        The member with the longer log goes first, since it would not vote for the other. If the logs are equal, the
+        member with the lesser id goes first.
         """
         if self._consensus.clock() - self._asked_s > _ASKING_S:
             return True

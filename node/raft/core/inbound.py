@@ -70,7 +70,8 @@ class Inbound:
             return
         if not here.recovery.may_follow:
             return
-        # Join before acknowledging an entry: the leaders of two clusters must not both count this member.
+        # Record the cluster before an entry is acknowledged, so that leaders of two clusters cannot both count this
+        # member.
         here.join_cluster(here.transport.cluster_of(node))
         self.leader_heard_s = here.clock()
         here.elections.poll.open = False
@@ -96,7 +97,7 @@ class Inbound:
         here.recovery.log_matches(message["term"], index)
 
     def _heartbeat(self, node: Node, message: Message, matched: int) -> None:
-        """Pass on a message without entries: who leads, and the commit index, but not beyond `matched`."""
+        """Pass on only the message's leader and its commit index, which is limited to `matched`, without entries."""
         commit_index = min(message["commit_index"], matched)
         self._pass_on(node, {"type": "append_entries", "term": message["term"], "commit_index": commit_index})
 
@@ -144,7 +145,7 @@ class Inbound:
             self._pass_on(node, message)
 
     def _may_vote(self, message: Message) -> bool:
-        """Whether this member may vote for the candidate. Without a log, both must be bound to one founding."""
+        """Whether this member may vote for the candidate. If its log is empty, both must be bound to one founding."""
         here, candidate = self._consensus, _standing(message)
         if not here.is_settled() or (candidate.empty and not here.inquiry.same_founding(message)):
             return False

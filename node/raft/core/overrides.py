@@ -19,8 +19,8 @@ from node.raft.wire.addresses import AddressBook
 
 APPLIED_AT_ONCE = 64
 APPLIED_BYTES = 128 << 10
-"""The limits on the committed entries that are applied before messages are read again: their number, and about their
-total bytes. After a start, thousands of entries wait, and this thread answers no member while it applies them."""
+"""The limits on the committed entries that one tick applies: their number, and roughly their total size. After a start,
+thousands of entries wait, and Raft's thread answers no member while it applies entries."""
 
 
 class DeadlinePort(Protocol):
@@ -96,7 +96,7 @@ class MendedSyncObj(SyncObj):  # type: ignore[misc]  # the library ships no type
         return applied and not announced
 
     def _portion_end(self) -> int:
-        """The index of the last entry to apply in this tick, provided that it is committed."""
+        """Return the index of the last entry to apply in this tick. The entries up to it need not be committed yet."""
         index: int = self.raftLastApplied
         first, size = index + 1 - self.journal.first_index, 0
         for command, *_ in self.journal[first : first + APPLIED_AT_ONCE]:
@@ -108,9 +108,10 @@ class MendedSyncObj(SyncObj):  # type: ignore[misc]  # the library ships no type
     # -- changes of membership
 
     def _SyncObj__parseChangeClusterRequest(self, command: bytes) -> list[str] | None:
-        """The change of membership in a command; None for another kind of command. The library would unpickle it.
+        """Return the change of membership in a command, or None for another kind of command.
 
-        Raises UnreadableChange, but only for an entry in this log, since `messages` refuses such entries from others.
+        The library's own method would unpickle it. Raises UnreadableChange, but only for an entry in this log, since
+        `messages` refuses such entries from others.
         """
         return list(membership.parse_change(command)) if command[0] == membership.MEMBERSHIP else None
 
@@ -150,7 +151,7 @@ class MendedSyncObj(SyncObj):  # type: ignore[misc]  # the library ships no type
     # -- snapshots
 
     def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:
-        """Load the state from the snapshot file. The library's own method takes a damaged file for an empty state."""
+        """Load the state from the snapshot file. The library's own method treats a damaged file as an empty state."""
         header = self.snapshots.header
         assert header is not None
         try:

@@ -198,7 +198,7 @@ class RaftCore(Protocol):
 
     @property
     def clock(self) -> Clock:
-        """The clock for all times of Raft."""
+        """The clock for Raft's timing."""
 
     @property
     def rng(self) -> Random:
@@ -262,10 +262,10 @@ class RaftCore(Protocol):
         """Note this member's cluster, unless it is known already."""
 
     def agreed_members(self) -> Collection[str]:
-        """The members by the entries that are known to be committed, each as "id host port"."""
+        """The members as of the last entry that is known to be committed, each as "id host port"."""
 
     def begin_with(self, cluster: Iterable[str]) -> None:
-        """Let the empty log begin with these members, each as "id host port"."""
+        """Set the initial members of the empty log, each as "id host port"."""
 
     def next_index(self, node: Node) -> int:
         """The index of the next entry to send to a member."""

@@ -29,8 +29,8 @@ class Standing:
 class Poll:
     """The rounds of pre-votes. Only the latest one may be open.
 
-    number: the latest round's number. The first is drawn at random, so that a late answer to a question from before
-    this member lost its log does not count.
+    number: the latest round's number. The first number is random, so that an answer to a question that this member
+    asked before it lost its log does not count.
     """
 
     number: int

@@ -1,8 +1,8 @@
 """Open proposals and barriers: batched, sent again while unanswered, and ended at their deadlines.
 
-It only decides, and gets the time as an argument. Group commit: while fewer than `flights` batches are under way, all
-waiting proposals are sent as the next batch. A barrier is a no-op of this member that is committed and applied here, so
-that a read after it is not older than the call. It replaces a read index, which PySyncObj does not have.
+It does no I/O, and receives the time as an argument. While fewer than `flights` batches are under way, all waiting
+proposals are sent as the next batch (group commit). A barrier is a no-op of this member that is committed and applied
+here, so that a read after it is not older than the call. It replaces a read index, which PySyncObj does not have.
 """
 
 import heapq
@@ -77,7 +77,7 @@ class Proposals:
         heapq.heappush(self._deadlines, (waiting.deadline_s, next(self._numbers), waiting))
 
     def take(self, now_s: float) -> list[WaitingProposal]:
-        """The next batch, which the caller must send; empty if nothing is to be sent."""
+        """Mark the next batch as sent, and return it for the caller to send. It is empty if no batch is due."""
         if len(self._flights) >= self._flights_limit:
             return []
         batch: list[WaitingProposal] = []
@@ -113,7 +113,7 @@ class Proposals:
         return answered
 
     def send_again(self, now_s: float, all_of_them: bool) -> None:
-        """Queue each batch again that was sent more than `resend_s` ago; with `all_of_them`, each batch."""
+        """Queue again the batches that were sent more than `resend_s` ago or, with `all_of_them`, all sent batches."""
         late = [flight for flight in self._flights if all_of_them or now_s - flight.sent_s > self._resend_s]
         for flight in reversed(late):
             self._flights.remove(flight)
@@ -198,7 +198,10 @@ class Barriers:
         self._waiting.append(_Barrier(deadline_s, future))
 
     def take(self, now_s: float) -> bytes | None:
-        """The mark of the no-op to propose now, which `applied` will get; None if no barrier is to be sent."""
+        """Return the mark of the no-op to propose now, or None if no barrier is to be sent.
+
+        The mark identifies the no-op; the caller passes it to `applied` once the no-op is applied.
+        """
         if self._under_way or not self._waiting:
             return None
         self._under_way, self._waiting = self._waiting, []

@@ -26,7 +26,7 @@ class RequestsInquiry(Protocol):
     """The part of founding that `Requests` needs."""
 
     def leave_out(self, without: frozenset[str]) -> str | None:
-        """Found without these members. Returns why this is refused; None: accepted (see `Requests.leave_out`)."""
+        """Found a cluster without these members. Returns the reason for a refusal; None: accepted."""
 
 
 class RequestsConsensus(ChangesConsensus, Protocol):
@@ -110,7 +110,7 @@ class Requests:
         return change.future
 
     def leave_out(self, members: frozenset[str]) -> "Future[str | None]":
-        """Ask for a founding without these members. The result says why it is refused; None: accepted by this member.
+        """Ask for a founding without these members. The result is the reason for a refusal; None: accepted here.
 
         The founding still needs the consent of the other members. The future may raise RaftStopped.
         """
@@ -131,7 +131,7 @@ class Requests:
 
     @property
     def under_way(self) -> bool:
-        """Whether any request is open, so that Raft's thread must turn soon for its deadline or to send it again."""
+        """Whether a request is open. Then Raft's thread must step soon, to send it again or end it at its deadline."""
         with self._lock:
             return bool(len(self._proposals) or len(self._barriers) or len(self._changes))
 

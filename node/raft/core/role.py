@@ -30,7 +30,9 @@ class KnownLeadership:
 
 
 def raft_role(me: str, seen: KnownLeadership, now_s: float, quorum_s: float, *, was_ready: bool) -> RaftRole:
-    """The role of `me`. A member that has not been heard for `quorum_s` counts as unreachable. `ready` stays True.
+    """The role of `me`. A member that has not been heard for `quorum_s` counts as unreachable.
+
+    `was_ready`: whether the previous role was `ready`, which stays True from then on.
 
     >>> seen = KnownLeadership(4, "abc", True, "a", 0.0, {"b": 9.5, "c": 7.0}, True)
     >>> raft_role("a", seen, 10.0, 0.8, was_ready=False)

@@ -7,12 +7,12 @@ is lost and recreated does not belong to it. When all nodes are bound, they may 
 usual.
 
 Only one cluster can be founded, because a folder is bound to one founding only, and the first election needs all nodes
-of a founding to be bound: of two foundings with a common folder, only one can get that far. This holds if a list is
-changed meanwhile, and if a disk is lost while the others are away; it does not hold if all lists and all folders are
-replaced.
+of a founding to be bound. So of two foundings with a common folder, only one can get that far. This holds even if a
+list is changed meanwhile, or a disk is lost while the others are away. It does not hold if all lists and all folders
+are replaced.
 
 If a member is lost, an operator asks to found without it (`Founding.leave_out`). Each other node accepts this only
-if it does not hear that member either. Until it has voted, a folder may leave its founding for one with fewer members.
+if it does not hear that member either. Until a node has voted, it may leave its founding for one with fewer members.
 At most half of the nodes may be left out, so these alone can never hold the election of the former founding.
 """
 
@@ -26,7 +26,7 @@ from typing import Final
 from node.raft.founding.statement import Binding, KnownCluster, Statement
 
 SILENT_S: Final = 5.0
-"""A member that has not been heard for this time may be left out by hand."""
+"""An operator may leave out a member that has not been heard for this time."""
 
 FRESH_S: Final = 3.0
 """The time for which a statement counts. The other nodes are asked repeatedly."""
@@ -102,7 +102,7 @@ def roll_of(members: frozenset[str], without: frozenset[str]) -> str:
 
 @dataclass(slots=True)
 class Founding:
-    """One node's knowledge of a founding. "It" is this node in the comments on the fields."""
+    """One node's knowledge of a founding. In the comments on the fields, "it" and "its" mean this node."""
 
     #: The node's id.
     me: str
@@ -116,7 +116,7 @@ class Founding:
     known: KnownCluster | None = None
     #: The founding to which it is bound; None: it is not bound.
     bound: Binding | None = None
-    #: Whether it has no log, has not voted, has lost nothing and belongs to no cluster.
+    #: Whether it has no log, has not voted, has not lost its files and belongs to no cluster.
     blank: bool = True
     #: Whether it takes part, or has taken part, in its founding's first election.
     voted: bool = False
@@ -207,7 +207,7 @@ class Founding:
             self.news = KnownCluster(cluster_id, by)
 
     def why_not(self, without: Iterable[str], now_s: float) -> str | None:
-        """Why these nodes may not be left out of the founding, and what to do instead; None: they may be left out."""
+        """Return the reason why these nodes may not be left out, with a remedy; None: they may be left out."""
         out = frozenset(without)
         cluster = self.known or self.news
         if cluster is not None:
@@ -236,7 +236,7 @@ class Founding:
         return None
 
     def leave_out(self, without: Iterable[str], now_s: float) -> str | None:
-        """Leave these nodes out of the founding. Returns why this is refused (see `why_not`); None: accepted here.
+        """Leave these nodes out of the founding. Returns the reason for a refusal (`why_not`); None: accepted here.
 
         The other nodes must accept it too.
         """
@@ -249,7 +249,7 @@ class Founding:
     # -- decisions
 
     def promise(self, now_s: float) -> KnownCluster | Binding | None:
-        """The next promise, which the caller writes to the disk and then passes to `keep`; None: no promise now."""
+        """Return the next promise, which the caller syncs to disk and then passes to `keep`; None: no promise now."""
         if self.known is None and self.news is not None:
             return self.news
         if not self.free:
@@ -270,14 +270,14 @@ class Founding:
         return not stated.cluster_id and ((stated.free and stated.roll == self.roll) or stated.founding == founding)
 
     def keep(self, promise: KnownCluster | Binding) -> None:
-        """Let a promise take effect, now that it is on the disk."""
+        """Put a promise into effect, which the caller has synced to disk."""
         if isinstance(promise, KnownCluster):
             self.known = promise
         else:
             self.bound = promise
 
     def outlook(self, now_s: float) -> FoundingWait | ClusterElsewhere:
-        """The reason why this node waits, while it belongs to no cluster."""
+        """Return the reason why this node waits, while it belongs to no cluster."""
         cluster = self.known or self.news
         if cluster is not None:
             of_it = [one for one in self.statements.values() if one.belongs and one.cluster_id == cluster.cluster_id]

@@ -70,7 +70,7 @@ class FoundingInquiry:
 
     @property
     def first_election(self) -> bool:
-        """Whether this member may take part in the first election: all nodes are bound, and its log is empty."""
+        """Whether this member may take part in the first election, as all nodes are bound and its log is empty."""
         here = self._consensus
         return self.founding.complete and not self._journal.note(LOST) and here.standing().empty
 
@@ -138,7 +138,7 @@ class FoundingInquiry:
         self._consensus.transport.send(node, self.answer(message))
 
     def answer(self, message: Message) -> Message:
-        """The answer to any node's question about founding: this member's statement."""
+        """Return the answer to a node's question about founding, which is this member's statement."""
         if message.get("called") in ("", self._consensus.me):  # else the caller mistakes this member for another one
             self._hear(message)
         return {"type": "founding_answer", **self._statement().message()}
@@ -174,7 +174,7 @@ class FoundingInquiry:
         self.founding.hear(statement, self._consensus.clock())
 
     def leave_out(self, without: frozenset[str]) -> str | None:
-        """Found without these members. Returns why this is refused; None: accepted here (see `Founding.leave_out`)."""
+        """Found a cluster without these members. Returns the reason for a refusal; None: accepted here."""
         here = self._consensus
         if here.cluster.known:
             return f"{here.me} belongs to cluster {here.cluster.known}: no other one is founded beside it"

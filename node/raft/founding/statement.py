@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A node's statement about itself. The names are those of the message's fields."""
+    """A node's statement about itself. Below, "it" is the node. The names are those of the message's fields."""
 
     #: The node's id.
     member: str
@@ -24,7 +24,7 @@ class Statement:
     complete: bool = False
     #: The cluster to which it belongs (`belongs`), or one that it has heard of; "": no cluster.
     cluster_id: str = ""
-    #: A member of that cluster, itself if it belongs to it; "": no cluster.
+    #: A member of that cluster: this node if it belongs to the cluster; "": no cluster.
     told_by: str = ""
     #: Whether it belongs to the cluster itself.
     belongs: bool = False

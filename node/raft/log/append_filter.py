@@ -29,7 +29,7 @@ class Log(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """Entries to append after (`prev_index`, `prev_term`). Entries that the log has after that conflict with them."""
+    """Entries to append after (`prev_index`, `prev_term`). Later entries of the log, if any, conflict with them."""
 
     prev_index: int
     prev_term: int
@@ -45,7 +45,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """The entry before these is missing here or of another term, so the leader has to send earlier entries."""
+    """The entry before the leader's is missing here or has another term, so the leader must send earlier entries."""
 
 
 class CommittedConflict(Exception):

@@ -24,8 +24,8 @@ CUT_ROWS = 32
 once took a sixth of a second, in which no entry was committed."""
 
 PROBE_TIMER_S = 5
-"""After this time without a flush, the journal writes as a probe: only a write shows that the disk does not answer. In
-an idle cluster there may be no other write for hours, and other members would not take over this member's runs."""
+"""After this time without a flush, the journal writes as a probe, because only a write shows that the disk does not
+answer. Otherwise an idle cluster may write nothing for hours, and nobody would take over this member's runs."""
 
 FLUSH_COUNTER = "flushes"
 """The file beside the journal that holds the number of its flushes (`flush_counter`)."""
@@ -115,7 +115,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         self._insist(lambda: self._flush_counter.write(self.flushes))
 
     def _insist(self, write: Callable[[], None]) -> None:
-        """Call `write`; if the disk is full, again once there is room. After another failure, refuse all writes."""
+        """Call `write`, and retry it once there is room if the disk is full. After other errors, refuse all writes."""
         if self._failed:
             raise sqlite3.OperationalError("an earlier write of the journal failed: it is not written any more")
         while True:
@@ -213,9 +213,9 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         return len(self._entries)
 
     def setRaftCommitIndex(self, raftCommitIndex: int) -> None:
-        """Called before a new commit index takes effect. A leader must flush, since it has counted itself for it.
+        """Store a new commit index, before it takes effect. A leader flushes first, since it has counted itself.
 
-        A follower need not: its leader has counted only members that acknowledged.
+        A follower need not flush, because its leader has counted only members that acknowledged.
         """
         if self.leads():
             self.flush()

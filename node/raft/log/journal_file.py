@@ -52,7 +52,7 @@ def note_crc(key: str, value: str) -> int:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection that locks the file exclusively until it is closed. Raises `sqlite3.Error`."""
+    """Open a connection that locks the file exclusively until it is closed. Raises `sqlite3.Error`."""
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0.5)
     try:
         db.execute("PRAGMA locking_mode=EXCLUSIVE")
@@ -97,9 +97,9 @@ def open_file(
 
 
 def _inspect(path: Path) -> None:
-    """Check the files before SQLite opens them, because SQLite would drop unreadable parts of its log.
+    """Check the files before SQLite opens them.
 
-    After the next write, the journal would look intact.
+    Otherwise SQLite would drop unreadable parts of its log, and the journal would look intact after the next write.
     """
     with path.open("rb") as file:
         beginning = file.read(100)

@@ -38,13 +38,13 @@ VOTES = "votes"
 """The name of the journal's note that is "yes" if the member remembers all its votes and acknowledgements."""
 
 LIFE = "life"
-"""The name of the journal's note with its life's number. A journal that replaces a lost one has a greater number."""
+"""The name of the journal's note with its life: a number that is greater in a journal that replaces a lost one."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogStore:
-    """An open data folder. header: the snapshot's; None without a snapshot. cluster: the members by the log, each as
-    "id host port".
+    """An open data folder. header: the header of the snapshot; None without a snapshot. cluster: the members by the
+    log, each as "id host port".
     """
 
     path: Path
@@ -78,7 +78,7 @@ class _Unusable(DamagedData):
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """Opens journals, and numbers their lives, each greater than those before. Tests pass their own functions."""
+    """The functions that open a journal and number a new one's life (see `LIFE`). Tests pass their own."""
 
     journal: Callable[[Path], SqliteJournal] = SqliteJournal
     new_life: Callable[[], int] = time.time_ns
@@ -231,7 +231,7 @@ def _join(journal: SqliteJournal, path: Path, cluster_id: str) -> None:
 
 
 def _fit(journal: SqliteJournal, path: Path, header: Header | None, no_snapshot: DamagedData | None) -> None:
-    """Finish an installation that a crash interrupted: a leader's snapshot is renamed first, then the log is replaced.
+    """Finish an interrupted installation of a leader's snapshot, which renames the snapshot, then replaces the log.
 
     A log that reaches beyond the snapshot is kept, because it has acknowledged entries. (The library would delete it
     unless it begins with the snapshot's last entries.)

@@ -12,7 +12,7 @@ from node.raft.log.append_filter import Entry
 REGULAR = b"\x00"
 NO_OP = 1
 MEMBERSHIP = 2
-"""The kinds of commands: the first byte, as the library defines it."""
+"""The first byte of a command is its kind, as the library defines it."""
 
 _PICKLED: Final = re.compile(
     rb"\x80\x02\]q\x00\(X\x03\x00\x00\x00(add|rem)q\x01(?:X(....)(.*)q\x02|h\x01)e\.", re.DOTALL
@@ -21,13 +21,13 @@ _PICKLED: Final = re.compile(
 
 
 def change_command(what: Literal["add", "rem"], member: str) -> bytes:
-    """A change as written in the log after the first byte. `member`: "id host port" for "add", the id for "rem"."""
+    """Pack a change for the log, without the first byte. `member`: "id host port" for "add", the id for "rem"."""
     packed: bytes = msgpack.packb([what, member])
     return packed
 
 
 def parse_change(command: bytes) -> tuple[str, str]:
-    r"""The change in a membership command: "add" or "rem", and the member. Raises `UnreadableChange`.
+    r"""Return the change in a membership command: "add" or "rem", and the member. Raises `UnreadableChange`.
 
     Earlier versions pickled changes. Those are matched as text, and never unpickled.
 
@@ -50,7 +50,7 @@ def parse_change(command: bytes) -> tuple[str, str]:
 
 
 def _unpickled(packed: bytes) -> tuple[str, str] | None:
-    """The two strings of a change that an earlier version pickled; None for another pickle. Raises `ValueError`."""
+    """Return the two strings of a change that an earlier version pickled; None: another pickle. Raises `ValueError`."""
     found = _PICKLED.fullmatch(packed)
     if found is None:
         return None

@@ -1,6 +1,6 @@
 """The snapshot file: a header and the state's pieces, each with a checksum, and a trailer over all of them.
 
-It is written beside its place, and renamed once it is on the disk, so that a reader finds a complete file or none. A
+It is written under another name, and renamed once it is on the disk, so that a reader finds a complete file or none. A
 frame has its length and its CRC-32 (little-endian, 4 bytes each), then its bytes. The first frame is the header; the
 last is empty, and its CRC is that of all frames before it.
 """

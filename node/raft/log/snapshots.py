@@ -2,7 +2,7 @@
 """Writes, sends and receives snapshots, in place of the library's serializer.
 
 A thread writes the state that `capture` has kept, while more entries are applied. Raft's thread renames the finished
-file, unless a later snapshot has arrived from the leader. A received snapshot is collected beside its place, checked
+file, unless a later snapshot has arrived from the leader. A received snapshot is collected in a separate file, checked
 completely, and only then installed.
 """
 
@@ -32,7 +32,7 @@ SYNCED_BYTES = 8 << 20
 """The number of received bytes after which they are synced: one sync at the end would block Raft's thread for long."""
 RESTS = 3.0
 SENDING_S = 60.0
-"""While a snapshot is being sent, no new one is begun for this time."""
+"""For this time after the sending of a snapshot began, no new snapshot is written."""
 
 NO_ROOM_S = 10.0
 """The pause after a snapshot for which the disk had no room. Meanwhile the journal keeps the entries."""
@@ -145,7 +145,7 @@ class Snapshots:
     # -- sent
 
     def getTransmissionData(self, member: object) -> Part | None:
-        """The next part for a member; None while its connection is full, or if there is no snapshot."""
+        """Return the next part for a member; None while its connection is full, or if there is no snapshot."""
         if not self.room(member):
             return None
         first = member not in self._sending
@@ -160,7 +160,7 @@ class Snapshots:
         return data, first, not data
 
     def cancelTransmisstion(self, member: object) -> None:
-        """Forget how far a member got, as its connection has ended. The next sending starts from the beginning."""
+        """Stop sending to a member whose connection has ended. The next transmission starts from the beginning."""
         since_file = self._sending.pop(member, None)
         if since_file is not None:
             since_file[1].close()
@@ -172,9 +172,9 @@ class Snapshots:
     # -- received
 
     def receive(self, part: Part) -> Header | None:
-        """Store a received part. Returns the header once all have arrived and are checked: then call `install`.
+        """Store a received part. Returns the header once all parts are here and checked; then call `install`.
 
-        A damaged snapshot, or one for which there is no room, is dropped: the leader will send it again.
+        A damaged snapshot, or one for which there is no room, is dropped, because the leader will send it again.
         """
         try:
             return self._take(part)

@@ -2,7 +2,7 @@
 
 SQLite ends recovery silently at the first frame with a wrong checksum. This is right after a power cut, when the last
 write is torn. It is wrong if the disk has lost synced data, since Raft would forget acknowledged entries. With
-synchronous=FULL, a transaction begins only once the one before is on the disk. So one commit beyond the first bad frame
+synchronous=FULL, a transaction begins only once the last one is on the disk. So one commit beyond the first bad frame
 may be a torn write, but two mean damage. (`flush_counter` detects a log that is cut off; this check also works after a
 power cut, when that counter may be too low. https://sqlite.org/fileformat2.html#walformat)
 """
@@ -18,9 +18,9 @@ _MASK = 0xFFFFFFFF
 
 
 def lost_commits(path: Path) -> int:
-    """The number of commits in the log at `path` that were on the disk, but that SQLite would drop.
+    """Count the commits in the log at `path` that SQLite would drop although they were on the disk.
 
-    0 if the log is intact, ends in a torn commit, is empty or does not exist; 1 if its header is damaged.
+    Returns 0 if the log is intact, ends in a torn commit, is empty or does not exist; 1 if its header is damaged.
     """
     try:
         with path.open("rb") as file:

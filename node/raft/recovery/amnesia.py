@@ -1,6 +1,6 @@
 """Decides when a member that has lost its log, its term and its vote may follow, vote and stand again (pure).
 
-Such a member may have voted and acknowledged entries, and does not know it. Raft relies on members that remember. So
+Such a member may have voted and acknowledged entries, and has forgotten it. Raft relies on members that remember. So
 this member accepts nothing from a leader, and votes for no candidate, until enough others have answered *since it came
 back*.
 
@@ -54,7 +54,7 @@ class LeaderLog:
 
 @dataclass(slots=True)
 class RecoveryProgress:
-    """The knowledge that a member without memory has gained since it started.
+    """The knowledge that a member has gained since it started without its log.
 
     matched: a leader's term, and the index up to which this member's log is known to equal that leader's.
     """
@@ -110,7 +110,7 @@ def answers_needed(members: int) -> int:
 
 
 def majority_lost(me: str, cluster: frozenset[str], answers: Mapping[str, AmnesiaAnswer]) -> frozenset[str]:
-    """The members that have lost their logs, if the other members can never be enough; else empty.
+    """Return the members that have lost their logs, if the other members can never be enough; else an empty set.
 
     `cluster` are the members as far as `me` knows; the answer of a member that remembers overrides it.
     """

@@ -22,7 +22,7 @@ LOGGING_S = 5.0
 """The time after which the member logs what it waits for, and then once a minute."""
 
 FAREWELL_S = 1.0
-"""A member that is about to give up still answers for this time, so that others that must give up too learn why."""
+"""A member that is about to give up still answers for this time, so that others, which must give up too, learn why."""
 
 Message = dict[str, Any]
 
@@ -41,7 +41,7 @@ class AmnesiaRecovery:
         self._ballot = Ballot()
         self._lives: dict[str, int] = {}
         self._candidates: dict[str, int] = {}
-        """The life in which each member last asked for this one's vote."""
+        """For each member: the life (see `Ballot`) in which it last asked for this one's vote."""
         self._asked_s = float("-inf")
         self._hoped_s = consensus.clock()
         self._logging_s = consensus.clock() + LOGGING_S
@@ -53,7 +53,7 @@ class AmnesiaRecovery:
 
     @property
     def may_follow(self) -> bool:
-        """Whether this member may accept a leader's entries and snapshots: not before the latest term is known."""
+        """Whether this member may accept entries and snapshots. After a loss, it must first know the latest term."""
         return self.votes or self._progress.leader_log(self._consensus.raftCurrentTerm) is not None
 
     @property

@@ -1,4 +1,4 @@
-"""The log of a stopped member. It can be read, and changed into the log of a cluster with this member only."""
+"""Reads the log of a stopped member, and changes it into the log of a cluster with this member only."""
 
 from pathlib import Path
 

@@ -26,7 +26,7 @@ class Acknowledgements:
         self._waiting.append((node, message))
 
     def take(self, term: int) -> list[tuple[Node, Message]]:
-        """The acknowledgements to send now that the journal is flushed; `term` is the current term.
+        """Remove and return the acknowledgements to send now that the journal is flushed; `term` is the current term.
 
         Drops acknowledgements of earlier terms, and each that the next one to the same leader includes.
         """
@@ -52,5 +52,5 @@ def is_plain(message: Message) -> bool:
 
 
 def _includes(after: tuple[Node, Message] | None, one: tuple[Node, Message]) -> bool:
-    """Whether the acknowledgement `after` makes `one`, the one before it, superfluous."""
+    """Whether the acknowledgement `one` is superfluous because `after`, the next one in the queue, includes it."""
     return after is not None and after[0] == one[0] and is_plain(after[1]) and is_plain(one[1])

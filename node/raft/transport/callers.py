@@ -17,8 +17,8 @@ from node.raft.wire.messages import Message
 UNKNOWN_S: Final = 5.0
 """A caller is disconnected if it is not identified as a member within this time."""
 UNKNOWN_MAX: Final = 64
-"""The limit of callers that are not identified yet. For one more, the oldest is disconnected: a member introduces
-itself within milliseconds, so the new caller may be a member, and the oldest hardly is."""
+"""The limit of callers that are not identified yet. Beyond it, each new caller displaces the oldest one. A member
+introduces itself within milliseconds, so the oldest caller is hardly a member, but the new one may be."""
 
 
 class CallersTransport(Protocol):
@@ -98,7 +98,7 @@ class Callers:
                 connection.disconnect()
 
     def _refused(self, connection: PeerConnection, code: RefusalCode, theirs: CallerClaim) -> None:
-        """Note a caller of another build or secret. Ignore one that does not speak the members' protocol."""
+        """Record a caller that has another build or secret. Ignore one that does not speak the members' protocol."""
         if code != "no-member":
             mismatch = Mismatch(theirs.member, connection.peer, code, claimed=True, version=theirs.version)
             self._consensus.mismatches.note(mismatch)

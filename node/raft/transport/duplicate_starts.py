@@ -1,7 +1,7 @@
 """Admits only one start (process) of each member: a second one must wait until the first one has been probed.
 
 A member that was restarted, or whose machine vanished, may look connected for a while. So the first start is asked
-whether it is alive (a probe). If it answers, the newcomer is told so, and ends (`start_claim`). If the first start's
+whether it is alive (a probe). If it answers, the newcomer is refused, and ends (`start_claim`). If the first start's
 connection ends, or it does not answer within PROBE_S, the newcomer takes its place.
 
 Of two members, only the one with the greater id dials, so the other one would not learn of another start with its own
@@ -83,7 +83,7 @@ class DuplicateStarts:
             if asks:
                 self._inquirers.add(connection)
             else:
-                # The member is back: ask it at once to admit this start. Otherwise, if the last member that has
+                # The member has returned, so ask it at once to admit this start. Otherwise, if the last member that has
                 # admitted it is lost now, this start has to settle anew, and cannot vote for a second.
                 self._calls.soon(node)
             admit()
@@ -120,7 +120,7 @@ class DuplicateStarts:
         ]
 
     def differs(self, node: Node, start: str) -> bool:
-        """Whether another start of the member is connected, which `start` must be told before it is disconnected."""
+        """Whether another start of the member is connected. Then `start` must be notified before it is disconnected."""
         return bool(self._others(node, start))
 
     def waits(self, connection: Any) -> bool:
@@ -141,7 +141,7 @@ class DuplicateStarts:
                 newcomer.connection.send({"type": "taken", "start": start, "where": there, **claims})
 
     def probed(self, connection: Any, message: Message) -> None:
-        """Handle a probe: a member asks whether this start is alive, because another start of this member has come."""
+        """Handle a probe: a member asks whether this start is alive, because another start has connected to it."""
         answer = self.claim.answer(self._consensus.hears_leader(), self._consensus.clock())
         if answer is not None:  # else this start ends with its connections, and the other one is admitted
             led, settled = answer

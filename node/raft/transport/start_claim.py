@@ -5,9 +5,9 @@ that came first and still answers. Two starts at once, such as a machine and its
 each would take over the other's connections.
 
 **Which start ends.** Of two starts, one that hears a leader goes before one that does not, because the leader has
-admitted it. If that is equal, a settled start (see below) goes before one that is not settled. If that is equal too,
-the start with the lesser id goes first. A start ends when it is told of another that goes before it. Outdated news
-never makes both end:
+admitted it. If both or neither hear one, a settled start (see below) goes before one that is not settled. If that is
+equal too, the start with the lesser id goes first. A start ends when a member reports another start that goes before
+it. Outdated reports never make both end:
 
 - A start that has decided to end answers no more probes, and decides nothing else.
 - A start that has answered that it hears a leader, or is settled, stays for STAY_S. The other start uses this answer
@@ -18,8 +18,9 @@ never makes both end:
 (`Ballot`). But two candidates could each count the vote of another start of the same member. So a start votes, and
 stands for election, only when it is settled: all members that it reaches have admitted it. Once it has lost all of
 them, it has to settle anew. Two starts that are each admitted by some members are not settled; a start that all members
-have admitted leaves no place for another. Also, a start votes and stands only in terms after `fence`: the latest term
-that a member had when it admitted this start. A vote that an earlier start gave to such a member is in no later term.
+have admitted leaves no member to admit another one. Also, a start votes and stands only in terms after `fence`: the
+latest term that a member had when it admitted this start. A vote that an earlier start gave to such a member is in no
+later term.
 
 **Dead members.** A start that no member admits any more (such as a follower whose leader dies just when the third
 member is back) has to be admitted anew. It waits `settle_s` for each member that it does not reach, because this member
@@ -54,14 +55,14 @@ HEARD_S: Final = 0.5
 """A start that has decided to end stays connected for this time, so that all members learn and log it."""
 
 FRESH_S: Final = 2.0
-"""The time for which a member's refusal counts, as the other start may end. The member is asked again every second."""
+"""The time for which a member's refusal counts, since the other start may end. The member is asked every second."""
 
 TIE_S: Final = 1.5
 """Of two starts that hear no leader, one ends after this time, when all reachable members have answered."""
 
 STAY_S: Final = 2 * FRESH_S + 1.0
-"""A start that has answered that it hears a leader, or is settled, does not end for this time. One second of it allows
-for the message's delay."""
+"""A start that has answered that it hears a leader, or is settled, does not end for this time. It includes one second
+for the delay of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class StartClaim:
     #: Whether all members that this start reaches have admitted it, so that it may vote and stand for election.
     settled: bool = False
     alone: bool = True
-    """Whether no member was reached since the start, or since the last one that had admitted it was lost."""
+    """Whether this start has reached no member since it began, or since it lost the last member that admitted it."""
     fence: int = 0
     """The latest term in which another start may have voted, so that this one may not vote or stand in it."""
     #: The members that admit this start.
@@ -95,7 +96,7 @@ class StartClaim:
     _held_s: float = 0.0
     """The time since which at least one member has admitted this start, if one does now."""
     _refused: dict[str, tuple[OtherStart, float]] = field(default_factory=dict)
-    """For each member: the start that it has admitted in place of this one, and when it said so."""
+    """For each member: the start that it has admitted in place of this one, and when its refusal arrived."""
     #: The time since which at least one member has refused this start, if one does now.
     _refused_s: float = 0.0
     #: This start does not end before this time, because it has answered that it hears a leader, or is settled.
@@ -185,10 +186,10 @@ class StartClaim:
         return {one for one, at_s in refused_s.items() if at_s >= self._held_s and now_s - at_s <= REFUSAL_S}
 
     def answer(self, led: bool, now_s: float) -> tuple[bool, bool] | None:
-        """The answer to a member's probe: whether this start hears a leader, and whether it is settled.
+        """Return the answer to a member's probe: whether this start hears a leader, and whether it is settled.
 
         A True in the answer binds this start to stay for STAY_S. So it does not claim to be settled if it knows of a
-        start that goes before it. None, no answer, once it has decided to end.
+        start that goes before it. Returns None, which means no answer, once this start has decided to end.
         """
         if self._lost is not None:
             return None
@@ -204,7 +205,7 @@ class StartClaim:
         return self._lost is not None
 
     def lost_to(self, led: bool, now_s: float) -> OtherStart | None:
-        """The start that stays in place of this one; None while this one goes on.
+        """Decide whether this start ends. Returns the start that stays in its place; None: this one goes on.
 
         led: whether this start hears a leader, or leads.
 

@@ -29,8 +29,8 @@ PING_S = 1.0
 STRANGER_S = 2.0
 """The pause between two dials of a member at whose port another node answers."""
 REPEAT_HEARTBEATS = 1.5
-"""While the log does not change, every other heartbeat is acknowledged: a leader waits far longer for its followers
-(`RaftTiming.quorum_s`), and each message costs a wakeup on both sides."""
+"""An unchanged acknowledgement is repeated only after this many heartbeats, so every other heartbeat is acknowledged. A
+leader waits far longer for its followers (`RaftTiming.quorum_s`), and each message wakes both sides."""
 TAKEN_S = 0.8
 """The pause between two dials of a member that has admitted another start of this member."""
 BACKLOG_BYTES = 8 << 20
@@ -103,9 +103,9 @@ class Transport(OpenTransport):
         super()._onMessageReceived(node, message)
 
     def send(self, node: Node, message: Message) -> bool:
-        """Send a message; an acknowledgement is kept until the journal is on the disk.
+        """Send a message, or keep it until the journal is on the disk if it is an acknowledgement.
 
-        Returns whether it was sent or kept.
+        Returns False if the message was neither sent nor kept.
         """
         if message["type"] == "next_node_idx":
             self._acknowledgements.add(node, {**message, "term": self._consensus.raftCurrentTerm})
@@ -153,7 +153,7 @@ class Transport(OpenTransport):
         return self._clusters.get(self._connections.get(node), "")
 
     def announce(self) -> None:
-        """Tell the others the cluster that this member has just learnt, and disconnect members of another one."""
+        """Send the others the cluster id that this member has just learnt; disconnect members of other clusters."""
         for node, connection in list(self._connections.items()):
             if connection.ready:
                 connection.send(self.introduction())
@@ -192,7 +192,7 @@ class Transport(OpenTransport):
             self.duplicate_starts.enter(node, connection, message["start"], where, admit)
 
     def _admit(self, node: Node, connection: Any, cluster_id: str, version: str, term: int = 0) -> None:
-        """Count a member as connected: the other end is this member, and the only start of it."""
+        """Count a member as connected. The other end has been identified as this member and its only start."""
         self._clusters[connection] = cluster_id
         if version != self._consensus.version:
             self._mismatch(node, "mixed", version=version[:VERSION_CHARS_MAX])
@@ -280,7 +280,7 @@ class Transport(OpenTransport):
         conn.send(self.hello(self._connToNode(conn), asks=False))
 
     def _refused(self, conn: Any, code: RefusalCode, theirs: CallerClaim) -> None:
-        """Note that a dialled node does not fit to this one, and dial it again after a pause."""
+        """Record that a dialled node is incompatible with this one, and dial it again after a pause."""
         node = self._connToNode(conn)
         if node is not None:
             self._mismatch(node, code, version=theirs.version)

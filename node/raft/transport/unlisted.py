@@ -1,10 +1,10 @@
 # ruff: noqa: N802, N803 - the library calls its transport by these names
 """Connections between two members, one of which is not in the other's log yet, because that log is behind.
 
-A member that this log does not list is accepted as `unlisted`: it may be the leader, which would send the entry that
-lists it (a server must hear others whatever its own configuration: Ongaro 2014, section 4.1). A member that should dial
-this one but does not is dialled by this one, since its log may not list this one. A member that this log has removed
-calls too, until it learns of its removal, because its log still lists this one.
+A member that this log does not list is accepted as `unlisted`, because it may be the leader, which would send the entry
+that lists it (a server must hear others whatever its own configuration: Ongaro 2014, section 4.1). If a member should
+dial this one but does not, this one dials it, since the other's log may not list this one. A removed member still calls
+until it learns of its removal, because its log still lists this one.
 """
 
 import logging
@@ -36,7 +36,7 @@ class OpenTransport(TCPTransport):  # type: ignore[misc]  # the library ships no
         self._calls: set[Any] = set()
         """The open connections on which members have called this one."""
         self._to_dial: set[Node] = set()
-        """The members that this one dials, although they should dial, because they have not done so for long."""
+        """The members that should dial this one but have not for DIAL_SILENT_S, so that this one dials them."""
         self._apart_since: dict[Node, float] = {}
         super().__init__(syncObj, selfNode, otherNodes)
 

@@ -41,7 +41,7 @@ class MemberNode(library.TCPNode):  # type: ignore[misc]  # the library ships no
 
     @property
     def address(self) -> str:
-        """The library's name for the member, which also decides which of two members dials: the id."""
+        """The member's id, under the library's name for it. The library compares ids to decide which member dials."""
         return str(self.id)
 
     @property

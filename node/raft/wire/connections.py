@@ -36,8 +36,8 @@ HANDSHAKE_BYTES: Final = 1024
 """The largest message of an unidentified caller, in bytes. A hello with two names of 128 characters takes under 400."""
 
 READ_BYTES: Final = 1 << 20
-"""About this many bytes are read from one connection before the others have their turn. The poller is level-triggered:
-it reports the rest at once."""
+"""About this many bytes are read from one connection before the next connection is read. The poller is level-triggered,
+so it reports the rest at once."""
 
 _NEVER_S: Final = float("-inf")
 _LENGTH: Final = struct.Struct("i")
@@ -51,7 +51,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
     the owner has identified the other end. The dialler calls `greet`; `on_greeted` is called once messages can be sent.
     on_bad: gets the error of a message that decrypts but cannot be read by this version; without `on_bad`, such a
     message ends the connection, like one that does not decrypt. mine: this side's claim, which a dialler sends; its
-    version is also sent to a refused caller. on_mismatch: called if the two sides do not fit, with the reason and the
+    version is also sent to a refused caller. on_mismatch: called if the sides are incompatible, with the reason and the
     other side's claim.
     """
 
@@ -123,7 +123,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
         self._write(self._channel.greeting(self.mine))
 
     def send(self, message: Message) -> None:
-        """Send a message, if the handshake is done. The library would keep unsent bytes until the next message."""
+        """Send a message if the handshake is done, else drop it."""
         if self._channel is not None and self._channel.ready:
             self._write(self._channel.seal(messages.pack(message)))
 
@@ -155,7 +155,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
         self._TcpConnection__lastReadTime = monotonic()
 
     def _TcpConnection__processParseMessage(self) -> Message | None:
-        """The next message; None if none has arrived completely. Invalid bytes end the connection."""
+        """Return the next message, or None until one has arrived completely. Invalid bytes end the connection."""
         while (data := self._next()) is not None:
             if self._channel is None or not self._channel.ready:
                 self._agree(data)
@@ -176,7 +176,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
         return None
 
     def _next(self) -> bytes | None:
-        """The bytes of the next message, without their length."""
+        """Return the bytes of the next message without its length, or None until it has arrived completely."""
         received = self._received
         if len(received) < _LENGTH.size:
             return None
@@ -209,7 +209,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
             self.on_greeted()
 
     def _refuse(self, error: NotSealed) -> None:
-        """End the connection with a node that does not fit; a caller is told the reason before."""
+        """End the connection with an incompatible node. If that node called, send it the reason first."""
         if error.code is not None:
             if error.refused_here and not self._dialled:
                 self._write(refusal(error.code, self.mine.version))

@@ -10,9 +10,9 @@ message is decrypted, because AES-GCM does not commit to its key: a stranger cou
 many keys, and test many guessed secrets at once. The dialler proves itself first, so a caller without the secret gets
 no bytes that depend on it.
 
-To let both sides report why they do not fit, a dialler's greeting ends with a claim (its name and its build), and a
-listener refuses a caller with a refusal (the reason and the listener's build). Neither is authenticated. Their form is
-the same in all builds, whatever else changes:
+To let both sides report why they are incompatible, a dialler's greeting ends with a claim (its name and its build), and
+a listener refuses a caller with a refusal (the reason and the listener's build). Neither is authenticated. Their form
+is the same in all builds, whatever else changes:
 
     greeting:  "rota/" | protocol (3 bytes) | nonce (32) | the claim of a dialler: msgpack ["member", "version"]
     refusal:   "rota/no1" | msgpack ["code", "version"]
@@ -62,7 +62,7 @@ class CallerClaim:
 class NotSealed(Exception):
     """The received bytes are not the next message of a member on this connection.
 
-    `refused_here`: this side refuses the other side, and has to tell it; if False, the other side has refused this one.
+    `refused_here`: this side refuses the other side, and has to notify it. False: the other side has refused this one.
     `theirs`: the other side's claim.
     """
 
@@ -158,13 +158,13 @@ class EncryptedChannel:
 
 
 def refusal(code: RefusalCode, version: str) -> bytes:
-    """The message that refuses a caller: the reason, and this side's build."""
+    """Pack the message that refuses a caller: the reason, and this side's build."""
     packed: bytes = msgpack.packb([code, version])
     return REFUSAL + packed
 
 
 def _refusal(data: bytes) -> NotSealed:
-    """The other side's refusal, as an error."""
+    """Return the error for a refusal that the other side has sent."""
     said = _two_texts(data[len(REFUSAL) :])
     code: RefusalCode = "secret" if said[0] == "secret" else "build"
     theirs = CallerClaim("", said[1][:VERSION_CHARS_MAX])

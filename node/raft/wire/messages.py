@@ -72,7 +72,7 @@ def numbers(value: Any) -> bool:
 
 
 def optional(check: Check) -> Check:
-    """A check that also accepts None."""
+    """Return a check that accepts None, and all values that `check` accepts."""
     return lambda value: value is None or check(value)
 
 

@@ -19,7 +19,7 @@ _NEVER_S: Final = float("-inf")
 
 
 class LibraryPort(Protocol):
-    """The library's settings, poller and key for a connection; and `mismatches`, for nodes that do not fit."""
+    """The library's settings, poller and key for a connection; and `mismatches`, which records incompatible nodes."""
 
     conf: SyncObjConf
     encryptor: Seal
@@ -34,8 +34,8 @@ class LibraryPort(Protocol):
 class SingleCalls:
     """One call at a time to each node. Used in Raft's thread.
 
-    on_answer: gets each message, with the called node and the connection, which stays open until `hang_up`. on_end:
-    gets the node whenever a call has ended.
+    on_answer: receives each message, with the called node and the connection, which stays open until `hang_up`. on_end:
+    receives the node whenever a call has ended.
     """
 
     def __init__(
