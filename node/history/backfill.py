@@ -36,7 +36,7 @@ from node.state.value import State
 _log = logging.getLogger("rota.history")
 
 ROUND_S: Final = 2.0
-"""Seconds between two looks at the gaps."""
+"""Seconds between two checks of the gaps."""
 
 ROUND_S_MAX: Final = 60.0
 """The longest pause before the members are asked again, while none of them has the missing runs."""
@@ -46,8 +46,8 @@ LOOK_S: Final = 0.2
 
 REST: Final = 1.0
 REST_S_MAX: Final = 1.0
-"""The pause after a portion is `REST` times as long as the portion took, and at most `REST_S_MAX`: a feeder that is
-slow, because it is at work, is asked less often."""
+"""The pause after a portion is `REST` times as long as the portion took, and at most `REST_S_MAX`. So a feeder that is
+slow because it is busy is asked less often."""
 
 
 class GapStore(Protocol):
@@ -64,7 +64,7 @@ class HistorySource(Protocol):
     """The part of `node.peer.client.PeerClient` that is used here."""
 
     async def history(self, member: str, gap: Gap, /) -> Portion | None:
-        """The first portion that a member has of a gap; None if it has no part of the gap. Raises `PeerAway`."""
+        """Fetch the first portion of a gap that a member has; None if it has no part of the gap. Raises `PeerAway`."""
 
 
 class BackfillTime(Protocol):
@@ -114,17 +114,17 @@ def worth_asking(tried: Tried | None, gaps: Sequence[Gap], asked: Sequence[str],
 
 
 def tried_again(tried: Tried | None, gaps: Sequence[Gap], asked: Sequence[str], now_s: float) -> Tried:
-    """Note a round that left these gaps. The same members are asked for the same gaps less and less often."""
+    """Return the record of a round that left these gaps. The same request is repeated less and less often."""
     same = tried is not None and (tuple(gaps), tuple(asked)) == tried[:2]
     wait_s = min(2 * tried.wait_s, ROUND_S_MAX) if tried is not None and same else ROUND_S
     return Tried(tuple(gaps), tuple(asked), wait_s, now_s + wait_s)
 
 
 class Backfill:
-    """Has one member at a time send the runs that ended in the gaps of this member's history.
+    """Fetches the runs that ended in the gaps of this member's history, from one member at a time (the feeder).
 
-    The next member is asked once the present feeder does not answer, is marked down, or has sent all that it has. Until
-    then the feeder stays, even if the owner before it is back, as a running attempt of a task would stay.
+    The next member is asked once the present feeder does not answer, is marked down, or has sent all its runs. Until
+    then the feeder stays, even if the owner has returned, as a running attempt stays when its task's owner returns.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Backfill:
             self._finish("nothing is missing any more")
 
     async def _fetch(self, gaps: Sequence[Gap]) -> tuple[list[Gap], str]:
-        """Ask one member after another. Returns the gaps that are left, and why."""
+        """Ask one member after another. Returns the gaps that are left, and the reason."""
         left, asked, reasons = list(gaps), set[str](), list[str]()
         while left and (feeder := next_feeder(self._state().seats(), self._me, asked)) is not None:
             asked.add(feeder)
@@ -190,7 +190,7 @@ class Backfill:
         return left, "; ".join(reasons) or "no other member is up"
 
     async def _feed(self, feeder: str, gaps: Sequence[Gap]) -> tuple[list[Gap], str]:
-        """Fetch the runs that one member has. Returns the gaps that are left, and why the member sends no more."""
+        """Fetch the runs that one member has. Returns the gaps that are left, and why the member sends no more runs."""
         left: list[Gap] = []
         waiting = deque(gaps)
         while waiting:

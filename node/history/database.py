@@ -18,8 +18,8 @@ from node.state.value import EndedRun
 
 EXPORT_RUNS_MAX: Final = 500
 EXPORT_BYTES_MAX: Final = 1 << 20
-"""How many runs an exported portion has at most, and how many bytes: few enough that reading, packing and signing it
-does not delay this member's other work. Only the runs of a single entry may be more."""
+"""The limits of an exported portion, in runs and bytes. They are low, so that reading, packing and signing a portion
+does not delay this member's other work. Only the runs of a single entry may exceed them."""
 
 PAGES_BATCH: Final = 256
 """How many free pages are returned to the file system in one step."""
@@ -60,7 +60,7 @@ class HistoryDatabase:
     def runs(
         self, task: str | None, state: str | None, node: str | None, before: RunPosition | None, limit: int
     ) -> list[EndedRun]:
-        """The runs after the position `before`, newest first. `node` is that of a run's latest attempt."""
+        """Return the runs that follow the position `before`, newest first. `node`: the node of the latest attempt."""
         wanted = conditions(task, state, node)
         values: dict[str, object] = {"task": task, "state": state, "node": node, "limit": limit}
         if before is not None:
@@ -81,7 +81,7 @@ class HistoryDatabase:
             return gaps.all_gaps(self.connection)
 
     def export(self, asked: Gap) -> Portion | None:
-        """The first part of another member's gap of which this member has all runs; None if there is none."""
+        """Return the first part of another member's gap, `asked`, of which this member has all runs; None: no part."""
         written = self._written  # read before the gaps, so that they include all that is missing up to it
         if (held := first_held(asked, written, self.gaps())) is None:
             return None
@@ -171,7 +171,7 @@ class HistoryDatabase:
             yield
             self.connection.execute("COMMIT")
         except BaseException:
-            if self.connection.in_transaction:  # some errors have ended it already
+            if self.connection.in_transaction:  # some errors have ended the transaction already
                 self.connection.execute("ROLLBACK")
             raise
 
@@ -215,7 +215,7 @@ class HistoryDatabase:
             return [unpack_ended(*verified_row(row)) for row in rows]
 
     def _first_packed(self, held: Gap) -> tuple[list[tuple[int, bytes]], bool]:
-        """The first runs of these indexes, and whether there are more. If so, the last run exceeds a limit."""
+        """Return the first runs of these indexes, and whether there are more. If so, the last one exceeds a limit."""
         rows: list[tuple[int, bytes]] = []
         size_bytes = 0
         query = "SELECT entry, packed, crc FROM ended WHERE entry > ? AND entry <= ? ORDER BY entry"

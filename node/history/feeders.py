@@ -26,12 +26,12 @@ def feeders(slots: Sequence[Slot], member: str) -> list[str]:
 
 
 def next_feeder(slots: Sequence[Slot], member: str, asked: Container[str]) -> str | None:
-    """The first feeder that has not been asked yet; None if all have been."""
+    """The first feeder that has not been asked yet; None if all have been asked."""
     return next((feeder for feeder in feeders(slots, member) if feeder not in asked), None)
 
 
 def why_feeder(slots: Sequence[Slot], member: str) -> list[Reason]:
-    """Explain the owner of a member's bootstrap: the verdicts on the members before it, and on it, as for a task.
+    """Explain the owner of a member's bootstrap, as for a task: the verdicts on it and on the members before it.
 
     >>> [tuple(reason) for reason in why_feeder([Slot("a"), Slot("b", "down"), Slot("d")], "d")]
     [('b', 'down'), ('a', 'chosen')]

@@ -1,7 +1,7 @@
 """The file of finished runs: its tables, how it is opened, the checksum of each row, conditions that use its indexes.
 
-A damaged file is set aside when it is opened, and replaced by a new one. Listing runs does not scan a million rows to
-find a few.
+A damaged file is set aside when it is opened, and replaced by a new one. The indexes let a list find a few runs among a
+million without a scan.
 """
 
 import logging
@@ -24,7 +24,7 @@ class RunPosition(NamedTuple):
 
 
 def conditions(task: str | None, state: str | None, node: str | None) -> list[str]:
-    """SQL conditions with which SQLite uses the most selective index: a `+` keeps it from using another one.
+    """Return SQL conditions that make SQLite use the most selective index. A `+` excludes the index of a column.
 
     >>> conditions("a", "failed", None), conditions(None, "failed", "b")
     (['task = :task', '+state = :state'], ['state = :state', "state <> 'succeeded'", '+node = :node'])

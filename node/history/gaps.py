@@ -25,21 +25,21 @@ def add(db: sqlite3.Connection, gaps: Iterable[Gap], noted_us: int = 0) -> None:
 
 
 def replace_gap(db: sqlite3.Connection, gap: Gap, others: Iterable[Gap]) -> None:
-    """Replace a gap by others of the same age; nothing is added if that gap has been given up meanwhile."""
+    """Replace a gap by others of the same age. If that gap has been given up meanwhile, add no gap."""
     for noted_us in [noted_us for one, noted_us in _rows(db) if one == gap]:
         db.execute("DELETE FROM gap WHERE after = ? AND through = ?", gap)
         add(db, others, noted_us)
 
 
 def truncate_after(db: sqlite3.Connection, index: int) -> None:
-    """Delete the gaps after `index`: the log ends there."""
+    """Delete the gaps after `index`, because the log ends there."""
     for gap in all_gaps(db):
         if gap.through > index:
             replace_gap(db, gap, [Gap(gap.after, index)] if gap.after < index else [])
 
 
 def give_up(db: sqlite3.Connection, at_us: int, before_us: int) -> None:
-    """At `at_us`, delete the gaps in which all runs ended before `before_us`: those that were noted before then.
+    """At `at_us`, delete the gaps noted before `before_us`, since all their runs ended before that time.
 
     If it is not known when a gap was found, the first call notes `at_us` for it. The times of later runs are not used,
     since a member with a wrong clock may have set them.

@@ -35,7 +35,7 @@ RETRY_S: Final = 1.0
 """Seconds between two attempts to write while the disk is full or fails."""
 
 SERIES_S: Final = 1.0
-"""For how many seconds continued series of skipped or missed occurrences are gathered, so that each is written once."""
+"""Seconds for which updates of a series of skipped or missed occurrences are gathered, to write the series once."""
 
 
 class HistoryStore:
@@ -76,7 +76,7 @@ class HistoryStore:
                 self._wake.notify()
 
     def jumped(self, index: int) -> None:
-        """Record a gap: the state was replaced by a snapshot of `index`, and runs that ended before were not seen."""
+        """Record a gap up to `index`: a snapshot replaced the state, so runs that ended before were not seen here."""
         with self._wake:
             if index > self._index:
                 self._pending.append(Gap(self._index, index))
@@ -102,7 +102,7 @@ class HistoryStore:
     def runs(
         self, task: str | None, state: str | None, node: str | None, before: RunPosition | None, limit: int
     ) -> Sequence[EndedRun]:
-        """The runs after the position `before`, newest first. `node` is that of a run's latest attempt."""
+        """Return the runs that follow the position `before`, newest first. `node`: the node of the latest attempt."""
         with self._report_damage():
             unwritten = self._flush_or_pending()
             written = self._database.runs(task, state, node, before, limit)
@@ -125,7 +125,7 @@ class HistoryStore:
             return self._database.gaps()
 
     def export(self, asked: Gap) -> Portion | None:
-        """The first part of another member's gap of which this member has all runs; None if there is none."""
+        """Return the first part of another member's gap, `asked`, of which this member has all runs; None: no part."""
         with self._report_damage():
             self._flush_or_pending()  # runs that cannot be written are not sent: they are after `written`
             return self._database.export(asked)
@@ -150,7 +150,7 @@ class HistoryStore:
     def trim(self, limit_bytes: int) -> tuple[int, int]:
         """Delete the runs that ended first until the file uses `limit_bytes` at most. Raises `sqlite3.Error`.
 
-        Returns how many, and when the last of them finished, in microseconds; (0, 0) if the file is small enough.
+        Returns the number of deleted runs, and when the last one finished, in microseconds; (0, 0): no run was deleted.
         """
         count = through_us = 0
         if self.used_bytes <= limit_bytes:
@@ -169,10 +169,9 @@ class HistoryStore:
         return self._database.used_bytes
 
     def truncate_after(self, index: int) -> None:
-        """Delete the runs that entries after `index` ended, since other entries replace these. For a member that is not
-        running.
+        """Delete the runs that entries after `index` ended, since other entries replace those entries.
 
-        Raises `sqlite3.Error`.
+        Call it only while the member is stopped. Raises `sqlite3.Error`.
         """
         if index < self._database.written:
             self._database.truncate_after(index)
@@ -236,7 +235,7 @@ class HistoryStore:
 
     @contextmanager
     def _report_damage(self) -> Iterator[None]:
-        """Report the damage if the block finds that the file is damaged."""
+        """A context that reports damage if an error in its block shows that the file is damaged."""
         try:
             yield
         except sqlite3.Error as error:
@@ -247,15 +246,15 @@ class HistoryStore:
     def _is_damage(self, error: sqlite3.Error) -> bool:
         """Whether the file is damaged.
 
-        A damaged page number that is greater than any that a file may have is reported as a full disk: so if the disk
-        has room, the file is checked.
+        SQLite reports a damaged page number, if greater than any valid one, as a full disk. So after that error, if the
+        disk has room, the file is checked.
         """
         if is_damage(error) or not is_full(error):
             return is_damage(error)
         try:
             return has_ample_room(self._path.parent) and not self._database.is_intact()
         except (OSError, sqlite3.Error):
-            return False  # the next try may tell
+            return False  # the next write may show it
 
     def _report(self, error: sqlite3.Error) -> None:
         with self._wake:
@@ -280,7 +279,7 @@ def with_unwritten(
     before: tuple[int, str] | None,
     limit: int,
 ) -> list[EndedRun]:
-    """A list of finished runs, newest first: `written`, read with these filters, and the `unwritten` that pass them.
+    """List finished runs, newest first: `written`, which pass these filters, and those of `unwritten` that pass them.
 
     `unwritten` is in the order in which it was recorded; the other arguments are those of `HistoryStore.runs`.
     """

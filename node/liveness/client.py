@@ -1,4 +1,4 @@
-"""The heartbeat connection to the leader. It is made again when it ends, or when the leader does not answer."""
+"""Connects to the leader for heartbeats. Connects again when the connection ends or the leader does not answer."""
 
 import errno
 import selectors
@@ -30,7 +30,7 @@ class HeartbeatClient:
         self._since_s = self._next_s = 0.0
 
     def follow(self, target: tuple[str, int] | None, now_s: float) -> None:
-        """Connect to this host and port, and to no other any more; None: only disconnect."""
+        """Connect to this host and port, and close any connection to another one. None: only disconnect."""
         if target != self._target:
             self.close()
             self._target, self._next_s = target, now_s

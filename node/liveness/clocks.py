@@ -1,12 +1,12 @@
 """Agreement on the time of day, so that one member's wrong wall clock does no harm. Pure.
 
 Every heartbeat carries its sender's wall clock, every answer the median of all. CockroachDB compares its nodes' clocks
-too, and stops a node whose clock is off; here that node uses the others' time instead. While more than half of the
+too, and stops a node whose clock is off. Here such a node uses the others' time instead. While more than half of the
 members' clocks are right, a wrong one makes no occurrence early, late or missed.
 
 The majority is of all members, reachable or not. With one of three down and one of three wrong, the two clocks that
 are heard differ, and it is unknown which is right. Then there is no agreement, and each member keeps the last agreed
-clock. That is kept relative to CLOCK_BOOTTIME, so it stays right whatever happens to wall clocks, until the next
+clock. This is kept relative to CLOCK_BOOTTIME, so it stays right whatever happens to wall clocks, until the next
 agreement replaces it. Two consequences:
 
 - A member that starts while there is no agreement uses its own clock, right or wrong.
@@ -36,7 +36,7 @@ class Clocks:
 
     def __init__(self) -> None:
         self._ahead_us: dict[str, tuple[int, float]] = {}
-        """By member: its wall clock minus the leader's CLOCK_BOOTTIME, and when that was sampled."""
+        """For each member: its wall clock minus the leader's CLOCK_BOOTTIME, and when the clock was sampled."""
 
     def heard(self, member: str, wall_us: int, echo_s: float | None, now_s: float) -> None:
         """Sample a member's clock, which read `wall_us` in its heartbeat.
@@ -47,8 +47,8 @@ class Clocks:
             self._ahead_us[member] = (wall_us - round(now_s * _US), now_s)
 
     def agreed_us(self, members: Collection[str], now_s: float) -> int | None:
-        """The median of the sampled clocks, if more than half of all members' clocks are within `TOLERATED_US` of it;
-        else None.
+        """Return the median of the sampled clocks if more than half of all members' clocks are within `TOLERATED_US`
+        of it, else None.
 
         While more than half of the clocks are right, the median is within `TOLERATED_US` of a right clock, because any
         two majorities have a member in common.
@@ -74,8 +74,8 @@ class Clocks:
 class Correction:
     """A member's side: uses its own wall clock, or, if that is off, the last agreed clock, however old.
 
-    Before the first agreement it uses its own clock. After somebody corrects this clock, it is used again as soon as it
-    is near the last agreement; no other member needs to be reachable for that.
+    Before the first agreement it uses its own clock. Once an operator has corrected that clock, it is used again as
+    soon as it is near the last agreed clock, even if no other member is reachable.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Correction:
         return self._ahead_us is not None
 
     def agree(self, agreed_us: int, sent_s: float, now_s: float) -> None:
-        """Take in the agreed clock of an answer, which came at `now_s`, to a heartbeat sent at `sent_s`.
+        """Use the agreed clock in an answer that arrived at `now_s`. The heartbeat was sent at `sent_s`.
 
         `agreed_us` counts as read in the middle of the round trip.
         """

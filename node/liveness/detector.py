@@ -52,7 +52,7 @@ class Detector:
         self._watches: dict[str, _Watch] = {}
 
     def observe(self, view: View, now_s: float) -> None:
-        """Take in a changed view. Leadership begins with the first view of a term that this node leads."""
+        """Handle a changed view. Leadership begins with the first view of a term that this node leads."""
         before, self._view = self._view, view
         self._timeouts.observe(view.settings, now_s)
         if not view.leading:
@@ -141,7 +141,7 @@ class Detector:
         self._timeouts.elected(now_s)
 
     def _evidence_s(self, beat: Beat, now_s: float) -> float | None:
-        """The time on this node's clock when the sender was provably in this term: the echo, not the arrival time."""
+        """Return when, on this node's clock, the sender was provably in this term: the echoed, not the arrival time."""
         return beat.echo_s
 
     def _lead_applied(self, view: View) -> bool:
@@ -149,7 +149,7 @@ class Detector:
         return view.lead_applied
 
     def _may_hold(self, beat: Beat, view: View) -> bool:
-        """Whether to grant a lease: only to the present incarnation of a member that is not down, nor about to be."""
+        """Whether to grant a lease. The sender must be a member's present incarnation, not down nor about to be."""
         peer, watch = view.peers[beat.member], self._watches[beat.member]
         current = beat.incarnation == peer.incarnation > 0 and peer.status != "down"
         return current and watch.verdict is None and self._lead_applied(view)
@@ -157,7 +157,8 @@ class Detector:
     def _judge(self, view: View, member: str, peer: Peer, now_s: float) -> LivenessVerdict | None:
         """Return the verdict on a member that is due now, or None.
 
-        A leader without a majority judges no member silent: it could commit the verdict only after the partition.
+        A leader without a majority judges no member silent, because it could commit the verdict only after the
+        partition.
         """
         watch = self._watches[member]
         if watch.verdict is None:

@@ -18,7 +18,7 @@ APART_S = 0.25
 
 @dataclass(slots=True)
 class _Trail:
-    """What is known about one member, in the latest incarnation heard from."""
+    """The evidence about one member, in the latest incarnation that was heard."""
 
     incarnation: int
     heard_s: float

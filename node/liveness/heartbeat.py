@@ -167,7 +167,7 @@ class Heartbeat:
         due_s = self._pulse.due_s(boottime_s())
         ready = self._selector.select(max(0.0, due_s - boottime_s()))
         woken_s = boottime_s()
-        # A due time in the past means "at once": the lateness counts from the last turn on.
+        # A due time in the past means "at once", so the lateness counts from the last turn on.
         self.lateness.note(woken_s - max(due_s, self._woken_s), time.monotonic())
         self._woken_s = woken_s
         for key, mask in ready:
@@ -190,7 +190,7 @@ class Heartbeat:
         self._owner.on_verdict(verdict)
 
     def on_clock(self, agreed_us: int, sent_s: float, now_s: float) -> None:
-        """Tell the node on which wall clock most members agree."""
+        """Report to the node the wall clock that most members agree on."""
         self._owner.on_clock(agreed_us, sent_s, now_s)
 
     def wall_us(self) -> int:
@@ -202,7 +202,7 @@ class Heartbeat:
         return self._owner.raft_turns()
 
     def follow(self, leader: Peer | None, now_s: float) -> None:
-        """Keep a connection to the leader; None: to no member."""
+        """Keep a connection to the leader; None: close the connection."""
         self._client.follow((leader.host, leader.port) if leader is not None and leader.port else None, now_s)
 
     def send(self, beat: Beat, _leader: str | None) -> None:

@@ -40,10 +40,10 @@ class Lease:
         return self._echo_s is not None
 
     def observe(self, view: View, now_s: float) -> LeaseNow | None:
-        """Take in a changed view. Returns the ended lease if it must be dropped at once, else None.
+        """Handle a changed view. Returns the ended lease if the present lease must be dropped at once, else None.
 
-        It is dropped when this process is marked down, superseded by another incarnation, or removed. A new term or
-        leader does not end a lease.
+        A lease is dropped when this process is marked down, superseded by another incarnation, or removed. A new term
+        or leader does not end a lease.
         """
         before, self._view = self._view, view
         if before is None or before.term != view.term:
@@ -55,7 +55,7 @@ class Lease:
         return self.now
 
     def beat(self, now_s: float) -> Beat | None:
-        """The heartbeat to send now; None while no leader is known."""
+        """Return the heartbeat to send now; None while no leader is known."""
         view = self._view
         if view is None or view.leader is None:
             return None
@@ -64,8 +64,8 @@ class Lease:
     def answered(self, answer: HeartbeatAnswer, now_s: float) -> LeaseNow | None:
         """Handle the leader's answer. Returns the lease if the answer extended it, else None.
 
-        A lease counts from when the heartbeat was sent, so a late answer gives a short one. Answers of another term,
-        and leases for another incarnation, are ignored.
+        A lease counts from when the heartbeat was sent, so a late answer grants a shorter lease. Answers of another
+        term, and leases for another incarnation, are ignored.
         """
         view = self._view
         if view is None or answer.term != view.term or answer.sent_s > now_s:

@@ -124,7 +124,7 @@ class Link:
         try:
             messages = self._channel.feed(data)
         except BadPeerError as error:
-            if not isinstance(error, ForeignClusterError):  # it has been logged
+            if not isinstance(error, ForeignClusterError):  # that error has been logged already
                 self._owner.refused(self._address(), str(error))
             if farewell := self._channel.farewell(error):
                 self._write(farewell)  # so that the other side can log it, too
@@ -141,7 +141,7 @@ class Link:
     def _write(self, data: bytes) -> None:
         """Send as much as the socket takes.
 
-        Errors are ignored here: the next read meets them again, after the data that arrived before them.
+        Errors are ignored here, because the next read raises them again, after the data that arrived before them.
         """
         self._out += data
         try:

@@ -19,8 +19,8 @@ EARLY_S: Final = BEAT_S / 4
 
 STILL_S: Final = 15.0
 """A member whose Raft thread has been blocked for this long sends no more heartbeats: its disk does not answer, and its
-tasks would wait for ever. A disk that is only slow takes far less. Counted in heartbeats, so that the time for which
-the whole process was suspended does not count."""
+tasks would wait for ever. A disk that is only slow takes far less. The time is counted in heartbeats, so that a
+suspension of the whole process does not count."""
 
 
 class PulseOwner(Protocol):
@@ -30,7 +30,7 @@ class PulseOwner(Protocol):
         """This machine's wall clock, in microseconds since the epoch."""
 
     def raft_turns(self) -> int:
-        """How many turns Raft's thread has made. While that stays the same for `STILL_S`, no heartbeats are sent."""
+        """The number of turns of Raft's thread. If it stays the same for `STILL_S`, heartbeats stop."""
 
     def on_lease(self, lease: LeaseNow) -> None:
         """The lease was renewed or dropped. A refused renewal is not reported: the lease then expires."""
@@ -39,7 +39,7 @@ class PulseOwner(Protocol):
         """Mark a member down. Repeated every second until the view shows it."""
 
     def on_clock(self, agreed_us: int, sent_s: float, now_s: float) -> None:
-        """Most members agree on `agreed_us`, by an answer that came at `now_s` to a heartbeat sent at `sent_s`."""
+        """Most members agree on the time `agreed_us`: in an answer at `now_s` to a heartbeat sent at `sent_s`."""
 
 
 class PulsePort(PulseOwner, Protocol):
@@ -79,14 +79,14 @@ class Pulse:
         self._next_beat_s = 0.0
 
     def adopt(self, now_s: float) -> None:
-        """Apply the observed view. Called before each message: an answer of a term that has ended must not count."""
+        """Apply the observed view. Called before each message, since an answer of an ended term must not count."""
         view, before = self._observed, self._view
         if view is None or view is before:
             return
         self._view = view
         dropped = self.lease.observe(view, now_s)
         self.detector.observe(view, now_s)
-        if view.leader:  # else the last connection stays open: its end is evidence, and may still arrive
+        if view.leader:  # else the last connection stays open, because its end may still come, as evidence
             self._port.follow(None if view.leading else view.peers.get(view.leader), now_s)
         if before is None or _stance(before) != _stance(view):
             self._next_beat_s = now_s
@@ -148,7 +148,7 @@ class Pulse:
         return replace(answer, wall_us=self._clocks.agreed_us(self._view.peers, now_s))
 
     def _answered(self, answer: HeartbeatAnswer, now_s: float) -> None:
-        """Take in an answer. The first one in a term is echoed at once: the leader waits for echoes of a majority."""
+        """Handle an answer. Echo the first one of a term at once, because the leader waits for a majority's echoes."""
         if answer.wall_us is not None:
             self._port.on_clock(answer.wall_us, answer.sent_s, now_s)
         echoed = self.lease.echoed

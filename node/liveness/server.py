@@ -104,7 +104,7 @@ class HeartbeatServer:
         self._links.append(link)
 
     def _unknown(self) -> list[Link]:
-        """The connections that have not proved to be a member's, oldest first: a member proves it at once."""
+        """Return the connections whose other side has not yet proved to be a member, oldest first."""
         return [link for link in self._links if link.member is None]
 
 

@@ -36,7 +36,7 @@ class Timeouts:
         self._former: list[tuple[Times, float]] = []
 
     def observe(self, settings: Settings, now_s: float) -> None:
-        """Take in the present settings."""
+        """Apply the present settings. If they have changed, the old timeouts count too for a while."""
         times = Times(settings.lease_s, settings.window_s, settings.margin_s)
         if self._present is not None and times != self._present:
             wait_s = max(self._present.whole_s, times.whole_s)

@@ -50,5 +50,5 @@ class View:
 
     @property
     def majority(self) -> int:
-        """How many members are a majority. A member that is down still has its vote."""
+        """The number of members that form a majority. A member that is down still counts as a voter."""
         return len(self.peers) // 2 + 1

@@ -35,7 +35,7 @@ class WallClock:
         return self._correction.off_us(machine_us(), boottime_s())
 
     def agree(self, agreed_us: int, sent_s: float, now_s: float) -> None:
-        """Take in the agreed time of the leader's answer, which came at `now_s`, to the heartbeat of `sent_s`."""
+        """Use the agreed time in the leader's answer, which came at `now_s`. The heartbeat was sent at `sent_s`."""
         self._correction.agree(agreed_us, sent_s, now_s)
         off_us = machine_us() - self.now_us()
         if self._correction.off != self._logged_off:

@@ -84,13 +84,13 @@ class HeartbeatChannel:
         return self._frame(["from", self._me, self._cluster.known, self._start])
 
     def farewell(self, error: BadPeerError) -> bytes:
-        """The bytes that tell the other side why the connection is closed. A stranger gets no tag."""
+        """Return the bytes that give the other side the reason for the close. For a stranger they have no tag."""
         if self._dialled or self._key is None or self._introduced:
             return b""
         return self.introduction() if isinstance(error, ForeignClusterError) else REFUSAL
 
     def pack(self, message: Message) -> bytes:
-        """One message as a frame. The channel must be ready."""
+        """Pack a message as a frame. The channel must be ready."""
         assert self.ready, "the other side has not authenticated itself yet"
         return self._frame(_to_list(message))
 
@@ -101,7 +101,8 @@ class HeartbeatChannel:
         return len(content).to_bytes(2, "big") + content + tag
 
     def feed(self, data: bytes) -> list[Message]:
-        """Take in received bytes, and return the complete messages.
+        """Handle received bytes, and return the complete messages.
+
         Raises BadPeerError if they are not of this protocol or are made with a different secret, ForeignClusterError if
         they are from another cluster.
         """

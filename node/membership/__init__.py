@@ -1,1 +1,1 @@
-"""A member's life in its cluster: added, joined, marked down and back, drained, removed; and which member leads."""
+"""Adds, joins, drains and removes members, lets them rejoin after they were marked down, and takes the leadership."""

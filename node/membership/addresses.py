@@ -23,7 +23,7 @@ AGAIN_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """A member's agreed address, and the address that was configured (None: none) when the agreed one was learnt."""
+    """A member's agreed address, and the address configured when it was learnt (None: no address was configured)."""
 
     at: Address
     configured: Address | None
@@ -54,7 +54,7 @@ def at_start(me: str, configured: Mapping[str, Address], agreed: Mapping[str, Ag
 def learnt(
     configured: Mapping[str, Address], agreed: Mapping[str, Agreed], now: Mapping[str, Address]
 ) -> dict[str, Agreed]:
-    """The agreed addresses to keep, given those that the state holds `now`, once the log has been replayed."""
+    """Return the agreed addresses to store. `now`: the addresses in the state, after the log has been replayed."""
     return {
         name: known if (known := agreed.get(name)) is not None and known.at == at else Agreed(at, configured.get(name))
         for name, at in now.items()
@@ -87,7 +87,7 @@ class Addresses:
         self._changed.set()
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Run until cancelled."""
         kept = self._agreed
         while True:
             await self._changed.wait()

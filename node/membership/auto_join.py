@@ -28,7 +28,7 @@ so of two new nodes one has to ask again."""
 
 PAUSE_S_MAX: Final = 10.0
 REFUSED_S: Final = 60.0
-"""The wait before the next try, after an answer that stays the same until somebody changes a setting."""
+"""The wait before the next try, after an answer that stays the same until an operator changes a setting."""
 
 _FINAL: Final = (400, 401, 403, 404, 413, 415, 421, 422)
 
@@ -43,7 +43,7 @@ class JoinTarget(Protocol):
 class AutoJoin:
     """Gets the node `me` added to the cluster of `listed`, its ROTA_MEMBERS.
 
-    `asks`: whether the node asks by itself. `outlook` says what the node waits for (`node.raft.founding`). `cluster`
+    `asks`: whether the node asks by itself. `outlook` returns why the node waits (`node.raft.founding`). `cluster`
     makes a client for the APIs at the given URLs, which signs with the members' secret. `rng` spreads the tries of
     several nodes.
     """
@@ -74,7 +74,7 @@ class AutoJoin:
         return replace(outlook, remedy=self._remedy) if isinstance(outlook, ClusterElsewhere) else outlook
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Run until cancelled."""
         pause_s = PAUSE_S
         while True:
             outlook = self._outlook()

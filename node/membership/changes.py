@@ -18,8 +18,8 @@ from node.state.value import Result
 _log = logging.getLogger("rota.membership")
 
 PATIENCE_S: Final = 2.0
-"""How long the leader leaves the change in Raft to the member that made the one in the state; also the wait between two
-tries."""
+"""How long the leader waits for the member that changed the state to make the change in Raft too; also the wait between
+two tries."""
 
 CHANGE_S: Final = 5.0
 PROBE_S: Final = 1.0
@@ -65,7 +65,7 @@ class MembershipChanges:
     async def add(self, seed: Seed, timeout_s: float) -> Result:
         """Add a member to the state, then to Raft. If Raft cannot add it now, the leader does so later.
 
-        The member stays in the state then: another client may have asked for the same change, and got `ok`.
+        In that case it stays in the state, because another client may have asked for the same change and got `ok`.
         """
         before = {*self._port.state().members} - {seed.id}
         if (fault := self._under_way(self._half_made - {seed.id})) is not None:
@@ -110,7 +110,7 @@ class MembershipChanges:
         self._changed.set()
 
     async def run(self) -> None:
-        """While this member leads, finish the changes that other members have begun. Serve until cancelled."""
+        """While this member leads, finish the changes that other members have begun. Run until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -128,7 +128,7 @@ class MembershipChanges:
     def _under_way(self, others: frozenset[str]) -> str | None:
         """The reason to refuse a change now: `others` are only half added or removed. None: the change may begin.
 
-        If two members were removed from the state alone, both would still count for Raft's majority after they ended.
+        If two members were removed from the state only, both would still count for Raft's majority after their end.
         """
         return f"the change of {', '.join(sorted(others))} is not finished: ask again in a moment" if others else None
 
@@ -167,7 +167,7 @@ class MembershipChanges:
         )
 
     def _for_example(self) -> str:
-        """The setting for `rota` that names another member's API, in brackets; empty if no other member is up."""
+        """Return the setting with which `rota` calls another member, in brackets; empty if no other member is up."""
         members = self._port.state().members
         for name, one in sorted(members.items()):
             if name != self._port.me and one.status == "up":
@@ -184,7 +184,10 @@ class MembershipChanges:
         return member not in self._port.state().members
 
     def _unfinished(self) -> list[str]:
-        """The members only in Raft, to be removed, then those only in the state, to be added; [] on a follower."""
+        """Return the members only in Raft, to be removed, then those only in the state, to be added.
+
+        The list is empty on a follower.
+        """
         role, state = self._port.role(), self._port.state()
         leads = role.is_leader and role.ready and state.lead.member == self._port.me and state.lead.term == role.term
         if not leads or not self._raft.members:
@@ -193,12 +196,12 @@ class MembershipChanges:
         return [*sorted(there - here - {self._port.me}), *sorted(here - there)]
 
     def _leads_though_removed(self) -> bool:
-        """Whether this node still leads Raft after its removal: it grants no leases, and Raft cannot remove it."""
+        """Whether this node leads Raft though removed from the state. It cannot grant leases or remove itself."""
         state = self._port.state()
         return self._port.role().is_leader and bool(state.cluster_id) and self._port.me not in state.members
 
     async def _finish(self, unfinished: list[str]) -> None:
-        """Make the change in Raft for the first of these members: Raft takes one change at a time."""
+        """Make the change in Raft for the first of these members, because Raft accepts one change at a time."""
         for name in unfinished[:1]:
             member = self._port.state().members.get(name)
             try:

@@ -36,7 +36,7 @@ class ClusterApi(Protocol):
 def let_in_as(
     node: str, url: str, cluster: ClusterApi, sleep: Callable[[float], None] = time.sleep, tries: int = TRIES
 ) -> Seed:
-    """The address of `node` as the cluster at `url` knows it: an operator added the node before its start.
+    """Return the address of `node` from the cluster at `url`, to which an operator added the node before its start.
 
     Raises `NotLetIn`.
     """
@@ -51,7 +51,10 @@ def let_in_as(
 
 
 class JoinRequest:
-    """Asks the cluster at `url` to add `me`. `cluster` signs with the members' secret: a wrong secret shows at once."""
+    """Asks the cluster at `url` to add `me`.
+
+    `cluster` signs with the members' secret, so a wrong secret is detected at once.
+    """
 
     def __init__(self, me: Seed, url: str, cluster: ClusterApi) -> None:
         self._me = me
@@ -69,8 +72,8 @@ class JoinRequest:
     async def enter(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, tries: int = TRIES) -> None:
         """Ask to be added. Raises `NotLetIn`.
 
-        Call it when this node's Raft already listens. If the node is the second member of two, it is needed for a
-        majority as soon as it is added: until its Raft takes part, the cluster has no quorum.
+        Call it when this node's Raft already listens. The second member of two is needed for a majority as soon as it
+        is added, so the cluster has no quorum until that member's Raft takes part.
         """
         why = ""
         for _ in range(tries):
@@ -112,7 +115,7 @@ class JoinRequest:
 
 
 def _founded(node: str, url: str, cluster: ClusterApi, sleep: Callable[[float], None], tries: int) -> Roster:
-    """The members of the cluster, once it is founded. Raises `NotLetIn` if it is not after `tries` requests."""
+    """Return the members once the cluster is founded. Raises `NotLetIn` if `tries` requests find it not founded."""
     why = ""
     for turn in range(tries):
         try:

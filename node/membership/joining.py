@@ -71,7 +71,7 @@ class Joining:
         self._became()
 
     async def run(self) -> None:
-        """Serve until cancelled. Raises the errors of `clear`: a join in spite of them could let two attempts work."""
+        """Run until cancelled. Raises the errors of `clear`, as a join in spite of them could let two attempts work."""
         while True:
             await self._changed.wait()
             self._changed.clear()

@@ -31,7 +31,10 @@ ENOUGH: Final = 16
 
 
 def shortage() -> str | None:
-    """Find out which resource this machine lacks to start attempts; None: none. Blocks, since it starts a process."""
+    """Return which resource this machine lacks to start attempts; None: it lacks no resource.
+
+    Blocks, since it starts a process.
+    """
     held: list[int] = []
     try:
         for _ in range(ENOUGH):
@@ -53,7 +56,8 @@ def shortage() -> str | None:
 class LaunchWatch:
     """Drains member `me` while no attempt can be started here.
 
-    `drain` gets the reason, and None when the member can start attempts again; `shortage` names the lacking resource.
+    `drain` receives the reason, and None when the member can start attempts again. `shortage` returns the lacking
+    resource.
     """
 
     def __init__(
@@ -85,7 +89,7 @@ class LaunchWatch:
         self._failures, self._rest_s = 0, REST_S
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Run until cancelled."""
         while True:
             await self._failed.wait()
             self._failed.clear()

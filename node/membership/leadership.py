@@ -23,8 +23,8 @@ PAUSE_S_MAX: Final = 2.0
 class Leadership:
     """Proposes `FoundCluster` and `TakeLead` whenever this member is elected. Runs on the event loop.
 
-    Those of `seeds` that are Raft's `voters` are the members of a new cluster: an operator may have left out some at
-    the founding. A leader that has been removed proposes nothing, because it is about to hand over the leadership.
+    Those of `seeds` that are Raft's `voters` are the members of a new cluster, because an operator may have left out
+    some at the founding. A removed leader proposes no entry, because it is about to hand over the leadership.
     `rng` draws the id of a new cluster.
     """
 
@@ -48,7 +48,7 @@ class Leadership:
         self._changed.set()
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Run until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()

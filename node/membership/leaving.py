@@ -30,7 +30,7 @@ class RunHandover(Protocol):
     """The part of `node.control.controller.Controller` that is used here."""
 
     async def hand_over_all(self, patience_s: float, dying_s: float) -> bool:
-        """Begin no new attempt, and hand over every run. Returns whether no attempt works here any more."""
+        """Begin no new attempt, and hand over every run. Returns True if no attempt works here any more."""
 
     def go_on(self) -> None:
         """Begin attempts again."""
@@ -76,7 +76,7 @@ class Leaving:
                 _log.warning("marking this member down was refused: %s", result.detail)
 
     async def _drain(self) -> None:
-        """Drain this member, so that it owns no task. Else a stopped run would wait here until all have stopped."""
+        """Drain this member, so that it owns no task. Else each stopped run would wait here until all have stopped."""
         member = self._port.state().members.get(self._port.me)
         if member is None or member.status != "up" or self._port.standing() is None:
             return
@@ -92,7 +92,7 @@ class Leaving:
     async def run(self) -> None:
         """Leave when this member is being removed; work again if it is undrained, or added again after its removal.
 
-        Serve until cancelled.
+        Run until cancelled.
         """
         left = False
         while True:

@@ -1,4 +1,4 @@
-"""Finds out that this node has been removed. Its state may not show that: the members no longer connect to it."""
+"""Detects that this node has been removed. Its state may not show it, because the members no longer connect to it."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -33,7 +33,10 @@ class RosterSource(Protocol):
 
 
 class RemovalWatch:
-    """Polls the state, and the other members while there is no leader. `has_joined`: whether this process ever did."""
+    """Polls the state, and the other members while there is no leader.
+
+    `has_joined`: returns whether this process has ever joined.
+    """
 
     def __init__(
         self,
@@ -50,7 +53,7 @@ class RemovalWatch:
         self._logged = False
 
     async def run(self) -> None:
-        """Serve until this node has been removed, then raise `Removed`."""
+        """Run until this node has been removed, then raise `Removed`."""
         while True:
             await self._sleep(POLL_S)
             if await self._removed():
@@ -70,7 +73,7 @@ class RemovalWatch:
             return await self._removed_by_peers(state)
         if self._port.me in state.members:
             return False
-        joined = self._has_joined()  # the incarnation would not do: a member that is being removed has resigned
+        joined = self._has_joined()  # not the incarnation: a member that is being removed has given it up
         if not joined and role.ready and not self._logged:
             self._logged = True
             _log.error(

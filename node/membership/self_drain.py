@@ -1,7 +1,7 @@
 """Drains this member by its own decision while it has a fault, such as a full disk.
 
 Meanwhile the other members own its tasks; its runs go on. The watch that finds a fault calls `set`, and again when the
-fault is over. It decides with a margin (hysteresis), so that the member does not drain again and again.
+fault is over. The watch uses a margin (hysteresis), so that the member does not drain again and again.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class SelfDrain:
         return "; ".join(self._wrong[what] for what in sorted(self._wrong))
 
     def set(self, what: str, why: str | None) -> None:
-        """Note why `what` (such as "disk") is at fault; `set(what, None)` ends the fault. The first `why` stays."""
+        """Record why `what` (such as "disk") is at fault, unless it is already; `set(what, None)` ends the fault."""
         if why is None:
             if self._wrong.pop(what, None) is None:
                 return
@@ -61,7 +61,7 @@ class SelfDrain:
         self._changed.set()
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Run until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -74,7 +74,7 @@ class SelfDrain:
                 await self._sleep(AGAIN_S)
 
     def _uncommitted(self) -> int | None:
-        """The present incarnation, if the state does not hold `why` yet; None if it does, or without an incarnation."""
+        """Return the present incarnation if the state does not hold `why` yet. None: it does, or there is none."""
         member, incarnation = self._port.state().members.get(self._port.me), self._port.standing()
         if member is None or incarnation is None or member.aside == self.why[:255]:
             return None

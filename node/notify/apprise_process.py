@@ -28,7 +28,7 @@ _CONNECTING: Final = frozenset({"socket.connect", "socket.sendto"})
 
 
 class _Said(logging.Handler):
-    """Keeps Apprise's log lines: they say why a message was not accepted."""
+    """Keeps Apprise's log lines, because they give the reason why a message was not accepted."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -19,7 +19,7 @@ from tasks.secret import VALUE_CHARS_MIN, Redactor
 
 OUTPUT_BYTES: Final = 4096
 _VARIABLES: Final = ("PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
-"""The only environment variables that the process inherits: others hold the node's secret and token."""
+"""The only environment variables that the process inherits, because others hold the node's secret and token."""
 
 
 async def send_by_apprise(settings: SenderSettings, cluster_id: str, message: Send) -> str:

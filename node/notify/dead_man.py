@@ -67,7 +67,7 @@ class DeadMansSwitch:
         """The last ping; None while this member does not lead, or there is no watcher."""
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Run until cancelled."""
         while True:
             before = self._watched()
             try:

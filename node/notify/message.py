@@ -18,13 +18,13 @@ LINES_MAX: Final = 30
 
 
 def message_id(cluster_id: str, message: Send) -> str:
-    """The id of a message: the same for each try with the same notices."""
+    """Return the id of a message, which is the same for each try with the same notices."""
     parts = [cluster_id, message.channel, str(message.dropped), *(notice.key for notice in message.notices)]
     return f"rota-{blake2b(' '.join(parts).encode(), digest_size=12).hexdigest()}"
 
 
 def document(cluster_id: str, message: Send) -> dict[str, Any]:
-    """The message as JSON values. Each notice has a `key`, by which a receiver recognizes repetitions."""
+    """Return the message as JSON values. Each notice has a `key`, by which a receiver recognizes repetitions."""
     return {
         "id": message_id(cluster_id, message),
         "cluster": cluster_id,
@@ -49,7 +49,7 @@ def document(cluster_id: str, message: Send) -> dict[str, Any]:
 
 
 def title(message: Send) -> str:
-    """The message in one line."""
+    """Summarize the message in one line."""
     if len(message.notices) == 1:
         return f"Rota: {plain_line(message.notices[0].text)}"
     counts = ", ".join(f"{count} {severity}" for severity, count in _counts(message.notices))
@@ -57,7 +57,7 @@ def title(message: Send) -> str:
 
 
 def message_text(cluster_id: str, message: Send) -> str:
-    """The message for people: a line for each notice, and the number of dropped notices."""
+    """Return the message as text for people: a line for each notice, and the number of dropped notices."""
     shown = message.notices[:LINES_MAX]
     lines = [f"{rfc3339(one.at_us)}  {one.severity.upper()}  {plain_line(one.text)}" for one in shown]
     if len(message.notices) > LINES_MAX:

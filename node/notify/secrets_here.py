@@ -35,7 +35,7 @@ class SenderSettings:
 
 
 def secret_here(settings: SenderSettings, reference: Reference, redactor: Redactor) -> str:
-    """The value of a reference to a secret; `redactor` learns the value. May read a file. Raises `NotSent`."""
+    """Return the value of a reference to a secret, and add it to `redactor`. May read a file. Raises `NotSent`."""
     try:
         value = resolve(reference, settings.secrets_dir, settings.env_allow, settings.variables, settings.own)
     except MissingSecret as error:

@@ -1,7 +1,7 @@
 """Runs calls that may hang (a DNS look-up, a file on a network share), each in a thread of its own.
 
-The event loop's own threads are few, and serve the page and the API: an unreachable name server must not use them up.
-Nor does a call that hangs keep the node from ending.
+The event loop's own threads are few, and serve the page and the API, so an unreachable name server must not use them
+up. Also, a call that hangs does not keep the node from ending.
 """
 
 import asyncio

@@ -60,7 +60,7 @@ class MessageSender(Protocol):
 
 
 class Teller:
-    """Sends the notices that this member has to send. `run` serves until it is cancelled."""
+    """Sends the notices that this member has to send. `run` does so until it is cancelled."""
 
     def __init__(
         self, port: TellerPort, sender: MessageSender, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -71,7 +71,7 @@ class Teller:
         self._changed = asyncio.Event()
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._sent: dict[str, int] = {}
-        """By channel, the token of the last message that this process began to send: it sends no message twice."""
+        """By channel, the token of the last message that this process began to send, so that it sends none twice."""
         self._resting = False
         self._failing = False
 
@@ -80,7 +80,7 @@ class Teller:
         self._changed.set()
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Run until cancelled."""
         try:
             while True:
                 wait_s = self._guarded()
@@ -106,7 +106,7 @@ class Teller:
         self.wake()
 
     def _guarded(self) -> float | None:
-        """Do one step. If it fails, log the error: it must not end the node."""
+        """Do one step. If it fails, only log the error, because an error here must not end the node."""
         try:
             wait_s = self._step()
         except Exception:  # noqa: BLE001 - it is logged, and the step is tried again
@@ -179,5 +179,5 @@ class Teller:
 
 
 def _storable(text: str) -> str:
-    """The text as an entry can hold it: short, and valid UTF-8."""
+    """Return the text in a form that an entry can store: short, and valid UTF-8."""
     return text[:TEXT_CHARS_MAX].encode("utf-8", "replace").decode()

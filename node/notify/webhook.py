@@ -41,7 +41,7 @@ async def post(settings: SenderSettings, channel: Channel, body: Mapping[str, An
 def _request(
     settings: SenderSettings, channel: Channel, body: Mapping[str, Any], redactor: Redactor, now_s: int
 ) -> tuple[str, dict[str, str], bytes]:
-    """The URL, headers and body of the request. Reads secrets, and may block."""
+    """Return the URL, headers and body of the request. Reads secrets, and may block."""
     url = allowed_url(settings, channel.url, redactor)
     data = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
     named = str(body["id"])

@@ -128,9 +128,9 @@ class Proposer:
         elif (not self._known or result.value.get("forgotten")) and (
             session := result.value.get("session", 0)
         ) >= self._numbers[0]:
-            # Either the data folder was lost with the last session's number, which came from a clock ahead of this
-            # one: without a greater number, every proposal of this member would be refused until that time. Or this
-            # member was removed and added again, after its window of results had been forgotten.
+            # Use a greater session number, or every proposal of this member would be refused. The data folder may have
+            # been lost with the last number, which came from a clock ahead of this one. Or this member was removed,
+            # its window of results was forgotten, and it was added again.
             self._numbers = session + 1, itertools.count(1)
 
     async def _in_place(self, proposal: Proposal, timeout_s: float) -> Result:

@@ -4,7 +4,7 @@ A state of 100,000 tasks is half a million objects, none of them in a cycle. A f
 neither the event loop nor the heartbeats ran. So the survivors of a slow full collection are frozen (`gc.freeze`): they
 are still freed when their last reference goes, but no collection traverses them again. Later collections traverse only
 newer objects, and take milliseconds. The price: a frozen object that becomes part of a garbage cycle leaks. Few objects
-do: at the time of a freeze only the requests under way have such objects, and the next freeze comes only after tens of
+leak, because only the requests under way at a freeze have such objects, and the next freeze comes only after tens of
 thousands of new long-lived objects, mostly another state.
 
 Python starts a collection by the number of objects created minus those freed. While a cache replaces its values, the
@@ -48,7 +48,7 @@ class Freezer:
 def collect_in_short(clock: Callable[[], float] = thread_time) -> None:
     """Freeze all present objects, mostly modules, enable the collector, and keep its collections short from now on.
 
-    There is no collection before the freeze: it took 50 ms of a start, and found 2,000 garbage objects, under 1 MB.
+    It does not collect before the freeze, because this took 50 ms of a start and freed less than 1 MB.
     """
     gc.freeze()
     gc.enable()

@@ -60,7 +60,7 @@ class Repeats(logging.Filter):
         return written
 
     def _over(self, now_s: float) -> list[tuple[tuple[str, int, str], int]]:
-        """Forget the kinds whose time is over. Returns those with dropped lines, and how many."""
+        """Forget the kinds whose time is over. Returns the kinds with dropped lines, and the number of these lines."""
         told: list[tuple[tuple[str, int, str], int]] = []
         # Kinds are in the order in which their time began.
         while self._kinds:

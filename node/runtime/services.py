@@ -40,7 +40,7 @@ class Services:
             self.failed.set_result(error)
 
     def serve(self, name: str, service: Coroutine[Any, Any, None]) -> None:
-        """Run a service until `end` or `cancel_services`."""
+        """Start a service, which runs until `end` or `cancel_services`."""
         self._services[name] = task = self._loop.create_task(service)
         task.add_done_callback(self._served)
 

@@ -208,7 +208,7 @@ class DiskWatch:
     # -- in the "disk" thread
 
     def _measured(self, running: Running) -> DiskUsage:
-        """Measure the file system; and the files of attempts, but rarely while there is space, as there may be many."""
+        """Measure the file system and the attempts' files. These may be many: while there is space, measure rarely."""
         space = self._measure(self._folder)
         bounds = self._set.on(space.total_bytes)
         now_level = level(space, bounds.reserve_bytes, self._level)

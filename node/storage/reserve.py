@@ -85,7 +85,7 @@ class WaitForRoom:
         self._logged_s: float | None = None
 
     def __call__(self, error: Exception) -> bool:
-        """Return True, to retry the write; after a pause if there was no reserve to release."""
+        """Release the reserve, or pause if there was none. Always returns True, so that the write is retried."""
         now_s = self._now_s()
         released = self._release()
         if released:

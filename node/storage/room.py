@@ -24,7 +24,7 @@ IDLE_POLL_S: Final = 2.0
 """The longest interval between two measurements while no attempt runs here and there is ample space."""
 
 _FILLED_BYTES_PER_S: Final = GIB
-"""The bytes that one attempt can write in a second on a fast disk: the less space is free, the sooner to measure."""
+"""The bytes that one attempt can write in a second on a fast disk. The less space is free, the sooner to measure."""
 
 _FILES_KEPT: Final = 1000
 """A file system with fewer free inodes than this counts as full, however many bytes are free."""
@@ -82,7 +82,7 @@ class Level(Enum):
 
 
 def level(space: Space, reserve_bytes: int, before: Level) -> Level:
-    """The level now, given the level `before`: going back from LOW to AMPLE takes a margin.
+    """Return the level now, given the level `before`. The way back from LOW to AMPLE needs a margin.
 
     >>> steps = [Space(1600, free) for free in (201, 199, 299, 99, 150, 300)]
     >>> found = [Level.AMPLE]

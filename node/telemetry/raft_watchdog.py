@@ -21,7 +21,7 @@ COUNTED_S_MAX: Final = 0.75
 
 
 class RaftWatchdog:
-    """Decides what to log, and whether Raft's thread is blocked. After `silent_after_s` of it, heartbeats stop."""
+    """Decides what to log, and whether Raft's thread is blocked. After a block of `silent_after_s`, heartbeats stop."""
 
     def __init__(self, silent_after_s: float) -> None:
         self._silent_after_s = silent_after_s

@@ -22,7 +22,7 @@ PARTS: Final = 6
 _DELAYS_S: Final = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800)
 
 PROBE_S: Final = 0.02
-"""The interval between two probes of a busy event loop. Of a block's length, up to this much is not noticed."""
+"""The interval between two probes of a busy event loop. The measured length of a block is up to this much too short."""
 
 IDLE_PROBE_S: Final = 0.5
 """The interval while the process is idle: 50 wakeups a second were a fifth of its cost. An idle process is delayed only
