@@ -25,7 +25,7 @@ PAGES_BATCH: Final = 256
 """How many free pages are returned to the file system in one step."""
 
 DELETE_BATCH: Final = 1000
-"""How many runs are deleted in one transaction: others read and write in between."""
+"""The number of runs that one transaction deletes, so that other threads can read and write in between."""
 
 
 class HistoryDatabase:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from node.storage.quarantine import is_damage, set_aside
 
 COMMON: Final = "succeeded"
-"""The most common final state. The others have an index of their own: a scan for them in a million took ten seconds."""
+"""The most common final state. Runs in other states have an index, since a scan of a million runs took ten seconds."""
 
 
 class RunPosition(NamedTuple):

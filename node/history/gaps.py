@@ -19,7 +19,7 @@ def all_gaps(db: sqlite3.Connection) -> tuple[Gap, ...]:
 
 
 def add(db: sqlite3.Connection, gaps: Iterable[Gap], noted_us: int = 0) -> None:
-    """Add gaps. `noted_us` is when they were found, in microseconds; 0: not known."""
+    """Add gaps. `noted_us`: when they were found, in microseconds; 0: the time is unknown."""
     rows = [(*gap, noted_us) for gap in gaps]
     db.executemany("INSERT INTO gap VALUES (?, ?, ?, ?)", [(*row, crc(*row)) for row in rows])
 

@@ -14,7 +14,7 @@ AGAIN_S: Final = 0.25
 """The wait between two attempts to connect."""
 
 UNANSWERED_S: Final = 1.0
-"""A connection without an answer for this long is closed: in a partition, TCP itself may take minutes."""
+"""A connection without an answer for this long is closed, because TCP itself may take minutes in a partition."""
 
 
 class HeartbeatClient:
@@ -37,7 +37,7 @@ class HeartbeatClient:
             self.tick(now_s)
 
     def send(self, message: Message) -> None:
-        """Send a message if there is a connection, else drop it: a late heartbeat has no use."""
+        """Send a message if there is a connection, else drop it, because a late heartbeat is useless."""
         if self._link is not None:
             self._link.send(message)
 

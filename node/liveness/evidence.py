@@ -57,7 +57,7 @@ class Evidence:
                     trail.ended_s, trail.next_probe_s = now_s, now_s
 
     def parted(self, link: int) -> None:
-        """Forget a connection that timed out, or was closed by this side or with a goodbye: this is no evidence."""
+        """Forget a connection whose end is no evidence: it timed out, or was closed by this side or with a goodbye."""
         for trail in self._trails.values():
             trail.links.discard(link)
 

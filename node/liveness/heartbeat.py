@@ -135,7 +135,7 @@ class Heartbeat:
             self._pulse.heard_answer(message, link.number, now_s)
 
     def ended(self, link: Link, *, by_peer: bool) -> None:
-        """Note that a connection is closed: evidence of a death if the other side closed it."""
+        """Note that a connection is closed, which is evidence of a death if the other side closed it."""
         self._server.ended(link)
         if by_peer:
             self._pulse.evidence.ended(link.number, boottime_s())
@@ -222,7 +222,7 @@ class Heartbeat:
             self._prober.probe(address, peer.port, now_s, answer)
 
     def _wake(self) -> None:
-        """Wake the thread. Any thread may call it, even after `stop`: Raft and DNS look-ups may end later."""
+        """Wake the thread. Any thread may call it, even after `stop`, because Raft and DNS look-ups may end later."""
         with self._waking:
             if self._awake:
                 os.eventfd_write(self._waker, 1)

@@ -12,7 +12,7 @@ from node.identity.cluster_id import ClusterId
 from node.liveness.wire import NONCE_BYTES, BadPeerError, Bye, ForeignClusterError, HeartbeatChannel, Message
 
 OUT_BYTES_MAX: Final = 4096
-"""With more unsent bytes than this, messages are dropped: a stale heartbeat has no use."""
+"""With more unsent bytes than this, messages are dropped, because a stale heartbeat is useless."""
 
 _ENDED_BY_PEER: Final = {errno.ECONNRESET, errno.EPIPE}
 _numbers = itertools.count(1)
@@ -98,7 +98,7 @@ class Link:
             self._write(self._channel.pack(message))
 
     def part(self) -> None:
-        """Close on purpose, with a goodbye if that can be sent."""
+        """Close the connection deliberately, with a goodbye if that can be sent."""
         if not self.closed:
             self.send(Bye())
             self._end(by_peer=False)

@@ -15,7 +15,7 @@ IDLE_S: Final = 30.0
 """A member's connection is closed after this long without a message; the member connects again when it sends one."""
 
 ALIVE_S: Final = 1.0
-"""A connection silent for longer may be dead: a live member sends a heartbeat every quarter of a second."""
+"""A connection that is silent for longer may be dead, as a live member sends a heartbeat every quarter of a second."""
 
 CONNECTIONS_MAX: Final = 256
 

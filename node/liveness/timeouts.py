@@ -24,7 +24,7 @@ class Times(NamedTuple):
 
     @property
     def whole_s(self) -> float:
-        """How long a lease of an older leader may last: a new leader waits for this before its first verdict."""
+        """The longest time for which a lease of an older leader may last. A new leader's first verdict waits for it."""
         return self.window_s + self.lease_s + self.margin_s
 
 

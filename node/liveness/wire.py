@@ -37,7 +37,7 @@ _GREETING_BYTES: Final = len(MAGIC) + NONCE_BYTES
 
 
 class Bye:
-    """The sender closes the connection on purpose: that is no evidence that its process died."""
+    """The sender closes the connection deliberately, so the close is no evidence that its process died."""
 
 
 Message = Beat | HeartbeatAnswer | Bye

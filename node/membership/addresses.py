@@ -1,8 +1,8 @@
 """The addresses of the members' Raft ports: the configured ones or the agreed ones, whichever are newer.
 
 A member states its address when it joins; from then on the replicated state holds this agreed address. The
-configuration is newer only if it was edited later: then somebody changed names or ports on purpose, and the member has
-yet to join there.
+configuration is newer only if it was edited later. In that case an operator has changed names or ports, and the member
+has not joined at the new address yet.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ class Addresses:
         self._changed = asyncio.Event()
 
     def wake(self) -> None:
-        """Check again: the members have changed, or this one has caught up."""
+        """Check again, because the members have changed or this one has caught up."""
         self._changed.set()
 
     async def run(self) -> None:

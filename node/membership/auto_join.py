@@ -1,5 +1,5 @@
-"""For a node that is not yet a member of the running cluster in its ROTA_MEMBERS: asks the cluster to add the node
-(ROTA_AUTO_JOIN), or logs the command that adds it.
+"""Asks the running cluster in ROTA_MEMBERS to add this node if it is no member yet (ROTA_AUTO_JOIN), or logs the
+command that adds it.
 
 Only the new node has a setting. Any holder of the members' secret can add a member anyway, so a switch on the cluster's
 side would protect nothing. The setting is off by default, so that no node joins by mistake. Even with the setting, a
@@ -23,8 +23,8 @@ _log = logging.getLogger("rota.membership")
 
 POLL_S: Final = 0.5
 PAUSE_S: Final = 1.0
-"""The first wait between two tries; it doubles up to `PAUSE_S_MAX`. The cluster takes one change of members at a time,
-so of two new nodes one has to ask again."""
+"""The first wait between two tries. It doubles up to `PAUSE_S_MAX`. The cluster makes one change of members at a time,
+so if two new nodes ask, one has to ask again."""
 
 PAUSE_S_MAX: Final = 10.0
 REFUSED_S: Final = 60.0

@@ -106,7 +106,7 @@ class MembershipChanges:
         return result
 
     def wake(self) -> None:
-        """Check again: the members or the role have changed."""
+        """Check again, because the members or the role have changed."""
         self._changed.set()
 
     async def run(self) -> None:

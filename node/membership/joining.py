@@ -20,7 +20,7 @@ PAUSE_S: Final = 0.2
 """The wait between two tries."""
 
 PAUSE_S_MAX: Final = 10.0
-"""The longest wait between two tries after refusals: each refused try is an entry in the log."""
+"""The longest wait between two tries after refusals, because each refused try is an entry in the log."""
 
 
 class Joining:
@@ -49,10 +49,10 @@ class Joining:
         self.incarnation = 0
         """The incarnation that this process joined in; 0 before it has joined, and after it has resigned."""
         self.has_joined = False
-        """Whether this process has ever joined; still true after it has resigned, or was removed."""
+        """Whether this process has ever joined. Stays True after it has resigned or was removed."""
 
     def wake(self) -> None:
-        """Check again: the members or the role have changed."""
+        """Check again, because the members or the role have changed."""
         self._changed.set()
 
     @property

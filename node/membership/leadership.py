@@ -17,7 +17,7 @@ _log = logging.getLogger("rota.leadership")
 PROPOSE_S: Final = 2.0
 PAUSE_S: Final = 0.05
 PAUSE_S_MAX: Final = 2.0
-"""The longest wait between two tries: each refused try is an entry in the log."""
+"""The longest wait between two tries. It limits log growth, since each refused try is an entry in the log."""
 
 
 class Leadership:
@@ -44,7 +44,7 @@ class Leadership:
         self._changed = asyncio.Event()
 
     def wake(self) -> None:
-        """Check again: the role has changed."""
+        """Check again, because the role has changed."""
         self._changed.set()
 
     async def run(self) -> None:

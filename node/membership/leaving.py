@@ -19,7 +19,7 @@ is with another member in less than a second. That member repeats the work since
 """
 
 DYING_S: Final = 3.0
-"""How long killed attempts may take to end: their processes have a low priority, even while they exit."""
+"""How long killed attempts may take to end. They may be slow, since their processes have a low priority."""
 
 DRAIN_S: Final = 1.0
 MARK_DOWN_S: Final = 2.0
@@ -86,7 +86,7 @@ class Leaving:
             _log.debug("this member could not be drained before it stops: %s", error)
 
     def wake(self) -> None:
-        """Check again: the members have changed."""
+        """Check again, because the members have changed."""
         self._changed.set()
 
     async def run(self) -> None:

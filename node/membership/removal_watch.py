@@ -16,7 +16,7 @@ POLLS_ALONE: Final = 3
 """After this many polls without a leader, the other members are asked."""
 
 FAREWELL_S: Final = 3.0
-"""How long a removed member goes on voting: its vote may be needed to commit its removal from Raft."""
+"""How long a removed member goes on voting, because its vote may be needed to commit its removal from Raft."""
 
 ASK_S: Final = 2.0
 

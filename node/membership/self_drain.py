@@ -57,7 +57,7 @@ class SelfDrain:
         self._on_change()
 
     def wake(self) -> None:
-        """Check again: the members, or the faults here, have changed."""
+        """Check again, because the members or the faults of this one have changed."""
         self._changed.set()
 
     async def run(self) -> None:

@@ -25,7 +25,7 @@ AGAIN_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class PingView:
-    """The last ping, at `at_us`. `withheld`: why it was not sent; `error`: why it failed; both None: accepted."""
+    """The last ping, at `at_us`. `withheld`: why it was not sent. `error`: why it failed. Both None: accepted."""
 
     at_us: int
     withheld: str | None = None
@@ -117,7 +117,7 @@ _SHOWN: Final = 3
 
 
 def withheld(state: State, *, quorum: bool, overdue: Sequence[str]) -> str | None:
-    """The reason why the leader must not ping now; None: all is well. `overdue` are the late tasks.
+    """Return the reason why the leader must not ping now; None: it may ping. `overdue` are the late tasks.
 
     >>> withheld(State(), quorum=True, overdue=["nightly", "orders"])
     'nightly and orders are overdue'
@@ -131,7 +131,7 @@ def withheld(state: State, *, quorum: bool, overdue: Sequence[str]) -> str | Non
 
 
 def late_tasks(state: State) -> frozenset[str]:
-    """The tasks with a breached deadline. Visits all tasks: do not call it on the event loop."""
+    """Return the tasks with a breached deadline. Do not call it on the event loop, because it visits all tasks."""
     return frozenset(name for name, row in state.tasks.items() if row.breaches)
 
 

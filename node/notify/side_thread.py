@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 _T = TypeVar("_T")
 
 THREADS_MAX: Final = 200
-"""The most calls at a time: enough for two of each channel, one of which hangs."""
+"""The maximum number of calls at a time. It allows two calls for each channel, one of which hangs."""
 
 _free = threading.BoundedSemaphore(THREADS_MAX)
 

@@ -76,7 +76,7 @@ class Teller:
         self._failing = False
 
     def wake(self) -> None:
-        """Decide again: the channels, the members or the lease have changed."""
+        """Decide again, because the channels, the members or the lease have changed."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -101,7 +101,7 @@ class Teller:
             await asyncio.wait(list(self._busy.values()), timeout=REST_S)
 
     def go_on(self) -> None:
-        """Send again after `rest`: this member stays."""
+        """Resume sending after `rest`, because this member stays."""
         self._resting = False
         self.wake()
 

@@ -132,4 +132,4 @@ class SideResolver(AbstractResolver):
             raise OSError(None, f"no name server answered within {LOOK_UP_S:g} s") from None
 
     async def close(self) -> None:
-        """Do nothing: the resolver keeps nothing open."""
+        """Do nothing, because the resolver has no open files or connections."""

@@ -1,4 +1,4 @@
-"""Raft, as the node sees it: proposals and their results, a role, and a state machine that gets committed entries.
+"""Raft's interface to the node: proposals and their results, a role, and a state machine for committed entries.
 
 One thread, Raft's thread, does all the work: it sends waiting requests, lets the library tick, and observes the role. A
 call from another thread only adds to `requests`, which wakes Raft's thread.

@@ -6,7 +6,7 @@ class RaftError(Exception):
 
 
 class NoQuorum(RaftError):
-    """Nothing was proposed: no leader with a majority was found before the deadline. It is safe to try again."""
+    """The entry was not proposed, because no leader with a majority was found in time. It is safe to try again."""
 
 
 class OutcomeUnknown(RaftError):
@@ -18,7 +18,7 @@ class EntryTooLarge(RaftError):
 
 
 class Overloaded(RaftError):
-    """Nothing was proposed, because too many proposals wait on this member. Try again later."""
+    """The entry was not proposed, because too many proposals wait on this member. Try again later."""
 
 
 class RaftStopped(RaftError):

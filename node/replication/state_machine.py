@@ -56,14 +56,14 @@ class StateMachine:
         return lambda: snapshot_pieces(state)
 
     def restore(self, pieces: Iterable[bytes]) -> None:
-        """Replace the state by that of a snapshot. Raises `DamagedSnapshot`."""
+        """Replace the state by the one in a snapshot. Raises `DamagedSnapshot`."""
         before = self.state
         self.state = from_pieces(pieces)
         self._on_change(StateChange(before, self.state, None))
 
 
 class AppliedWaiters:
-    """Lets callers on the event loop wait for an index. `index` returns that of the last entry applied here."""
+    """Lets callers on the event loop wait for an index. `index` returns the index of the last entry applied here."""
 
     def __init__(self, index: Callable[[], int]) -> None:
         self._index = index

@@ -1,4 +1,4 @@
-"""Non-blocking DNS for Raft's and the heartbeats' threads: a slow resolver must not cost a leadership or a lease."""
+"""Non-blocking DNS for Raft's and the heartbeats' threads, so that a slow resolver costs no leadership and no lease."""
 
 import ipaddress
 import socket
@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any, Final
 
 FRESH_S: Final = 1.0
-"""An address older than this is looked up again on use: a restarted container may have another address."""
+"""An address older than this is looked up again on use, because a restarted container may have another address."""
 
 UNANSWERED_S: Final = 2.0
 """After this time, a look-up that is still open no longer prevents another look-up of the same name."""

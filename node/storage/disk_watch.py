@@ -154,8 +154,9 @@ class DiskWatch:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def bound_logs(self) -> None:
-        """Keep the logs of all runs within their limit, until cancelled. Separate from `run`: measuring many logs takes
-        long.
+        """Keep the logs of all runs within their limit, until cancelled.
+
+        It is separate from `run`, because measuring many logs takes long.
         """
         while True:
             begun_s = self._now()
@@ -208,7 +209,7 @@ class DiskWatch:
     # -- in the "disk" thread
 
     def _measured(self, running: Running) -> DiskUsage:
-        """Measure the file system and the attempts' files. These may be many: while there is space, measure rarely."""
+        """Measure the file system and, while there is space only rarely, the attempts' files, as they may be many."""
         space = self._measure(self._folder)
         bounds = self._set.on(space.total_bytes)
         now_level = level(space, bounds.reserve_bytes, self._level)

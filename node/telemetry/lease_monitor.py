@@ -10,7 +10,7 @@ from node.runtime.aligned import sleep_to_grid
 _log = logging.getLogger("rota.lease")
 
 REPORT_AFTER_S: Final = 3.0
-"""A shorter loss is not logged: an election, which is part of normal operation, takes less time."""
+"""A shorter loss is not logged, because an election, which is part of normal operation, takes less time."""
 
 POLL_S: Final = 0.5
 

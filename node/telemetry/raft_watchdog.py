@@ -14,7 +14,7 @@ from node.runtime.aligned import sleep_to_grid
 _log = logging.getLogger("rota.raft_watchdog")
 
 REPORT_AFTER_S: Final = 1.0
-"""A shorter block is not logged: a disk that is only busy answers a sync within this time."""
+"""A shorter block is not logged, because a disk that is only busy answers a sync within this time."""
 
 POLL_S: Final = 0.5
 COUNTED_S_MAX: Final = 0.75

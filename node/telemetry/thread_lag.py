@@ -25,8 +25,8 @@ PROBE_S: Final = 0.02
 """The interval between two probes of a busy event loop. The measured length of a block is up to this much too short."""
 
 IDLE_PROBE_S: Final = 0.5
-"""The interval while the process is idle: 50 wakeups a second were a fifth of its cost. An idle process is delayed only
-by the machine, which Raft's thread and the heartbeat thread notice too."""
+"""The interval while the process is idle, because 50 wakeups a second were a fifth of its cost. Only the machine delays
+an idle process, and Raft's thread and the heartbeat thread measure that delay too."""
 
 IDLE_AFTER_S: Final = 1.0
 """The time of observation before the process counts as idle. A shorter time could contain little but a heartbeat."""

@@ -144,7 +144,7 @@ class TransportPort(Protocol):
     unlisted: set[Node]
 
     def send(self, node: Node, message: Message) -> bool:
-        """Send a message. Returns True if it was sent, or waits until the journal is on the disk; else False."""
+        """Send a message, or keep it until the journal is on the disk. Returns False if neither was possible."""
 
     def pass_to_library(self, node: Node, message: Message) -> None:
         """Pass a message to the library."""

@@ -1,10 +1,10 @@
-"""Decides which nodes found a cluster, and when: only once, and all nodes of a list (pure; docs/explanation/raft.md).
+"""Decides when the nodes of a list found a cluster: all of them together, and only once (pure).
 
 A blank node (no log, no vote, and no news of any cluster) sends its statement to every node of its list, and asks for
 theirs. When all of them have answered that they are blank and have the same list, the node binds itself to a founding,
 on its disk. A founding is identified by the list and by the data folders of its members (their lives), so a folder that
 is lost and recreated does not belong to it. When all nodes are bound, they may hold the first election, by majority as
-usual.
+usual (docs/explanation/raft.md).
 
 Only one cluster can be founded, because a folder is bound to one founding only, and the first election needs all nodes
 of a founding to be bound. So of two foundings with a common folder, only one can get that far. This holds even if a

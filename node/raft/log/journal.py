@@ -34,7 +34,7 @@ FLUSH_COUNTER = "flushes"
 class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no types
     """The library's journal, made durable. Used by one thread at a time.
 
-    leads: returns whether this member is the leader. on_truncate: gets the entries that are removed from the end.
+    leads: returns whether this member is the leader. on_truncate: receives the entries removed from the end.
     wait_for_room: called if the disk is full; may wait, and returns whether to write again. The constructor
     raises DamagedData if the file is damaged, LogStoreInUse if another process has it open, CannotOpen if it cannot be
     used for another reason. Writes raise sqlite3.Error or OSError if the disk fails; then no entry may be acknowledged
@@ -90,7 +90,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         return self.first_index + position
 
     def note(self, key: str) -> str:
-        """A value that is stored beside the log; "" if it was never set."""
+        """Return a value that is stored beside the log; "" if it was never set."""
         return self._meta.get(key, "")
 
     def set_note(self, key: str, value: str) -> None:

@@ -100,7 +100,7 @@ def may_follow(before: Collection[str], after: Collection[str], knowing: Collect
 
 
 def after(cluster: Iterable[str], entries: Iterable[Entry]) -> tuple[str, ...]:
-    """The members after these entries, each as "id host port"; `cluster` are the members before."""
+    """Return the members after these entries, each as "id host port". `cluster`: the members before them."""
     members = {_id(member): member for member in cluster}
     for command, _, _ in entries:
         if command[0] != MEMBERSHIP:

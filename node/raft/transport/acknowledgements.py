@@ -1,4 +1,4 @@
-"""Holds acknowledgements of appends back until the journal is on the disk. Only decides; the time is an argument.
+"""Holds acknowledgements of appends back until the journal is on the disk. Does no I/O; the time is an argument.
 
 Entries that arrive together share one flush of the journal, and one acknowledgement.
 """

@@ -218,7 +218,7 @@ class Transport(OpenTransport):
         self._admit(node, connection, hello["cluster"], hello["version"])
         connection.send(self.introduction())
         if before is not None and before is not connection:
-            before.disconnect()  # the member has dialled anew, and the library would leave the old connection open
+            before.disconnect()  # the member has dialled again, and the library would leave the old connection open
 
     def is_ours(self, node: Node, cluster_id: str) -> bool:
         """Whether a node that names `cluster_id` as its cluster may belong to this member's cluster."""

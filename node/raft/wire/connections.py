@@ -49,7 +49,7 @@ class PeerConnection(TcpConnection):  # type: ignore[misc]  # the library ships 
 
     refused_s: when the last dial that got "connection refused" began; -inf before. limit_bytes: HANDSHAKE_BYTES until
     the owner has identified the other end. The dialler calls `greet`; `on_greeted` is called once messages can be sent.
-    on_bad: gets the error of a message that decrypts but cannot be read by this version; without `on_bad`, such a
+    on_bad: receives the error of a message that decrypts but cannot be read by this version; without `on_bad`, such a
     message ends the connection, like one that does not decrypt. mine: this side's claim, which a dialler sends; its
     version is also sent to a refused caller. on_mismatch: called if the sides are incompatible, with the reason and the
     other side's claim.
