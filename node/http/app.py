@@ -144,7 +144,7 @@ async def serve_on(
     Returns the runner, which the caller cleans up, and the port. Raises `OSError`.
     """
     logging.getLogger("aiohttp.server").addFilter(_is_worth_logging)
-    # `handler_cancellation`: a disconnected client ends its stream, even an idle one. Proposals are shielded from it.
+    # `handler_cancellation`: a stream ends when its client disconnects, even if idle. Proposals are shielded from it.
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -169,7 +169,7 @@ async def serve_on(
 
 
 def _is_worth_logging(record: logging.LogRecord) -> bool:
-    """False for bytes that are not HTTP: a port scan must not fill the log with tracebacks."""
+    """Return False for errors from bytes that are not HTTP: a port scan must not fill the log with tracebacks."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError | web.RequestPayloadError))
 
 
@@ -224,7 +224,7 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
 
 
 def _body_of(response: web.StreamResponse) -> bytes | None:
-    """The body that a signature covers; None for a streamed one."""
+    """Return the body that a signature covers; None for a streamed body."""
     body = getattr(response, "body", None)
     if isinstance(body, bytes):
         return body

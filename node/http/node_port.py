@@ -74,11 +74,11 @@ class NodePort(Protocol):
 
     @property
     def outlook(self) -> Outlook:
-        """What this node waits for while it belongs to no cluster; None once it does."""
+        """What this node waits for while it belongs to no cluster; None once it belongs to one."""
 
     @property
     def mismatches(self) -> list[Mismatch]:
-        """The nodes met lately that do not match this one: of another build, secret or cluster, or silent."""
+        """The incompatible nodes recently in contact: of another build, secret or cluster, or silent."""
 
     @property
     def lease_held(self) -> bool:
@@ -109,13 +109,13 @@ class NodePort(Protocol):
         """The kinds installed here."""
 
     def state(self) -> State:
-        """The state as applied here."""
+        """Return the state as applied here."""
 
     def ownership(self) -> Ownership:
-        """The latest placement; its state may be slightly older than `state()`."""
+        """Return the latest placement; its state may be slightly older than `state()`."""
 
     async def placed(self, timeout_s: float) -> Ownership:
-        """The placement of `state()`'s epoch once it is computed; after `timeout_s`, the latest one."""
+        """Return the placement of `state()`'s epoch once it is computed; after `timeout_s`, the latest one."""
 
     async def propose(self, entry: Entry, timeout_s: float) -> Result:
         """Commit an entry, and return the result of applying it here.
@@ -145,19 +145,19 @@ class NodePort(Protocol):
         """
 
     def progress(self, run_id: str) -> RunProgress | None:
-        """The progress of an attempt on this member; None if it has reported none, or does not run here."""
+        """Return the progress of an attempt on this member; None if it has reported none, or does not run here."""
 
     async def hold(self, task: str) -> Hold | None:
-        """Why this member, the task's owner, has not begun a due run; None if nothing on this member holds it."""
+        """Return why this member, the task's owner, has not begun a due run; None if nothing here holds it."""
 
     def unoffered(self, kind: str) -> str | None:
-        """Why this member does not offer a kind (a sentence); None if it does."""
+        """Return why this member does not offer a kind (a sentence); None if it does."""
 
     def vitals(self) -> MemberVitals:
-        """The facts about this member that only it knows; its `unoffered` is empty."""
+        """Return the facts about this member that only it knows; its `unoffered` is empty."""
 
     async def overdue(self) -> Overdue:
-        """The tasks, of all owners, that are due and have not begun, as far as this member knows."""
+        """Return the tasks, of all owners, that are due and have not begun, as far as this member knows."""
 
     @property
     def pinged(self) -> PingView | None:
@@ -167,7 +167,7 @@ class NodePort(Protocol):
         """Send a test message from this node, in bounded time. Returns the receiver's answer. Raises `NotSent`."""
 
     def log_path(self, run_id: str, attempt: int) -> Path:
-        """Where this member keeps the log of an attempt that it runs, has run or would run."""
+        """Return where this member keeps the log of an attempt that it runs, has run or would run."""
 
     def changes(self) -> AsyncIterator[ClusterUpdate]:
-        """All updates from this call on (not from the first await on), in order, until the node stops."""
+        """Return all updates from this call on (not from the first await on), in order, until the node stops."""

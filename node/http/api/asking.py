@@ -1,4 +1,4 @@
-"""Questions to other members for a request: how far attempts are, what holds tasks, why a kind is not offered.
+"""Asks other members for facts that a request needs: progress of attempts, what holds tasks, why a kind is not offered.
 
 Each member is asked once, all of them at the same time. This member's own answer needs no request.
 """
@@ -14,7 +14,7 @@ from tasks.definition.run import HELD
 
 
 async def progress_of(context: RequestContext, runs: Iterable[Run]) -> dict[str, RunProgress]:
-    """The progress of runs, from the members that hold them, as far as those answer."""
+    """Return the progress of runs, as far as the members that run them answer."""
     by_member: dict[str, list[str]] = {}
     for run in runs:
         if run.state in HELD and run.node is not None:
@@ -35,7 +35,7 @@ async def _progress_on(context: RequestContext, member: str, runs: list[str]) ->
 
 
 async def holds_on(context: RequestContext, owner: str, tasks: Sequence[str]) -> tuple[dict[str, Hold], str]:
-    """What holds tasks on their owner; and why the owner does not answer, "" if it does."""
+    """Ask the owner of tasks what holds them. Returns the holds by task, and why the owner did not answer, or ""."""
     if owner == context.node.settings.node:
         found = {task: await context.node.hold(task) for task in tasks}
         return {task: hold for task, hold in found.items() if hold is not None}, ""
@@ -47,7 +47,7 @@ async def holds_on(context: RequestContext, owner: str, tasks: Sequence[str]) ->
 
 
 async def unoffered_by(context: RequestContext, kind: str, members: Sequence[str]) -> dict[str, str]:
-    """Why these members do not offer a kind: a sentence by member."""
+    """Ask these members why they do not offer a kind. Returns a sentence for each member."""
     answers = await asyncio.gather(*(_unoffered_by(context, kind, member) for member in members))
     return dict(zip(members, answers, strict=True))
 

@@ -1,4 +1,4 @@
-"""Members that fetch the finished runs that they lack: who feeds them, and how far they are."""
+"""Bootstraps, in which members fetch finished runs that they lack: which member sends the runs, and the progress."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -41,7 +41,7 @@ class BootstrapView(TypedDict):
 class BootstrapTaskView(TypedDict):
     """The bootstrap of a member, which is assigned like a task: `owner` feeds it, then the next of `preference`.
 
-    `latest` is the member's latest bootstrap that the answering member knows; null: none since the latter started.
+    `latest` is the member's latest bootstrap that the answering member knows; null: none since the latter has started.
     """
 
     task: str
@@ -63,7 +63,7 @@ endpoints = Endpoints("placement")
 
 @endpoints.add("GET", "/v1/bootstraps", {200: ResponseSpec("All members' bootstraps, by slot", BootstrapPage)})
 async def bootstraps(context: RequestContext) -> web.Response:
-    """The members that lack finished runs, the member that sends each of them the runs, and how far that is.
+    """List each member's bootstrap: which member sends it the finished runs that it lacks, and the progress.
 
     Members tell one another their progress, once a second; it is not replicated.
     """
@@ -78,9 +78,9 @@ async def bootstraps(context: RequestContext) -> web.Response:
     ("not-found", "invalid"),
 )
 async def feeder(context: RequestContext, query: OwnerQuery) -> web.Response:
-    """Who sends a member the finished runs that it lacks: the owner of the task `bootstrap/ID`, and why.
+    """Say which member sends a member the finished runs that it lacks: the owner of the task `bootstrap/ID`, and why.
 
-    As `GET /v1/tasks/{name}/owner`; its `run_id` is the task's own name, since it has no runs.
+    The response is like that of `GET /v1/tasks/{name}/owner`. Its `run_id` is the task's own name, as it has no runs.
     """
     return await bootstrap_owner(context, context.path("id"), query)
 
@@ -102,7 +102,7 @@ def bootstrap_view(bootstrap: Bootstrap) -> BootstrapView:
 
 
 def catching_up(member: str, known: Mapping[str, Bootstrap]) -> BootstrapView | None:
-    """The bootstrap of a member that lacks finished runs; None if it lacks none, as far as is known."""
+    """Return a member's bootstrap, or None if the member lacks no finished runs, as far as this node knows."""
     bootstrap = known.get(member)
     return None if bootstrap is None or bootstrap.finished_us is not None else bootstrap_view(bootstrap)
 

@@ -77,7 +77,7 @@ endpoints = Endpoints("channels")
 
 @endpoints.add("GET", "/v1/channels", {200: ResponseSpec("The channels", ChannelPage)})
 async def channels(context: RequestContext) -> web.Response:
-    """The channels, and how sending on them goes. There are a hundred at most, and one page."""
+    """List the channels, and how sending on them goes. One page lists all, because there are a hundred at most."""
     state = context.state
     page: ChannelPage = {
         "items": [channel_view(state, state.channels[name]) for name in sorted(state.channels)],
@@ -104,7 +104,7 @@ async def channel(context: RequestContext) -> web.Response:
     body=Channel,
 )
 async def put_channel(context: RequestContext) -> web.Response:
-    """Make or change a channel. Notices that wait on it stay, and are tried again at once."""
+    """Create or change a channel. Its waiting notices are kept, and are tried again at once."""
     name = context.path("name")
     definition = await context.model(Channel)
     result = await context.propose(PutChannel(context.server.now_us(), name, definition.pack()))
@@ -122,7 +122,7 @@ async def put_channel(context: RequestContext) -> web.Response:
     ("not-found", "no-quorum", "outcome-unknown"),
 )
 async def delete_channel(context: RequestContext) -> web.Response:
-    """Delete a channel, with the notices that are not told yet."""
+    """Delete a channel, with its notices that are not sent yet."""
     await context.propose(DeleteChannel(context.server.now_us(), context.path("name")))
     return web.Response(status=204)
 
@@ -141,14 +141,14 @@ async def test_channel(context: RequestContext) -> web.Response:
         answer = await context.node.test_channel(row.name, definition)
     except NotSent as error:
         raise Problem("not-sent", str(error), node=context.node.settings.node) from None
-    # In a thread: it visits all tasks.
+    # In a thread, because it visits all tasks.
     tasks = await asyncio.to_thread(_chosen, context.state, definition.labels) if definition.labels else None
     view: ChannelTestView = {"node": context.node.settings.node, "answer": answer, "tasks": tasks}
     return context.answer(view)
 
 
 def _chosen(state: State, labels: Mapping[str, str]) -> int:
-    """How many tasks have these labels."""
+    """Count the tasks that have these labels."""
     return sum(labels.items() <= row.spec.labels.items() for row in state.tasks.values())
 
 

@@ -43,7 +43,7 @@ class PingedView(TypedDict):
 
 
 class SettingsView(TypedDict):
-    """The cluster's settings. `balance_slack` null: loads are not balanced. `watchdog` null: nobody is pinged."""
+    """The cluster's settings. `balance_slack` null: loads are not balanced. `watchdog` null: no watcher is pinged."""
 
     balance_slack: float | None
     lease_s: float
@@ -55,11 +55,11 @@ class SettingsView(TypedDict):
 
 
 class MismatchView(TypedDict):
-    """A node that the answering node has met and that does not match it: `detail` says why, and what to do.
+    """A node that called or was called by the answering node, and is incompatible with it; `detail` says why.
 
-    `member` is the name under which it was called. If `claimed`, it is the name that a caller gave without having shown
-    that it has the members' secret; null: it gave none. `version` is its build, by its own account; null: unknown.
-    `address` is where it was called, or where its call came from.
+    `member` is the node's id. `claimed`: a caller gave this id without proof that it has the members' secret; null: it
+    gave no id. `version` is the build that the node reports; null: unknown. `address` is where the node was called, or
+    where its call came from.
     """
 
     member: str | None
@@ -74,7 +74,7 @@ class ClusterView(TypedDict):
     """The cluster as `node` sees it. `quorum` false: the answer may be stale, and nothing can be changed.
 
     `waiting_for`: what the node waits for while it belongs to no cluster (`id` is empty then); null once it does.
-    `version` is the build of `node`; `mismatches` are nodes that it has met lately and that do not match it.
+    `version` is the build of `node`; `mismatches` are incompatible nodes that `node` has recently been in contact with.
     """
 
     id: str
@@ -126,7 +126,7 @@ class SettingsBody(RequestModel):
         return value
 
     def changed(self) -> dict[str, Any]:
-        """The given settings, by the names in `node.state.value.Settings`."""
+        """Return the given settings, keyed by the names of the fields of `node.state.value.Settings`."""
         given = self.model_dump(exclude_unset=True)
         if self.watchdog is not None:
             given["watchdog"] = self.watchdog.model_dump(mode="json")
@@ -187,10 +187,10 @@ def _pinged(context: RequestContext) -> PingedView | None:
     body=FoundBody,
 )
 async def found(context: RequestContext) -> web.Response:
-    """Found a cluster without members that are lost. Send it to a node that waits for the founding.
+    """Found a cluster without members that are lost. Send the request to a node that waits for the founding.
 
-    The other waiting nodes accept it by themselves, unless they hear one of the members that are left out. Refused if a
-    cluster is known. Make sure first that the lost members are off and have never been in a cluster.
+    The other waiting nodes accept the founding by themselves, unless they hear from one of the members left out. The
+    node refuses if it knows a cluster. Make sure first that the lost members are off and have never been in a cluster.
     """
     without = frozenset((await context.model(FoundBody)).without)
     try:
@@ -240,7 +240,7 @@ def settings_view(settings: Settings) -> SettingsView:
 
 
 def mismatch_view(mismatch: Mismatch, me: str) -> MismatchView:
-    """A node that does not match the node `me`, as the API shows it."""
+    """Return a node that is incompatible with the node `me`, as the API shows it."""
     return {
         "member": mismatch.member or None,
         "address": mismatch.address,

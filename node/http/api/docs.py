@@ -1,6 +1,6 @@
 """The OpenAPI description, and a page that shows it with the bundled Swagger UI.
 
-Both work offline and behind a path prefix: the page's URLs are relative.
+Both work offline, and also behind a path prefix, because the page's URLs are relative.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ POLICY: Final = {
     "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
-"""Allows only the scripts of the page itself."""
+"""The headers of the page, which allow only the page's own scripts."""
 
 PAGE: Final = """<!DOCTYPE html>
 <html lang="en">
@@ -97,7 +97,7 @@ async def docs(context: RequestContext) -> web.Response:
     access="page",
 )
 async def asset(context: RequestContext) -> web.Response:
-    """A part of that page: its scripts, styles and icon."""
+    """Return a file of the documentation page: a script, a style sheet or the icon."""
     name = context.path("asset")
     if name == _START:
         return web.Response(text=SCRIPT, content_type="text/javascript", headers=POLICY)

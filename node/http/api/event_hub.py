@@ -1,4 +1,4 @@
-"""Member, owner, run and deadline events: made from updates of the cluster, and sent by a hub."""
+"""Makes member, owner, run and deadline events from updates of the cluster, and sends them to clients from a hub."""
 
 import asyncio
 import re
@@ -23,7 +23,7 @@ from node.state.value import DeadlineEvent, State
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """Something that happened. `name` is member, owner, run or deadline; `index` is that of the state that shows it."""
+    """Something that happened. `name` is member, owner, run or deadline; `index` is of the first state to show it."""
 
     name: str
     index: int
@@ -31,7 +31,7 @@ class ClusterEvent:
 
 
 def events_of(update: ClusterUpdate) -> Iterator[ClusterEvent]:
-    """The events of one update."""
+    """Yield the events of one update."""
     if isinstance(update, PlacementComputed):
         yield from _owner_events(update)
         return
@@ -43,7 +43,7 @@ def events_of(update: ClusterUpdate) -> Iterator[ClusterEvent]:
 
 
 def event_bytes(event_id: str, event: ClusterEvent) -> bytes:
-    """An event in the text/event-stream format.
+    """Return an event in the text/event-stream format.
 
     >>> event_bytes("7-b-1", ClusterEvent("owner", 7, {"task": "a"})).splitlines()
     [b'id: 7-b-1', b'event: owner', b'data: {"task":"a"}', b'']
@@ -78,7 +78,7 @@ def _run_events(change: StateChange) -> Iterator[ClusterEvent]:
 
 
 def _deadline_data(judged: DeadlineEvent) -> dict[str, Any]:
-    """The data of an event about a deadline that was breached, or no longer is."""
+    """Return the data of an event about a deadline that was breached, or is no longer breached."""
     return {
         "task": judged.task,
         "change": judged.change,
@@ -88,7 +88,7 @@ def _deadline_data(judged: DeadlineEvent) -> dict[str, Any]:
 
 
 def _summary(run: dict[str, Any]) -> dict[str, Any]:
-    """A run without its long fields (attempts, checkpoint) and those that only its member knows (such as progress)."""
+    """Return a run without its long fields (attempts, checkpoint) and without fields that only its member knows."""
     left_out = ("attempts", "checkpoint", "progress", "frozen_since")
     return {name: value for name, value in run.items() if name not in left_out}
 
@@ -101,7 +101,7 @@ def _owner_events(update: PlacementComputed) -> Iterator[ClusterEvent]:
     tasks = list(state.tasks)
     deleted = set(before.state.tasks).difference(tasks) if before.state.tasks is not state.tasks else set()
     tasks += sorted(deleted)
-    # Each placement compares the owners of all tasks: `map` spares a step of Python for each.
+    # `map` saves a step of Python for each task, since each placement compares the owners of all tasks.
     for task, old, new in zip(tasks, map(before.owner, tasks), map(after.owner, tasks), strict=True):
         if old != new:
             yield ClusterEvent("owner", state.index, {"task": task, "from": old, "to": new, "epoch": state.epoch})
@@ -131,7 +131,7 @@ class NumberedEvent:
 
 @dataclass(frozen=True, slots=True)
 class KeptEvents:
-    """The events that a node keeps, oldest first: all since `since_us`; None: it keeps none, as no client follows them.
+    """The events that a node keeps, oldest first: all since `since_us`; None: no events, as no client follows them.
 
     `forgotten`: some events since the first client came are no longer kept.
     """
@@ -186,8 +186,8 @@ class EventHub:
     async def follow(self, updates: Callable[[], AsyncIterator[ClusterUpdate]]) -> None:
         """Publish the updates that `updates()` yields, until it ends.
 
-        `updates` is called, and so subscribed to, only while a client is connected or may reconnect: most of the time
-        there is no client, and no commit wakes this task.
+        `updates` is called, which subscribes to the updates, only while a client is connected or may reconnect. Most of
+        the time there is no client, so commits do not wake this task.
         """
         self._updates = updates
         if self._clients:
@@ -200,7 +200,7 @@ class EventHub:
                 if not self._is_needed():
                     self._subscription = None
                     break
-                if isinstance(update, PlacementComputed):  # compares the owners of all tasks
+                if isinstance(update, PlacementComputed):  # in a thread, because it compares the owners of all tasks
                     self._keep(await asyncio.to_thread(list, events_of(update)))
                     self._updated()
                 else:
@@ -215,18 +215,18 @@ class EventHub:
         self._updated()
 
     def kept(self) -> KeptEvents:
-        """The events that are kept for replay."""
+        """Return the events that are kept for replay."""
         events = tuple(self._ring)
         forgotten = self._ring.maxlen is not None and len(events) == self._ring.maxlen
         since_us = events[0].at_us if forgotten and events else self._since_us
         return KeptEvents(events, since_us, forgotten)
 
     def id_of(self, numbered: NumberedEvent) -> str:
-        """The id with which an event is sent."""
+        """Return the id with which an event is sent."""
         return f"{numbered.event.index}-{self._boot}-{numbered.number}"
 
     def position_after(self, last_id: str | None) -> int | None:
-        """The number of the first event for a client whose last event was `last_id`; for a new client (None), the next.
+        """Return the number of the first event to send to a client whose last event was `last_id` (None: a new client).
 
         Returns None if events in between may be lost: the client must read the whole state again.
         """
@@ -243,7 +243,7 @@ class EventHub:
 
     @contextmanager
     def listener(self, last_id: str | None, index: int, ping_s: float) -> Iterator[AsyncGenerator[bytes, None]]:
-        """One client's stream, in pieces, with all events since the block was entered, however late it is first read.
+        """Yield one client's stream of pieces. It has all events since the block was entered, even if it is read later.
 
         `last_id` is the last event that the client saw, `index` the index applied here. A comment is sent at once, and
         after every `ping_s` seconds without an event.

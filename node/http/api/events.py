@@ -29,7 +29,7 @@ class EventView(TypedDict):
 
 
 class KeptEventsPage(TypedDict):
-    """Events, newest first. All since the time `since` are kept; null: none are, because no client follows them."""
+    """Events, newest first. All events since the time `since` are kept; null: none, because no client follows them."""
 
     since: Time | None
     items: list[EventView]
@@ -57,7 +57,7 @@ endpoints = Endpoints("watch")
     headers={"Last-Event-ID": "The id of the last event that the client saw: later events are sent first"},
 )
 async def events(context: RequestContext) -> web.StreamResponse:
-    """Server-sent events: `member`, `owner`, `run` and `deadline`, each with its subject as JSON, when it changes.
+    """Stream server-sent events: `member`, `owner`, `run` and `deadline`. Each shows its changed subject as JSON.
 
     The `change` of a `deadline` event says what became of a task's deadline: breached, met, or dropped (the late run
     was skipped, missed or cancelled; or the task was paused, changed or deleted).
@@ -104,7 +104,7 @@ class EventSearch:
     node: str | None = None
 
     def fits(self, event: ClusterEvent) -> bool:
-        """Whether an event matches.
+        """Return whether an event matches.
 
         >>> moved = ClusterEvent("owner", 7, {"task": "nightly", "from": "node-1", "to": "node-2"})
         >>> EventSearch(task="night").fits(moved), EventSearch(node="node-3").fits(moved)
@@ -118,7 +118,7 @@ class EventSearch:
 
 
 def nodes_of(event: ClusterEvent) -> tuple[str | None, ...]:
-    """The members that an event names."""
+    """Return the members that an event names."""
     data = event.data
     match event.name:
         case "member":
@@ -132,8 +132,8 @@ def nodes_of(event: ClusterEvent) -> tuple[str | None, ...]:
 def newest_events(
     events: Iterable[NumberedEvent], search: EventSearch, before: int | None, limit: int
 ) -> tuple[list[NumberedEvent], bool]:
-    """The newest `limit` of `events` (oldest first) that match and have numbers below `before`; and whether there are
-    more.
+    """Return the newest `limit` of `events` (oldest first) that match and have numbers below `before`; and whether
+    there are more.
     """
     found: list[NumberedEvent] = []
     for one in reversed(tuple(events)):

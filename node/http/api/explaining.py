@@ -22,7 +22,7 @@ TASKS_BATCH: Final = 10
 
 
 async def explain(context: RequestContext, task: str, ownership: Ownership, run_id: str | None = None) -> Why:
-    """Why `task`, or its active run `run_id` if given, does not run. The state and the ownership must have the task.
+    """Explain why `task`, or its active run `run_id` if given, does not run. The state and the ownership must know it.
 
     Asks the members that know more: the owner, the member that runs the task, or those that do not offer its kind.
     """
@@ -49,7 +49,7 @@ async def explain(context: RequestContext, task: str, ownership: Ownership, run_
 
 
 async def unexpectedly_held(context: RequestContext, tasks: Iterable[str], ownership: Ownership) -> dict[str, Why]:
-    """Why tasks are held although nobody has asked them to wait, by task. Asks each owner of overdue tasks once.
+    """Return why tasks are held although nobody has asked them to wait, by task. Asks each owner of overdue tasks once.
 
     Leaves out a task whose schedule says that it is not due, unless no member may run it.
     """
@@ -77,7 +77,7 @@ async def unexpectedly_held(context: RequestContext, tasks: Iterable[str], owner
 
 
 async def _in_portions(tasks: Iterable[str]) -> AsyncIterator[str]:
-    """The tasks, with a pause for other requests between portions."""
+    """Yield the tasks, with a pause for other requests between portions."""
     for number, task in enumerate(tasks, 1):
         if number % TASKS_BATCH == 0:
             await asyncio.sleep(0)

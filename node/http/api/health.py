@@ -17,7 +17,7 @@ class HealthView(TypedDict):
 
 
 class ReadyView(TypedDict):
-    """The member has caught up, knows the leader, and holds a lease. `leader`: for those who show the token."""
+    """The member has caught up, knows the leader, and holds a lease. `leader`: shown only to clients with the token."""
 
     status: Literal["ready"]
     leader: NotRequired[str]

@@ -54,7 +54,7 @@ async def _kind(context: RequestContext, kind: str) -> KindView:
 
 
 async def schema_of(context: RequestContext, kind: str, offering: Sequence[str]) -> dict[str, Any] | None:
-    """The JSON schema of a kind's params, from this member or one that is `offering` it; None if none answers."""
+    """Return the JSON schema of a kind's params, from this member or one of `offering`; None if no member answers."""
     if kind in context.node.kinds.names():
         try:
             return context.node.kinds.schema(kind)

@@ -78,7 +78,7 @@ async def _log(context: RequestContext, run_id: str, query: LogQuery) -> web.Str
 async def local(
     context: RequestContext, run_id: str, attempt: int, *, follow: bool, tail_bytes: int | None = None
 ) -> web.StreamResponse:
-    """The log of an attempt that ran on this member, or its last `tail_bytes`. Raises `Problem` not-found."""
+    """Return the log of an attempt that ran on this member, or its last `tail_bytes`. Raises `Problem` not-found."""
     path = context.node.log_path(run_id, attempt)
     if not await asyncio.to_thread(_is_file, path) and not _held(context, run_id, attempt):
         raise _no_log(context.node.settings.node)
@@ -86,7 +86,7 @@ async def local(
 
 
 async def _attempt(context: RequestContext, run_id: str, query: LogQuery) -> Attempt:
-    """The requested attempt. With `follow`, wait up to `attempt_s` for the first attempt of a run."""
+    """Return the requested attempt. With `follow`, wait up to `attempt_s` for the first attempt of a run."""
     deadline_s = asyncio.get_running_loop().time() + context.server.limits.attempt_s
     while True:
         found = await find_run(context, run_id)
@@ -107,9 +107,9 @@ async def _stream(context: RequestContext, pieces: AsyncIterator[bytes]) -> web.
 async def _relayed(
     context: RequestContext, pieces: AsyncIterator[bytes], run_id: str, attempt: Attempt
 ) -> AsyncIterator[bytes]:
-    """A followed log from another member. Raises `PeerAway` if it stays silent after the attempt has ended.
+    """Yield a followed log from another member. Raises `PeerAway` if the member stays silent after the attempt's end.
 
-    The other member ends the log with the attempt, unless it has lost its power or its network.
+    The other member ends the log when the attempt ends, unless it has lost its power or its network.
     """
     limits, clock = context.server.limits, asyncio.get_running_loop().time
     over_s: float | None = None
@@ -140,7 +140,7 @@ async def _pieces(
     file: BinaryIO | None = None
     try:
         while True:
-            # Checked before reading: once the attempt is known to have ended, the rest of its log is still read.
+            # Checked before reading, so that the rest of the log is still read once the attempt is known to have ended.
             live = follow and _held(context, run_id, attempt) and not context.server.kept(EventHub).closed
             if file is None:
                 file = await asyncio.to_thread(open_log, path, tail_bytes)

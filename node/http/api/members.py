@@ -27,7 +27,7 @@ from tasks.definition.spec import Name
 class MemberView(TypedDict):
     """A member.
 
-    `reason` says why it is down; `aside` is its own reason for taking on nothing new. `load` is the sum of the weights
+    `reason` says why it is down; `aside` is its own reason for accepting no new runs. `load` is the sum of the weights
     of the tasks that it owns, `running` the number of attempts that it holds. `bootstrap` is how far it has fetched the
     finished runs that it lacks; null: it lacks none, as far as the member that answers knows.
     """
@@ -56,7 +56,7 @@ class MemberPage(TypedDict):
 
 
 def _resolvable(host: str) -> str:
-    # Connecting encodes the name in this way, too: it would raise a UnicodeError, not the OSError of an unknown name.
+    # Connecting encodes the name in the same way, and would raise a UnicodeError, not the OSError of an unknown name.
     try:
         host.encode("idna")
     except UnicodeError:
@@ -164,7 +164,7 @@ async def _member_response(context: RequestContext, name: str, status: int) -> w
 
 
 def held_by_member(runs: Iterable[Run]) -> dict[str, int]:
-    """The number of attempts that each member holds."""
+    """Count the attempts that each member holds."""
     held: dict[str, int] = {}
     for run in runs:
         if run.state in HELD and run.node is not None:
@@ -175,7 +175,7 @@ def held_by_member(runs: Iterable[Run]) -> dict[str, int]:
 def member_view(
     member: Member, load: Mapping[str, int], held: Mapping[str, int], bootstraps: Mapping[str, Bootstrap]
 ) -> MemberView:
-    """A member, as the API shows it. `bootstraps` are the known ones, by member."""
+    """Return a member, as the API shows it. `bootstraps`: the known bootstraps, by member."""
     return {
         "id": member.id,
         "slot": member.slot,

@@ -48,12 +48,12 @@ class NodeMetrics:
         registry.register(node.start_delay)
 
     def text(self, overdue: Overdue) -> bytes:
-        """The metrics in Prometheus' text format. It visits all tasks: not to be called on the event loop."""
+        """Return the metrics in Prometheus' text format. Not to be called on the event loop: it visits all tasks."""
         self._overdue = overdue
         return generate_latest(self._registry)
 
     def collect(self) -> Iterable[Metric]:
-        """The metrics, read now."""
+        """Read and yield the metrics."""
         state = self._node.state()
         yield from self._of_raft(state)
         yield from _of_state(state)
@@ -120,7 +120,7 @@ def _gauge(name: str, what: str, value: float) -> GaugeMetricFamily:
 
 
 def of_runs(state: State, tasks: Sequence[str]) -> Iterable[Metric]:
-    """The counts of all runs, and the metrics of each of these tasks; one metric counts the other tasks."""
+    """Yield the counts of all runs, the metrics of each of these tasks, and the number of the other tasks."""
     rows = [(task, row) for task in tasks if (row := state.tasks.get(task)) is not None]
     yield _total(state)
     yield from _of_tasks(rows)
@@ -132,7 +132,7 @@ def of_runs(state: State, tasks: Sequence[str]) -> Iterable[Metric]:
 
 
 def of_overdue(overdue: Overdue) -> Iterable[Metric]:
-    """The metrics of tasks that are due and have not begun."""
+    """Yield the metrics of tasks that are due and have not begun."""
     tasks = GaugeMetricFamily("rota_overdue_tasks", "Tasks with something that has been due for a second or more")
     tasks.add_metric([], overdue.tasks)
     yield tasks
@@ -186,7 +186,7 @@ def _succeeded_at_us(row: TaskRow) -> int | None:
 
 
 def of_channels(state: State) -> Iterable[Metric]:
-    """The metrics of each channel, from the replicated state."""
+    """Yield the metrics of each channel, from the replicated state."""
     told = CounterMetricFamily("rota_notices_told", "Notices that a receiver accepted", labels=["channel"])
     failed = CounterMetricFamily("rota_messages_failed", "Tries to send a message that failed", labels=["channel"])
     lost = CounterMetricFamily(
@@ -209,14 +209,14 @@ def of_channels(state: State) -> Iterable[Metric]:
 
 
 def of_watchdog(last: PingView | None) -> Iterable[Metric]:
-    """Whether the outside watcher is pinged, at the leader. `last` None: nothing is pinged here."""
+    """Yield whether the leader pings the outside watcher. `last` None: this member pings no watcher."""
     if last is not None:
         accepted = int(last.withheld is None and last.error is None)
         yield GaugeMetricFamily("rota_watchdog_pinged", "Whether the last ping was sent and accepted", accepted)
 
 
 def of_bootstrap(bootstrap: Bootstrap | None) -> Iterable[Metric]:
-    """The metrics of this member's latest bootstrap; None: it has lacked no runs since this process started."""
+    """Yield the metrics of this member's latest bootstrap; None: it has lacked no runs since this process started."""
     missing = GaugeMetricFamily(
         "rota_bootstrap_missing_indexes", "Log indexes whose finished runs this member lacks; 0: none"
     )

@@ -33,7 +33,7 @@ _HEADERS: Final[dict[str, Any]] = {
 
 @lru_cache(maxsize=4)
 def openapi_document(endpoints: tuple[Endpoint, ...], *, secured: bool) -> dict[str, Any]:
-    """The OpenAPI document of these endpoints. `secured`: clients need a token."""
+    """Return the OpenAPI document of these endpoints. `secured`: clients need a token."""
     schemas = _Schemas(endpoints)
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
@@ -65,7 +65,7 @@ def openapi_document(endpoints: tuple[Endpoint, ...], *, secured: bool) -> dict[
 
 
 def problems_of(endpoint: Endpoint, *, secured: bool) -> list[str]:
-    """The problem types with which an endpoint may answer, its own first. `secured`: clients need a token."""
+    """Return the problem types with which an endpoint may answer, its own first. `secured`: clients need a token."""
     kinds = [*endpoint.problems, *_ALWAYS]
     if endpoint.access == "member" or (secured and endpoint.access != "anyone"):
         kinds += _WITH_TOKEN
@@ -100,7 +100,7 @@ def _operation(endpoint: Endpoint, schemas: "_Schemas", *, secured: bool) -> dic
 
 
 _EXAMPLES: Final = {"name": {"example": "hello"}}
-"""Examples of path parameters: for a task's name, that of the spec's example, since path and body must agree."""
+"""Examples of path parameters. A task's name is that in the spec's example, because path and body must agree."""
 
 
 def _security(endpoint: Endpoint, *, secured: bool) -> list[dict[str, list[str]]]:
@@ -183,18 +183,18 @@ class _Schemas:
         self.definitions: dict[str, Any] = {name: _plain(of) for name, of in rest.get("$defs", {}).items()}
 
     def of(self, body: Any, mode: JsonSchemaMode) -> dict[str, Any]:
-        """The schema of a body: mostly a reference to a definition."""
+        """Return the schema of a body: mostly a reference to a definition."""
         return self._found[id(body), mode]
 
     def inline(self, query: type[BaseModel]) -> dict[str, Any]:
-        """The schema of a query's parameters, which uses no definitions."""
+        """Return the schema of a query's parameters, which uses no definitions."""
         schema = query.model_json_schema(mode="validation")
         assert "$defs" not in schema
         return schema
 
 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:
-    """A model's schema in which fields of "object or null" with a default of `{}` are objects. Null is still accepted.
+    """Return a model's schema with each "object or null" field whose default is `{}` as an object. Null still passes.
 
     openapi-python-client cannot handle such a field, and leaves out every endpoint that takes one.
     """

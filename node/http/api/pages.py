@@ -1,4 +1,4 @@
-"""Pages of lists: cursors, which are opaque to clients, and cutting a list to a page."""
+"""Pages of lists: cursors, which are opaque to clients, and a function that cuts a list to a page."""
 
 import base64
 import json
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def cursor_of(*key: str | int) -> str:
-    """The cursor of the last item of a page.
+    """Return the cursor of the last item of a page.
 
     >>> key_of(cursor_of("a", 1), str, int)
     ['a', 1]
@@ -21,7 +21,7 @@ def cursor_of(*key: str | int) -> str:
 
 
 def key_of(cursor: str, *types: type) -> list[str | int]:
-    """The key in a cursor, with parts of these types. Raises `Problem` invalid if the cursor has no such key."""
+    """Return the key in a cursor, with parts of these types. Raises `Problem` invalid if the cursor has no such key."""
     try:
         key = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         if not isinstance(key, list) or [type(part) for part in key] != list(types):
@@ -34,12 +34,12 @@ def key_of(cursor: str, *types: type) -> list[str | int]:
 
 
 def name_after(cursor: str | None) -> str | None:
-    """The name after which a page begins. Raises `Problem`."""
+    """Return the name after which a page begins. Raises `Problem`."""
     return None if cursor is None else str(key_of(cursor, str)[0])
 
 
 def run_before(cursor: str | None) -> RunPosition | None:
-    """The run before which a page begins. Raises `Problem`."""
+    """Return the position of the run before which a page begins. Raises `Problem`."""
     if cursor is None:
         return None
     at_us, run_id = key_of(cursor, int, str)
@@ -49,7 +49,7 @@ def run_before(cursor: str | None) -> RunPosition | None:
 
 
 def cut(items: Sequence[T], limit: int) -> tuple[Sequence[T], bool]:
-    """The first `limit` items, and whether there are more."""
+    """Return the first `limit` items, and whether there are more."""
     return items[:limit], len(items) > limit
 
 

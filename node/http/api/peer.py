@@ -25,7 +25,7 @@ from tasks.installed_kinds import KindError
 
 
 class PeerHoldView(TypedDict):
-    """What holds a task on its owner: a code, a sentence, and the runs that take up the owner's places."""
+    """What holds a task on its owner: a code, a sentence, and the runs that occupy the owner's places for runs."""
 
     code: str
     detail: str
@@ -69,7 +69,7 @@ class PeerOfferView(TypedDict):
 
 
 class PeerCheckView(TypedDict):
-    """The errors of each of the params, in order."""
+    """The errors of each item of `params`, in order."""
 
     errors: list[list[FieldProblem]]
 
@@ -84,7 +84,7 @@ class PeerLogQuery(RequestModel):
 
 
 class PeerHistoryQuery(RequestModel):
-    """Which finished runs to send: those that ended under the indexes after < i <= through."""
+    """Which finished runs to send: those that ended at log indexes i with after < i <= through."""
 
     after: Count
     through: Count
@@ -105,12 +105,12 @@ class PeerBootstrapBody(RequestModel):
     finished_us: Moment | None
 
     def value(self) -> Bootstrap:
-        """The `Bootstrap` that the body describes."""
+        """Return the `Bootstrap` that the body describes."""
         return Bootstrap(**{**dict(self), "fed": tuple(self.fed)})
 
 
 class PeerProgressBody(RequestModel):
-    """The runs whose progress is asked for, and the tasks whose reasons for waiting are."""
+    """The runs whose progress is requested, and the tasks whose reasons for waiting are requested."""
 
     runs: Annotated[list[str], Field(max_length=1000)] = []  # noqa: RUF012 - pydantic copies it
     tasks: Annotated[list[str], Field(max_length=1000)] = []  # noqa: RUF012 - pydantic copies it
@@ -142,7 +142,7 @@ endpoints = Endpoints("between members")
     body=PeerProgressBody,
 )
 async def peer_progress(context: RequestContext) -> web.Response:
-    """The progress of attempts that run here, and why tasks that this member owns wait."""
+    """Return the progress of attempts that run here, and why tasks that this member owns wait."""
     given = await context.model(PeerProgressBody)
     known = {run: progress for run in given.runs if (progress := context.node.progress(run)) is not None}
     views = {run: progress_view(progress) for run, progress in known.items()}
@@ -239,7 +239,7 @@ async def peer_check(context: RequestContext) -> web.Response:
     access="member",
 )
 async def peer_history(context: RequestContext, query: PeerHistoryQuery) -> web.Response:
-    """Finished runs, for a member that has a gap in its history."""
+    """Return finished runs, for a member that has a gap in its history."""
     portion = await asyncio.to_thread(context.node.history.export, Gap(query.after, query.through))
     if portion is None:
         raise Problem("conflict", "this member does not have these finished runs either")

@@ -139,7 +139,7 @@ async def owner(context: RequestContext, query: OwnerQuery) -> web.Response:
 
 
 async def bootstrap_owner(context: RequestContext, member: str, query: OwnerQuery) -> web.Response:
-    """Who sends a member the finished runs that it lacks, as a response. Raises `Problem`."""
+    """Return a response that says which member sends `member` the finished runs that it lacks. Raises `Problem`."""
     ownership = await context.ownership()
     if query.without is not None:
         ownership = await _without(context, ownership, query.without)
@@ -159,7 +159,7 @@ async def plan(context: RequestContext, query: PlanQuery) -> web.Response:
 
 
 def plan_packed(now: Ownership, then: Ownership, batch: int = _MOVES_BATCH) -> bytes:
-    """The `PlanView` as JSON, in pieces of `batch` moves: 33,000 in one piece would block all threads for 50 ms."""
+    """Return the `PlanView` as JSON, in pieces of `batch` moves: 33,000 in one piece would block threads for 50 ms."""
     moves = now.moves_to(then)
     pieces = []
     for first in range(0, len(moves), batch):
@@ -178,13 +178,13 @@ async def _without(context: RequestContext, ownership: Ownership, without: str) 
 
 
 def running_on(state: State, task: str) -> list[RunningOn]:
-    """The members that hold runs of a task."""
+    """Return the members that hold runs of a task."""
     runs = (state.runs[run_id] for run_id in state.runs_of.get(task, ()))
     return [{"node": run.node, "run_id": run.run_id} for run in runs if run.state in HELD and run.node is not None]
 
 
 def owner_view(state: State, ownership: Ownership, task: str, now_us: int) -> OwnerView:
-    """Who owns a task, and why. Raises `KeyError` if the placement does not have the task yet."""
+    """Return who owns a task, and why. Raises `KeyError` if the placement does not have the task yet."""
     standings = standing(state, task, ownership.owner(task), ownership.explain(task), now_us)
     return {
         "task": task,
@@ -202,13 +202,13 @@ def owner_view(state: State, ownership: Ownership, task: str, now_us: int) -> Ow
 
 
 def standing_view(told: TaskStanding) -> StandingView:
-    """A statement about a task."""
+    """Return a statement about a task's status."""
     until = rfc3339_or_none(told.until_us)
     return {"code": told.code, "detail": told.detail, "until": until, "run_id": told.run_id}
 
 
 def bootstrap_owner_view(state: State, slots: Sequence[Slot], member: str, latest: Bootstrap | None) -> OwnerView:
-    """Who feeds a member, in the shape of a task's owner. `slots` may be a supposition, with members down."""
+    """Return who feeds a member, in the shape of a task's owner. In `slots`, members may be supposed to be down."""
     order, task = feeders(slots, member), task_of(member)
     feeder = None if latest is None else latest.feeder
     return {

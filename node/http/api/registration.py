@@ -142,7 +142,7 @@ async def post_tasks(context: RequestContext, query: PutQuery) -> web.Response:
 
 
 def warnings_of(context: RequestContext, spec: CheckedSpec) -> list[str]:
-    """The warnings about a definition that is valid but doubtful, a sentence each."""
+    """Return the warnings about a definition that is valid but doubtful, a sentence each."""
     members = context.state.members
     waits = warnings(spec.kind, spec.group, spec.pin, members.values()) if spec.group or spec.pin is not None else []
     row = context.state.tasks.get(spec.name)
@@ -152,7 +152,7 @@ def warnings_of(context: RequestContext, spec: CheckedSpec) -> list[str]:
 
 
 def _refused_here(context: RequestContext, spec: CheckedSpec) -> Sequence[str]:
-    """What this node's settings forbid to the task, a sentence each. Other nodes' settings are not known here."""
+    """Return what this node's settings forbid the task to do, a sentence each. Other nodes' settings are not known."""
     kinds = context.node.kinds
     if (
         not may_run(spec.kind, spec.group, context.state.members.get(context.node.settings.node))
@@ -166,7 +166,7 @@ def _refused_here(context: RequestContext, spec: CheckedSpec) -> Sequence[str]:
 
 
 def field_changes(before: State, name: str, packed: bytes) -> list[FieldChangeView]:
-    """The fields that differ from the registered definition; [] if the task is not registered."""
+    """Return the fields that differ from the registered definition; [] if the task is not registered."""
     row = before.tasks.get(name)
     if row is None:
         return []
@@ -175,7 +175,7 @@ def field_changes(before: State, name: str, packed: bytes) -> list[FieldChangeVi
 
 
 async def _dry_run(context: RequestContext, entry: PutTasks) -> Result:
-    """The result that an entry would have. Applies it to the present state, and drops the new state.
+    """Return the result that an entry would have: apply it to the present state, and drop the new state.
 
     Raises `Problem` as `RequestContext.propose` does for an entry that cannot be proposed.
     """

@@ -106,7 +106,7 @@ async def start_action(context: RequestContext) -> web.Response:
 
 
 def _key(context: RequestContext) -> str | None:
-    """The Idempotency-Key. Raises `Problem` bad-request."""
+    """Return the Idempotency-Key header; None if it is absent. Raises `Problem` bad-request."""
     key = context.header("Idempotency-Key")
     if key is not None and len(key) > MAX_KEY:
         raise Problem("bad-request", f"an Idempotency-Key may have at most {MAX_KEY} characters")

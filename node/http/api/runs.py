@@ -172,7 +172,7 @@ async def cancel_run(context: RequestContext) -> web.Response:
 
 
 async def find_run(context: RequestContext, run_id: str) -> Run | EndedRun:
-    """A run, active or ended. Raises `Problem` not-found."""
+    """Return a run, active or ended. Raises `Problem` not-found."""
     active = context.state.runs.get(run_id)
     if active is not None:
         return active
@@ -184,9 +184,9 @@ async def find_run(context: RequestContext, run_id: str) -> Run | EndedRun:
 
 
 async def runs_page(context: RequestContext, query: RunsQuery) -> RunPage:
-    """A page of runs, newest first. Raises `Problem`."""
+    """Return a page of runs, newest first. Raises `Problem`."""
     before = run_before(query.after)
-    # The state is read first: a run that ends in between is in the history then. A run in both is listed once.
+    # The state is read before the history, so that a run that ends in between is in both. A run in both is listed once.
     active = _active(context.state, query, before)
     ended: dict[str, EndedRun] = {}
     if query.state is None or query.state not in ACTIVE:
@@ -224,14 +224,14 @@ def _active(state: State, query: RunsQuery, before: RunPosition | None) -> list[
 
 
 def progress_view(progress: RunProgress | None) -> ProgressView | None:
-    """How far an attempt is; None while it has reported no progress."""
+    """Return the progress of an attempt; None while it has reported none."""
     if progress is None or progress.done is None:
         return None
     return {"done": progress.done, "total": progress.total, "unit": progress.unit}
 
 
 def run_view(run: Run, ended: EndedRun | None = None, progress: RunProgress | None = None) -> RunView:
-    """A run, with its end (`ended`) if it has one."""
+    """Return a run as the API shows it, with its end (`ended`) if it has one."""
     latest = run.attempts[-1] if run.attempts else None
     series = ended.series if ended else None
     return {
@@ -287,7 +287,7 @@ def attempt_view(attempt: Attempt) -> AttemptView:
 
 
 def checkpoint_view(packed: bytes | None) -> Any:
-    """A checkpoint, as far as JSON can express it: bytes become {"base64": ...}, other values a string."""
+    """Return a checkpoint, as far as JSON can express it: bytes become {"base64": ...}, other values a string."""
     if packed is None:
         return None
     try:

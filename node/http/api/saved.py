@@ -36,11 +36,11 @@ _TYPES: Final[dict[str, Any]] = {
     "through_us": Due,
     "took_us": Count,
 }
-"""The types of those saved numbers that are no `Moment` (`*_us`), nor any `Count`."""
+"""The types of the saved numbers that are neither a `Moment` (`*_us`) nor any `Count`."""
 
 
 def _body_of(name: str, saved: type[Any], about: str, **more: Any) -> type[RequestModel]:
-    """The model of a saved value, with all its fields and their defaults, but for packed ones."""
+    """Return the model of a saved value: it has all fields and their defaults, except for fields of packed bytes."""
     hints = get_type_hints(saved)
     for one in fields(saved):
         if hints[one.name] is not bytes:
@@ -63,7 +63,7 @@ OutcomeBody: Final = _body_of("OutcomeBody", Outcome, "How a task's last run end
 if TYPE_CHECKING:
 
     class SavedTask(RequestModel):
-        """A task as in `GET /v1/cluster/saved`. mypy knows but one field: the others are derived below."""
+        """A task as in `GET /v1/cluster/saved`. mypy knows only one field, since the others are derived below."""
 
         task: dict[str, JsonValue]
 

@@ -17,7 +17,10 @@ Limit = Annotated[int, Field(ge=1, le=1000, description="How many at most")]
 Count = Annotated[int, Field(ge=0, lt=COUNT_MAX)]
 Due = Annotated[int, Field(ge=0, le=LAST_FIRE_US)]
 Moment = Annotated[int, Field(ge=0, le=LATEST_US)]
-"""Counters, times from which schedules continue, and other times (microseconds): bounded so that sums fit 64 bits."""
+"""A `Count` is a counter, a `Due` the time of an occurrence, a `Moment` any other time: microseconds since the epoch.
+
+All are bounded, so that sums of them fit 64 bits.
+"""
 
 
 class RequestModel(BaseModel):

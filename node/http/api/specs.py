@@ -54,7 +54,7 @@ class CheckedSpec(NamedTuple):
 
 
 async def checked_spec(context: RequestContext, name: str, given: Any) -> CheckedSpec:
-    """The spec in `given` for the task `name`, checked. A name in `given` must be the same. Raises `Problem`."""
+    """Check the spec in `given`, and return it. A name in `given` must be the task's `name`. Raises `Problem`."""
     if not isinstance(given, dict):
         raise invalid_field("", "must be an object with a task's definition")
     if given.setdefault("name", name) != name:
@@ -73,7 +73,7 @@ async def checked_spec(context: RequestContext, name: str, given: Any) -> Checke
 async def params_errors(
     context: RequestContext, given: Mapping[str, Any], known: Sequence[str]
 ) -> Sequence[FieldError]:
-    """The errors in the params of a definition whose fields `known` are wrong, so that all can be reported at once."""
+    """Return the errors in params whose definition has errors in the fields `known`, to report all errors at once."""
     kind, params, group = given.get("kind"), given.get("params", {}), given.get("group")
     if not isinstance(kind, str) or kind not in offered_kinds(context.state) or not isinstance(params, dict):
         return ()
@@ -88,7 +88,7 @@ async def params_errors(
 
 
 async def many_specs(context: RequestContext) -> list[CheckedSpec]:
-    """The list of specs in the body. Raises `Problem`, with fields such as `[3].retry.attempts`."""
+    """Return the list of specs in the body, checked. Raises `Problem`, with fields such as `[3].retry.attempts`."""
     given = await context.json()
     if not isinstance(given, list):
         raise invalid_field("", "must be a list of task definitions (for a single one use PUT /v1/tasks/{name})")
@@ -107,7 +107,7 @@ async def many_specs(context: RequestContext) -> list[CheckedSpec]:
 
 
 async def errors_by_kind(context: RequestContext, kind: str, given: Sequence[ParamsToCheck]) -> list[list[FieldError]]:
-    """The errors of each of `given`, found by the kind on this member, or else on one that offers the kind.
+    """Return the errors of each of `given`, found by the kind on this member, or else on one that offers the kind.
 
     Raises `Problem` member-away if no member that offers it answers.
     """
@@ -140,18 +140,18 @@ def _errors_of_all(kinds: InstalledKinds, kind: str, given: Sequence[ParamsToChe
 
 
 def members_offering(state: State, kind: str) -> list[str]:
-    """The members that offer a kind; those that are up come first."""
+    """Return the members that offer a kind, with the members that are up first."""
     offering = [member for member in state.members.values() if kind in member.kinds]
     return [member.id for member in sorted(offering, key=lambda member: (member.status != "up", member.id))]
 
 
 def offered_kinds(state: State) -> frozenset[str]:
-    """The kinds that members offer, whether the members are up or not."""
+    """Return the kinds that members offer, whether the members are up or not."""
     return frozenset[str]().union(*(member.kinds for member in state.members.values()))
 
 
 def _checked(given: Any, place: Path) -> CheckedSpec:
-    """The spec at `place` in the body. Raises `Problem` invalid."""
+    """Check and return the spec at `place` in the body. Raises `Problem` invalid."""
     try:
         spec = Spec.model_validate(given)
     except ValidationError as error:
@@ -163,7 +163,7 @@ def _checked(given: Any, place: Path) -> CheckedSpec:
 
 
 def all_checked(given: list[Any]) -> tuple[dict[int, CheckedSpec], list[FieldError]]:
-    """The valid specs of a list, by position, and the errors of the others.
+    """Return the valid specs of a list, by position, and the errors of the others.
 
     Replaces each item that has become a spec by None in the list, to save memory.
     """
@@ -208,7 +208,7 @@ async def _kind_errors(
 
 
 def _at(place: Path, error: FieldError) -> FieldError:
-    """An error within the value at `place`, as an error of the body."""
+    """Return an error within the value at `place` as an error of the whole body."""
     at = dotted(place)
     return FieldError(f"{at}.{error.field}" if at and error.field else at or error.field, error.message)
 
@@ -223,7 +223,7 @@ def _unknown_kind(kind: str, known: frozenset[str], installed: bool) -> str:
 
 
 def storable(pack: Callable[[], bytes], field: tuple[str | int, ...]) -> bytes:
-    """The bytes that `pack` returns. Raises `Problem` invalid for the field if a value in it cannot be packed."""
+    """Return the bytes from `pack`. Raises `Problem` invalid for the field if it has a value that cannot be packed."""
     try:
         return pack()
     except (OverflowError, ValueError, TypeError) as error:

@@ -42,7 +42,7 @@ class LateView(BreachView):
 
 
 def _shown(of: FieldInfo) -> Any:
-    """The type of a spec's field in a response. A nested model becomes a plain object: its schema is for requests."""
+    """Return the type of a spec's field in a response. A model becomes a plain object: its schema is for requests."""
     kinds = get_args(of.annotation) or (of.annotation,)
     if not any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in kinds):
         return of.annotation

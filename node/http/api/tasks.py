@@ -156,7 +156,7 @@ async def _task_response(context: RequestContext, name: str) -> web.Response:
 
 
 def known_task(context: RequestContext) -> str:
-    """The name in the path, if it is a registered task. Raises `Problem` not-found."""
+    """Return the name in the path. Raises `Problem` not-found if it is no registered task."""
     name = context.path("name")
     if name not in context.state.tasks:
         detail = (
@@ -181,7 +181,7 @@ async def catch_up_if_unknown(context: RequestContext, name: str) -> None:
 
 
 def expected_version(context: RequestContext, name: str) -> int | None:
-    """The version that If-Match or If-None-Match requires; 0: unregistered; None: any. Raises `Problem`."""
+    """Return the version that If-Match or If-None-Match requires; 0: unregistered; None: any. Raises `Problem`."""
     if_match, if_none = context.header("If-Match"), context.header("If-None-Match")
     if if_none is not None:
         if if_none != "*" or if_match is not None:
@@ -205,7 +205,7 @@ def expected_version(context: RequestContext, name: str) -> int | None:
 
 
 def name_fault(name: str) -> str:
-    """What is wrong with an invalid task name."""
+    """Say what is wrong with an invalid task name."""
     return f"{name[:140]!r} {NAME_RULE}"
 
 
@@ -220,7 +220,7 @@ class TaskNames:
         self._names: list[str] = []
 
     async def after(self, state: State, name: str | None) -> Iterator[str]:
-        """The names greater than `name`, or all of them (None)."""
+        """Return an iterator of the names greater than `name`, or of all names (None)."""
         version = (state.cluster_id, state.epoch)
         names = self._names
         if self._version != version:
@@ -230,7 +230,7 @@ class TaskNames:
 
 
 def next_fire_us(row: TaskRow, now_us: int) -> int | None:
-    """When the task is due next; in the past if it is overdue and has no further time."""
+    """Return when the task is due next. If it is overdue and has no further time, this is in the past."""
     spec = row.spec
     if row.paused or not spec.enabled or spec.schedule is None:
         return None

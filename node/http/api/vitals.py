@@ -1,4 +1,4 @@
-"""The health of all members: how far each is behind, how quickly it answers, and what it says of itself.
+"""The health of all members: how far each is behind, how quickly it answers, and what it reports about itself.
 
 A member is asked at most once in `FRESH_S` seconds, however many clients ask.
 """
@@ -38,7 +38,7 @@ def _clock_off_s(told: MemberVitals) -> float | None:
 
 
 class _Shown(NamedTuple):
-    """How a vital is shown: the field of the view, its type if a member has told it, and its value."""
+    """How one of the vitals is shown: the field of the view, its type if the member has sent it, and its value."""
 
     name: str
     kind: Any
@@ -50,7 +50,7 @@ _SHOWN_OTHERWISE: Final = {
     "disk_free_bytes": _Shown("disk", DiskView, _disk),
     "clock_off_us": _Shown("clock_off_s", float, _clock_off_s),
 }
-"""The vitals that are not shown as a member sends them. All others are, by their names."""
+"""The vitals that are not shown as a member sends them. The others are shown unchanged, under their own names."""
 
 _SHOWN: Final = {
     shown.name: shown
@@ -61,7 +61,7 @@ _SHOWN: Final = {
 if TYPE_CHECKING:
 
     class _ToldView(TypedDict):
-        """mypy knows none of its fields, since they are derived below."""
+        """The vitals, as shown. mypy knows none of the fields, since they are derived below."""
 
 else:
     _ToldView = TypedDict("_ToldView", {name: shown.kind | None for name, shown in _SHOWN.items()})
@@ -83,7 +83,7 @@ class VitalsView(AnswerView, _ToldView):
     is how many log entries it lacks of those that the answering node has applied. The fields after `answered_s` are
     null if the member is of an earlier version. `clock_off_s` is how far its machine's wall clock is ahead of the time
     that the members agree on; null: they have not agreed yet. `unoffered` says why it does not offer a kind.
-    `not_kept` says what the member does not keep its tasks from, for want of a newer kernel or by a setting.
+    `not_kept` has a sentence for each confinement of tasks that is missing: the kernel is too old, or a setting is off.
     """
 
 
@@ -94,7 +94,7 @@ class VitalsPage(TypedDict):
 
 
 FRESH_S: Final = 2.0
-"""How long the members' answers are used again, whoever asks, in seconds."""
+"""How long the members' answers are reused, for all clients, in seconds."""
 
 endpoints = Endpoints("members")
 
@@ -146,7 +146,7 @@ class MemberLags:
         self._heard: dict[str, MemberLag] = {}
 
     async def of(self, context: RequestContext) -> dict[str, MemberLag]:
-        """The latest lag of each member that is not down, and of this one. Asks them if `FRESH_S` have passed."""
+        """Return the latest lag of this member and of each other that is not down. Asks again after `FRESH_S`."""
         async with self._lock:
             if self._now_s() - self._asked_s >= FRESH_S:
                 me, state = context.node.settings.node, context.state
@@ -167,7 +167,7 @@ class MemberLags:
 
 
 def vitals_here(context: RequestContext) -> MemberVitals:
-    """This member's vitals. Their `unoffered` covers the kinds that are installed here or offered by any member."""
+    """Return this member's vitals. Their `unoffered` covers the kinds installed here or offered by any member."""
     node = context.node
     kinds = sorted(node.kinds.names() | offered_kinds(context.state))
     unoffered = {kind: why for kind in kinds if (why := node.unoffered(kind)) is not None}

@@ -20,7 +20,7 @@ from node.state.times import rfc3339
 
 
 class MajorityView(TypedDict):
-    """How many of `members` can vote `now`, and could `then`. `left`: `then` is at least `needed`: work goes on."""
+    """How many of `members` can vote `now`, and could `then`. `left`: a majority would be left, at least `needed`."""
 
     members: int
     needed: int
@@ -53,7 +53,7 @@ class MovesView(TypedDict):
 
 
 class UnownedPageView(TypedDict):
-    """The tasks that no member could run: how many, and the first of them. Those that one can run now come first."""
+    """The tasks that no member could run: how many, and the first of them. Tasks that can run now come first."""
 
     count: int
     items: list[UnownedView]
@@ -67,7 +67,7 @@ class InterruptedPageView(TypedDict):
 
 
 class MemberAheadView(TypedDict):
-    """How many occurrences a member would begin: in all, and per step; `moved`: those per step that others have now."""
+    """How many occurrences a member would begin: in all, and per step. `moved`: those of them that others begin now."""
 
     count: int
     starts: list[int]
@@ -85,8 +85,8 @@ class AheadView(TypedDict):
     """The occurrences between two times, by schedules alone: policies such as `overlap` are applied later, when due.
 
     `members` counts the occurrences that each member would begin, in steps of `step_s`; `unowned` counts those that no
-    member may begin. `items` names the occurrences of members that have few, by time; `unlisted` others are only
-    counted. `cut` tasks are due more often than is counted.
+    member may begin. `items` lists, by time, occurrences of the members that have few; `unlisted` is the number of the
+    others. `cut` is the number of tasks that are due more often than is counted.
     """
 
     begins: Time

@@ -18,22 +18,22 @@ from node.http.door.request_context import RequestContext
 from node.state.value import State
 
 SHARE: Final = 20
-"""A value is used again for this many times the processor time that it took: computing takes 5% of a core at most."""
+"""A value is reused for this many times the processor time that it took, so computing takes at most 5% of a core."""
 
 CHEAP_S: Final = 0.05
 """A value that took less processor time, in seconds, is computed anew whenever the state has changed."""
 
 STILL_US: Final = 2_000_000
-"""A value of the present state is used again for this long, in microseconds: the time alone changes what is due."""
+"""How long a value of the present state is reused, in microseconds. It ages because what is due changes with time."""
 
 
 def is_spared(age_s: float, cost_s: float, old_s: float) -> bool:
-    """Whether an expensive value is used again although the state has changed. One older than `old_s` never is."""
+    """Return whether an expensive value is reused although the state has changed. One older than `old_s` never is."""
     return cost_s > CHEAP_S and age_s < min(SHARE * cost_s, old_s)
 
 
 def is_current(made_index: int, made_us: int, index: int, now_us: int) -> bool:
-    """Whether a value was made from the present state, less than `STILL_US` ago."""
+    """Return whether a value was made from the present state, less than `STILL_US` ago."""
     return made_index == index and abs(now_us - made_us) < STILL_US
 
 
@@ -74,7 +74,7 @@ class WhatIfs:
     async def answer(
         self, state: State, ownership: Ownership, supposition: Supposition, now_us: int, ahead_us: int
     ) -> WhatIf:
-        """The consequences of a supposition, with the occurrences that are due in the next `ahead_us` microseconds."""
+        """Return the consequences of a supposition, with the occurrences due in the next `ahead_us` microseconds."""
         async with self._lock:
             key = (ahead_us, supposition)
             kept = self._answers.pop(key, None)
@@ -108,7 +108,7 @@ class WhatIfs:
 
 
 async def what_if_of(context: RequestContext, supposition: Supposition, ahead_s: int) -> WhatIf:
-    """The consequences of a supposition, with the occurrences that are due in the next `ahead_s` seconds."""
+    """Return the consequences of a supposition, with the occurrences that are due in the next `ahead_s` seconds."""
     ownership = await context.ownership()
     return await context.server.kept(WhatIfs).answer(
         context.state, ownership, supposition, context.server.now_us(), ahead_s * 1_000_000
@@ -116,7 +116,7 @@ async def what_if_of(context: RequestContext, supposition: Supposition, ahead_s:
 
 
 def members_named(state: State, name: str, text: str) -> frozenset[str]:
-    """The members in the query parameter `name`, separated by commas. Raises `Problem` if one is unknown."""
+    """Return the members in the query parameter `name`, separated by commas. Raises `Problem` if one is unknown."""
     members = frozenset(part.strip() for part in text.split(",") if part.strip())
     unknown = sorted(member for member in members if member not in state.members)
     if unknown or not members:

@@ -1,4 +1,4 @@
-"""The checks of every request before its handler runs: sender, origin and body; and the waits that it asks for."""
+"""The checks of a request before its handler runs (sender, origin, body), and the waits that the request asks for."""
 
 from time import monotonic
 from typing import Final
@@ -85,7 +85,7 @@ def _check_signature(endpoint: Endpoint, context: RequestContext) -> PeerRequest
 
 
 def _check_cluster(context: RequestContext) -> None:
-    """Refuse a request of a member of another cluster: it was sent to this address by mistake."""
+    """Refuse a request of a member of another cluster, because it was sent to this address by mistake."""
     sender = f"{context.header(MEMBER) or 'a node'} at {context.request.remote}"
     if (why := context.server.peers.cluster.stranger(sender, context.header(CLUSTER) or "")) is not None:
         raise Problem("other-cluster", why)

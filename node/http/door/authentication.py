@@ -126,7 +126,7 @@ def refuse_reader(context: RequestContext) -> None:
 
 
 def is_known_to_the_browser(context: RequestContext) -> bool:
-    """Whether a browser may have added credentials to the request by itself: a password or a session cookie."""
+    """Return whether a browser may have added credentials to the request by itself: a password or a session cookie."""
     return "Authorization" in context.request.headers or context.session is not None
 
 
@@ -140,7 +140,7 @@ async def check_form(context: RequestContext) -> None:
 
 
 def new_session(role: Role, now_s: float) -> BrowserSession:
-    """A session that begins now."""
+    """Return a session that begins now."""
     return BrowserSession(role, int(now_s) + SESSION_S, secrets.token_hex(ID_HEX // 2), int(now_s) + ENDS_S)
 
 
@@ -168,7 +168,7 @@ def _role(endpoint: Endpoint, context: RequestContext, rejected: str | None) -> 
             return role
         check_tries(context)
     elif context.session is not None and (endpoint.method == "GET" or endpoint.access in OF_BROWSERS):
-        # Only a form proves, by its CSRF token, that our own page has sent it: other writes need the bearer token.
+        # Only a form proves, by its CSRF token, that our own page has sent it, so other writes need the bearer token.
         role = context.session.role
         if role != "guest" or endpoint.access == "visitor":
             return role
@@ -182,7 +182,7 @@ def _role(endpoint: Endpoint, context: RequestContext, rejected: str | None) -> 
 
 
 def _refusal(shown: str | None, authorization: str | None, *, page: bool) -> Problem:
-    # A single challenge: of two in one header browsers read only the first, and they prompt for Basic only.
+    # Send one challenge only: browsers read only the first one in a header, and prompt only for Basic.
     challenge = 'Basic realm="rota", charset="UTF-8"' if page else 'Bearer realm="rota"'
     if shown is not None:
         code, detail = "wrong-token", "the token is wrong: it differs from this node's ROTA_TOKEN"

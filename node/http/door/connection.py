@@ -36,7 +36,7 @@ SNIFF_NOTHING: Final = {"X-Content-Type-Options": "nosniff"}
 """Keeps browsers from taking JSON or a log, which quote text sent by clients, for an HTML page."""
 
 LINE_BYTES: Final = 256
-"""The memory counted for a header or a chunk beside its text: many short ones take much as Python objects."""
+"""The memory counted for a header or a chunk beside its text, because many short ones take much as Python objects."""
 
 REQUEST_BYTES: Final = 2_048
 """The memory counted for a request that waits for its turn, beside its head."""
@@ -142,8 +142,8 @@ class ClientConnection(RequestHandler):
             self._task_handler.add_done_callback(partial(_forget_errors, self._body))
         self._body = EMPTY_PAYLOAD
         super().connection_lost(exc)
-        # By this bound method asyncio's transport refers to itself, so that only the garbage collector would free it;
-        # and never, if it was open when the collector's objects were frozen (`node.runtime.gc_tuning`).
+        # Through this bound method asyncio's transport refers to itself. So only the garbage collector would free it,
+        # and not even that if it was open when the collector's objects were frozen (`node.runtime.gc_tuning`).
         if hasattr(transport, "_read_ready_cb"):
             transport._read_ready_cb = None
 
@@ -218,7 +218,7 @@ class ClientConnection(RequestHandler):
     def _read_at_once(self, most_bytes: int) -> None:
         transport: Any = self._wire
         transport.max_size = most_bytes  # an attribute of asyncio's transport: there is no public way
-        # With a limit of 0, the bytes of a stranger's answer that the kernel does not take are waited for, and counted.
+        # With a limit of 0, sending to a stranger waits until the kernel has accepted all bytes; they count until then.
         transport.set_write_buffer_limits(None if most_bytes > STRANGER_READ_BYTES else 0)
 
     def _cancel_stalled(self) -> None:
@@ -273,7 +273,7 @@ class ClientConnection(RequestHandler):
             return  # it has ended already
         self._gone = asyncio.Event()
         self._limits.mark_idle(self, self._loop.time())
-        # Random, so that clients that came together do not come back together.
+        # Random, so that clients that connected together do not reconnect together.
         delay_s = self._timeouts.garbage_s * self._rng.uniform(0.5, 1.5)
         with suppress(TimeoutError):
             async with asyncio.timeout(delay_s):
@@ -298,7 +298,7 @@ class ClientConnection(RequestHandler):
         self._body = body
 
     def _shorten_error(self) -> None:
-        """Drop the quoted bytes from a parser's error: it would keep several copies of them until it is answered."""
+        """Drop the quoted bytes from a parser's error: it would keep copies of them until the request is answered."""
         if self._messages and isinstance(error := self._messages[-1][0], _ErrInfo):
             kept = error.exc.with_traceback(None)
             kept.args, kept.__context__, kept.__cause__ = (), None, None

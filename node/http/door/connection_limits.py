@@ -7,8 +7,8 @@ loses the one that has been idle for longest: an address that opens connections 
 Connections whose request is being answered are kept; if there are no others, the new one is refused.
 
 Strangers are connections whose sender is not authenticated yet. All of them together hold `HELD_BYTES` of memory at
-most. Beyond that, the connections that hold most are closed, and of about the same size the oldest. So a small request
-that arrives at once, as from a client or a browser, is let in whatever the others send.
+most. Beyond that, the connections that hold most are closed; among those of about the same size, the oldest. So a small
+request that arrives at once, as from a client or a browser, is let in whatever the others send.
 """
 
 import ipaddress
@@ -182,5 +182,5 @@ class ConnectionLimits(Generic[C]):
 
 
 def _size_class(held_bytes: int) -> int:
-    """0 for less than `SMALL_BYTES`, and one more for each doubling."""
+    """Return 0 for less than `SMALL_BYTES`, and one more for each doubling."""
     return (held_bytes // SMALL_BYTES).bit_length()

@@ -21,12 +21,12 @@ FORM: Final = "application/x-www-form-urlencoded"
 
 def tokens_equal(shown: str, expected: str) -> bool:
     """Whether two tokens are equal, compared in constant time."""
-    # The encoding with which headers are decoded: a token that is not UTF-8 is merely wrong.
+    # Encoded in the way in which headers are decoded, so that a token that is not UTF-8 is merely wrong.
     return hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), expected.encode("utf-8", "surrogateescape"))
 
 
 def shown_token(authorization: str | None, *, basic: bool = False) -> str | None:
-    """The token in an Authorization header; with `basic`, also one sent by a browser as the password of HTTP Basic."""
+    """Return the token in an Authorization header; with `basic`, also one sent by a browser as the Basic password."""
     scheme, _, rest = (authorization or "").strip().partition(" ")
     if scheme.lower() == "bearer" and rest.strip():
         return rest.strip()

@@ -28,7 +28,7 @@ AT_ONCE: Final = 64
 """How many connections are accepted before the event loop runs something else."""
 
 PAUSE_S: Final = 0.5
-"""Seconds until the next try after an accept failed for want of descriptors or memory."""
+"""Seconds until the next try after an accept failed because descriptors or memory had run out."""
 
 SWEEP_S: Final = 1.0
 """Seconds between two sweeps, which close connections past their deadlines."""
@@ -202,7 +202,7 @@ class Listener(web.BaseSite):
 
 
 def _listening_sockets(host: str, port: int) -> list[socket.socket]:
-    """Sockets that listen on every address of a host, on the same port. Raises `OSError`."""
+    """Return sockets that listen on every address of a host, on the same port. Raises `OSError`."""
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     made: list[socket.socket] = []
     try:

@@ -117,20 +117,20 @@ class Problem(Exception):
         try:
             body = to_json(document)
         except PydanticSerializationError:
-            # The detail quotes text that is not UTF-8: `json` escapes it.
+            # The detail quotes text that is not UTF-8, which `json` escapes.
             body = json.dumps(document).encode()
         return web.Response(body=body, status=self.status, content_type=MEDIA_TYPE, headers=headers)
 
 
 def invalid(errors: Sequence[FieldError], what: str = "the body") -> Problem:
-    """422: `errors` names the fields of `what` that are invalid, and why."""
+    """Make a 422 problem: `errors` names the fields of `what` that are invalid, and why."""
     shown = "; ".join(f"{error.field}: {error.message}" if error.field else error.message for error in errors[:3])
     more = f"; and {len(errors) - 3} more" if len(errors) > 3 else ""
     return Problem("invalid", f"in {what}: {shown}{more}", errors=errors)
 
 
 def invalid_field(field: str, message: str, what: str = "the body") -> Problem:
-    """422 for one field."""
+    """Make a 422 problem for one field."""
     return invalid([FieldError(field, message)], what)
 
 
@@ -145,7 +145,7 @@ _SCHEDULE: Final = UnionForms(
 
 
 def body_errors(error: ValidationError, given: Any, place: Path = ()) -> list[FieldError]:
-    """The errors that pydantic found in `given`: a body, a query, or the part of a body at `place`."""
+    """Return the errors that pydantic found in `given`: a body, a query, or the part of a body at `place`."""
     return [
         replace(one, message=NAME_RULE) if NAME_PATTERN in one.message else one
         for one in field_errors(error, given, place, _SCHEDULE)

@@ -80,11 +80,11 @@ class RequestContext:
         return self.server.node.state()
 
     def path(self, name: str) -> str:
-        """A parameter of the path, decoded."""
+        """Return a parameter of the path, decoded."""
         return self.request.match_info[name]
 
     def header(self, name: str) -> str | None:
-        """A header without surrounding blanks; None if it is absent or empty. Raises `Problem` bad-request."""
+        """Return a header without surrounding blanks; None if it is absent or empty. Raises `Problem` bad-request."""
         value = (self.request.headers.get(name) or "").strip()
         if not value.isascii():
             try:
@@ -95,7 +95,7 @@ class RequestContext:
         return value or None
 
     def query(self, model: type[M]) -> M:
-        """The query, validated. A parameter without a value counts as absent. Raises `Problem` invalid."""
+        """Validate and return the query. A parameter without a value counts as absent. Raises `Problem` invalid."""
         given = {name: value for name, value in self.request.query.items() if value != "" and name != COMMON_QUERY}
         try:
             return model.model_validate(given)
@@ -115,7 +115,7 @@ class RequestContext:
             connection.welcome()
 
     async def body(self) -> bytes:
-        """The body. Raises `Problem` bad-request, too-large, request-timeout."""
+        """Read and return the body. Raises `Problem` bad-request, too-large, request-timeout."""
         if self._body is not None:
             return self._body
         limit = self._body_limit
@@ -138,7 +138,7 @@ class RequestContext:
         return self._body
 
     async def json(self) -> Any:
-        """The body, parsed as JSON. Raises `Problem` bad-request, too-large, request-timeout."""
+        """Read the body, and parse it as JSON. Raises `Problem` bad-request, too-large, request-timeout."""
         body = await self.body()
         if not body.strip():
             raise Problem("bad-request", "the body is empty; send JSON")
@@ -148,7 +148,7 @@ class RequestContext:
             raise Problem("bad-request", f"the body is not JSON: {error}") from None
 
     async def form(self) -> dict[str, str]:
-        """The fields of a form; of fields with the same name, the last.
+        """Read and return the fields of a form; of fields with the same name, the last.
 
         Raises `Problem` bad-request, too-large, request-timeout.
         """
@@ -160,7 +160,9 @@ class RequestContext:
         return self.fields
 
     async def model(self, model: type[M], *, empty: bool = False) -> M:
-        """The body, validated. With `empty`, an absent body counts as `{}`. Raises `Problem` as `json`, and invalid."""
+        """Read and validate the body. With `empty`, a missing one counts as `{}`. Raises `Problem` as `json` does, or
+        invalid.
+        """
         given = {} if empty and not self.request.body_exists else await self.json()
         try:
             return model.model_validate(given)
@@ -172,7 +174,7 @@ class RequestContext:
         return await self.committed(type(entry).__name__, self.node.propose(entry, self.server.limits.write_s))
 
     async def committed(self, name: str, proposing: Awaitable[Result]) -> Result:
-        """The result of a proposal, counted in the metrics under `name`. Raises `Problem` if it is not accepted."""
+        """Wait for a proposal's result, and count it in the metrics under `name`. Raises `Problem` if refused."""
         # The proposal continues when the client disconnects, and when this wait times out.
         proposal = asyncio.ensure_future(proposing)
         proposal.add_done_callback(_retrieve_exception)
@@ -207,7 +209,7 @@ class RequestContext:
         )
 
     async def ownership(self) -> Ownership:
-        """The placement of the present epoch; if it is not computed within `placement_s`, the latest one."""
+        """Return the placement of the present epoch; if it is not computed within `placement_s`, the latest one."""
         node = self.node
         ownership = node.ownership()
         if ownership.state.epoch != node.state().epoch:
@@ -215,11 +217,11 @@ class RequestContext:
         return ownership
 
     def answer(self, body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
-        """A JSON response."""
+        """Return a JSON response."""
         return self.answer_packed(to_json(body, inf_nan_mode="null"), status, headers)
 
     def answer_packed(self, packed: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
-        """A JSON response whose body is already serialized."""
+        """Return a JSON response whose body is already serialized."""
         return web.Response(body=packed, status=status, headers=headers, content_type=JSON)
 
     @property
@@ -248,7 +250,7 @@ def _retrieve_exception(done: "asyncio.Future[Result]") -> None:
 
 
 def problem_of_proposal(error: Exception) -> Problem:
-    """The problem for a proposal that failed without a result."""
+    """Return the problem for a proposal that failed without a result."""
     if isinstance(error, NoQuorum):
         return Problem("no-quorum", str(error) or "nothing was proposed: there is no quorum")
     if isinstance(error, EntryTooLarge):
@@ -272,7 +274,7 @@ def problem_of_proposal(error: Exception) -> Problem:
 
 
 def require_accepted(result: Result) -> Result:
-    """The result, if it is an acceptance. Raises `Problem` otherwise."""
+    """Return the result if the entry was accepted. Raises `Problem` otherwise."""
     if result.ok:
         return result
     kind = REFUSALS.get(result.code, "conflict")
@@ -280,7 +282,7 @@ def require_accepted(result: Result) -> Result:
 
 
 def quoted_names(names: Sequence[str]) -> str:
-    """Sorted names for a sentence.
+    """Return sorted names for a sentence.
 
     >>> quoted_names(["b", "a"])
     '"a", "b"'
@@ -289,7 +291,7 @@ def quoted_names(names: Sequence[str]) -> str:
 
 
 def read_json(body: bytes) -> Any:
-    """A body, parsed. Raises `ValueError`: not JSON, NaN or Infinity, a duplicate key, nested too deep.
+    """Parse a body. Raises `ValueError`: not JSON, NaN or Infinity, a duplicate key, nested too deep.
 
     >>> read_json(b'{"a": 1}')
     {'a': 1}
@@ -298,7 +300,7 @@ def read_json(body: bytes) -> Any:
     ValueError: the key 'a' occurs twice
     """
     read = from_json(body, allow_inf_nan=False)
-    # Refuse duplicate keys: `from_json` uses the last, other parsers the first. It has also checked the depth.
+    # Refuse duplicate keys, of which `from_json` uses the last, other parsers the first. It has checked the depth.
     json.loads(body, object_pairs_hook=_unique_keys)
     return read
 

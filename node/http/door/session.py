@@ -49,7 +49,7 @@ class BrowserSession:
     ends_s: int = 0
 
     def renewed(self, now_s: float) -> "BrowserSession | None":
-        """The session prolonged because it is used now; None for a guest, or if it gains less than `RENEWED_S`."""
+        """Return the session prolonged because it is used now; None for a guest, or if it gains under `RENEWED_S`."""
         expires_s = min(int(now_s) + SESSION_S, self.ends_s)
         if self.role == "guest" or expires_s < self.expires_s + RENEWED_S:
             return None
@@ -67,11 +67,11 @@ class SessionSigner:
         self._digests = {role: hashlib.sha256(_bytes(token)).hexdigest() for role, token in tokens.items()}
 
     def cookie(self, session: BrowserSession, cluster: str) -> str:
-        """The cookie that states `session`. Raises `KeyError` for a role without a token."""
+        """Return the cookie that states `session`. Raises `KeyError` for a role without a token."""
         return f"{session.role}.{session.expires_s}.{session.ends_s}.{session.id}.{self._mac(session, cluster)}"
 
     def read(self, cookie: str, cluster: str, now_s: float) -> BrowserSession:
-        """The session that a cookie states. Raises `SessionRejected`."""
+        """Return the session that a cookie states. Raises `SessionRejected`."""
         found = _COOKIE.fullmatch(cookie)
         if found is None:
             raise SessionRejected("the session cookie cannot be read: sign in again")
@@ -86,22 +86,22 @@ class SessionSigner:
         return session
 
     def csrf(self, session: BrowserSession) -> str:
-        """The CSRF token of a session's forms. Each session has another one."""
+        """Return the CSRF token of a session's forms. Each session has a different one."""
         return hmac.digest(self._key, f"form\n{session.id}".encode(), "sha256").hex()
 
     def csrf_matches(self, session: BrowserSession, shown: str) -> bool:
-        """Whether a form with this token is of that session; compared in constant time."""
+        """Return whether a form with this token is of that session. Compares in constant time."""
         return hmac.compare_digest(_bytes(shown), self.csrf(session).encode())
 
     def _mac(self, session: BrowserSession, cluster: str) -> str:
-        # None of the parts can hold a line break, so that no two sessions are signed as the same text.
+        # No part can hold a line break, so no two sessions are signed as the same text.
         parts = ("session", cluster, session.role, str(session.expires_s), str(session.ends_s), session.id)
         digest = "" if session.role == "guest" else self._digests[session.role]
         return hmac.digest(self._key, "\n".join((*parts, digest)).encode(), "sha256").hex()
 
 
 def cookie_name(cluster: str) -> str:
-    """The cookie's name: one for each cluster, because browsers keep cookies by host name without the port.
+    """Return the cookie's name: one for each cluster, because browsers keep cookies by host name without the port.
 
     >>> cookie_name("c-1") == cookie_name("c-2")
     False
