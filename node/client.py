@@ -1,7 +1,7 @@
 """A blocking client of the API: for the command line, a node that joins, the demo, benchmarks and tests.
 
-Several addresses may be given: if a member cannot be reached, the next one is asked. A write is sent to another member
-only if the first one cannot have received it.
+Several addresses may be given: if a member cannot be reached, the next one is called. A write is sent to another member
+only if the first member cannot have received it.
 """
 
 import json
@@ -24,7 +24,7 @@ MARK: Final = "Rota-Index"
 _TAGS: Final = re.compile(r"<(style|script|title|head)\b.*?</\1>|<[^>]*>", re.DOTALL)
 
 NO_PROBLEM: Final = "about:blank"
-"""The type of an error response that is no problem document: most likely it is from a proxy in front of the nodes."""
+"""The type of an error response that is no problem document. Most likely a proxy in front of the nodes sent it."""
 
 
 class Unreachable(Exception):
@@ -48,18 +48,18 @@ class ApiProblem(Exception):
     #: The response's headers.
     headers: Mapping[str, str] = field(default_factory=dict)
     hint: str = ""
-    """A possible cause that the caller knows of and the answering node does not; "": none."""
+    """A possible cause that the caller knows and the answering node does not; "": none."""
 
     def __str__(self) -> str:
         hint = [self.hint] if self.hint else []
-        if self.errors:  # the detail has the same, on one line
+        if self.errors:  # the errors are in the detail too, on one line
             lines = (f"{field}: {message}" if field else message for field, message in self.errors)
             return "\n  ".join((self.title, *lines, *hint))
         return "\n".join((f"{self.title}: {self.detail}" if self.detail else self.title, *hint))
 
     @property
     def no_quorum(self) -> bool:
-        """Whether the cluster could not decide, or a proxy could not ask it, as opposed to a refusal."""
+        """Whether the cluster could not decide, or a proxy could not reach it. False: the cluster refused."""
         return self.status in (503, 504) or (self.status == 502 and self.type == NO_PROBLEM)
 
 
@@ -74,7 +74,7 @@ class ApiAnswer:
 
 
 def path(*parts: str) -> str:
-    """A path with each part quoted, slashes too. Undecodable bytes of a command line are sent as they are.
+    """Return a path with each part quoted, slashes too. Undecodable bytes of a command line are sent unchanged.
 
     >>> path("v1", "tasks", "a b", "owner")
     '/v1/tasks/a%20b/owner'
@@ -88,7 +88,7 @@ def _target(path: str, query: Mapping[str, Any]) -> str:
 
 
 class Client:
-    """A client of one cluster. It keeps its connections: use one for many calls.
+    """A client of one cluster. It keeps its connections, so use one client for many calls.
 
     `urls` are addresses of members, `host:port` or `http://host:port`. `timeout_s` limits the silence of a response.
     `token_from` names the source of the token, for the message if it is refused. Raises `ValueError` for a token that
@@ -138,11 +138,11 @@ class Client:
             raise self._not_a_node("its answer is not JSON") from error
 
     def get(self, path: str, **query: Any) -> Any:
-        """The body of a GET."""
+        """Return the body of a GET."""
         return self.call("GET", path, query=query).json
 
     def items(self, path: str, **query: Any) -> Iterator[Any]:
-        """All items of a list, page by page."""
+        """Yield all items of a list, page by page."""
         after: str | None = None
         while True:
             page = self.get(path, **{"limit": 1000, **query, "after": after})
@@ -152,10 +152,10 @@ class Client:
                 return
 
     def stream(self, path: str, *, endless: bool = False, **query: Any) -> Iterator[bytes]:
-        """The body of a GET, piece by piece. Raises as `call` does.
+        """Yield the body of a GET, piece by piece. Raises as `call` does.
 
-        An `endless` stream may be silent for any time once it has begun; if the machine at the other end is gone, it
-        ends after half a minute.
+        An `endless` stream may be silent for any time once it has begun. If the machine at the other end fails, the
+        stream ends after half a minute.
         """
         import urllib3
 
@@ -175,7 +175,7 @@ class Client:
             response.close()
 
     def _check_answer(self, response: "urllib3.BaseHTTPResponse") -> None:
-        """Raise `ApiProblem` for an error, `Unreachable` for an answer that no node gives."""
+        """Raise `ApiProblem` for an error, `Unreachable` for an answer that no node sends."""
         if response.status >= 400:
             raise self._refused(response)
         if response.status >= 300:
@@ -239,7 +239,7 @@ def _probe(sock: socket.socket) -> None:
 
 
 def _sendable(token: str) -> str:
-    """A token as it is sent in a header: in UTF-8, as nodes read it; urllib3 would encode it as Latin-1.
+    """Return a token as it is sent in a header: in UTF-8, as nodes read it, since urllib3 would encode it as Latin-1.
 
     >>> _sendable("t0ken"), _sendable("é")
     ('t0ken', 'Ã©')
@@ -250,7 +250,7 @@ def _sendable(token: str) -> str:
 
 
 def _base_url(address: str) -> str:
-    """The URL of a member's API.
+    """Return the URL of a member's API.
 
     >>> _base_url("127.0.0.1:8101"), _base_url("http://host:8101/")
     ('http://127.0.0.1:8101', 'http://host:8101')
@@ -260,7 +260,7 @@ def _base_url(address: str) -> str:
 
 
 def _tls_reason(error: Exception) -> str:
-    """Why a TLS handshake failed: most often because a node answers it in plain text."""
+    """Say why a TLS handshake failed: most often because a node answers it in plain text."""
     if "WRONG_VERSION_NUMBER" in str(error) or "RECORD_LAYER_FAILURE" in str(error):
         return "nodes speak no TLS: use http:// (https:// is for a proxy in front of them)"
     return str(error)
@@ -270,7 +270,7 @@ def _reason(error: Exception) -> str:
     import urllib3
 
     if isinstance(error, urllib3.exceptions.ProtocolError) and error.args[0] == "Connection aborted.":
-        # A node that ends at this moment hangs up like this, and so does a Raft or heartbeat port.
+        # A node that is just stopping hangs up like this, and so does a Raft or heartbeat port.
         return "it hung up without an answer in HTTP (is this the HTTP port of a node?)"
     return str(error).rpartition(": ")[2]
 

@@ -68,7 +68,7 @@ class Config(NodeSettings):
 
 
 def load_config(environ: Mapping[str, str]) -> Config:
-    """The configuration in `environ`. Raises `BadConfig`."""
+    """Return the configuration in `environ`. Raises `BadConfig`."""
     reader = SettingsReader(environ)
     config = _read(reader, environ)
     problems = [
@@ -83,7 +83,7 @@ def load_config(environ: Mapping[str, str]) -> Config:
 
 
 def _read(reader: SettingsReader, environ: Mapping[str, str]) -> Config:
-    """Read each setting by itself, and derive further values. Errors are collected in the reader's `problems`."""
+    """Read the settings one by one, and derive further values. Errors are collected in the reader's `problems`."""
     values = reader.values(NodeSettings)
     secret = {name: row for name, row in rows_of(NodeSettings) if row.has_file}
     own = own_of(map(reader.given_file, secret.values()), values["data"], (values[name] for name in secret))
@@ -100,12 +100,12 @@ def _read(reader: SettingsReader, environ: Mapping[str, str]) -> Config:
 
 
 def _called_as(part: type, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The arguments of the dataclass `part`: for each of its fields, the setting named `prefix` + the field's name."""
+    """Return the arguments of the dataclass `part`: for each of its fields, the setting named `prefix` + field name."""
     return {each.name: values[name] for each in fields(part) if (name := prefix + each.name) in values}
 
 
 def own_of(files: Iterable[str | None], data: Path, values: Iterable[str | None]) -> NodesOwn:
-    """The node's own secret `files`, `data` folder, and secrets' `values`, to which no reference may resolve."""
+    """Collect the node's own secret `files`, `data` folder, and secrets' `values`. No reference may resolve to them."""
     key = os.urandom(16)
     return NodesOwn(
         tuple(str(Path(file).absolute()) for file in files if file),
@@ -116,7 +116,7 @@ def own_of(files: Iterable[str | None], data: Path, values: Iterable[str | None]
 
 
 def _membership_problems(config: Config, failed: set[str]) -> list[str]:
-    """The errors in the node's id and in where it finds the members. `failed`: settings reported already."""
+    """Return the errors in the node's id and in where it finds the members. `failed`: settings reported already."""
     problems = []
     if not config.node:
         problems.append("ROTA_NODE is not set: give this node an id, for example ROTA_NODE=node-1")
@@ -159,7 +159,7 @@ def _uid_problems(config: Config) -> list[str]:
 
 
 def _secret_problems(config: Config, failed: set[str]) -> list[str]:
-    """The errors in secret and tokens, for the address on which the node listens. `failed`: reported already."""
+    """Return the errors in secret and tokens, for the address on which the node listens. `failed`: reported already."""
     problems = []
     if not config.secret and "ROTA_SECRET" not in failed:
         problems.append(
@@ -193,7 +193,7 @@ def _secret_problems(config: Config, failed: set[str]) -> list[str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a bind address stays on this machine.
+    """Return whether a bind address stays on this machine.
 
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
     (True, True, False)
@@ -205,7 +205,7 @@ def is_loopback(host: str) -> bool:
 
 
 def secrets_in_reach(own: NodesOwn, secrets_dir: Path) -> list[str]:
-    """A warning for each of the node's own secret files that lies in the folder of the tasks' secrets."""
+    """Return a warning for each of the node's own secret files that lies in the folder of the tasks' secrets."""
     folder = os.path.realpath(secrets_dir)
     return [
         f"{file} is a secret of the node and lies in ROTA_SECRETS_DIR ({secrets_dir}). Tasks cannot read it there, but "
@@ -217,7 +217,7 @@ def secrets_in_reach(own: NodesOwn, secrets_dir: Path) -> list[str]:
 
 
 def nothing_allowed(access: Access) -> list[str]:
-    """The names of the access settings that allow no folder, or no host, on this node."""
+    """Return the names of the access settings that allow no folder, or no host, on this node."""
     allowed_by = {
         "ROTA_SOURCE_ROOTS": access.source_roots,
         "ROTA_DESTINATION_ROOTS": access.destination_roots,

@@ -46,12 +46,12 @@ from node.state.value import Run, State
 _log = logging.getLogger("rota.member")
 
 VERDICT_S: Final = 2.0
-"""How long one proposal to mark a member down may take; the verdict comes again every second."""
+"""How long one proposal to mark a member down may take. The verdict is given again every second."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberServices:
-    """The services that keep a node a member, from its first join to its removal: started and woken together."""
+    """The services that keep a node a member, from its first join to its removal; started and woken together."""
 
     #: Takes the lead for a new term, and founds the cluster.
     leadership: Leadership
@@ -67,7 +67,7 @@ class MemberServices:
     self_drain: SelfDrain
 
     def services(self) -> dict[str, Coroutine[Any, Any, None]]:
-        """The coroutines to run until they are cancelled, by name."""
+        """Return the coroutines to run until they are cancelled, by name."""
         return {
             "leadership": self.leadership.run(),
             "joining": self.joining.run(),
@@ -95,7 +95,7 @@ class _Handover:
         self._controller, self._teller = controller, teller
 
     async def hand_over_all(self, patience_s: float, dying_s: float) -> bool:
-        """Begin nothing new, and hand over every run. Returns whether no attempt works here any more."""
+        """Begin nothing new, and hand over every run. Returns whether no attempt runs here any more."""
         clear, _ = await asyncio.gather(self._controller.hand_over_all(patience_s, dying_s), self._teller.rest())
         return clear
 
@@ -162,7 +162,7 @@ class Core:
 
     async def leave(self) -> None:
         """Hand over the runs, and have this member marked down."""
-        # These services would take the node's own MarkDown for another member's verdict, and join again.
+        # These services would mistake the node's own MarkDown for another member's verdict, and would join again.
         self._ports.loop.cancel_services("joining", "leaving", "self-drain")
         await self.membership.leaving.leave()
 
@@ -197,7 +197,7 @@ class Core:
             self._ports.loop.call(self._lease_changed)
 
     def on_verdict(self, verdict: LivenessVerdict) -> None:
-        """Propose to mark a member down, by the verdict of this leader. Called again until the state shows it."""
+        """Propose to mark a member down, by this leader's verdict. Called again until the state shows it as down."""
         if verdict != self._verdicts.get(verdict.member):
             self._verdicts[verdict.member] = verdict
             _log.warning("%s is taken to be down: %s", verdict.member, verdict.reason)
@@ -273,7 +273,7 @@ class Core:
 
     def live_lease(self) -> LeaseView | None:
         """The live lease of this process's incarnation; None while there is none."""
-        # Attempts that are launched in this step begin under this lease, even if another one comes meanwhile.
+        # Attempts that are launched in this step begin under this lease, even if a renewed lease arrives meanwhile.
         self._stepping = self._lease
         return self._view_of(self._stepping)
 
@@ -287,7 +287,7 @@ class Core:
         return LeaseView(lease.incarnation, lease.period)
 
     def order_of(self, run: Run) -> Order:
-        """The runner's order for a claimed run, under the lease that `live_lease` returned last."""
+        """Return the runner's order for a claimed run, under the lease that `live_lease` returned last."""
         return self._ports.order_of(run, self._stepping.deadline_s)
 
     def began_after(self, delay_s: float) -> None:
@@ -308,6 +308,6 @@ class Core:
         return self.now_us() - round(past_s * 1e6) if 0 <= past_s < inf else None
 
     async def placed(self, timeout_s: float) -> Ownership:
-        """The placement of the present epoch; if it is not computed within `timeout_s`, the latest one."""
+        """Return the placement of the present epoch; if it is not computed within `timeout_s`, the latest one."""
         self._ports.loop.guard(self._changes.deliver)
         return await self.placement.placed(self.state().epoch, timeout_s)

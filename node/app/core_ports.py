@@ -62,17 +62,17 @@ class HeartbeatPort(Protocol):
     """The heartbeat thread. It calls `Core.on_lease` and `Core.on_verdict`."""
 
     def observe(self, view: View, /) -> None:
-        """Take over this member's newest view, which is in effect on return. Any thread may call it."""
+        """Use this member's newest view from now on; it is in effect on return. Any thread may call it."""
 
 
 class Clock(Protocol):
     """The clocks. Any thread may read them."""
 
     def now_us(self) -> int:
-        """The wall clock that entries are stamped with, in microseconds since the epoch."""
+        """Return the wall clock, with which entries are stamped, in microseconds since the epoch."""
 
     def boottime_s(self) -> float:
-        """CLOCK_BOOTTIME, which leases are measured by, in seconds."""
+        """Return CLOCK_BOOTTIME, by which leases are measured, in seconds."""
 
 
 class LoopPort(Protocol):
@@ -101,13 +101,13 @@ class CoreObserver(Protocol):
         """Observe a change of the state. Called in Raft's thread, before any other part gets the change."""
 
     def delivered(self, changes: list[StateChange], /) -> None:
-        """Observe changes that have come to the event loop."""
+        """Observe changes that have been passed to the event loop."""
 
     def placed(self, state: State, ownership: Ownership, /) -> None:
         """Observe the state and the placement by which the controller is about to decide."""
 
     def joined(self, incarnation: int, /) -> None:
-        """Observe that this process is the member's `incarnation` now; 0: it is none any more."""
+        """Observe that this process is now the member's `incarnation`; 0: it is no longer a member."""
 
     def began_after(self, delay_s: float, /) -> None:
         """Observe that an attempt has begun, `delay_s` after its run was due."""
@@ -119,11 +119,11 @@ class CorePorts:
 
     #: Proposes entries, and knows the leadership.
     raft: CoreRaft
-    #: Holds the replicated state.
+    #: Has the replicated state.
     machine: StateSource
     #: Starts and ends attempts.
     runner: CoreRunner
-    #: Keeps the lease and the verdicts on members.
+    #: Keeps this member's lease, and gives the verdicts on members.
     heartbeat: HeartbeatPort
     #: Reads the time.
     clock: Clock
@@ -137,7 +137,7 @@ class CorePorts:
     sender: MessageSender
     #: The source of randomness.
     rng: Random
-    #: Makes this member's Join, from its incarnation before and the time in microseconds since the epoch.
+    #: Makes this member's Join entry from its previous incarnation and the time in microseconds since the epoch.
     join_of: Callable[[int, int], Join]
     #: Makes the runner's order for a claimed run, under a lease until a deadline in seconds on CLOCK_BOOTTIME.
     order_of: Callable[[Run, float], Order]
@@ -161,5 +161,5 @@ class CoreSettings:
     configured: Mapping[str, Address] = field(default_factory=dict)
     #: The members' addresses as last agreed on, by member.
     agreed: Mapping[str, Agreed] = field(default_factory=dict)
-    #: The terms of kinds (a preparation, a bound), by kind; kinds without terms are absent.
+    #: The terms of kinds (a preparation, a bound on attempts), by kind. Kinds without terms are absent.
     kinds: Mapping[str, KindTerms] = field(default_factory=dict)

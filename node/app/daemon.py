@@ -135,7 +135,7 @@ def _run(config: Config) -> int:
 
 
 def _own_address(config: Config, folder: DataDir) -> Seed:
-    """This node's host and ports: from ROTA_MEMBERS, else from its last start, else from the cluster that it joins.
+    """Return this node's host and ports: from ROTA_MEMBERS, its last start, or the cluster that it joins.
 
     Raises `NotLetIn`, `ForeignFolder`, `CannotStart`.
     """
@@ -151,7 +151,7 @@ def _own_address(config: Config, folder: DataDir) -> Seed:
 
 
 def _newcomer(config: Config, url: str) -> JoinClient:
-    """The client that asks the cluster at `url` to add this node."""
+    """Return the client that asks the cluster at `url` to add this node."""
     return JoinClient(Client(url.split(",")), config.secret, config.node)
 
 
@@ -205,11 +205,11 @@ async def _serve(
 
 
 def _stop_signal() -> "asyncio.Future[signal.Signals]":
-    """A future that is set to the first signal that asks this process to stop."""
+    """Return a future that is set to the first signal that asks this process to stop."""
     loop = asyncio.get_running_loop()
     stop: asyncio.Future[signal.Signals] = loop.create_future()
     for number in STOP_SIGNALS:
-        # If SIGHUP is ignored at the start, as under nohup, the node must survive the end of its terminal.
+        # If SIGHUP is ignored at the start, as under nohup, the node must survive when its terminal is closed.
         if signal.getsignal(number) != signal.SIG_IGN or number != signal.SIGHUP:
             loop.add_signal_handler(number, _request_stop, stop, number)
     return stop

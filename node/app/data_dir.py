@@ -6,7 +6,7 @@ members.json   the members' addresses as last committed, and as configured then,
 place.json     this node's own address, for the next start
 raft/ groups/ scratch/ logs/ history.db    belong to the modules of those names
 
-A JSON file here that cannot be read is set aside (`node.storage.quarantine`), since its content can be recovered: the
+A JSON file here that cannot be read is set aside (`node.storage.quarantine`), because its content can be recovered: the
 session is at least the wall clock, and the members' addresses are in ROTA_MEMBERS and known to the other members.
 """
 
@@ -47,8 +47,8 @@ class DataDir:
     """An open data folder. Raises `DataDirInUse` or `ForeignFolder` if this node cannot use it.
 
     `passable`: other users may traverse it, to reach the scratch folders of their attempts.
-    `session` is a number that grows with each start of this node, even if the folder was lost in between: it is at
-    least the wall clock in microseconds, `now_us`.
+    `session` is a number that grows with each start of this node. It is at least the wall clock in microseconds,
+    `now_us`, so that it grows even if the folder was lost in between.
     """
 
     def __init__(self, path: Path, node: str, now_us: int, *, passable: bool = False) -> None:
@@ -80,7 +80,7 @@ class DataDir:
     def _make_private(self) -> None:
         """Make the folder private to the node's user: it contains params and logs of tasks.
 
-        A folder with other content is not changed: it may have been named by mistake.
+        A folder with other content is not changed, because it may have been named by mistake.
         """
         ours = (self.path / "node.json").exists() or not any(self.path.iterdir())
         found = self.path.stat()
@@ -97,7 +97,7 @@ class DataDir:
                 )
             return
         if self._mode != _PRIVATE:
-            # Until now the closed folder protected its content, whatever mode the files have.
+            # Until now only the closed folder protected its files, whatever their modes.
             for inside in self.path.iterdir():
                 if not inside.is_symlink():
                     inside.chmod(stat.S_IMODE(inside.stat().st_mode) & _PRIVATE)
@@ -154,7 +154,7 @@ class DataDir:
                 raise ForeignFolder(f"cannot write {self.path / PLACE}: {error.strerror}") from error
 
     def _read(self, path: Path) -> dict[str, Any]:
-        """The content of one of the JSON files; empty if there is none, or if it was damaged and has been set aside.
+        """Return the content of a JSON file; empty if there is none, or if it was damaged and has been set aside.
 
         Raises `ForeignFolder`.
         """
@@ -179,7 +179,7 @@ class DataDir:
 
 
 def knows_members(path: Path) -> bool:
-    """Whether a data folder has the addresses of its node and of the members, so that no setting is needed for them."""
+    """Return whether a data folder has the addresses of its node and of the members, so that no setting is needed."""
     try:
         return all((path / name).exists() for name in (MEMBERS, PLACE))
     except OSError:
@@ -187,7 +187,7 @@ def knows_members(path: Path) -> bool:
 
 
 def node_of(path: Path) -> str | None:
-    """The id of the node that owns a data folder; None if it is not a data folder. Raises `ForeignFolder`."""
+    """Return the id of the node that owns a data folder; None if it is no data folder. Raises `ForeignFolder`."""
     try:
         node = _checked((path / "node.json").read_text()).get("node")
     except FileNotFoundError:
@@ -205,13 +205,13 @@ def _agreed(host: str, port: int, configured_host: str | None = None, configured
 
 
 def _with_checksum(value: Mapping[str, Any]) -> str:
-    """A value as JSON text with its CRC-32."""
+    """Return a value as JSON text with its CRC-32."""
     text = json.dumps(value)
     return json.dumps({"crc": zlib.crc32(text.encode()), "holds": text})
 
 
 def _checked(text: str) -> dict[str, Any]:
-    """The value in a text that `_with_checksum` made. Raises `ValueError`."""
+    """Return the value in a text that `_with_checksum` made. Raises `ValueError`."""
     try:
         record = json.loads(text)
         if zlib.crc32(record["holds"].encode()) != record["crc"]:

@@ -51,7 +51,7 @@ class LocalMember(MemberParts):
     # -- start and end
 
     async def start(self, join_request: JoinRequest | None = None) -> None:
-        """Start the member; with a `join_request`, in a cluster that may not know it yet.
+        """Start the member. With a `join_request`, the cluster may not know the member yet.
 
         Raises the errors of `Raft.start`, `Heartbeat.start` and `Runner.start`.
         """
@@ -80,7 +80,7 @@ class LocalMember(MemberParts):
             self._on_loop.serve("join-request", join_request.enter())
 
     async def stop(self) -> None:
-        """Stop in good order: hand over the runs, have this member marked down, and close."""
+        """Stop in order: hand over the runs, have this member marked down, and close."""
         self._stopping = True
         try:
             await self._core.leave()
@@ -126,14 +126,14 @@ class LocalMember(MemberParts):
         """What this node waits for while it belongs to no cluster; None once it does."""
         outlook = self._auto_join.outlook
         if outlook is None and self._first_start and self._raft.turns < 2:
-            # The API is served before Raft's thread asks the others.
+            # The API serves requests before Raft's thread asks the other members.
             others = {seed.id for seed in self._config.members} - {self._config.node}
             return FoundingWait(silent=tuple(sorted(others)))
         return outlook
 
     @property
     def mismatches(self) -> list[Mismatch]:
-        """The nodes met lately that do not match this one."""
+        """The nodes recently in contact with this one that are incompatible with it."""
         return self._raft.mismatches.now()
 
     @property
@@ -151,7 +151,7 @@ class LocalMember(MemberParts):
         return self._core.placement.ownership
 
     async def placed(self, timeout_s: float) -> Ownership:
-        """The placement of the present epoch; if it is not computed within `timeout_s`, the latest one."""
+        """Return the placement of the present epoch; if it is not computed within `timeout_s`, the latest one."""
         return await self._core.placed(timeout_s)
 
     async def barrier(self, timeout_s: float) -> None:
@@ -159,7 +159,7 @@ class LocalMember(MemberParts):
         await asyncio.wrap_future(self._raft.barrier(timeout_s))
 
     async def leave_out(self, members: frozenset[str], timeout_s: float) -> str | None:
-        """Found a cluster without these members. Returns why not (a sentence), or None."""
+        """Found a cluster without these members. Returns why it was not founded (a sentence), or None."""
         return await asyncio.wait_for(asyncio.wrap_future(self._raft.leave_out(members)), timeout_s)
 
     @cached_property
@@ -172,7 +172,7 @@ class LocalMember(MemberParts):
         return self._dead_man.last
 
     async def late_tasks(self) -> list[str]:
-        """The tasks that are overdue, or have a breached deadline."""
+        """Return the tasks that are overdue, or have a breached deadline."""
         late = await asyncio.to_thread(late_tasks, self.state())
         return sorted(late | (await self.overdue()).names)
 
@@ -181,7 +181,7 @@ class LocalMember(MemberParts):
         return await self._sender.test(self.state().cluster_id, name, definition, self._core.now_us())
 
     def progress(self, run_id: str) -> RunProgress | None:
-        """How far an attempt on this member is, and since when it is frozen; None if neither is known."""
+        """Return how far an attempt on this member is, and since when it is frozen; None if neither is known."""
         controller = self._core.controller
         said, frozen_since_us = controller.progress.get(run_id), controller.frozen_since_us.get(run_id)
         if said is None:
@@ -189,14 +189,14 @@ class LocalMember(MemberParts):
         return RunProgress(said.done, said.total, said.unit, frozen_since_us)
 
     async def hold(self, task: str) -> Hold | None:
-        """What holds a due task that this member owns; None: nothing does, and the task is about to be claimed."""
+        """Return what holds a due task that this member owns; None: the task is about to be claimed."""
         view = self._core.controller.view_of(task, self.lease_held)
         if (hold := hold_of(view)) is not None:
             return hold
         return hold_of(replace(view, lacking=await _lacking_secrets(self.state(), task, self.kinds, self._config)))
 
     def vitals(self) -> MemberVitals:
-        """The facts about this member that only it knows."""
+        """Return the facts about this member that only it knows."""
         space = self._disk.space
         total_bytes, free_bytes = (None, None) if space is None else (space.total_bytes, space.free_bytes)
         return MemberVitals(
@@ -209,20 +209,20 @@ class LocalMember(MemberParts):
         )
 
     async def overdue(self) -> Overdue:
-        """The tasks that are due and have not begun."""
+        """Return the tasks that are due and have not begun."""
         return await self._core.controller.overdue()
 
     def log_path(self, run_id: str, attempt: int) -> Path:
-        """The path of an attempt's log on this member."""
+        """Return the path of an attempt's log on this member."""
         return log_path(self._folder.path, run_id, attempt)
 
     def changes(self) -> AsyncIterator[ClusterUpdate]:
-        """All updates from this call on."""
+        """Return all updates from this call on."""
         return self._updates.listen()
 
 
 async def _lacking_secrets(state: State, task: str, kinds: InstalledKinds, config: Config) -> list[str]:
-    """A sentence for each secret that the next run of `task` names and that does not resolve on this member.
+    """Return a sentence for each secret that `task` names for its next run and that does not resolve on this member.
 
     The secrets' files are read in another thread, since they may be on a network file system.
     """

@@ -1,7 +1,7 @@
-"""The parts of a member: its core, on sockets, processes, files and clocks, and parts that the core does not need.
+"""The parts of a member: its core, run on sockets, processes, files and clocks, and parts that the core does not need.
 
-The latter are the history, requests to other members, the disk watch, and telemetry. Each part is made once, and is
-given here the functions that it calls.
+The latter are the history, requests to other members, the disk watch, and telemetry. Each part is made once here, and
+gets the functions that it calls.
 """
 
 import asyncio
@@ -71,10 +71,10 @@ class _Clock:
 
 
 class MemberParts:
-    """All parts of one member of `cluster`, made and not started.
+    """All parts of one member of `cluster`, made but not started.
 
-    It checks params by the kinds that are `installed` here, and runs tasks of those in `offer`. `delegation` is the
-    cgroup in which attempts get theirs.
+    It checks params with the kinds that are `installed` here, and runs tasks of the kinds in `offer`. `delegation` is
+    the cgroup that contains the cgroups of attempts.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class MemberParts:
         self._reserve = Reserve(folder.path / "raft")
         bounds = config.bounds.on(space_of(folder.path).total_bytes)
         start_id = secrets.token_hex(8)
-        # The parts below are made before the core and call it later: from threads that are started after it.
+        # The parts below are made before the core, and call it later, from threads that start after the core is made.
         self._machine = StateMachine(lambda change: self._core.on_change(change))  # noqa: PLW0108
         self._raft = self._make_raft(at_start(config.node, configured, agreed), cluster, start_id)
         self._heartbeat = self._make_heartbeat(cluster, start_id)
@@ -243,7 +243,7 @@ class MemberParts:
 
     def _order_of(self, run: Run, deadline_s: float) -> Order:
         needs = needs_here(run, self._config, self._offered)
-        # A prepared process cannot read the user's credential files: use one only where no such file exists.
+        # A prepared process cannot read the user's credential files, so use one only where no such file exists.
         prepared = next(credential_files(needs.own_credentials, os.environ), None) is None
         params = run.spec.params if run.params is None else run.params
         references = self.kinds.references(run.spec.kind, params, run.action, run.args or {})

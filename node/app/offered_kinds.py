@@ -29,8 +29,8 @@ class KindOffer(NamedTuple):
 
 
 def kinds_to_offer(installed: Mapping[str, KindEntry], allow_command: bool) -> KindOffer:
-    """The kinds to offer: `command` only if it is allowed, others if the packages in their class's `requires` (if it
-    has that attribute) can be imported here.
+    """Return the kinds to offer: `command` only if it is allowed, others if the packages in their class's `requires`
+    (if it has that attribute) can be imported here.
     """
     offered: dict[str, KindEntry] = {}
     unoffered: dict[str, str] = {}
@@ -47,7 +47,7 @@ def kinds_to_offer(installed: Mapping[str, KindEntry], allow_command: bool) -> K
 
 
 def _usable(kind: KindEntry) -> KindEntry | str:
-    """The entry of a kind with the settings that it asks for; or why it cannot be used here."""
+    """Return the entry of a kind with the settings that it asks for, or why the kind cannot be used here."""
     try:
         loaded = load_kind(kind.target)
     except KindError as error:
@@ -84,13 +84,13 @@ MOST = 10_000
 
 
 def environment_for(kind: KindEntry | None, settings: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a kind asks for, as far as their settings are set."""
+    """Return the variables that a kind asks for and whose settings are set."""
     asked = {} if kind is None else kind.environment
     return {variable: settings[name] for variable, name in asked.items() if name in settings}
 
 
 def preparations_of(kinds: Mapping[str, KindEntry], settings: Mapping[str, str]) -> dict[str, Preparation]:
-    """The preparations by their names: each with the variables and tools of all kinds that have it."""
+    """Return the preparations by name, each with the variables and tools of all kinds that have it."""
     found: dict[str, Preparation] = {}
     for kind in kinds.values():
         if kind.preparation:
@@ -101,7 +101,7 @@ def preparations_of(kinds: Mapping[str, KindEntry], settings: Mapping[str, str])
 
 
 def terms_of(kinds: Mapping[str, KindEntry], settings: Mapping[str, str], max_runs: int) -> dict[str, KindTerms]:
-    """The terms of each kind that has a preparation or a bound. Raises `KindError` for a setting that is no bound.
+    """Return the terms of each kind with a preparation or a bound. Raises `KindError` for a setting that is no bound.
 
     A bound whose setting is not set is half of `max_runs`.
     """

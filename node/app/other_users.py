@@ -14,7 +14,7 @@ _MAP = Path("/proc/self/uid_map")
 
 
 def why_not_other_users(config: Config) -> str:
-    """Why this node cannot run attempts as other users although it should, and what to do; "" if it can."""
+    """Say why this node cannot run attempts as other users although it should, and what to do; "" if it can."""
     if not config.other_users:
         return ""
     names = " and ".join(filter(None, ("ROTA_RUN_AS" * bool(config.run_as), "ROTA_WORK_UIDS" * bool(config.work_uids))))
@@ -42,7 +42,7 @@ def why_not_other_users(config: Config) -> str:
 
 
 def doubts(config: Config, data: Path) -> Iterator[str]:
-    """Reasons why attempts of other users may fail on this node, a sentence each."""
+    """Yield reasons why attempts of other users may fail on this node, a sentence each."""
     if not config.other_users:
         return
     for user in config.run_as:
@@ -64,7 +64,7 @@ def doubts(config: Config, data: Path) -> Iterator[str]:
 
 
 def overlapping(uids: range, subordinate: str) -> list[str]:
-    """The users to whom the text of /etc/subuid gives some of `uids`. Pure.
+    """Return the users to whom the text of /etc/subuid gives some of `uids`. Pure.
 
     >>> overlapping(range(100000, 100010), "deploy:100000:65536"), overlapping(range(90000, 90010), "deploy:100000:9")
     (['deploy'], [])
@@ -81,7 +81,7 @@ def overlapping(uids: range, subordinate: str) -> list[str]:
 
 
 def mapped(uids: range, uid_map: str) -> bool:
-    """Whether `uids` exist, by the text of /proc/self/uid_map: checks the first and the last of them. Pure.
+    """Return whether `uids` exist, by the text of /proc/self/uid_map: checks the first and the last of them. Pure.
 
     >>> whole, container = "0 0 4294967295", "0 100000 65536"
     >>> mapped(range(200000, 200100), whole), mapped(range(200000, 200100), container)

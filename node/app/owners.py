@@ -37,15 +37,15 @@ class MemberHeartbeatOwner:
         self.verdict(verdict)
 
     def on_clock(self, agreed_us: int, sent_s: float, now_s: float) -> None:
-        """Take over the wall clock on which most members agree."""
+        """Use the wall clock on which most members agree from now on."""
         CLOCK.agree(agreed_us, sent_s, now_s)
 
     def wall_us(self) -> int:
-        """This machine's wall clock."""
+        """Return this machine's wall clock, in microseconds since the epoch."""
         return machine_us()
 
     def raft_turns(self) -> int:
-        """How many turns Raft's thread has made."""
+        """Return how many turns Raft's thread has made."""
         return self.turns()
 
     def on_failure(self, error: BaseException) -> None:
@@ -67,7 +67,7 @@ class MemberDiskOwner:
     prepared: Callable[[str, int], tuple[Path, ...]]
 
     def running(self) -> Running:
-        """The attempts that run here, and where they write."""
+        """Return the attempts that run here, and where they write."""
         runs = self.core.state().runs
         return {
             (run_id, attempt.token): AttemptFiles(
@@ -84,5 +84,5 @@ class MemberDiskOwner:
         self.core.controller.fail(run_id, error)
 
     def stand_aside(self, why: str | None) -> None:
-        """Take on no new work because of `why`; None: the reason is gone."""
+        """Accept no new work, because of `why`; None: the reason no longer holds."""
         self.core.membership.self_drain.set("disk", why)

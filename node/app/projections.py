@@ -22,7 +22,7 @@ from tasks.secret import Reference, SecretEnv
 def join_of(
     config: Config, seed: Seed, heartbeat_port: int, kinds: Mapping[str, KindEntry], after: int, at_us: int
 ) -> Join:
-    """The Join entry of a member at `seed` that offers `kinds` and whose previous incarnation was `after`."""
+    """Make the Join entry of a member at `seed` that offers `kinds` and whose previous incarnation was `after`."""
     return Join(
         at_us=at_us,
         member=config.node,
@@ -38,7 +38,7 @@ def join_of(
 
 
 def member_labels(node: str, labels: Labels) -> Labels:
-    """A member's labels: the configured ones, and its id as `node`, by which tasks are bound to it.
+    """Return a member's labels: the configured ones, and its id as the label `node`, with which tasks are bound to it.
 
     >>> member_labels("node-1", (("zone", "a"),))
     (('node', 'node-1'), ('zone', 'a'))
@@ -57,10 +57,10 @@ def order_of(
     prepared: bool,
     uid: int | None = None,
 ) -> Order:
-    """The order to execute the current attempt of `run`, with a lease until `deadline_s` on CLOCK_BOOTTIME.
+    """Make the order to execute the current attempt of `run`, with a lease until `deadline_s` on CLOCK_BOOTTIME.
 
-    `prepared`: the attempt may use a prepared process, unless it runs as another user: such a process runs as the
-    node's user. `uid` is the attempt's own user id; None: it has none.
+    `prepared`: the attempt may use a prepared process. It uses none if it runs as another user, because such a process
+    runs as the node's user. `uid` is the attempt's own user id; None: it has none.
     """
     spec = run.spec
     kind = kinds.get(spec.kind)
@@ -92,10 +92,10 @@ def order_of(
 
 
 def apart(run: Run, config: Config, kinds: Mapping[str, KindEntry], needs: Needs) -> bool:
-    """Whether the current attempt of `run` gets a user id of its own.
+    """Return whether the current attempt of `run` gets a user id of its own.
 
-    It gets none if it uses paths on the machine, since later attempts could not change the files of earlier ones; nor
-    if its kind has a preparation: prepared processes run as the node's user, and Spark needs a user with a name.
+    It gets none if it uses paths on the machine, since later attempts could not change the files of earlier ones. It
+    gets none either if its kind has a preparation: prepared processes run as the node's user, and Spark needs a name.
     """
     kind = kinds.get(run.spec.kind)
     return (
@@ -109,7 +109,7 @@ def apart(run: Run, config: Config, kinds: Mapping[str, KindEntry], needs: Needs
 
 
 def needs_here(run: Run, config: Config, kinds: Mapping[str, KindEntry]) -> Needs:
-    """What the current attempt of `run` needs of this machine, as the member's settings narrow it."""
+    """Return what the current attempt of `run` needs of this machine, within the limits of the member's settings."""
     kind = kinds.get(run.spec.kind)
     if kind is None:
         return Needs()
@@ -120,7 +120,7 @@ def needs_here(run: Run, config: Config, kinds: Mapping[str, KindEntry]) -> Need
 
 
 def secrets_of(config: Config, references: Iterable[Reference]) -> AttemptSecrets:
-    """The source of an attempt's secrets for its supervisor, with only those variables that `references` name."""
+    """Return the source of an attempt's secrets for its supervisor, with only the variables that `references` name."""
     named = tuple(dict.fromkeys(references))
     names = {one.env for one in named if isinstance(one, SecretEnv)}
     return AttemptSecrets(
@@ -133,7 +133,7 @@ def secrets_of(config: Config, references: Iterable[Reference]) -> AttemptSecret
 
 
 def view_of(me: str, incarnation: int, state: State, role: RaftRole) -> View:
-    """The heartbeat thread's view of the cluster. `incarnation` is that with which this process has joined."""
+    """Make the heartbeat thread's view of the cluster. This process has joined with the incarnation `incarnation`."""
     peers = {
         member.id: Peer(member.incarnation, member.status, member.host, member.heartbeat_port)
         for member in state.members.values()

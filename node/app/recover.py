@@ -1,8 +1,8 @@
-"""Recovery from a lost majority: makes the surviving member a new cluster of one (docs/how-to/recover.md).
+"""Recovery from a lost majority: the surviving member becomes a new cluster of one (docs/how-to/recover.md).
 
-All of its log counts as committed. Entries that the majority had committed without this member are lost. Entries of
-this member that may not have been committed are kept, as a new leader would do. The new cluster has a new id, so that
-members of the old cluster that come back are refused (`node.identity.cluster_id`).
+All entries of its log count as committed. Entries that the majority had committed without this member are lost. This
+member's entries that may not have been committed are kept, as a new leader would keep them. The new cluster has a new
+id, so that members of the old cluster that return are refused (`node.identity.cluster_id`).
 
 The history is truncated to the end of the log. It may reach further if the log was lost and not yet fully replicated
 again; the new cluster uses those later indexes for its own entries.
@@ -47,12 +47,12 @@ class Survivor:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The other members, which the new cluster does not have, by slot."""
+        """The other members, which the new cluster will not have, by slot."""
         return tuple(name for name in self.state.slots if name is not None and name != self.node)
 
 
 def inspect(data: Path, now_us: int) -> Survivor:
-    """The state and the log of the member with the data folder `data`. Changes nothing.
+    """Return the state and the log of the member with the data folder `data`. Changes nothing.
 
     Raises `NotRecoverable`, and the errors of `DataDir` and `OfflineLog`.
     """

@@ -1,4 +1,4 @@
-"""Passes on what a member's core does: to the history, to live updates, to the log and to the metrics."""
+"""Passes on the changes that a member's core reports: to the history, live updates, the log and the metrics."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -19,10 +19,10 @@ class HistoryWriter(Protocol):
     """The part of `node.history.store.HistoryStore` that updates need. Called in Raft's thread."""
 
     def record(self, index: int, ended: tuple[tuple[int, EndedRun], ...], /) -> None:
-        """Keep the runs that ended in the entries up to `index`."""
+        """Store the runs that ended in the entries up to `index`."""
 
     def jumped(self, index: int, /) -> None:
-        """Note that the state is from a snapshot at `index`: runs that ended before are not known here."""
+        """Note that the state is from a snapshot at `index`: runs that ended before it are not known here."""
 
 
 class Updates:
@@ -37,7 +37,7 @@ class Updates:
         self.start_delay = start_delays()
 
     def listen(self) -> AsyncIterator[ClusterUpdate]:
-        """The updates from this call on, until `close`."""
+        """Return the updates from this call on, until `close`."""
         return self._broadcast.listen()
 
     def close(self) -> None:
@@ -52,7 +52,7 @@ class Updates:
 
     def delivered(self, changes: list[StateChange], /) -> None:
         """Log failures, and pass the changes on."""
-        if self._ready():  # until then, entries that were applied in an earlier start are applied again
+        if self._ready():  # until then, entries that were applied before this start are applied again
             log_failures(changes, self._me)
         for change in changes:
             self._broadcast.send(change)
@@ -64,7 +64,7 @@ class Updates:
             self._placement = ownership
 
     def joined(self, incarnation: int, /) -> None:
-        """Do nothing: listeners see it in the state."""
+        """Do nothing, because listeners see the join in the state."""
 
     def began_after(self, delay_s: float, /) -> None:
         """Add the delay of a start to the metrics."""
@@ -91,7 +91,7 @@ class Broadcast(Generic[T]):
             queue.put_nowait(None)
 
     def listen(self) -> AsyncIterator[T]:
-        """The values that are sent from this call on, until `close`."""
+        """Return the values that are sent from this call on, until `close`."""
         queue: asyncio.Queue[T | None] = asyncio.Queue()
         if self._closed:
             queue.put_nowait(None)

@@ -2,8 +2,8 @@
 
 Clusters that share a secret, or even addresses (a copied compose file, a member that returns from an abandoned
 cluster), must not mix. So every connection names the sender's cluster: Raft's, the heartbeats', and each request of a
-member. A node has no cluster id until its cluster is founded or it has joined; without one it may connect to any
-cluster, and with one, kept in the data folder, only to its own.
+member. A node has no cluster id until its cluster is founded or it has joined. Without an id it may connect to any
+cluster. With one, which its data folder keeps, it connects only to its own.
 """
 
 import logging
@@ -12,7 +12,7 @@ from typing import Final
 _log = logging.getLogger("rota.cluster")
 
 LOGGED_MAX: Final = 256
-"""How many refused nodes are remembered as logged. Then all of them are forgotten, and may be logged again."""
+"""How many refused nodes are remembered as logged. When there are more, all are forgotten, and may be logged again."""
 
 
 class ClusterId:
@@ -23,7 +23,7 @@ class ClusterId:
         self._logged: set[tuple[str, str]] = set()
 
     def stranger(self, who: str, theirs: str) -> str | None:
-        """Why `who`, a node of cluster `theirs`, is refused; None if it is not. Each refusal is logged once.
+        """Say why `who`, a node of cluster `theirs`, is refused; None if it is not. Each refusal is logged once.
 
         >>> ClusterId("a").stranger("n", "a"), ClusterId("a").stranger("n", ""), ClusterId().stranger("n", "b")
         (None, None, None)

@@ -17,7 +17,7 @@ _KEPT: Final = 64
 
 @lru_cache(maxsize=_KEPT)
 def member_key(secret: str, purpose: str) -> bytes:
-    """The key for `purpose`, a text that no other use of the secret has. It is KEY_BYTES long.
+    """Return the key for `purpose`, a text that no other use of the secret has. The key is KEY_BYTES long.
 
     A process derives each key once and keeps it, so that requests do not wait for it.
 

@@ -1,7 +1,7 @@
-"""Nodes that do not match this one: of another build, secret or cluster, at the wrong address, or silent.
+"""Mismatches: nodes that are incompatible with this one (another build, secret or cluster), misplaced, or silent.
 
-They are met at the Raft ports. The statements of a caller that has not yet proved that it has the members' secret are
-claims: anybody who reaches the port can make them. Claims are limited in length and number, and shown as claims.
+They are noticed at the Raft ports. The statements of a caller that has not yet proved that it has the members' secret
+are claims: anybody who reaches the port can make them. Claims are limited in length and number, and shown as claims.
 """
 
 import logging
@@ -18,16 +18,16 @@ MismatchCode = Literal["build", "mixed", "secret", "cluster", "mistaken", "silen
 `no-member`: the process at the address does not speak the members' protocol."""
 
 KEPT_S: Final = 20.0
-"""For how long a mismatch is shown after it was last met: members dial one another every few seconds."""
+"""How long a mismatch is shown after its last contact, in seconds: members call one another every few seconds."""
 
 AGAIN_S: Final = 600.0
-"""A mismatch that stays is logged again after this time, in seconds."""
+"""A mismatch that lasts is logged again after this time, in seconds."""
 
 CLAIMS_MAX: Final = 8
 """At most this many claims are kept: the latest ones."""
 
 LASTING_S: Final = 5.0
-"""How long `silent` and `no-member` must last to be shown: a process that starts or ends may look like that, too."""
+"""How long `silent` and `no-member` must last to be shown, because a starting or ending process may look like that."""
 
 _LASTING: Final = frozenset({"silent", "no-member"})
 
@@ -36,15 +36,15 @@ _LASTING: Final = frozenset({"silent", "no-member"})
 class Mismatch:
     """A node that does not match this one, and why."""
 
-    #: The name under which this node called it; if it was the caller, the name that it gave, or "".
+    #: The id under which this node called it; if it was the caller, the id that it gave, or "".
     member: str
-    #: The address at which this node called it, or from which it called.
+    #: The address at which this node called it, or from which it called this node.
     address: str
     #: Why it does not match.
     code: MismatchCode
     #: Whether the node is a caller that has not shown that it has the members' secret.
     claimed: bool = False
-    #: The version of its build, by its own account; "": unknown.
+    #: The version that it reports for its build; "": unknown.
     version: str = ""
     #: For `cluster`, the id of its cluster; for `mistaken`, the member that answers instead.
     other: str = ""
@@ -100,7 +100,7 @@ class _Met:
 
 
 class Mismatches:
-    """The mismatches that the node `me`, of build `version`, has met lately. One thread notes, and any thread may read.
+    """The recent mismatches of the node `me`, of build `version`. One thread notes them, and any thread may read them.
 
     `clock` is monotonic, in seconds.
     """
@@ -111,7 +111,7 @@ class Mismatches:
         self._met: dict[tuple[str, bool, str], _Met] = {}
 
     def note(self, mismatch: Mismatch) -> None:
-        """Note a mismatch that was met, perhaps again. Logs it when it is new, and every `AGAIN_S`."""
+        """Note a mismatch that has occurred, perhaps again. Logs it when it is new, and every `AGAIN_S`."""
         now_s = self._clock()
         kept = {key: met for key, met in self._met.items() if _is_kept(met, now_s)}
         key = (mismatch.member, mismatch.claimed, mismatch.address if mismatch.claimed else "")
@@ -131,7 +131,7 @@ class Mismatches:
         self._met = kept  # replaced, not changed: another thread may be reading it
 
     def clear(self, member: str, code: MismatchCode | None = None) -> None:
-        """Forget the mismatches met under a member's name, or only the one with this code."""
+        """Forget the mismatches of a member, or only the one with this code."""
         gone = [
             key for key, met in self._met.items() if met.mismatch.member == member and code in (None, met.mismatch.code)
         ]
@@ -139,7 +139,7 @@ class Mismatches:
             self._met = {key: met for key, met in self._met.items() if key not in gone}
 
     def now(self) -> list[Mismatch]:
-        """The present mismatches: members first, then claims."""
+        """Return the present mismatches: members first, then claims."""
         now_s = self._clock()
         found = [met.mismatch for met in self._met.values() if _is_kept(met, now_s) and _is_told(met)]
         called = {(one.member, one.code) for one in found if not one.claimed}

@@ -1,6 +1,6 @@
 """The task `bootstrap/MEMBER`, in which a member fetches finished runs that it lacks: its progress as a value. Pure.
 
-Members tell one another these values. `node.history.feeders` says from which member the runs come.
+Members send one another these values. `node.history.feeders` decides which member sends the runs.
 """
 
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ from typing import Final
 from node.peer.portions import Gap, Portion
 
 PREFIX: Final = "bootstrap/"
-"""No registered task has a name with this prefix: they have no slash (`tasks.definition.spec.NAME_PATTERN`)."""
+"""No registered task has a name with this prefix: such names have no slash (`tasks.definition.spec.NAME_PATTERN`)."""
 
 
 def task_of(member: str) -> str:
-    """The name of a member's bootstrap.
+    """Return the name of a member's bootstrap.
 
     >>> task_of("node-4"), member_of("bootstrap/node-4"), member_of("orders")
     ('bootstrap/node-4', 'node-4', None)
@@ -23,13 +23,13 @@ def task_of(member: str) -> str:
 
 
 def member_of(task: str) -> str | None:
-    """The member whose bootstrap has this name; None if it is the name of no bootstrap."""
+    """Return the member whose bootstrap has this name; None if no bootstrap has it."""
     return task.removeprefix(PREFIX) if task.startswith(PREFIX) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """How far a member is in getting the finished runs that it lacked. Times (`*_us`) are microseconds since the epoch
+    """How far a member is in fetching the finished runs that it lacked. Times (`*_us`) are microseconds since the epoch
     by its clock.
     """
 
@@ -45,7 +45,7 @@ class Bootstrap:
     index: int = 0
     #: The member that sends the runs now; None: no member does.
     feeder: str | None = None
-    #: How many runs each feeder has sent, in the order in which they began.
+    #: How many runs each feeder has sent, in the order in which the feeders began.
     fed: tuple[tuple[str, int], ...] = ()
     #: How long fetching took, in seconds, without the time spent waiting.
     fetching_s: float = 0.0
@@ -71,24 +71,24 @@ class Bootstrap:
 
 
 def begin(member: str, gaps: Iterable[Gap], at_us: int) -> Bootstrap:
-    """A bootstrap that begins, with these gaps to fill."""
+    """Return a bootstrap that begins now, with these gaps to fill."""
     return Bootstrap(member, at_us, indexes_in(gaps))
 
 
 def with_gaps(bootstrap: Bootstrap, gaps: Iterable[Gap]) -> Bootstrap:
-    """The bootstrap with these gaps left to fill, which may differ from those before."""
+    """Return the bootstrap with these gaps left to fill, which may differ from its previous gaps."""
     return replace(bootstrap, indexes_total=bootstrap.indexes + indexes_in(gaps))
 
 
 def fed_by(bootstrap: Bootstrap, feeder: str) -> Bootstrap:
-    """The bootstrap, fed by this member from now on."""
+    """Return the bootstrap, fed by this member from now on."""
     known = any(name == feeder for name, _ in bootstrap.fed)
     fed = bootstrap.fed if known else (*bootstrap.fed, (feeder, 0))
     return replace(bootstrap, feeder=feeder, fed=fed, waiting=None)
 
 
 def with_portion(bootstrap: Bootstrap, portion: Portion, took_s: float) -> Bootstrap:
-    """The bootstrap after its feeder has sent a portion, which took `took_s` seconds."""
+    """Return the bootstrap after its feeder has sent a portion, which took `took_s` seconds."""
     fed = tuple((name, runs + len(portion.runs) * (name == bootstrap.feeder)) for name, runs in bootstrap.fed)
     return replace(
         bootstrap,
@@ -100,23 +100,23 @@ def with_portion(bootstrap: Bootstrap, portion: Portion, took_s: float) -> Boots
 
 
 def wait_because(bootstrap: Bootstrap, why: str) -> Bootstrap:
-    """The bootstrap without a feeder, with the reason `why`."""
+    """Return the bootstrap without a feeder, with the reason `why`."""
     return replace(bootstrap, feeder=None, waiting=why)
 
 
 def finished_bootstrap(bootstrap: Bootstrap, at_us: int) -> Bootstrap:
-    """The bootstrap, finished: no runs are missing, or they are not wanted any more. Leaves out feeders of no runs."""
+    """Return the bootstrap, finished: no runs are missing, or none are wanted. Leaves out feeders that sent no runs."""
     fed = tuple((name, runs) for name, runs in bootstrap.fed if runs)
     return replace(bootstrap, feeder=None, waiting=None, fed=fed, finished_us=at_us)
 
 
 def indexes_in(gaps: Iterable[Gap]) -> int:
-    """The number of indexes in these gaps."""
+    """Count the indexes in these gaps."""
     return sum(gap.through - gap.after for gap in gaps)
 
 
 def summary(bootstrap: Bootstrap) -> str:
-    """What was fetched so far, and from whom, in words.
+    """Say what was fetched so far, and from whom.
 
     >>> summary(Bootstrap("c", 0, 9, fed=(("a", 1500), ("b", 500)), fetching_s=2.5))
     '2,000 finished runs in 2.5 s: 1,500 from a, 500 from b'

@@ -40,10 +40,10 @@ HISTORY_S: Final = 10.0
 """The time limit of a request for finished runs, in seconds."""
 
 KEEPALIVE_S: Final = 5.0
-"""Seconds for which an idle connection is kept: fewer than a member keeps it (`ConnectionTimeouts.request_s`)."""
+"""Seconds for which an idle connection is kept: less than a member keeps it (`ConnectionTimeouts.request_s`)."""
 
 RESPONSE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""The limit of a response: no member sends a larger one."""
+"""The largest response that is accepted; no member sends a larger one."""
 
 _INVALID: Final = "its answer is invalid"
 
@@ -74,7 +74,7 @@ class PeerClient:
     async def progress(
         self, member: str, runs: Sequence[str], tasks: Sequence[str], timeout_s: float
     ) -> tuple[dict[str, RunProgress], dict[str, Hold]]:
-        """The progress of the attempts of `runs` on a member, and what holds `tasks` there, as far as it knows."""
+        """Return the progress of the attempts of `runs` on a member, and what holds `tasks` there, if it knows."""
         answer = await self._json("POST", member, "/peer/progress", timeout_s, {"runs": runs, "tasks": tasks})
         try:
             return read_progress(answer)
@@ -82,14 +82,14 @@ class PeerClient:
             raise PeerAway(member, _INVALID) from error
 
     async def schema(self, member: str, kind: str, timeout_s: float) -> dict[str, Any]:
-        """The JSON schema of a kind's params, from a member on which it is installed."""
+        """Return the JSON schema of a kind's params, from a member on which it is installed."""
         answer = await self._json("GET", member, f"/peer/kinds/{quote(kind, safe='')}", timeout_s)
         if not isinstance(answer, dict):
             raise PeerAway(member, _INVALID)
         return answer
 
     async def unoffered(self, member: str, kind: str, timeout_s: float) -> str | None:
-        """Why a member does not offer a kind; None if it does."""
+        """Return why a member does not offer a kind; None if it does."""
         answer = await self._json("GET", member, f"/peer/kinds/{quote(kind, safe='')}/offer", timeout_s)
         try:
             why = answer["why_not"]
@@ -100,9 +100,9 @@ class PeerClient:
     async def check(
         self, member: str, kind: str, params: Sequence[Mapping[str, Any]], bound: Sequence[bool], timeout_s: float
     ) -> list[list[FieldError]]:
-        """The errors of each of `params`, from a member on which the kind is installed.
+        """Return the errors of each item of `params`, from a member on which the kind is installed.
 
-        `bound` says of each whether its task is bound to one member.
+        `bound` says for each item whether its task is bound to one member.
         """
         body = {"kind": kind, "params": params, "bound": bound}
         answer = await self._json("POST", member, "/peer/check", timeout_s, body)
@@ -112,7 +112,7 @@ class PeerClient:
             raise PeerAway(member, _INVALID) from error
 
     async def roster(self, member: str, timeout_s: float) -> Roster:
-        """The members, as `member` knows them."""
+        """Return the members, as `member` knows them."""
         answer = await self._json("GET", member, "/peer/members", timeout_s)
         try:
             return read_roster(answer)
@@ -120,7 +120,7 @@ class PeerClient:
             raise PeerAway(member, _INVALID) from error
 
     async def history(self, member: str, gap: Gap, timeout_s: float = HISTORY_S) -> Portion | None:
-        """The first portion that a member has of the finished runs in a gap; None if it has none of them."""
+        """Return the first portion that a member has of the finished runs in a gap; None if it has none of them."""
         path = f"/peer/history?after={gap.after}&through={gap.through}"
         status, answer = await self._response("GET", member, path, timeout_s)
         if status == 409:
@@ -132,7 +132,7 @@ class PeerClient:
             raise PeerAway(member, _INVALID) from error
 
     async def tell_bootstrap(self, member: str, bootstrap: Bootstrap, timeout_s: float) -> None:
-        """Tell a member how far this one is with its bootstrap. Raises `PeerAway`."""
+        """Send a member the progress of this member's bootstrap. Raises `PeerAway`."""
         status, _ = await self._response("POST", member, "/peer/bootstrap", timeout_s, asdict(bootstrap))
         if status != 204:
             raise PeerAway(member, f"it answered {status}")
@@ -148,7 +148,7 @@ class PeerClient:
         timeout_s: float,
         tail_bytes: int | None = None,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """An attempt's log, or its last `tail_bytes`, in pieces, from the member that ran it.
+        """Yield an attempt's log, or its last `tail_bytes`, in pieces, from the member that ran it.
 
         Raises `NoSuchLog` or `PeerAway` on entry.
 

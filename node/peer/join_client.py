@@ -1,4 +1,4 @@
-"""The client of a node that wants to join: it knows the cluster's secret and an address, but no token."""
+"""The client of a node that wants to join, which knows the cluster's secret and an address, but no token."""
 
 import json
 from typing import Any, Final
@@ -31,11 +31,11 @@ class JoinClient:
         self._challenge: str | None = None
 
     def get(self, path: str) -> Any:
-        """The body of a GET. Raises `ApiProblem`, `Unreachable`."""
+        """Return the body of a GET. Raises `ApiProblem`, `Unreachable`."""
         return self._request("GET", path, None).json
 
     def call(self, method: str, path: str, *, body: Any) -> ApiAnswer:
-        """Send a request. Raises `ApiProblem`, `Unreachable`."""
+        """Send a request, and return the answer. Raises `ApiProblem`, `Unreachable`."""
         return self._request(method, path, body)
 
     def _request(self, method: str, path: str, body: Any) -> ApiAnswer:

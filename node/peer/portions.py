@@ -14,7 +14,7 @@ class Gap(NamedTuple):
 
 
 class Portion(NamedTuple):
-    """All runs that ended under the indexes `after < i <= through`, each with its index, packed for sending."""
+    """All runs that ended at log indexes `after < i <= through`, each with its index, packed for sending."""
 
     after: int
     through: int
@@ -22,7 +22,7 @@ class Portion(NamedTuple):
 
 
 def first_held(asked: Gap, written: int, missing: Sequence[Gap]) -> Gap | None:
-    """The first range of another member's gap, `asked`, of which this member has every run; None if there is no range.
+    """Return the first range of another member's gap, `asked`, of which this member has every run, or None.
 
     This member has written up to the index `written`, except for its own gaps `missing`, in order.
 
@@ -41,7 +41,7 @@ def first_held(asked: Gap, written: int, missing: Sequence[Gap]) -> Gap | None:
 
 
 def remaining(gap: Gap, portion: Portion) -> tuple[Gap, ...]:
-    """The gaps that remain once a portion is added. Raises `ValueError` if the portion is outside of the gap.
+    """Return the gaps that remain once a portion is added. Raises `ValueError` if the portion is outside of the gap.
 
     >>> remaining(Gap(0, 9), Portion(3, 6, ()))
     (Gap(after=0, through=3), Gap(after=6, through=9))
@@ -53,12 +53,12 @@ def remaining(gap: Gap, portion: Portion) -> tuple[Gap, ...]:
 
 
 def pack_portion(portion: Portion) -> bytes:
-    """A portion as msgpack."""
+    """Return a portion as msgpack."""
     return bytes(msgpack.packb(portion))
 
 
 def unpack_portion(packed: bytes) -> Portion:
-    """The portion that `pack_portion` packed. Raises `ValueError`."""
+    """Return the portion that `pack_portion` packed. Raises `ValueError`."""
     after, through, runs = msgpack.unpackb(packed)
     if not isinstance(after, int) or not isinstance(through, int):
         raise ValueError("the bounds of a portion must be indexes")  # noqa: TRY004 - it came over the wire

@@ -9,7 +9,7 @@ from node.state.entries import Seed
 from node.state.value import State
 
 CLUSTER: Final = "Rota-Cluster"
-"""The header, of requests and responses, with the id of the sender's cluster."""
+"""The header of requests and responses with the id of the sender's cluster."""
 
 MEMBER: Final = "Rota-Member"
 """The request header with the id of the sender."""
@@ -24,14 +24,14 @@ class PeerAway(Exception):
 
 
 class NoSuchLog(Exception):
-    """The member that ran the attempt has no log of it, or has deleted it."""
+    """The member that ran the attempt has no log of it, or has deleted the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roster:
     """The members, as one of them knows them at `index`. `cluster_id` is empty before the cluster is founded.
 
-    `vitals` are those of the member that answered; None if it sent none.
+    `vitals` are the vitals of the member that answered; None if it sent none.
     """
 
     cluster_id: str
@@ -41,14 +41,14 @@ class Roster:
 
 
 def roster_of(state: State) -> Roster:
-    """The members of a state, by slot."""
+    """Return the members of a state, by slot."""
     rows = [state.members[name] for name in state.slots if name is not None]
     seeds = tuple(Seed(row.id, row.host, row.raft_port, row.http_port) for row in rows)
     return Roster(state.cluster_id, state.index, seeds)
 
 
 def read_roster(answer: Any) -> Roster:
-    """A roster out of JSON. Raises `KeyError`, `TypeError` or `ValueError`."""
+    """Read a roster from JSON. Raises `KeyError`, `TypeError` or `ValueError`."""
     seeds = [
         Seed(str(one["id"]), str(one["host"]), int(one["raft_port"]), int(one["http_port"]))
         for one in answer["members"]
@@ -69,7 +69,7 @@ class RunProgress(NamedTuple):
 
 
 def read_progress(answer: Any) -> tuple[dict[str, RunProgress], dict[str, Hold]]:
-    """The progress of runs, and what holds tasks, out of JSON.
+    """Read the progress of runs, and what holds tasks, from JSON.
 
     Raises `KeyError`, `TypeError`, `ValueError` or `AttributeError`.
 
@@ -87,7 +87,7 @@ def read_progress(answer: Any) -> tuple[dict[str, RunProgress], dict[str, Hold]]
 
 
 def url_of(host: str, port: int) -> str:
-    """The URL of a member's API.
+    """Return the URL of a member's API.
 
     >>> url_of("::1", 8101)
     'http://[::1]:8101'

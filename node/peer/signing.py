@@ -2,11 +2,11 @@
 
 The signature of a request covers the method, the path with its query, a hash of the body, the sender, the target, the
 sender's cluster, a challenge from the target, and a nonce. A captured request cannot be replayed: at another member the
-target and the challenge are wrong, and at the same one the nonce is used or the challenge has expired. Challenges
+target and the challenge are wrong, and at the same member the nonce is used or the challenge has expired. Challenges
 expire by the monotonic clock of the member that issued them, because wall clocks may be wrong.
 
-The signature of a response covers that of its request: it proves that the response answers this request, and comes from
-a process that knows the secret.
+The signature of a response covers the signature of its request, so it proves that the response answers this request,
+and comes from a process that knows the secret.
 """
 
 import hashlib
@@ -23,9 +23,9 @@ SCHEME: Final = "Rota"
 """The scheme of the Authorization header."""
 
 FORM: Final = "3"
-"""The version of how signatures and their key are computed. Each header and each challenge names it, so that members of
-two builds report that the builds differ, and not that the secrets do. Change it when the computation changes. Builds
-before version 3 do not name theirs."""
+"""The version of the computation of signatures and their key. Each header and each challenge names it, so that members
+of two builds report that the builds differ, and not that the secrets do. Change it when the computation changes. Builds
+before version 3 do not name their version."""
 
 CHALLENGE: Final = "Rota-Challenge"
 """The response header with the challenge for the next request to that member."""
@@ -37,7 +37,7 @@ ANY_MEMBER: Final = ""
 """The target in a request of a joining node, which knows an address but not the member's id. Valid for joining only."""
 
 PERIOD_S: Final = 30.0
-"""Seconds of a period. A challenge is valid in the period in which it is issued, and in the next one."""
+"""Seconds of a period. A challenge is valid in the period in which it was issued, and in the next period."""
 
 NONCES_MAX: Final = 100_000
 """How many requests are accepted in one period; more are refused until the next one."""
@@ -51,17 +51,17 @@ _CHALLENGE: Final = re.compile(rf"{FORM}-[0-9a-f]+-[0-9a-f]{{64}}")
 
 
 def signing_key(secret: str) -> bytes:
-    """The key with which members sign HTTP requests and responses, derived from the cluster's secret."""
+    """Return the key with which members sign HTTP requests and responses, derived from the cluster's secret."""
     return member_key(secret, "requests between members over http")
 
 
 def is_of_this_form(challenge: str) -> bool:
-    """Whether the member that issued a challenge signs as this build does. If not, that member refuses all requests."""
+    """Return whether the issuer of a challenge signs as this build does. If not, it refuses all requests."""
     return _CHALLENGE.fullmatch(challenge) is not None
 
 
 def digest(body: bytes) -> str:
-    """The SHA-256 hash of a body, in hex."""
+    """Return the SHA-256 hash of a body, in hex."""
     return hashlib.sha256(body).hexdigest()
 
 
@@ -87,7 +87,7 @@ class PeerRequest:
     nonce: str
 
     def mac(self, key: bytes) -> str:
-        """The signature."""
+        """Return the signature."""
         return _mac(
             key,
             "question",
@@ -102,7 +102,7 @@ class PeerRequest:
         )
 
     def header(self, key: bytes) -> str:
-        """The Authorization header."""
+        """Return the value of the Authorization header."""
         parts = (FORM, self.sender, self.target, self.challenge, self.nonce, self.body_digest, self.mac(key))
         return f"{SCHEME} {';'.join(parts)}"
 
@@ -110,7 +110,7 @@ class PeerRequest:
 def new_request(
     method: str, path: str, body: bytes, sender: str, target: str, cluster: str, challenge: str | None
 ) -> PeerRequest:
-    """A request with a new nonce. Without a valid `challenge` it is refused, and the response has one."""
+    """Make a request with a new nonce. Without a valid `challenge` it is refused, and the response has a new one."""
     return PeerRequest(
         method=method,
         path=path,
@@ -124,12 +124,12 @@ def new_request(
 
 
 def response_mac(key: bytes, request_mac: str, status: int, body: bytes | None) -> str:
-    """The signature of a response; `body` None: it is streamed, and not covered."""
+    """Return the signature of a response; `body` None: the body is streamed, and not covered."""
     return _mac(key, "answer", request_mac, str(status), "streamed" if body is None else digest(body))
 
 
 def macs_equal(shown: str, expected: str) -> bool:
-    """Whether two signatures are equal, compared in constant time."""
+    """Return whether two signatures are equal, compared in constant time."""
     return hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), expected.encode())
 
 
@@ -150,13 +150,13 @@ class SignatureVerifier:
         self._used_before: set[str] = set()
 
     def challenge(self, now_s: float) -> str:
-        """The challenge that is issued now."""
+        """Return the challenge that is issued now."""
         return self._challenge_of(self._enter_period(now_s))
 
     def check(
         self, header: str | None, method: str, path: str, cluster: str, now_s: float, *, joining: bool
     ) -> PeerRequest:
-        """The request, once its signature, target, challenge and nonce are verified. Raises `SignatureRejected`.
+        """Return the request, once its signature, target, challenge and nonce are verified. Raises `SignatureRejected`.
 
         The caller compares the body with `body_digest`. `joining`: the target may be `ANY_MEMBER`.
         """

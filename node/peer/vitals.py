@@ -1,6 +1,6 @@
 """The facts about a member that only it knows. It sends them to other members on request.
 
-A vital is a field of `MemberVitals`: the views of the API and the reader follow from it.
+A vital is a field of `MemberVitals`. The views of the API and the function that reads them are derived from the fields.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 class MemberVitals:
     """The facts that a member reports about itself.
 
-    A field that is added later has a default: members of earlier versions do not send it.
+    A field that is added later has a default, because members of earlier versions do not send it.
     """
 
     #: The version of its build.
@@ -32,7 +32,7 @@ class MemberVitals:
     clock_off_us: int | None = None
     #: Why it does not offer kinds, by kind.
     unoffered: Mapping[str, str] = field(default_factory=dict)
-    #: Sentences about what the member does not keep its tasks from.
+    #: A sentence for each confinement of its tasks that is missing on the member.
     not_kept: Sequence[str] = ()
 
 
@@ -42,7 +42,7 @@ TYPES: Final[Mapping[str, Any]] = get_type_hints(MemberVitals)
 if TYPE_CHECKING:
 
     class PeerVitalsView(TypedDict):
-        """The vitals as they are sent. mypy knows none of its fields, since they are derived below."""
+        """The vitals as they are sent. mypy knows none of the fields, since they are derived below."""
 
 else:
     PeerVitalsView = TypedDict("PeerVitalsView", TYPES)
@@ -50,9 +50,9 @@ else:
 
 
 def read_vitals(answer: Any) -> MemberVitals | None:
-    """Vitals out of JSON; None if the member sent none. Raises `TypeError`, or `ValueError` for a wrong type.
+    """Read vitals from JSON; None if the member sent none. Raises `TypeError`, or `ValueError` for a wrong type.
 
-    A vital that only a later version knows is left out, and one that the member does not know yet has its default.
+    A vital that only a later version knows is left out. One that the other member does not know yet has its default.
 
     >>> read_vitals({"vitals": {"version": "1", "lease_held": True, "moon": "full"}}).version, read_vitals({})
     ('1', None)

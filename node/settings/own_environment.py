@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 SECRETS: Final = ("ROTA_SECRET", "ROTA_TOKEN", "ROTA_READ_TOKEN")
-"""The node's own settings that are secrets. Their `_FILE` forms name files, and stay in the environment."""
+"""The node's own settings that are secrets. Their `_FILE` forms, which name files, stay in the environment."""
 
 ENV_ALLOW: Final = "ROTA_ENV_ALLOW"
 """The setting that names the variables to which tasks may refer: the tasks' secrets, which no process inherits."""
@@ -21,7 +21,7 @@ HANDED: Final = "ROTA_HANDED_OVER"
 """The variable with the descriptor of the file in memory. Only Rota sets it."""
 
 EVERY_PROGRAMS: Final = frozenset({"PATH", "HOME", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME"})
-"""Variables by which programs are found. `ROTA_ENV_ALLOW` may not name them: no program would have them any more."""
+"""Variables that decide which programs are found. `ROTA_ENV_ALLOW` may not name them: all programs would lose them."""
 
 _FILE: Final = "rota-environment"
 
@@ -31,7 +31,7 @@ class NotHandedOver(Exception):
 
 
 def parted(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """An environment without the secrets, and the secrets in it, by variable.
+    """Split an environment. Returns the environment without the secrets, and the secrets in it, by variable.
 
     >>> parted({"ROTA_TOKEN": "t", "ROTA_ENV_ALLOW": "KEY, PATH", "KEY": "k", "PATH": "/bin", "ROTA_SECRET": ""})
     ({'ROTA_ENV_ALLOW': 'KEY, PATH', 'PATH': '/bin', 'ROTA_SECRET': ''}, {'ROTA_TOKEN': 't', 'KEY': 'k'})
@@ -55,7 +55,7 @@ def memory_file(secret: Mapping[str, str]) -> int:
 
 
 def start_anew_without_secrets() -> None:
-    """Start this program anew in this process if its environment holds secrets; else return.
+    """Start this program anew in this process if its environment holds secrets; otherwise return.
 
     The new program gets them from `handed_over`. Call this while the process has one thread. Raises `OSError`, and
     `NotHandedOver`.

@@ -25,7 +25,7 @@ class Setting(Generic[T]):
     meaning: str
     #: Parses the text into the value. Raises `ValueError` with a sentence that says what would be right.
     parse: Callable[[str], T]
-    #: The default, as text that is parsed like a given one.
+    #: The default, as a text that is parsed as if it was given.
     default: str = ""
     #: Computes the value of an unset variable from the settings above; None: `default` is parsed.
     unset: Callable[[Above], T] | None = None
@@ -47,12 +47,12 @@ class Setting(Generic[T]):
 
 
 def value_of(row: Setting[T]) -> T:
-    """Declare a field of a dataclass that `SettingsReader` reads by this row, with the type of the row's values."""
+    """Declare a field of a dataclass that `SettingsReader` reads by this row; its type is that of the row's values."""
     return cast(T, field(metadata={_ROW: row}))
 
 
 def rows_of(declared: type) -> Iterator[tuple[str, Setting[Any]]]:
-    """The rows of the settings that a dataclass declares, each with the name of its field, in order."""
+    """Yield the rows of the settings that a dataclass declares, each with the name of its field, in order."""
     for each in fields(declared):
         if (row := each.metadata.get(_ROW)) is not None:
             yield each.name, row
@@ -71,18 +71,18 @@ class SettingsReader:
         self.failed: set[str] = set()
 
     def values(self, declared: type) -> dict[str, Any]:
-        """The value of each setting that a dataclass declares, by the name of its field."""
+        """Return the value of each setting that a dataclass declares, by the name of its field."""
         values: dict[str, Any] = {}
         for name, row in rows_of(declared):
             values[name] = self._value(row, row.parse(row.default) if row.unset is None else row.unset(values))
         return values
 
     def given_file(self, row: Setting[Any]) -> str | None:
-        """The file that NAME_FILE names for the value of a setting; None if NAME_FILE is not set."""
+        """Return the file that NAME_FILE names for the value of a setting; None if NAME_FILE is not set."""
         return self.text(row.file_name)
 
     def text(self, variable: str) -> str | None:
-        """The text of a variable; None if it is not set or blank."""
+        """Return the text of a variable; None if it is not set or blank."""
         return self._environ.get(variable, "").strip() or None
 
     def _value(self, row: Setting[Any], unset: Any) -> Any:
@@ -96,7 +96,7 @@ class SettingsReader:
             return unset
 
     def _secret(self, row: Setting[Any]) -> str | None:
-        """The text of a setting, or the content of the file that NAME_FILE names; None if neither is set."""
+        """Return the text of a setting, or the content of the file that NAME_FILE names; None if neither is set."""
         text, path = self.text(row.name), self.given_file(row)
         if text and path:
             self._failed(row, f"{row.name} and {row.file_name} are both set: keep one")

@@ -45,7 +45,7 @@ _ATTEMPTS_PER_CORE: Final = 4
 
 
 def _unset_access(above: Above) -> Access:
-    """What tasks may reach if an access setting is not given: nothing, or all if commands run here, which reach all."""
+    """Return what tasks may reach by an unset access setting: nothing, or all if commands run here, which reach all."""
     return EVERYTHING if above["allow_command"] else NOTHING
 
 
@@ -465,7 +465,7 @@ FILE_NAMES: Final = {row.file_name: row for row in SETTINGS.values() if row.has_
 
 
 def is_the_nodes(name: str) -> bool:
-    """Whether a ROTA_* variable is a setting of the node or set by it for commands. Kinds do not get such variables."""
+    """Return whether a ROTA_* variable is the node's setting, or set by it for commands. Kinds do not get these."""
     if name in SETTINGS or name in FILE_NAMES:
         return True
     from tasks.command.ctx import VARIABLES  # here, since few environments have others
@@ -474,12 +474,12 @@ def is_the_nodes(name: str) -> bool:
 
 
 def not_the_nodes(environ: Mapping[str, str]) -> frozenset[str]:
-    """The ROTA_* variables that the node itself does not use."""
+    """Return the ROTA_* variables that the node itself does not use."""
     return frozenset(name for name in environ if name.startswith(PREFIX) and not is_the_nodes(name))
 
 
 def unknown_settings(environ: Mapping[str, str]) -> list[str]:
-    """The ROTA_* variables that neither the node nor an installed kind uses: probably misspelt.
+    """Return the ROTA_* variables that neither the node nor an installed kind uses: probably misspelt.
 
     >>> unknown_settings({"ROTA_NODE": "a", "ROTA_MEMBRES": "", "ROTA_SECRET_FILE": "", "HOME": "/root"})
     ['ROTA_MEMBRES']

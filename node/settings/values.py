@@ -12,7 +12,7 @@ from node.settings.row import PREFIX
 if TYPE_CHECKING:
     from node.state.entries import Seed
 
-# The state and the definition of a task are imported where they are needed: `rota up` reads the table, and parses none.
+# The state and a task's definition are imported only where needed: `rota up` reads the table and parses no value.
 
 _UID_MIN: Final = 1000
 """User ids below this are the system's."""
@@ -21,7 +21,7 @@ _UID_MAX: Final = 2**32 - 2
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can be a node's id."""
+    """Return whether a text can be a node's id."""
     from tasks.definition.spec import NAME_PATTERN
 
     return re.match(NAME_PATTERN, text) is not None
@@ -32,7 +32,7 @@ def no_value(_: object) -> None:
 
 
 def parse_words(text: str) -> tuple[str, ...]:
-    """Words separated by commas; empty ones are dropped. Never raises.
+    """Parse words separated by commas; empty ones are dropped. Never raises.
 
     >>> parse_words("a, b,,")
     ('a', 'b')
@@ -41,7 +41,7 @@ def parse_words(text: str) -> tuple[str, ...]:
 
 
 def parse_members(text: str) -> "tuple[Seed, ...]":
-    """`id=host:raftport:httpport,...` as seeds in the order given, which becomes the order of the slots.
+    """Parse `id=host:raftport:httpport,...` as seeds in the order given, which becomes the order of the slots.
 
     >>> parse_members("a=127.0.0.1:7101:8101")
     (Seed(id='a', host='127.0.0.1', raft_port=7101, http_port=8101),)
@@ -69,7 +69,7 @@ def parse_members(text: str) -> "tuple[Seed, ...]":
 
 
 def parse_labels(text: str) -> tuple[tuple[str, str], ...]:
-    """`name=value,...` as sorted pairs.
+    """Parse `name=value,...` as sorted pairs.
 
     >>> parse_labels("zone=b, disk=ssd")
     (('disk', 'ssd'), ('zone', 'b'))
@@ -81,7 +81,7 @@ def parse_labels(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def parse_env_allow(text: str) -> tuple[str, ...]:
-    """Names of variables that tasks may be given."""
+    """Parse the names of variables that tasks may be given."""
     names = parse_words(text)
     if any(name.upper().startswith(PREFIX) for name in names):
         raise ValueError("ROTA_* variables belong to the node and are never given to tasks")
@@ -94,7 +94,7 @@ def parse_env_allow(text: str) -> tuple[str, ...]:
 
 
 def parse_users(text: str) -> tuple[str, ...]:
-    """Names of users.
+    """Parse names of users.
 
     >>> parse_users("deploy, postgres")
     ('deploy', 'postgres')
@@ -109,7 +109,7 @@ def parse_users(text: str) -> tuple[str, ...]:
 
 
 def parse_uids(text: str) -> range:
-    """A range of user ids, `FIRST-LAST`.
+    """Parse a range of user ids, `FIRST-LAST`.
 
     >>> parse_uids("200000-200099")
     range(200000, 200100)
@@ -123,7 +123,7 @@ def parse_uids(text: str) -> range:
 
 
 def parse_roots(text: str) -> tuple[str, ...]:
-    """Absolute folders, separated by commas. Raises `ValueError`.
+    """Parse absolute folders, separated by commas. Raises `ValueError`.
 
     >>> parse_roots("/srv, /var/lib/app/")
     ('/srv', '/var/lib/app')
@@ -136,7 +136,7 @@ def parse_roots(text: str) -> tuple[str, ...]:
 
 
 def parse_folder(text: str) -> str:
-    """One absolute folder. Raises `ValueError`."""
+    """Parse one absolute folder. Raises `ValueError`."""
     roots = parse_roots(text)
     if len(roots) != 1:
         raise ValueError("must be one folder")
@@ -144,7 +144,7 @@ def parse_folder(text: str) -> str:
 
 
 def parse_confine(text: str) -> bool:
-    """Whether confinement is required. Raises `ValueError`.
+    """Parse whether confinement is required. Raises `ValueError`.
 
     >>> parse_confine("auto"), parse_confine("required")
     (False, True)
@@ -155,7 +155,7 @@ def parse_confine(text: str) -> bool:
 
 
 def parse_switch(text: str) -> bool:
-    """1 or 0, also as true, yes, on and false, no, off."""
+    """Parse a switch: 1 or 0, also as true, yes, on and false, no, off."""
     if text.lower() in ("1", "true", "yes", "on"):
         return True
     if text.lower() in ("0", "false", "no", "off"):
@@ -164,7 +164,7 @@ def parse_switch(text: str) -> bool:
 
 
 def parse_memory(text: str) -> int | None:
-    """A size in bytes; None for 0, which is no limit.
+    """Parse a size in bytes; None for 0, which is no limit.
 
     >>> parse_memory("2GiB"), parse_memory("0")
     (2147483648, None)
@@ -178,7 +178,7 @@ def parse_memory(text: str) -> int | None:
 
 
 def parse_cores(text: str) -> int | None:
-    """Cores in thousandths; None for 0, which is no limit.
+    """Parse a number of cores into thousandths; None for 0, which is no limit.
 
     >>> parse_cores("1.5"), parse_cores("0")
     (1500, None)
@@ -192,17 +192,17 @@ def parse_cores(text: str) -> int | None:
 
 
 def parse_files(text: str) -> int | None:
-    """How many files a process may have open; None for 0, which means as many as the node's hard limit leaves."""
+    """Parse how many files a process may have open; None for 0: as many as the node's hard limit leaves."""
     return zero_or(integer_between(32, attempts_limit(hard_limit())))(text)
 
 
 def parse_disk_bytes(text: str) -> int:
-    """A size on the disk, in bytes."""
+    """Parse a size on the disk, in bytes."""
     return integer_between(0, 2**62)(text)
 
 
 def zero_or(parse: Callable[[str], int]) -> Callable[[str], int | None]:
-    """A parser like `parse`, except that 0 gives None, which is no limit.
+    """Return a parser like `parse`, except that 0 gives None, which is no limit.
 
     >>> zero_or(integer_between(8, 9))("0"), zero_or(integer_between(8, 9))("8")
     (None, 8)
@@ -211,7 +211,7 @@ def zero_or(parse: Callable[[str], int]) -> Callable[[str], int | None]:
 
 
 def integer_between(least: int, most: int) -> Callable[[str], int]:
-    """A parser of whole numbers from `least` to `most`.
+    """Return a parser of whole numbers from `least` to `most`.
 
     >>> integer_between(1, 9)("7")
     7
