@@ -1,4 +1,4 @@
-"""The page's style sheets, scripts and icon: read once, with a digest in their URLs so that browsers can cache them."""
+"""The page's style sheets, scripts and icon: read once, with a digest in their URLs so that browsers may cache them."""
 
 import hashlib
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Asset:
 
 @cache
 def assets() -> dict[str, Asset]:
-    """All assets by name: the last part of their paths."""
+    """Return all assets by name, which is the last part of their paths."""
     found = {}
     for path in _NAMES:
         body = files("node.web").joinpath("static", path).read_bytes()
@@ -50,10 +50,10 @@ def assets() -> dict[str, Asset]:
 
 @cache
 def page_version() -> str:
-    """The version of all assets together: an open page with another version is from an earlier build of the node."""
+    """Return the version of all assets together. An open page with another version is from an earlier build."""
     return hashlib.sha256("".join(asset.version for asset in assets().values()).encode()).hexdigest()[:VERSION_HEX]
 
 
 def asset_path(name: str) -> str:
-    """The path of an asset below the page's root, with its version."""
+    """Return the path of an asset below the page's root, with its version."""
     return f"static/{name}?v={assets()[name].version}"

@@ -35,7 +35,7 @@ _BITS: Final[dict[Mark, int]] = {mark: 1 << number for number, mark in enumerate
 
 @dataclass(frozen=True, slots=True)
 class Standout:
-    """A task that is named in a list, and since when it has the mark of the list."""
+    """A task that is named in a list, and since when it has the list's mark, such as failing or late."""
 
     at_us: int
     task: str
@@ -43,7 +43,7 @@ class Standout:
 
 @dataclass(frozen=True, slots=True)
 class ComingTask:
-    """A task that is due within `AHEAD_US`: when it is due first, and how many times it is."""
+    """A task that is due within `AHEAD_US`: when it is due first, and how many times."""
 
     at_us: int
     task: str
@@ -88,22 +88,22 @@ class Picture:
     density: tuple[int, ...] = (0,) * STEPS
     #: By task, when its first undecided occurrence is due, in microseconds since the epoch.
     due: Mapping[str, int] = field(default_factory=dict)
-    #: By task, the set of files that it is kept in; tasks without a set are left out.
+    #: By task, the set of files in which it is kept; tasks without a set are left out.
     sets: Mapping[str, str] = field(default_factory=dict)
     #: By task, its labels as NAME=VALUE; tasks without labels are left out.
     labels: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def has(self, task: str, mark: Mark) -> bool:
-        """Whether a task has a mark."""
+        """Return whether a task has a mark."""
         return bool(self.bits.get(task, 0) & _BITS[mark])
 
     def leads(self, task: str, mark: Mark) -> bool:
-        """Whether a mark is the most important one of a task."""
+        """Return whether a mark is the most important one of a task."""
         bits = self.bits.get(task, 0)
         return bits & -bits == _BITS[mark]
 
     def rank(self, task: str) -> int:
-        """The place of a task's most important mark in `MARKS`, from 0; their number if it has no mark."""
+        """Return the position of a task's most important mark in `MARKS`, from 0; their number if it has no mark."""
         bits = self.bits.get(task, 0)
         return (bits & -bits).bit_length() - 1 if bits else len(MARKS)
 
@@ -174,7 +174,7 @@ class TaskBoard:
         )
 
     def _coming(self, near: Iterable[tuple[int, str]], span: TimeSpan) -> list[UpcomingTask]:
-        """The occurrences within `span` of the tasks in `near`, which has each one's first undecided occurrence."""
+        """Return the occurrences within `span` of the tasks in `near`, which has each first undecided occurrence."""
         lines = CronTimes(span)
         found = (
             upcoming(task, self._rows[task], lines, self._timing[task], due_us if due_us > span.from_us else None)
@@ -183,7 +183,7 @@ class TaskBoard:
         return [one for one in found if one is not None and not one.continuous]
 
     def _follow(self, state: State) -> None:
-        """Renew the kept facts of the tasks that have changed."""
+        """Compute again the kept facts of the tasks that have changed."""
         rows = self._rows
         changed = [(task, row) for task, row in state.tasks.items() if rows.get(task) is not row]
         for task, row in changed:
@@ -215,7 +215,7 @@ class TaskBoard:
 def marks_of(
     state: State, task: str, row: TaskRow, due_us: int | None, owner: str | None, now_us: int
 ) -> dict[Mark, int]:
-    """The marks of a task, each with the time since when the task has it (0: not known).
+    """Return the marks of a task, each with the time since when the task has it (0: not known).
 
     `due_us` is when its first undecided occurrence is due.
     """
@@ -236,7 +236,7 @@ def marks_of(
 
 
 def _marks_of_row(row: TaskRow) -> dict[Mark, int]:
-    """The marks that follow from a task's row alone: as if it had no runs, had an owner and were not due."""
+    """Return the marks that follow from a task's row alone: as if it had no runs, had an owner and were not due."""
     found: dict[Mark, int] = {}
     if row.paused or not row.timing.enabled:
         found["paused"] = 0
@@ -254,7 +254,7 @@ def _bits_of(marks: Iterable[Mark]) -> int:
 
 
 def first_due_us(row: TaskRow) -> int | None:
-    """When a task's first undecided occurrence is due; None if there is none."""
+    """Return when a task's first undecided occurrence is due; None if there is none."""
     due_us = next_occurrence_us(row, row.through_us)
     return row.since_us if due_us == 0 else due_us  # 0: a continuous task, which is due at once
 

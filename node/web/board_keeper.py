@@ -1,4 +1,4 @@
-"""Keeps the latest picture of all tasks for the requests of one server: made in another thread, and not too often."""
+"""Keeps the latest picture of all tasks for the requests of one server. It is made in another thread, not too often."""
 
 import asyncio
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class BoardKeeper:
         self._cost_s = 0.0
 
     async def picture(self, state: State, ownership: Ownership, now_us: int) -> Picture:
-        """The picture of `state`, or a slightly earlier one."""
+        """Return the picture of `state`, or a slightly earlier picture."""
         async with self._lock:
             if self._picture is not None and self._is_fresh(self._picture, state, now_us):
                 return self._picture
@@ -40,7 +40,7 @@ class BoardKeeper:
             return picture
 
     def _read(self, state: State, ownership: Ownership, now_us: int) -> tuple[Picture, float]:
-        """Make the picture; returns it with the processor time that it took, in seconds."""
+        """Make the picture. Returns it with the processor time that it took, in seconds."""
         began_s = self._spent_s()
         picture = self._board.read(state, ownership, now_us)
         return picture, self._spent_s() - began_s
@@ -52,6 +52,6 @@ class BoardKeeper:
 
 
 async def picture_of(context: RequestContext) -> Picture:
-    """The present picture of all tasks."""
+    """Return the present picture of all tasks."""
     ownership = await context.ownership()
     return await context.server.kept(BoardKeeper).picture(context.state, ownership, context.server.now_us())

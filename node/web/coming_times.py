@@ -42,9 +42,9 @@ class ComingTime:
 
 
 def coming_times(schedule: Schedule | None, since_us: int, through_us: int, now_us: int) -> list[ComingTime]:
-    """The next occurrences, and those just before and after the next change of the clocks; [] if there are none.
+    """Return the next occurrences, and those just before and after the next change of the clocks; [] if there are none.
 
-    `since_us` and `through_us` are from the task's row: when its schedule began, and up to when it is decided.
+    `since_us` and `through_us` are from the task's row: when its schedule began, and until when it was evaluated.
     """
     if schedule is None or isinstance(schedule, Continuous) or unreadable(schedule) is not None:
         return []
@@ -62,7 +62,7 @@ def coming_times(schedule: Schedule | None, since_us: int, through_us: int, now_
 
 
 def next_change_us(zone: ZoneInfo, from_us: int) -> int | None:
-    """When the clocks of a time zone change next, to the second; None: not within `AHEAD_DAYS`.
+    """Return when the clocks of a time zone change next, to the second; None: not within `AHEAD_DAYS`.
 
     >>> next_change_us(ZoneInfo("Europe/Paris"), 1_795_000_000_000_000)
     1806195600000000
@@ -83,7 +83,7 @@ def next_change_us(zone: ZoneInfo, from_us: int) -> int | None:
 
 
 def _around(schedule: Schedule, since_us: int, change_us: int) -> Iterator[int]:
-    """The last occurrence before a change, if it is within 25 hours, and the first one after the change."""
+    """Yield the last occurrence before a change, if it is within 25 hours, and the first one after the change."""
     after = next(occurrences(schedule, since_us, change_us - 1), None)
     for before_us in _BEFORE_US:
         last = None

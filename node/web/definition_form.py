@@ -56,7 +56,7 @@ class DefinitionForm:
 
 
 def form_sent(fields: Mapping[str, str]) -> DefinitionForm:
-    """The form that a browser has sent, not checked yet.
+    """Return the form that a browser has sent, not checked yet.
 
     >>> form_sent({"definition": "kind: command", "version": "3"}).version
     3
@@ -65,16 +65,16 @@ def form_sent(fields: Mapping[str, str]) -> DefinitionForm:
 
 
 def version_sent(fields: Mapping[str, str]) -> int:
-    """The version of the task that a form was made from; 0: a new task, or the field is missing."""
+    """Return the version of the task from which a form was made; 0: a new task, or the field is missing."""
     began = fields.get("version", "")
     return int(began) if began.isascii() and began.isdigit() and len(began) < 18 else 0
 
 
 def read_definition(text: str) -> dict[str, Any]:
-    """The one definition in a text. Raises `YamlUnreadable`."""
+    """Return the one definition in a text. Raises `YamlUnreadable`."""
     if len(text) > CHARS_MAX:
         raise YamlUnreadable(f"is longer than {CHARS_MAX:,} characters: use `rota apply`")
-    # End the last line: a block of text (a script) there would lack its line end otherwise.
+    # End the last line, because a block of text (a script) there would otherwise lack its line end.
     found = documents(text if text.endswith("\n") else f"{text}\n")
     if len(found) != 1 or not isinstance(found[0], dict):
         raise YamlUnreadable("must be one definition: fields and their values, such as `kind: command`")
@@ -82,18 +82,18 @@ def read_definition(text: str) -> dict[str, Any]:
 
 
 def digest_of(text: str) -> str:
-    """The digest of a text: the same for LF and the CRLF that browsers send."""
+    """Return the digest of a text: the same for LF and the CRLF that browsers send."""
     return hashlib.sha256(text.replace("\r\n", "\n").encode(errors="replace")).hexdigest()
 
 
 def lined(text: str, errors: Sequence[FieldError]) -> tuple[LinedError, ...]:
-    """The errors, each with its line, in the order of the lines."""
+    """Return the errors, each with its line, in the order of the lines."""
     found = (LinedError(error.field, error.message, line_of(text, error.field)) for error in errors)
     return tuple(sorted(found, key=lambda error: error.line or 0))
 
 
 def shown_changes(before: Spec | None, after: Spec) -> tuple[tuple[str, str, str], ...]:
-    """The fields that differ, with their values before and after as YAML; for a new task, the fields that it sets."""
+    """Return the fields that differ, with their values before and after as YAML; for a new task, the fields it sets."""
     now = after.model_dump(mode="json")
     if before is None:
         found = [FieldChange(name, None, value) for name, value in _set_by(after).items()]

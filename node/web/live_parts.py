@@ -1,4 +1,4 @@
-"""Keeps the parts of open pages up to date: renders each part once for all pages that show it, and sends changed parts.
+"""Keeps the parts of open pages up to date: renders each part once for all its pages, and sends the changed parts.
 
 If each page fetched its own parts, two hundred open pages would cost a node more than its work does.
 """
@@ -20,7 +20,7 @@ from node.web.assets import page_version
 _log = logging.getLogger(__name__)
 
 SETTLE_S: Final = 0.05
-"""The wait after an event, so that events which follow within this time are shown together."""
+"""The wait after an event, in seconds, so that events that follow within this time are shown together."""
 
 STILL_S: Final = 3.0
 """Parts are made anew after this time even without an event: progress grows, and tasks become due."""
@@ -104,9 +104,9 @@ class LiveParts:
     def follow(
         self, makers: Mapping[PartKey, Make], hub: EventHub, beat_s: float = BEAT_S
     ) -> Iterator[AsyncGenerator[bytes, None]]:
-        """The events of one page, while the block runs: each part at once, and again whenever it has changed.
+        """Yield the events of one page: each part at once, and again whenever it has changed.
 
-        `hub` tells of updates, and of the server's stop, which ends the events. An event `beat` is sent at once, and
+        `hub` reports updates, and the stop of the server, which ends the events. An event `beat` is sent at once, and
         every `beat_s` seconds.
         """
         me = object()
@@ -207,12 +207,12 @@ class LiveParts:
 
 
 def beat() -> bytes:
-    """The event that shows that the node is alive; it has the version of the node's page."""
+    """Return the event that shows that the node is alive; it has the version of the node's page."""
     return f'event: beat\ndata: {{"page":"{page_version()}"}}\n\n'.encode()
 
 
 def part_bytes(url: str, made: str | Unmade) -> bytes:
-    r"""A part as a server-sent event.
+    r"""Return a part as a server-sent event.
 
     >>> part_bytes("/?part=a", "<p>")
     b'event: part\ndata: {"url":"/?part=a","html":"<p>"}\n\n'

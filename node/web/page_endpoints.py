@@ -30,7 +30,7 @@ class PageEndpoints(Endpoints):
         return self._html("GET", path, access)
 
     def form(self, path: str, access: Access = "browser") -> Callable[[Handler], Handler]:
-        """Decorate a handler that carries out a form."""
+        """Decorate a handler that carries out the action of a form."""
         return self._html("POST", path, access)
 
     def _html(self, method: str, path: str, access: Access) -> Callable[[Handler], Handler]:
@@ -39,7 +39,7 @@ class PageEndpoints(Endpoints):
 
 
 def problem_page(context: RequestContext, problem: Problem) -> web.Response:
-    """The page that shows a `Problem`, or the sign-in page if the session has ended."""
+    """Return the page that shows a `Problem`, or the sign-in page if the session has ended."""
     if problem.more.get("code") == "no-session" and context.request.method in ("GET", "HEAD") and not is_part(context):
         return _to_sign_in(context)
     if problem.kind == "stale-form" and "definition" in context.fields:
@@ -55,14 +55,14 @@ def problem_page(context: RequestContext, problem: Problem) -> web.Response:
 
 
 def definition_page(context: RequestContext, task: str | None, form: DefinitionForm, status: int = 200) -> web.Response:
-    """The page with the form for a definition. It warns if the registered definition is kept in files."""
+    """Return the page with the form for a definition. It warns if the registered definition is kept in files."""
     row = None if task is None else context.state.tasks.get(task)
     kept_in = None if row is None else set_of(row.spec_packed)
     return page(context, "edit.html", status, task=task, form=form, kept_in=kept_in)
 
 
 def unsaved_page(context: RequestContext, task: str | None, form: DefinitionForm, problem: Problem) -> web.Response:
-    """The page with the form for a definition again, with the user's text, and why it was not saved."""
+    """Return the page with the form for a definition again, with the user's text, and why it was not saved."""
     why = problem.detail if problem.kind == "outcome-unknown" else f"nothing was saved: {problem.detail}"
     response = definition_page(context, task, replace(form, unsaved=why), problem.status)
     response.headers.update(problem.headers)

@@ -67,7 +67,7 @@ class ParamField:
 
 
 def fields_of(schema: Mapping[str, Any] | None, params: Mapping[str, Any]) -> list[ParamField]:
-    """The fields of the form, those that `params` have first. `schema` None: not known; then there is one YAML field.
+    """Return the fields of the form, those that `params` have first. `schema` None: not known; then one YAML field.
 
     >>> schema = {"properties": {"n": {"type": "integer", "default": 3}, "source": {"type": "string"}}}
     >>> [(field.label, field.look, field.text, field.default) for field in fields_of(schema, {"source": "x"})]
@@ -92,7 +92,7 @@ def fields_of(schema: Mapping[str, Any] | None, params: Mapping[str, Any]) -> li
 
 
 def params_of(fields: Sequence[ParamField], sent: Mapping[str, str]) -> tuple[dict[str, Any], list[FieldError]]:
-    """The params from the texts `sent` (by the names of `fields`), and the errors of texts that cannot be read."""
+    """Return the params from the texts `sent` (by the names of `fields`), and the errors of unreadable texts."""
     params: dict[str, Any] = {}
     errors: list[FieldError] = []
     for field in fields:
@@ -127,14 +127,14 @@ def _drop_emptied(fields: Sequence[ParamField], params: dict[str, Any]) -> None:
 
 
 def texts_sent(fields: Sequence[ParamField], sent: Mapping[str, str]) -> dict[str, str]:
-    """The text that each field shows after the form was sent, by the field's name."""
+    """Return the text that each field shows after the form was sent, by the field's name."""
     return {field.name: _lines(sent.get(field.name, field.text)) for field in fields}
 
 
 def errors_by_field(
     fields: Sequence[ParamField], errors: Sequence[FieldError]
 ) -> tuple[dict[str, list[str]], list[FieldError]]:
-    """The errors of each field, by its name, and the errors that belong to no field.
+    """Return the errors of each field, by its name, and the errors that belong to no field.
 
     >>> [field] = fields_of({"properties": {"argv": {"type": "array"}}}, {})
     >>> errors_by_field([field], [FieldError("params.argv[0]", "is no text"), FieldError("params.x", "is not known")])
@@ -161,7 +161,7 @@ class _Fields:
         self._root = root
 
     def of(self, schema: Mapping[str, Any], given: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[ParamField]:
-        """The fields of an object: first the given ones in their order, then the others in the schema's order."""
+        """Yield the fields of an object: first the given ones in their order, then the others in the schema's order."""
         known, required = schema.get("properties", {}), schema.get("required", ())
         for name in dict.fromkeys((*given, *known)):
             about = known.get(name, {})
@@ -204,7 +204,7 @@ class _Fields:
 
 
 def _fits(form: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
-    """Whether an object fits this schema: all required fields, no unknown ones, and the schema's constants."""
+    """Return whether an object fits this schema: all required fields, no unknown ones, and the schema's constants."""
     known = form.get("properties", {})
     marks = all(value.get(name, of["const"]) == of["const"] for name, of in known.items() if "const" in of)
     return bool(known) and value.keys() <= known.keys() and value.keys() >= set(form.get("required", ())) and marks
@@ -218,7 +218,9 @@ def _choices(form: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 
 def _look(form: Mapping[str, Any], value: Any, choices: tuple[tuple[str, Any], ...], *, nullable: bool) -> Look:
-    """How to fill in a field. `nullable`: null is allowed but not the default, so the user must be able to type it."""
+    """Decide how a field is filled in. `nullable`: null is allowed but not the default, so a user must be able to type
+    it.
+    """
     if nullable or value is None or value == "":
         return "yaml"
     if choices and (value is _LEFT_OUT or any(same(value, one) for _, one in choices)):
@@ -234,12 +236,12 @@ def _look(form: Mapping[str, Any], value: Any, choices: tuple[tuple[str, Any], .
 
 
 def _is_shown(text: str) -> bool:
-    """Whether a browser shows a text and sends it back unchanged. Any other text is typed as YAML, which escapes it."""
+    """Return whether a browser shows a text and sends it back unchanged. Other texts are typed as YAML with escapes."""
     return all(character in "\n\t" or character.isprintable() for character in text)
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are the same as JSON, where true is not 1."""
+    """Return whether two values are the same as JSON, where true is not 1."""
     return type(one) is type(other) and bool(one == other)
 
 
@@ -260,12 +262,12 @@ def _default(value: Any) -> str:
 
 
 def _lines(text: str) -> str:
-    """A text with the CRLF of browsers replaced by LF."""
+    """Return a text with the CRLF of browsers replaced by LF."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _read(field: ParamField, sent: str | None) -> Any:
-    """The value of a field whose text was sent (None: it was not). Raises `YamlUnreadable`."""
+    """Return the value of a field whose text was sent (None: it was not). Raises `YamlUnreadable`."""
     text = None if sent is None else _lines(sent)
     if text is None or text == field.text:
         return field.value
@@ -286,7 +288,7 @@ def _document(text: str) -> Any:
 
 
 def _number(text: str) -> Any:
-    """The number in a text; if it is no number, the text itself, which the kind then refuses."""
+    """Return the number in a text. If it is no number, return the text itself, which the kind then refuses."""
     try:
         found = json.loads(text)
     except ValueError:

@@ -75,7 +75,7 @@ def _standing(context: RequestContext) -> list[Finding]:
 
 
 def redirect(context: RequestContext, target: str) -> web.Response:
-    """A redirect (303) to a path below the page's root, such as `tasks`. It works behind a proxy's path prefix."""
+    """Return a redirect (303) to a path below the page's root, such as `tasks`. Works behind a proxy's path prefix."""
     return web.Response(status=303, headers={**HEADERS, "Location": root_of(context.request.path) + target})
 
 
@@ -105,7 +105,7 @@ def end_session(context: RequestContext, response: web.Response) -> None:
 
 
 def root_of(path: str) -> str:
-    """The page's root, relative to a document at `path`, since a proxy may serve the page below a prefix.
+    """Return the page's root, relative to a document at `path`, since a proxy may serve the page below a prefix.
 
     >>> root_of("/"), root_of("/tasks"), root_of("/tasks/a")
     ('./', './', '../')
@@ -123,7 +123,7 @@ def local_target(path: str) -> str:
 
 
 def is_part(context: RequestContext) -> bool:
-    """Whether htmx has sent the request, for a part of an open page."""
+    """Return whether htmx has sent the request, for a part of an open page."""
     return context.request.headers.get("HX-Request") == "true"
 
 
@@ -133,7 +133,7 @@ def _is_secure(request: web.Request) -> bool:
 
 
 def _shown(value: object) -> object:
-    """A template's value with control and bidirectional characters escaped, so that no text poses as another."""
+    """Return a template's value with control and bidirectional characters escaped: no text can pose as another."""
     return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

@@ -19,19 +19,19 @@ HEIGHT: Final = 14
 """The height of the tallest bar, in units of the picture."""
 
 KEPT: Final = 2000
-"""The bars of at most this many tasks are kept; they hold until another run of the task ends."""
+"""The bars of at most this many tasks are kept. A task's bars are valid until another run of it ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sparkline:
-    """Bars, oldest first, each with its height and whether the run succeeded; and `words` with the same content."""
+    """Bars, oldest first, each with its height and whether the run succeeded. `words` says the same in words."""
 
     bars: tuple[tuple[int, bool], ...]
     words: str
 
 
 def sparkline_of(took: Sequence[tuple[float, bool]]) -> Sparkline | None:
-    """The bars of runs, from (seconds, whether it succeeded) of each, oldest first. None for fewer than two runs.
+    """Return the bars of runs, from (seconds, whether it succeeded) of each, oldest first; None for less than two runs.
 
     >>> sparkline_of([(0.5, True), (2.0, False)])
     Sparkline(bars=((4, True), (14, False)), words='the last 2 runs took 0.50 s to 2.0 s, 1 did not succeed')
@@ -47,14 +47,14 @@ def sparkline_of(took: Sequence[tuple[float, bool]]) -> Sparkline | None:
 
 
 class SparklineKeeper:
-    """The bars of the tasks that were shown lately. Used on the loop; the history is read in another thread."""
+    """Keeps the bars of the tasks that were shown recently. Used on the loop; another thread reads the history."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, tuple[str, Sparkline | None]] = OrderedDict()
         """By task: the id of its last ended run, and the bars."""
 
     async def of(self, context: RequestContext, tasks: Sequence[str]) -> dict[str, Sparkline]:
-        """The bars of these tasks; tasks without bars are left out."""
+        """Return the bars of these tasks; tasks without bars are left out."""
         rows = context.state.tasks
         last = {task: row.last.run_id for task in tasks if (row := rows.get(task)) is not None and row.last is not None}
         unknown = [task for task, run_id in last.items() if self._kept.get(task, ("", None))[0] != run_id]

@@ -1,4 +1,4 @@
-"""Finds a page of the tasks that match a search, sorted. Goes over all tasks, so callers use another thread."""
+"""Finds a page of the tasks that match a search, sorted. It visits all tasks, so callers use another thread."""
 
 import heapq
 from collections import Counter
@@ -37,7 +37,7 @@ class TaskSearch:
     kind: str | None = None
     #: Its owner.
     owner: str | None = None
-    #: The set of files that it is kept in.
+    #: The set of files in which it is kept.
     set: str | None = None
     #: A label that it must have, as NAME=VALUE.
     label: str | None = None
@@ -48,7 +48,7 @@ class TaskSearch:
         return self == TaskSearch()
 
     def fits(self, name: str, row: TaskRow, ownership: Ownership, picture: Picture) -> bool:
-        """Whether a task matches."""
+        """Return whether a task matches."""
         return (
             all(word in name.casefold() for word in self.words)
             and (self.show is None or picture.has(name, self.show))
@@ -60,7 +60,7 @@ class TaskSearch:
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """The words of a search.
+    """Return the words of a search.
 
     >>> words_of("  Orders EU ")
     ('orders', 'eu')
@@ -71,7 +71,7 @@ def words_of(text: str) -> tuple[str, ...]:
 def find(
     names: Iterator[str], state: State, ownership: Ownership, picture: Picture, search: TaskSearch, limit: int
 ) -> tuple[list[str], bool]:
-    """The first `limit` of `names` that match the search, and whether there are more."""
+    """Return the first `limit` of `names` that match the search, and whether there are more."""
     found: list[str] = []
     for name in _fitting(names, state, ownership, picture, search):
         if len(found) == limit:
@@ -89,7 +89,7 @@ def find_sorted(
     after: SortKey | None,
     limit: int,
 ) -> tuple[list[SortKey], bool]:
-    """The first `limit` matching tasks in the order `sort`, beginning behind `after`; and whether there are more."""
+    """Return the first `limit` matching tasks in the order `sort`, from behind `after`; and whether there are more."""
     keys = (
         (_place(sort, name, state.tasks[name], ownership, picture), name)
         for name in _fitting(iter(state.tasks), state, ownership, picture, search)
@@ -99,7 +99,7 @@ def find_sorted(
 
 
 def labels_offered(picture: Picture, chosen: str | None) -> list[str]:
-    """The labels to offer as filters, sorted by name; `chosen` is always among them."""
+    """Return the labels to offer as filters, sorted by name; `chosen` is always among them."""
     counts = Counter(label for labels in picture.labels.values() for label in labels)
     most = {label for label, _ in counts.most_common(LABELS_MAX)}
     return sorted(most if chosen is None else most | {chosen})

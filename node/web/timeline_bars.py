@@ -77,7 +77,7 @@ class TimeBar:
 
 
 def run_bars(run: Run, now_us: int, took_us: int | None = None) -> Iterator[TimeBar]:
-    """The bars of a run's attempts, active or ended. `took_us`: how long its task's last run took; None: not known."""
+    """Yield the bars of a run's attempts, active or ended. `took_us`: how long the task's last run took, if known."""
     for attempt in run.attempts:
         if attempt.state in HELD:
             yield _running_bar(run, attempt, now_us)
@@ -140,7 +140,7 @@ def _second(at_us: int) -> str:
 
 
 def active_bars(state: State, now_us: int) -> Iterator[TimeBar]:
-    """The bars of the attempts of all active runs."""
+    """Yield the bars of the attempts of all active runs."""
     for run in state.runs.values():
         row = state.tasks.get(run.task)
         last = row.last if row is not None else None
@@ -148,7 +148,7 @@ def active_bars(state: State, now_us: int) -> Iterator[TimeBar]:
 
 
 def planned_bars(runs: Iterable[PlannedRun], until_us: int) -> Iterator[TimeBar]:
-    """The bars of occurrences ahead, in the lanes of the members that would begin them."""
+    """Yield the bars of occurrences ahead, in the lanes of the members that would begin them."""
     for run in runs:
         member = run.owner or NOBODY
         look: BarLook = "moved" if run.moved else "planned"
@@ -160,7 +160,7 @@ def planned_bars(runs: Iterable[PlannedRun], until_us: int) -> Iterator[TimeBar]
 
 
 def gone_bars(runs: Iterable[PlannedRun], until_us: int) -> Iterator[TimeBar]:
-    """The bars of occurrences that their present owners would lose, in the lanes of these owners."""
+    """Yield the bars of occurrences that their present owners would lose, in the lanes of these owners."""
     for run in runs:
         said = f"{run.task}, due at {_second(run.at_us)}, goes from {run.source or 'nobody'} to {run.owner or 'nobody'}"
         yield _ahead(run, run.source or NOBODY, "gone", said, until_us)

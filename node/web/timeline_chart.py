@@ -132,7 +132,7 @@ class TimeScale:
     span: TimeSpan
 
     def x(self, at_us: int) -> float:
-        """The horizontal position of a time; a time outside the span is moved to its nearest end."""
+        """Return the horizontal position of a time. A time outside the span is moved to the nearest end of the span."""
         inside = min(max(at_us, self.span.from_us), self.span.until_us)
         return round((inside - self.span.from_us) * WIDTH / (self.span.until_us - self.span.from_us), 1)
 
@@ -233,12 +233,12 @@ class _Lane:
             )
 
     def made(self, member: str) -> MemberLane:
-        """Lay out the lane: each bar in the first row that is free at its place; bars that stand out come first."""
+        """Lay out the lane: each bar in the first row that is free at its position; bars that stand out come first."""
         top = self._y + PAD + (STRIP + 3 if self._counts else 0)
         rows = [_Row() for _ in range(ROWS_MAX)]
         shapes, left_out, row_of = list[BarShape](), 0, dict[tuple[str, int], int]()
         for bar in sorted(self._bars, key=_rank):
-            # A bar of the past ends at the present at the latest, even if it must be widened to be visible.
+            # A bar of the past ends at the present at the latest, even if it is widened to be visible.
             latest = self._now_x if bar.is_past else WIDTH
             x = max(0.0, min(self._scale.x(bar.begins_us), latest - SHORTEST))
             width = max(SHORTEST, round(self._scale.x(bar.ends_us) - x, 1))
@@ -270,7 +270,7 @@ def _rank(bar: TimeBar) -> tuple[bool, bool, int, str]:
 
 
 class _Row:
-    """The free places of a row: where its bars begin and end, sorted."""
+    """The free space of a row: where its bars begin and end, sorted."""
 
     def __init__(self) -> None:
         self._begins: list[float] = []
@@ -282,7 +282,7 @@ class _Row:
         return bool(self._begins)
 
     def is_free(self, x: float, end: float) -> bool:
-        """Whether there is no bar between `x` and `end`."""
+        """Return whether there is no bar between `x` and `end`."""
         place = bisect_left(self._begins, x)
         before = place == 0 or self._ends[place - 1] <= x
         return before and (place == len(self._begins) or self._begins[place] >= end)
@@ -295,7 +295,7 @@ class _Row:
 
 
 def _joins(lanes: Iterable[MemberLane]) -> Iterable[tuple[str, bool]]:
-    """A path from the end of each attempt to the beginning of the run's next attempt, if both are drawn."""
+    """Yield a path from the end of each attempt to the beginning of the run's next attempt, if both are drawn."""
     attempts: Mapping[str, list[BarShape]] = defaultdict(list)
     for lane in lanes:
         for shape in lane.bars:

@@ -1,4 +1,4 @@
-"""The verdict on the whole cluster: all is well, or the findings: what is wrong, since when, and where to look. Pure.
+"""The verdict on the cluster: all is well, or findings, which say what is wrong, since when, and where to look. Pure.
 
 It follows from the replicated state, and from facts that only the answering node knows (`NodeSight`).
 """
@@ -49,7 +49,7 @@ LATE_S: Final = 60.0
 """A task that is overdue for less time is no fault yet: a failover, or the start of a node, takes some seconds."""
 
 TRIES_MIN: Final = 3
-"""Fewer failures in a row are no fault yet: the next try, often by another member, may well send the notices."""
+"""Fewer failures in a row are no fault yet: the next try, often by another member, may well succeed."""
 
 _DOWN: Final[dict[DownReason, tuple[Level, str]]] = {
     "silent": ("wrong", "is down: it fell silent. Others have taken its tasks over"),
@@ -89,7 +89,7 @@ class NodeSight:
     overdue: Overdue = field(default_factory=Overdue)
     #: When its lease ended, in microseconds since the epoch; None: it holds a lease, or never held one.
     lapsed_us: int | None = None
-    #: The mismatching nodes, of another build or secret, that it has met lately.
+    #: The nodes recently in contact that are incompatible with it: of another build, secret or cluster.
     mismatches: Sequence[MismatchView] = ()
 
 
@@ -111,7 +111,7 @@ class Finding:
     look_at: str = ""
     #: The action of the finding's button; None: no button.
     action: Action | None = None
-    #: The member or task that the finding and its `action` are about; "": none, or several.
+    #: The member or task that the finding and its `action` are about; "": no single one.
     subject: str = ""
 
 
@@ -125,7 +125,7 @@ class ClusterVerdict:
 
 
 def verdict(state: State, sight: NodeSight, picture: Picture) -> ClusterVerdict:
-    """Give the verdict on `state`, as the node of `sight` sees it."""
+    """Return the verdict on `state`, as the node of `sight` sees it."""
     if sight.outlook is not None:
         found = [_no_cluster(sight, sight.outlook), *_of_mismatches(state, sight)]
         return ClusterVerdict("wrong", "There is no cluster yet", tuple(found))
@@ -147,7 +147,7 @@ def verdict(state: State, sight: NodeSight, picture: Picture) -> ClusterVerdict:
 
 
 def standing_of(state: State, sight: NodeSight) -> list[Finding]:
-    """The reasons why this node's data may be stale, or why it does nothing; [] if there are none."""
+    """Return the reasons why this node's data may be stale, or why it does nothing; [] if there are none."""
     if sight.outlook is not None:
         return [_no_cluster(sight, sight.outlook)]
     return [found for found in _of_consensus(state, sight) if found.code in ("no-quorum", "not-ready", "no-lease")]
@@ -179,7 +179,7 @@ def _of_consensus(state: State, sight: NodeSight) -> list[Finding]:
 
 
 def _of_mismatches(state: State, sight: NodeSight) -> list[Finding]:
-    """The mismatching nodes. A mere claim to be some member is "wrong" only while that member is not up."""
+    """Return findings on incompatible nodes. A mere claim to be a member is "wrong" only while the member is not up."""
     return [
         Finding(
             "mismatch",
@@ -299,12 +299,12 @@ def _overdue(sight: NodeSight, picture: Picture) -> list[Finding]:
 
 
 def _only(picture: Picture, mark: Mark, number: int, listed: Iterable[str]) -> str:
-    """The task that a finding is about; "" if it is about several, or if the task is not among `listed`."""
+    """Return the task that a finding is about; "" if it is about several, or if the task is not among `listed`."""
     return next((task for task in listed if picture.leads(task, mark)), "") if number == 1 else ""
 
 
 def _also(picture: Picture, task: str, mark: Mark) -> str:
-    """The other marks of a finding's only task, as the rest of a sentence."""
+    """Return the other marks of a finding's only task, as the rest of a sentence."""
     others = [words for other, words in _ALSO.items() if other != mark and picture.has(task, other)]
     return "".join(f"; {words}" for words in others)
 
@@ -329,6 +329,6 @@ def _of_channels(state: State) -> list[Finding]:
 
 
 def _gave_up(row: ChannelRow) -> Finding:
-    """The finding that the channel's waiting notices were given up, and that nothing has been sent on it since."""
+    """Return the finding that the channel's waiting notices were given up, and that nothing was sent on it since."""
     text = f"Channel {row.name} gave up on {count(row.given_up, 'notice')}, and has sent nothing since"
     return Finding("gave-up", "watch", f"{text}. Try it with: rota notify test {row.name}", row.given_up_us)

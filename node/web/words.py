@@ -16,7 +16,7 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)")
 
 
 def since(at_us: int, now_us: int) -> str:
-    """How long before `now_us` a time was, in words.
+    """Say in words how long before `now_us` a time was.
 
     >>> since(0, 61_000_000)
     '1 min 1 s'
@@ -25,7 +25,7 @@ def since(at_us: int, now_us: int) -> str:
 
 
 def clock(at_us: int) -> str:
-    """A time of day in UTC; the page's script shows it in the chosen time zone instead.
+    """Return a time of day in UTC; the page's script shows it in the chosen time zone instead.
 
     >>> clock(1_794_000_000_000_000)
     '21:20'
@@ -34,7 +34,7 @@ def clock(at_us: int) -> str:
 
 
 def count(number: int, one: str, more: str = "") -> str:
-    """A number with its noun.
+    """Return a number with its noun.
 
     >>> count(1, "task"), count(1200, "task"), count(2, "entry", "entries")
     ('1 task', '1,200 tasks', '2 entries')
@@ -43,7 +43,7 @@ def count(number: int, one: str, more: str = "") -> str:
 
 
 def amount(value: float) -> str:
-    """A number for people.
+    """Return a number as text for people.
 
     >>> amount(1234567), amount(0.25)
     ('1,234,567', '0.25')
@@ -81,7 +81,7 @@ def as_typed(text: str) -> Markup:
 
 
 def sentence(text: str) -> str:
-    """A clause as a sentence: with a capital letter and a full stop.
+    """Turn a clause into a sentence, with a capital letter and a full stop.
 
     >>> sentence("not due until noon"), sentence("rota-1 is down."), sentence("")
     ('Not due until noon.', 'Rota-1 is down.', '')
@@ -90,7 +90,7 @@ def sentence(text: str) -> str:
 
 
 def schedule_words(schedule: Schedule | None) -> str:
-    """A schedule in words.
+    """Describe a schedule in words.
 
     >>> schedule_words(Every(every_s=90)), schedule_words(Cron(cron="0 3 * * *", timezone="Europe/Paris"))
     ('every 1 min 30 s', '0 3 * * * Europe/Paris')

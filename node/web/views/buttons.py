@@ -1,4 +1,4 @@
-"""The page's buttons: each calls the API's route, and answers with a notice or a redirect back to the page."""
+"""The page's buttons: each calls the handler of the API, and answers with a notice or a redirect back to the page."""
 
 from aiohttp import web
 

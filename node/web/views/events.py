@@ -36,7 +36,7 @@ EVENTS: Final = 100
 
 @endpoints.page("/events")
 async def events_page(context: RequestContext, query: EventsPageQuery) -> web.Response:
-    """The matching events, newest first; with `part=rows`, only the rows."""
+    """Show the matching events, newest first; with `part=rows`, only the rows."""
     template = "parts/event_rows.html" if query.part == "rows" else "events.html"
     return page(context, template, **await _values(context, query))
 
@@ -69,7 +69,7 @@ async def _values(context: RequestContext, query: EventsPageQuery) -> dict[str, 
 
 
 def _url(query: EventsPageQuery, **changed: str | None) -> str:
-    """The page's path with `query`, some values `changed`. Without `after`, it begins with the newest events."""
+    """Return the page's link for `query` updated by `changed`. `after` is taken from `changed` only."""
     given = {**query.model_dump(include={"event", "task", "node"}), **changed}
     text = urlencode({name: value for name, value in given.items() if value})
     return "events" + (f"?{text}" if text else "")
@@ -182,7 +182,7 @@ def _line(one: NumberedEvent) -> EventLine:
 
 
 def _way(source: str | None, target: str | None) -> str:
-    """The move of a task from one owner to another, in words.
+    """Say in words how a task moved from one owner to another.
 
     >>> _way("a", "b"), _way(None, "b"), _way("a", None)
     ('moved from a to b', 'owned by b', 'owned by nobody any more, before by a')
@@ -211,7 +211,7 @@ def _member_line(one: NumberedEvent, event: ClusterEvent) -> EventLine:
 
 
 def _deadline_line(one: NumberedEvent, event: ClusterEvent) -> EventLine:
-    """A line about a deadline that was breached, met again, or dropped without being met."""
+    """Make a line about a deadline that was breached, met again, or dropped without being met."""
     data = event.data
     said, look = _DEADLINE_SAID[data["change"]]
     what = f"{said}: {data['deadline']}"

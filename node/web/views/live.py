@@ -1,4 +1,4 @@
-"""The event stream of an open page: each part that the page shows is sent when it has changed."""
+"""The event stream of an open page, which sends each part of the page when it has changed."""
 
 import json
 import re
@@ -41,7 +41,7 @@ _NOBODY: Final = BrowserSession("guest", 0, "0" * ID_HEX)
 
 
 class PartContext(RequestContext):
-    """The context of a request for one part, made up as if the page had sent the request."""
+    """The context of a request for one part, made as if the page had sent that request."""
 
     __slots__ = ("_names",)
 
@@ -50,7 +50,7 @@ class PartContext(RequestContext):
         self.role, self.session, self._names = page.role, _NOBODY, names
 
     def path(self, name: str) -> str:
-        """The value of a variable in the part's path, as `RequestContext.path`."""
+        """Return the value of a variable in the part's path, like `RequestContext.path`."""
         return self._names[name]
 
 
@@ -75,7 +75,7 @@ async def _with_token(events: AsyncGenerator[bytes, None], common: bytes, own: b
 
 
 def _urls(parts: str) -> list[str]:
-    """The parts' paths and queries in the request. Raises `Problem` invalid."""
+    """Return the parts' paths and queries in the request. Raises `Problem` invalid."""
     try:
         urls = json.loads(parts)
     except ValueError:
@@ -90,7 +90,7 @@ def _urls(parts: str) -> list[str]:
 
 
 def _maker(context: RequestContext, url: str) -> Make:
-    """The function that makes the part at `url` for this page. Raises `Problem` invalid if there is no such part."""
+    """Return the function that makes the part at `url` for this page. Raises `Problem` invalid if there is no part."""
     try:
         where = URL(url, encoded=True)
         found = None if where.host else _endpoint_at(context.server.pages, where.raw_path)
@@ -113,7 +113,7 @@ def _maker(context: RequestContext, url: str) -> Make:
 
 
 def _endpoint_at(pages: tuple[Endpoint, ...], path: str) -> tuple[Endpoint, dict[str, str]] | None:
-    """The endpoint at a path, and the variables in the path, decoded; None if there is none."""
+    """Return the endpoint at a path, and the variables in the path, decoded; None if there is none."""
     for endpoint in pages:
         if endpoint.method != "GET" or endpoint.access != "browser" or endpoint.handler is live:
             continue

@@ -42,7 +42,7 @@ async def members_page(context: RequestContext, query: MembersPageQuery) -> web.
 
 
 async def cards_values(context: RequestContext) -> dict[str, Any]:
-    """The values for the template of the members' cards."""
+    """Return the values for the template of the members' cards."""
     ownership, lags = await context.ownership(), await context.server.kept(MemberLags).of(context)
     state = context.state
     views = members_view(state, ownership, context.node.bootstraps.known(state))
@@ -66,7 +66,7 @@ async def cards_values(context: RequestContext) -> dict[str, Any]:
 
 
 async def preview_values(context: RequestContext, name: str) -> dict[str, Any]:
-    """The values for the preview: the effect of draining a member that is up, or of any other member's return.
+    """Return the values for the preview: the effect of draining a member that is up, or of another member's return.
 
     Raises `Problem`.
     """
@@ -87,6 +87,6 @@ async def preview_values(context: RequestContext, name: str) -> dict[str, Any]:
 
 
 def _opposite(state: State, name: str) -> Supposition:
-    """The supposition of the preview. A drained member counts as down: placement is the same; only its runs go on."""
+    """Return the supposition of the preview. To drain a member counts as down, because the placement is the same."""
     one = frozenset((name,))
     return Supposition(without=one) if state.members[name].status == "up" else Supposition(back=one)

@@ -1,4 +1,4 @@
-"""The overview at `/`, and its parts, which an open page gets again when they change."""
+"""The overview at `/`, and its parts, which are sent to an open page again when they change."""
 
 from typing import Any, Final, Literal
 
@@ -58,7 +58,7 @@ async def overview(context: RequestContext, query: OverviewQuery) -> web.Respons
 
 
 async def part_values(context: RequestContext, part: OverviewPart) -> dict[str, Any]:
-    """The values for the template of a part."""
+    """Return the values for the template of a part."""
     match part:
         case "verdict":
             return await _verdict(context)
@@ -134,7 +134,7 @@ async def _attention(context: RequestContext) -> dict[str, Any]:
 
 
 def _reasons(context: RequestContext, picture: Picture, ownership: Ownership, task: str, held: Why | None) -> list[str]:
-    """The reasons why a task needs attention: breached deadlines, why it does not run, and why its last run failed."""
+    """Return why a task needs attention: breached deadlines, why it does not run, and why its last run failed."""
     state, said = context.state, []
     said += [late["detail"] for late in late_view(state.tasks[task])]
     if held is not None:

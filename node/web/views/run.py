@@ -55,11 +55,11 @@ _ENDS: Final = {
     "waiting": "given back",
     "orphaned": "lost",
 }
-"""The words for states of an attempt that readers would not understand."""
+"""The words for states of an attempt whose names readers would not understand."""
 
 
 async def run_values(context: RequestContext, run_id: str) -> dict[str, Any]:
-    """The values for a run's page, with the last log lines of the attempt that failed. Raises `Problem`."""
+    """Return the values for a run's page, with the last log lines of the attempt that failed. Raises `Problem`."""
     found = await find_run(context, run_id)
     run = found.run if isinstance(found, EndedRun) else found
     if isinstance(found, EndedRun):
@@ -67,7 +67,7 @@ async def run_values(context: RequestContext, run_id: str) -> dict[str, Any]:
     else:
         view = run_view(run, progress=(await progress_of(context, [run])).get(run_id))
     failed = _failed(view["state"], run.attempts)
-    # Before the run has ended, show its checkpoint: it has the rows and batches so far.
+    # Before the run has ended, show its checkpoint, which counts the rows and batches so far.
     shown = view["result"] if view["finished_at"] is not None else view["checkpoint"]
     shown = shown if isinstance(shown, dict) else None
     return {
@@ -92,7 +92,7 @@ async def run_values(context: RequestContext, run_id: str) -> dict[str, Any]:
 
 
 def result_fields(result: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """The fields of a result and their values, as text; nested fields have dotted names. Its table is left out.
+    """Return the fields of a result and their values, as text; nested fields have dotted names. Leaves out its table.
 
     >>> result_fields({"rows": 1204, "bytes": 2_500_000, "expect": {"positive": 0}, "table": "file:///t"})
     [('rows', '1,204'), ('bytes', '2.38 MiB'), ('expect.positive', '0'), ('table', 'file:///t')]
@@ -107,7 +107,7 @@ def result_fields(result: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def result_table(result: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The table in a result: `columns` with `rows`, or the first list of objects, such as batches; None: no table.
+    """Return the table in a result: `columns` with `rows`, or the first list of objects, such as batches, or None.
 
     >>> result_table({"batches": [{"rows": 2, "files": 1}]})
     {'name': 'batches', 'columns': ['rows', 'files'], 'rows': [['2', '1']], 'more': 0}
@@ -142,7 +142,7 @@ def _value(name: str, value: Any) -> str:
 
 
 def _given(run: Run) -> str:
-    """The params, and an action's args, that were given for this run only, as YAML; "" if there are none."""
+    """Return the params, and an action's args, that were given for this run only, as YAML; "" if there are none."""
     if not run.args:
         return "" if run.params is None else as_yaml(run.params)[:GIVEN_CHARS_MAX]
     given = {"args": run.args} if run.params is None else {"args": run.args, "params": run.params}
@@ -150,7 +150,7 @@ def _given(run: Run) -> str:
 
 
 def _failed(state: str, attempts: tuple[Attempt, ...]) -> Attempt | None:
-    """The latest attempt that failed; None if the run has succeeded since, or another attempt is active."""
+    """Return the latest attempt that failed; None if the run has succeeded since, or another attempt is active."""
     if state == "succeeded" or state in HELD:
         return None
     return next((attempt for attempt in reversed(attempts) if attempt.state in FAILED), None)
@@ -169,14 +169,14 @@ def _json(value: Any) -> str | None:
 
 LINES_MAX: Final = 12
 BYTES_MAX: Final = 4096
-"""The length of a log's end that is read for its last lines."""
+"""How many bytes at the end of a log are read to find its last lines."""
 
 _STYLE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 """Matches a terminal's escape sequences for colours, titles and cursor moves (ECMA-48)."""
 
 
 async def last_lines(context: RequestContext, run_id: str, attempt: Attempt) -> list[str]:
-    """The last lines of an attempt's log; [] if there is no log, or its member does not answer."""
+    """Return the last lines of an attempt's log; [] if there is no log, or its member does not answer."""
     if attempt.node == context.node.settings.node:
         data = await asyncio.to_thread(_read, context.node.log_path(run_id, attempt.attempt))
     else:
@@ -185,7 +185,7 @@ async def last_lines(context: RequestContext, run_id: str, attempt: Attempt) -> 
 
 
 def readable(text: str) -> list[str]:
-    r"""The lines of a log as a terminal would finally show them, without colours and empty lines.
+    r"""Return the lines of a log as a terminal would finally show them, without colours and empty lines.
 
     >>> readable("10 %\r20 %\r\n\n\x1b[31mfailed\x1b[0m\n")
     ['20 %', 'failed']

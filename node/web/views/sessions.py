@@ -42,7 +42,7 @@ async def sign_in(context: RequestContext) -> web.Response:
 
 
 def _refused(context: RequestContext, target: str) -> web.Response:
-    """The form again, with an error: the token is wrong, or this address has sent too many wrong tokens."""
+    """Show the form again with an error: the token is wrong, or this address has sent too many wrong tokens."""
     wrong = "That is not a token of this cluster. It is in ROTA_TOKEN of each node; `rota up` tells its file."
     try:
         check_tries(context)

@@ -85,14 +85,14 @@ async def task_page(context: RequestContext, query: TaskPageQuery) -> web.Respon
     access="browser",
 )
 async def task_figures(context: RequestContext) -> web.Response:
-    """The figures for the chart of a task's page, as JSON."""
+    """Return the figures for the chart of a task's page, as JSON."""
     response = context.answer(await figures(context, known_task(context)))
     response.headers.update(HEADERS)
     return response
 
 
 async def task_values(context: RequestContext, name: str) -> dict[str, Any]:
-    """A task's present values: its state, why it does not run, its active runs, and its owner. Raises `Problem`."""
+    """Return a task's present values: its state, why it does not run, its runs, its owner. Raises `Problem`."""
     ownership = await context.ownership()
     row = context.state.tasks.get(name)
     if row is None:
@@ -122,12 +122,12 @@ async def task_values(context: RequestContext, name: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def definition_text(packed: bytes) -> str:
-    """A packed definition as YAML, without fields that have their default."""
+    """Return a packed definition as YAML, without fields that have their default."""
     return _text(read_spec(packed))
 
 
 def copy_text(spec: Spec, taken: Container[str]) -> str:
-    """The definition of a copy, as YAML: under a name that is not `taken`, and in no set of files.
+    """Return the definition of a copy, as YAML: under a name that is not `taken`, and in no set of files.
 
     >>> print(copy_text(Spec(name="a", kind="copy", set="site"), {"a", "a-copy"}), end="")
     name: a-copy-2
@@ -141,12 +141,12 @@ def copy_text(spec: Spec, taken: Container[str]) -> str:
 
 def _text(spec: Spec) -> str:
     short = _whole(spec.model_dump(mode="json", exclude_defaults=True))
-    # A default may depend on other fields: then a value that is left out may not come back the same.
+    # A default may depend on other fields. If the short definition does not give the same spec, show all fields.
     return as_yaml(short if Spec.model_validate(short) == spec else spec.model_dump(mode="json"))
 
 
 def _whole(value: Any) -> Any:
-    """Write whole numbers without a fraction, except in params, where 2.0 may mean something else than 2.
+    """Write whole numbers without a fraction, except in params, where 2.0 may mean something other than 2.
 
     >>> _whole({"schedule": {"every_s": 900.0}, "timeout_s": 1.5, "params": {"x": 2.0}})
     {'schedule': {'every_s': 900}, 'timeout_s': 1.5, 'params': {'x': 2.0}}
@@ -157,7 +157,7 @@ def _whole(value: Any) -> Any:
 
 
 async def definition_values(context: RequestContext, name: str) -> dict[str, Any]:
-    """The values for the part of the page with the task's definition. Raises `Problem`."""
+    """Return the values for the part of the page with the task's definition. Raises `Problem`."""
     row = context.state.tasks.get(name)
     if row is None:
         raise Problem("not-found", f"the task {name!r} was deleted meanwhile")
@@ -167,7 +167,7 @@ async def definition_values(context: RequestContext, name: str) -> dict[str, Any
 
 
 async def past_values(context: RequestContext, name: str, after: str | None, limit: int = PAST_ROWS) -> dict[str, Any]:
-    """A page of a task's runs, newest first. Raises `Problem`."""
+    """Return a page of a task's runs, newest first. Raises `Problem`."""
     found = await runs_page(context, RunsQuery(task=name, limit=limit, after=after))
     return {
         "past": [{**view, "did": done_words(view["result"])} for view in found["items"]],
@@ -178,7 +178,7 @@ async def past_values(context: RequestContext, name: str, after: str | None, lim
 
 
 async def figures(context: RequestContext, name: str) -> dict[str, Any]:
-    """The latest runs of a task that ended, oldest first, for its chart: columns of equal length."""
+    """Return the latest runs of a task that ended, oldest first, for its chart: columns of equal length."""
     found = await runs_page(context, RunsQuery(task=name, limit=CHART_RUNS))
     ended = [view for view in reversed(found["items"]) if view["action"] is None and view["took_s"] is not None]
     unit = next((name for view in ended for name in ("rows", "bytes") if _number(view["result"], name) is not None), "")
@@ -193,7 +193,7 @@ async def figures(context: RequestContext, name: str) -> dict[str, Any]:
 
 
 def done_words(result: dict[str, Any] | None) -> str:
-    """The amount of work in a run's result, in words: rows or bytes; "" if the result has neither.
+    """Say how much work a run's result shows: rows or bytes; "" if the result has neither.
 
     >>> done_words({"rows": 1204}), done_words({"bytes": 2_500_000}), done_words({"exit_code": 0})
     ('1,204 rows', '2.38 MiB', '')
@@ -224,7 +224,7 @@ def _coming(row: TaskRow, now_us: int) -> list[dict[str, Any]]:
 
 
 def _walk(state: State, ownership: Ownership, name: str) -> list[dict[str, Any]]:
-    """The members in the order in which placement considers them, each with the reason why it is the owner or not."""
+    """Return the members in the order in which placement considers them, each with why it is the owner or not."""
     task = state.tasks[name].placing if name in state.tasks else ownership.state.tasks[name].placing
     told = []
     seen: set[str | None] = set()

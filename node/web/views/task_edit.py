@@ -101,7 +101,7 @@ async def _obey(context: RequestContext, task: str | None) -> web.Response:
 
 
 async def _catch_up(context: RequestContext) -> None:
-    """Wait until this node knows the task in the path. If it has been deleted meanwhile, saving makes it anew."""
+    """Wait until this node knows the task in the path. If it has been deleted meanwhile, saving creates it again."""
     try:
         await task_to_change(context)
     except Problem as problem:
@@ -110,7 +110,7 @@ async def _catch_up(context: RequestContext) -> None:
 
 
 async def _checked(context: RequestContext, task: str | None, text: str, began: int) -> DefinitionForm:
-    """Check `text`, which the user began to edit in version `began`, and return the form with the outcome."""
+    """Check `text`, which the user began to edit at version `began`, and return the form with the result."""
     form = DefinitionForm(text, began)
     try:
         given = await asyncio.to_thread(read_definition, text)
@@ -138,7 +138,7 @@ async def _checked(context: RequestContext, task: str | None, text: str, began: 
 
 
 async def _spec(context: RequestContext, task: str | None, given: dict[str, Any]) -> CheckedSpec:
-    """The spec, checked as in a PUT. Raises `Problem`."""
+    """Return the spec, checked as in a PUT. Raises `Problem`."""
     if task is not None and given.get("name", task) != task:
         raise invalid_field("name", f"must stay {task}: a task is not renamed; register another one, and delete this")
     name = task if task is not None else given.get("name")

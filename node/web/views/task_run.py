@@ -71,7 +71,7 @@ async def _fields(context: RequestContext, row: TaskRow, like: str | None) -> li
 
 
 async def _params_of_run(context: RequestContext, row: TaskRow, run_id: str) -> dict[str, Any]:
-    """The params that were given for a run; the task's params if there were none, or if it is another task's run."""
+    """Return the params that were given for a run; the task's params if none were, or if it is another task's run."""
     found = await runs.find_run(context, run_id)
     run = found.run if isinstance(found, EndedRun) else found
     return row.spec.params if run.params is None or run.task != row.placing.name else run.params

@@ -55,7 +55,7 @@ async def tasks_page(context: RequestContext, query: TasksPageQuery) -> web.Resp
 
 
 async def rows_values(context: RequestContext, query: TasksPageQuery) -> dict[str, Any]:
-    """The values for the template of the rows."""
+    """Return the values for the template of the rows."""
     picture = await picture_of(context)
     state, ownership = context.state, context.node.ownership()
     search = TaskSearch(
@@ -95,13 +95,13 @@ async def rows_values(context: RequestContext, query: TasksPageQuery) -> dict[st
 
 
 def _place_after(sort: TaskSort, cursor: str) -> SortKey:
-    """The sort key after which a page begins, from its cursor. Raises `Problem`."""
+    """Return the sort key after which a page begins, from its cursor. Raises `Problem`."""
     place, name = key_of(cursor, str if sort in ("owner", "kind") else int, str)
     return place, str(name)
 
 
 async def filter_values(context: RequestContext, query: TasksPageQuery) -> dict[str, Any]:
-    """The values for the form above the rows: each filter with its choices, and the chosen one."""
+    """Return the values for the form above the rows: each filter with its choices, and the chosen one."""
     picture, state = await picture_of(context), context.state
     labels = await asyncio.to_thread(labels_offered, picture, query.label)
     offered = {
@@ -114,7 +114,7 @@ async def filter_values(context: RequestContext, query: TasksPageQuery) -> dict[
 
 
 def row_values(state: State, ownership: Ownership, task: str, held: Why | None, now_us: int) -> dict[str, Any]:
-    """The values of a task for its row and its page. `held`: why it does not run, unless somebody asked it to wait."""
+    """Return a task's values for its row and page. `held`: why it does not run, unless somebody asked it to wait."""
     row, owner = state.tasks[task], ownership.owner(task)
     marks = marks_of(state, task, row, first_due_us(row), owner, now_us)
     return {
@@ -136,7 +136,7 @@ def row_values(state: State, ownership: Ownership, task: str, held: Why | None, 
 
 
 def _url(query: TasksPageQuery, **changed: str | None) -> str:
-    """The page's path with `query`, some values `changed`. Without `after`, it is the first page."""
+    """Return the page's link for `query` updated by `changed`. `after` is taken from `changed` only."""
     given = {**query.model_dump(exclude={"after", "part"}), **changed}
     given["sort"] = None if given["sort"] == "name" else given["sort"]
     text = urlencode({name: value for name, value in given.items() if value})

@@ -44,7 +44,7 @@ endpoints = PageEndpoints("page")
 
 @endpoints.page("/timeline")
 async def timeline(context: RequestContext, query: TimelineQuery) -> web.Response:
-    """Show the timeline, with `without` and `back` as it would be then; with `part=plan`, only the plan."""
+    """Show the timeline, as it would be with `without` and `back` if given; with `part=plan`, only the plan."""
     given = context.request.query
     asked = query.model_copy(update={name: tuple(given.getall(name, ())) for name in ("without", "back")})
     template = "parts/plan.html" if query.part == "plan" else "timeline.html"
@@ -77,7 +77,7 @@ class EndedRuns:
 
 
 def ended_since(history: HistoryPort, from_us: int) -> EndedRuns:
-    """The newest `ENDED_MAX` runs that have ended since `from_us`; long ones may be missing. Reads the disk."""
+    """Return the newest `ENDED_MAX` runs that have ended since `from_us`; long ones may be missing. Reads the disk."""
     found: list[EndedRun] = []
     position: RunPosition | None = None
     while len(found) < ENDED_MAX:
@@ -117,7 +117,7 @@ def drawn_timeline(history: HistoryPort, state: State, found: WhatIf, span: Time
 
 
 async def timeline_values(context: RequestContext, query: TimelineQuery) -> dict[str, Any]:
-    """The values for the template of the timeline. Unknown members in the query are ignored."""
+    """Return the values for the template of the timeline. Unknown members in the query are ignored."""
     state = context.state
     without = frozenset(query.without).intersection(state.members)
     returning = frozenset(name for name, member in state.members.items() if member.status != "up")
