@@ -68,7 +68,7 @@ def _print_rows(api: Api, found: Mapping[str, Any], plan: bool) -> None:
 
 
 def _cell(value: Any) -> str | None:
-    """The text for a value in a table; None for null.
+    """Return the text for a value in a table; None for null.
 
     >>> _cell(True), _cell(2.5), _cell("a b"), _cell(None)
     ('true', '2.5', 'a b', None)
@@ -116,7 +116,7 @@ def reset_command(api: Api, name: str, to: str | None) -> None:
 
 
 def _shown(found: Mapping[str, Any]) -> dict[str, object]:
-    """The fields of a cursor, in words for people.
+    """Return the fields of a cursor, in words for people.
 
     >>> _shown({"batch": 3, "run_id": "t~1", "token": 7, "cursor": {"cursor": "at", "value": "x"}, "lag_s": 75.0})
     {'last batch': 3, 'of run': 't~1', 'cursor': '{"cursor": "at", "value": "x"}', 'behind': '1 min 15 s'}
@@ -134,7 +134,7 @@ def _shown(found: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _next(batch: Mapping[str, Any] | None) -> str:
-    """The part of the source that the next batch would read, in words.
+    """Say which part of the source the next batch would read.
 
     >>> _next(None), _next({"whole": True}), _next({"above": 7, "to": 9})
     ('nothing is new', 'the whole source', '{"above": 7, "to": 9}')

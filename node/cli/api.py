@@ -61,7 +61,7 @@ class Api:
 
 
 def client_of(where: str) -> Client:
-    """A client for one address or several (comma-separated).
+    """Return a client for one address or several (comma-separated).
 
     The token comes from ROTA_TOKEN, from ROTA_TOKEN_FILE, or from a cluster that `rota up` runs on this machine. Raises
     `click.UsageError` for an address that is not a URL, and for a token that cannot be read or sent.
@@ -113,7 +113,7 @@ _NOT_UNDERSTOOD: Final = (400, 404, 405, 415, 422)
 
 
 def _other_version(client: Client) -> str:
-    """A sentence that the node has another version than this command; "" if it has the same, or is silent about it."""
+    """Say that the node has another version than this command; "" if it has the same, or does not send it."""
     try:
         there = str(client.get("/openapi.json")["info"]["version"])
     except (ApiProblem, Unreachable, LookupError, TypeError):
@@ -127,12 +127,12 @@ def _other_version(client: Client) -> str:
 
 
 def mismatches_of(cluster: Mapping[str, Any]) -> list[str]:
-    """A sentence for each node that mismatches the node that answered `GET /v1/cluster`."""
+    """Return a sentence for each node that is incompatible with the node that answered `GET /v1/cluster`."""
     return [plain_line(one["detail"]) for one in cluster.get("mismatches", ())]  # an earlier version sends none
 
 
 def status_of(member: Mapping[str, Any]) -> str:
-    """A member's status, with the reason if it has one, and its progress if it lacks finished runs.
+    """Return a member's status, with the reason if it has one, and its progress if it lacks finished runs.
 
     >>> status_of({"status": "draining", "reason": None, "aside": "no room on its disk"})
     'draining (no room on its disk)'
@@ -153,13 +153,13 @@ def _catching_up(bootstrap: Mapping[str, Any]) -> str:
 
 
 def percent(bootstrap: Mapping[str, Any]) -> str:
-    """The percentage that a member has fetched of the finished runs that it lacks."""
+    """Return the percentage that a member has fetched of the finished runs that it lacks."""
     done, total = bootstrap["progress"]["done"], bootstrap["progress"]["total"]
     return f"{100 * done // max(total, 1):.0f}%"
 
 
 def ago(time: str | None) -> str | None:
-    """A time from the API relative to now, in one unit: "5 min ago", or "in 3 h". None for None."""
+    """Return a time from the API relative to now, in one unit: "5 min ago", or "in 3 h". None for None."""
     if time is None:
         return None
     since_s = (datetime.now(UTC) - datetime.fromisoformat(time)).total_seconds()
@@ -169,7 +169,7 @@ def ago(time: str | None) -> str | None:
 
 
 def progress_text(done: float, total: float | None, unit: str) -> str:
-    """The progress of a run, in words. `total` None: not known. Bytes are shown in a suitable unit.
+    """Return the progress of a run, in words. `total` None: not known. Bytes are shown in a suitable unit.
 
     >>> progress_text(8_388_610, 33_554_432, "bytes"), progress_text(1234567, None, "rows"), progress_text(2.5, 3, "")
     ('8.0 of 32.0 MiB', '1,234,567 rows', '2.5 of 3')

@@ -7,14 +7,14 @@ from typing import Any, Final
 from node.client import NO_PROBLEM, ApiProblem
 
 UNKNOWN: Final = 504
-"""The status of an answer that leaves open whether the change is committed."""
+"""The status of an answer that does not say whether the change is committed."""
 
 NAMED_MAX: Final = 20
 """A sentence names at most this many tasks."""
 
 
 class Done:
-    """The changes that were made. `say` prints a line for each; None: only `answer` is printed.
+    """The changes that were made. `say` prints a line for each; None: no lines are printed, only `answer`.
 
     `unprinted` is the error that kept lines from being printed, or None.
     """
@@ -88,13 +88,13 @@ def _lines(put: Mapping[str, Any], would_be: str) -> Iterator[str]:
 
 
 def field_lines(put: Mapping[str, Any]) -> Iterator[str]:
-    """The fields in which a task differs, a line each."""
+    """Yield the fields in which a task differs, a line each."""
     for change in put["changes"]:
         yield f"  {change['field']}: {json.dumps(change['before'])} -> {json.dumps(change['after'])}"
 
 
 def left_over(done: Done, puts: Sequence[str], doomed: Sequence[str], error: BaseException) -> str:
-    """A sentence about the tasks that are still to be put or deleted after `error`, and what to do about them.
+    """Say which tasks are still to be put or deleted after `error`, and what to do about them.
 
     >>> left_over(Done(None), ["a"], ["b"], ApiProblem(403, "", "Forbidden", ""))
     'nothing was changed'

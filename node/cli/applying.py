@@ -23,9 +23,9 @@ TOO_LARGE: Final = 413
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The effect that applying would have: the tasks to put, the answer of a dry run for each, and the tasks to delete.
+    """The effect of applying: the tasks to put, the answer of a dry run for each of them, and the tasks to delete.
 
-    `sets` are the sets to prune: the files must contain all of their tasks.
+    `sets` are the sets to prune, so the files must contain all of their tasks.
     """
 
     tasks: Sequence[TaskFromFile]
@@ -151,7 +151,7 @@ def diff_command(
 def _plan(
     api: Api, places: Sequence[str], set_name: str | None, *, prune: bool, allow_empty: bool, adopt: bool
 ) -> Difference:
-    """Read the files and ask the cluster what would change. Raises `click.UsageError`, `ApiProblem`, `Unreachable`."""
+    """Read the files, and ask the cluster what would change. Raises `click.UsageError`, `ApiProblem`, `Unreachable`."""
     found = tasks_of(places)
     try:
         tasks = with_set(found, set_name)
@@ -173,7 +173,7 @@ def _plan(
 
 
 def _compared(api: Api, tasks: Sequence[TaskFromFile], sets: Sequence[str], index: str = "0") -> Difference:
-    """Compare the tasks with those of a member that has applied `index`. Raises `ApiProblem`, `Unreachable`."""
+    """Compare the tasks with the tasks of a member that has applied `index`. Raises `ApiProblem`, `Unreachable`."""
     puts = [put for answer in _put(api, tasks, index, dry_run=True) for put in answer.json["items"]]
     names = {put["name"] for put in puts}
     doomed = [task for each in sets for task in gone_from_files(api.client.items("/v1/tasks", set=each), each, names)]
@@ -199,7 +199,7 @@ def _put(api: Api, tasks: Sequence[TaskFromFile], index: str = "0", *, dry_run: 
 def _carry_out(api: Api, plan: Difference, done: Done) -> str:
     """Make the planned changes. Returns the index of the last one.
 
-    Raises `ApiProblem`, `Unreachable`; `done` has the changes made before.
+    Raises `ApiProblem`, `Unreachable`; `done` then has the changes made before the error.
     """
     index = "0"
     for answer in _put(api, plan.tasks, dry_run=False):
@@ -208,7 +208,7 @@ def _carry_out(api: Api, plan: Difference, done: Done) -> str:
     for task in plan.doomed:
         name = str(task["name"])
         try:
-            # Delete only the version that was compared: somebody may have changed the task since.
+            # Delete only the version that was compared, because somebody may have changed the task since.
             answer = api.client.call("DELETE", path("v1", "tasks", name), headers={"If-Match": f'"{task["version"]}"'})
         except ApiProblem as problem:
             if problem.status == GONE:

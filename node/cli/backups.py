@@ -80,7 +80,7 @@ def _errors_as_sentences() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Named:
-    """The parts of this machine that the caller lets a task's definition use, which somebody else may have written.
+    """What a task's definition, which somebody else may have written, may use of this machine: the caller has named it.
 
     `secrets` are files and `env` variables, by the names in references to them; `hosts` are the hosts that may hold the
     task's backups, as in ROTA_DESTINATION_HOSTS; `options` are the caller's own options for the URL.
@@ -92,13 +92,13 @@ class _Named:
     options: Mapping[str, Any]
 
     def lacks(self, reference: Reference) -> str | None:
-        """The option that the caller must add to name a reference; None if it is named."""
+        """Return the option that the caller must add to name a reference; None if the reference is named."""
         if isinstance(reference, SecretFile):
             return None if reference.secret in self.secrets else f"--secret {reference.secret}=FILE"
         return None if reference.env in self.env else f"--env {reference.env}"
 
     def resolve(self, reference: Reference) -> str:
-        """The value of a named reference. Raises `MissingSecret`."""
+        """Return the value of a named reference. Raises `MissingSecret`."""
         if isinstance(reference, SecretFile):
             file = self.secrets[reference.secret]
             return resolve({"secret": file.name}, file.parent, (), {})
@@ -106,7 +106,7 @@ class _Named:
 
 
 def _url_and_options(api: Api, what: str, named: _Named, kind: str = "backup") -> tuple[str, dict[str, Any]]:
-    """The URL that WHAT stands for, and fsspec's options for it."""
+    """Return the URL that WHAT stands for, and fsspec's options for it."""
     if "/" in what:
         return what, dict(named.options)
     task = api.client.get(path("v1", "tasks", what))
@@ -121,7 +121,7 @@ def _url_and_options(api: Api, what: str, named: _Named, kind: str = "backup") -
 
 
 def _resolved_if_named(task: str, url: str, options: Mapping[str, Any], named: _Named) -> dict[str, Any]:
-    """The options of a task's definition, with secrets resolved.
+    """Return the options of a task's definition, with secrets resolved.
 
     Raises `click.UsageError` unless the caller has named each secret in the options, and each address to connect to.
     """
@@ -190,7 +190,7 @@ def _hosts(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _what_is_named(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `_Named`, which it gets as the argument `named`."""
+    """Give a command the options of `_Named`, and pass their values to it as the argument `named`."""
 
     @click.option("--secret", "secrets", multiple=True, metavar="NAME=FILE", help="A file for a task's {secret: NAME}.")
     @click.option("--env", multiple=True, metavar="NAME", help="A variable for a task's {env: NAME}.")
@@ -270,7 +270,7 @@ def kept_command(api: Api, what: str, keep: str | None, named: _Named) -> None:
 
 
 def _keep_rules(api: Api, what: str, keep: str | None) -> KeepRules | None:
-    """The rules that --keep or the task's params give. Raises `click.UsageError`."""
+    """Return the rules that --keep or the task's params give. Raises `click.UsageError`."""
     if keep is None and "/" in what:
         raise click.UsageError("a URL says nothing of which backups to keep: give --keep, such as --keep 7")
     try:
@@ -343,7 +343,7 @@ def restore_command(
 
 
 def _moment(wal: str | None, to_time: str | None, to_lsn: str | None) -> Moment:
-    """The moment that the options name. Raises `click.UsageError`."""
+    """Return the moment that the options name. Raises `click.UsageError`."""
     if wal is None and (to_time or to_lsn):
         raise click.UsageError("--to-time and --to-lsn need --wal, the archive of the log that leads there")
     if to_time and to_lsn:

@@ -116,7 +116,7 @@ def _picture(cluster: dict[str, Any], runs: list[dict[str, Any]]) -> Group:
 
 
 def _watchdog(cluster: dict[str, Any]) -> list[Text]:
-    """A line about the pings to the outside watcher, if there is a watcher."""
+    """Return a line about the pings to the outside watcher, if there is a watcher."""
     pings = cluster.get("watchdog")  # an earlier version does not send it
     if pings is None:
         return []

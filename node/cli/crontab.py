@@ -1,10 +1,10 @@
 r"""A crontab as tasks of Rota. Pure.
 
 The format is that of crontab(5) in Debian's cron: five fields or a name such as `@daily`, then the command. A line
-`NAME=VALUE` holds for the lines after it. `%` in a command ends the command and begins its standard input; `\%` stands
+`NAME=VALUE` applies to the lines after it. `%` in a command ends the command and begins its standard input; `\%` stands
 for `%`. The crontabs of a system (/etc/crontab, /etc/cron.d) name a user before the command.
 
-A task's name depends on its own line alone. So if lines are added, moved or removed, and the crontab is imported again,
+A task's name depends only on its own line. So if lines are added, moved or removed, and the crontab is imported again,
 the tasks of the other lines stay as they are.
 """
 
@@ -58,7 +58,7 @@ class _Settings:
 def tasks_of_crontab(
     text: str, *, timezone: str, system: bool = False, node: str | None = None, run_as: Collection[str] = ()
 ) -> Imported:
-    r"""The tasks of a crontab.
+    r"""Return the tasks of a crontab.
 
     `timezone` is the time zone of the crontab's machine (a `CRON_TZ` line prevails); `system`: the lines name a user;
     `node`: the member that the tasks are bound to, None for any; `run_as`: the users that members allow (ROTA_RUN_AS).
@@ -124,7 +124,7 @@ def _set(settings: _Settings, name: str, value: str) -> Iterator[str]:
 
 
 def _fields(line: str, system: bool) -> tuple[str, str | None, str]:
-    """The cron line, the user (None: not named) and the command. Raises `ValueError`."""
+    """Split a line into the schedule, the user (None: not named) and the command. Raises `ValueError`."""
     times = 1 if line.startswith("@") else 5
     words = line.split(None, times + system)
     if len(words) <= times + system:
@@ -152,14 +152,14 @@ def _fields(line: str, system: bool) -> tuple[str, str | None, str]:
 
 
 def _is_user(name: str) -> bool:
-    # Imported here: the models take as long to import as everything else that a command needs.
+    # Imported here, because the models take as long to import as everything else that a command needs.
     from tasks.definition.spec import USER_PATTERN
 
     return re.fullmatch(USER_PATTERN, name) is not None
 
 
 def _command(text: str) -> str:
-    """The command, with escaped `%` restored. Raises `ValueError` if the line gives it a standard input."""
+    """Return the command, with escaped `%` restored. Raises `ValueError` if the line gives it a standard input."""
     if _INPUT.search(text) is not None:
         raise ValueError(
             "a % in its command begins a standard input, which tasks do not have: write a script, or pipe the input in "
@@ -186,7 +186,7 @@ def _task(name: str, cron: str, settings: _Settings, command: str, node: str | N
 
 
 def _name(cron: str, user: str | None, command: str, taken: set[str]) -> str:
-    """Name a task by its command's program and a digest of the line, and a number if an equal line has this name.
+    """Name a task by its command's program and a digest of the line, with a number if an equal line has this name.
 
     >>> names = set()
     >>> [_name("5 4 * * *", None, "cd /srv && sudo nice -n 5 /srv/bin/backup.sh", names) for _ in range(2)]
@@ -205,7 +205,7 @@ def _name(cron: str, user: str | None, command: str, taken: set[str]) -> str:
 
 
 def _programs(command: str) -> Iterator[str]:
-    """The words that may be the program, most likely first; wrappers such as `sudo`, and their options, are skipped."""
+    """Yield the words that may be the program, most likely first. Skips wrappers such as `sudo`, and their options."""
     for part in re.split(r"&&|;|\|\||\|", command):
         words = [cleared for word in part.split() if (cleared := word.strip("(){}\"'"))]
         while words and (

@@ -27,7 +27,7 @@ class CtxRefused(Exception):
 
 
 def call(words: Sequence[str]) -> int:
-    """Run `rota ctx` with these arguments; returns the exit code."""
+    """Run `rota ctx` with these arguments, and return the exit code."""
     try:
         given = ctx_parser().parse_args(words)
         sys.stdout.write(given.does(given))
@@ -46,7 +46,7 @@ def _say(sentence: str, code: int) -> int:
 
 
 def ctx_parser() -> argparse.ArgumentParser:
-    """The parser of the arguments."""
+    """Return the parser of the arguments."""
     parser = argparse.ArgumentParser(
         prog="rota ctx",
         description="For programs that a task of kind command runs: save a checkpoint of the run, report "
@@ -160,7 +160,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _ask(request: dict[str, Any]) -> dict[str, Any]:
-    """Send a request to the attempt; returns its answer. Raises `CtxRefused` and `WrongCall`."""
+    """Send a request to the attempt, and return its answer. Raises `CtxRefused` and `WrongCall`."""
     where = os.environ.get(SOCKET)
     if not where:
         raise WrongCall(f"{SOCKET} is not set: rota ctx works inside a task of kind command only")

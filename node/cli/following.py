@@ -14,9 +14,9 @@ NO_LOG: Final = 404
 class LogFollower:
     """Follows the log of one run until the run has ended.
 
-    `read_run` reads the run; `pieces` yields the log of an attempt as it grows, from its beginning. `write` gets the
-    new bytes. `head` is called with each attempt but the first, before its log; `say` gets a sentence each time when a
-    log or the run becomes unreadable.
+    `read_run` reads the run; `pieces` yields the log of an attempt as it grows, from its beginning. `write` receives
+    the new bytes. `head` is called with each attempt but the first, before its log. `say` is called with a sentence
+    each time when a log or the run becomes unreadable.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class LogFollower:
                 run = self._run_when_reachable()
 
     def _follow_attempt(self, attempt: dict[str, Any]) -> dict[str, Any]:
-        """Write the log of an attempt until the attempt has ended; returns the run as it is then."""
+        """Write the log of an attempt until the attempt has ended. Returns the run as it is then."""
         number, reported = attempt["attempt"], False
         self._written = 0
         while True:
@@ -71,7 +71,7 @@ class LogFollower:
             run = self._run_when_reachable()
             held = run["state"] in HELD and run["attempt"] == number
             if not held and broken is not None and not reported:
-                broken = self._write_new(number)  # its last output: the attempt has ended, so this returns
+                broken = self._write_new(number)  # to write its last output: the attempt has ended, so this returns
             if broken is not None and not (reported and held):
                 then = "retrying" if held else "the rest of it is skipped"
                 self._say(f"the log of attempt {number} on {attempt['node']} cannot be read: {broken}; {then}")

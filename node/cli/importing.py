@@ -40,7 +40,7 @@ def crontab_command(file: str, system: bool, timezone: str | None, run_as: str, 
     unlike under cron, a run is skipped while the previous run works, and a missed run is made up for. A task keeps its
     name when other lines are changed; with --system it runs as the user that its line names.
     """
-    # Imported here: settings take as long to import as everything else that a command needs.
+    # Imported here, because settings take as long to import as everything else that a command needs.
     from node.settings.values import parse_users
 
     zone = timezone or machine_timezone()
@@ -69,7 +69,7 @@ def crontab_command(file: str, system: bool, timezone: str | None, run_as: str, 
 
 
 def machine_timezone() -> str:
-    """The time zone of this machine, from TZ, /etc/timezone or /etc/localtime; UTC if none of them names it."""
+    """Return the time zone of this machine, from TZ, /etc/timezone or /etc/localtime; UTC if none of them names it."""
     if named := os.environ.get("TZ", "").removeprefix(":"):
         return named
     try:

@@ -55,7 +55,7 @@ def _open_private(path: str, flags: int) -> int:
 
 
 def _ensure_secret(path: Path) -> None:
-    """Make sure that `path` holds a secret that only this user can read; an existing one is kept. Raises `OSError`."""
+    """Make sure that `path` holds a secret that only this user can read. Keeps an existing one. Raises `OSError`."""
     if path.exists():
         path.chmod(0o600)
         return
@@ -104,7 +104,7 @@ class LocalCluster:
         self.client = Client([self.url(name) for name in self.names], self.token)
 
     def _load_or_make_plan(self, nodes: int, http_ports: list[int] | None) -> dict[str, list[int]]:
-        """The Raft and HTTP port of each node, from cluster.json if it exists. Raises `ValueError` and `OSError`."""
+        """Return the Raft and HTTP port of each node, from cluster.json if present. Raises `ValueError`, `OSError`."""
         path = self.folder / "cluster.json"
         if path.exists():
             plan: dict[str, list[int]] = json.loads(path.read_text())
@@ -124,7 +124,7 @@ class LocalCluster:
         return plan
 
     def _find_or_make_token(self, open_to_all: bool) -> str | None:
-        """The clients' token: from `env`, or from the folder's token file, made if missing. Raises `OSError`."""
+        """Return the clients' token: from `env`, or the folder's token file, made if missing. Raises `OSError`."""
         if token := self._env.get("ROTA_TOKEN"):
             return token
         if given := self._env.get("ROTA_TOKEN_FILE"):
@@ -148,23 +148,23 @@ class LocalCluster:
         return ",".join(f"{name}={self.host(name)}:{raft}:{http}" for name, (raft, http) in self._plan.items())
 
     def host(self, name: str) -> str:
-        """The address of a node. Overridden by test clusters in several network namespaces."""
+        """Return the address of a node. Overridden by test clusters in several network namespaces."""
         return HOST
 
     def url(self, name: str) -> str:
-        """The address of a node's API."""
+        """Return the address of a node's API."""
         return f"http://{self.host(name)}:{self._plan[name][1]}"
 
     def client_of(self, name: str, timeout_s: float = 15) -> Client:
-        """A client that calls one node only."""
+        """Return a client that calls one node only."""
         return Client([self.url(name)], self.token, timeout_s)
 
     def log_file(self, name: str) -> Path:
-        """The file with a node's output."""
+        """Return the file with a node's output."""
         return self.folder / f"{name}.log"
 
     def environment(self, name: str) -> dict[str, str]:
-        """The environment of a node's process."""
+        """Return the environment of a node's process."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("ROTA_")}
         others = (str(self.folder / each) for each in self.names if each != name)
         return {
@@ -180,11 +180,11 @@ class LocalCluster:
         }
 
     def command(self, name: str) -> list[str]:
-        """The command line of a node's process."""
+        """Return the command line of a node's process."""
         return [sys.executable, "-m", "node.cli.entry", "node"]
 
     def start(self, *names: str) -> None:
-        """Start these nodes, or all; does not wait until they are ready."""
+        """Start these nodes, or all. Does not wait until they are ready."""
         for name in names or self.names:
             # Hand over the secrets in a file, so that the node need not start itself anew to hide them
             # (`node.settings.own_environment`).
@@ -202,29 +202,29 @@ class LocalCluster:
                 )
 
     def pid(self, name: str) -> int:
-        """A started node's process id."""
+        """Return a started node's process id."""
         return self._processes[name].pid
 
     def exit_code(self, name: str) -> int | None:
-        """The exit code of a node's process; None while it runs, or if it was not started."""
+        """Return the exit code of a node's process; None while it runs, or if it was not started."""
         process = self._processes.get(name)
         return None if process is None else process.poll()
 
     def running(self) -> list[str]:
-        """The nodes whose processes run."""
+        """Return the nodes whose processes run."""
         return [name for name, process in self._processes.items() if process.poll() is None]
 
     def kill(self, name: str) -> None:
-        """kill -9 a node and wait for the end of its process."""
+        """Send SIGKILL to a node, and wait until its process has ended."""
         self._processes[name].kill()
         self._processes[name].wait()
 
     def terminate(self, name: str) -> None:
-        """Send SIGTERM; does not wait."""
+        """Send SIGTERM. Does not wait."""
         self._processes[name].terminate()
 
     def kill_at_once(self, *names: str) -> None:
-        """kill -9 all of these nodes, then wait for the end of their processes."""
+        """Send SIGKILL to all of these nodes, then wait until their processes have ended."""
         for name in names:
             self._processes[name].kill()
         for name in names:
@@ -239,7 +239,7 @@ class LocalCluster:
         self._processes[name].send_signal(signal.SIGCONT)
 
     def stop(self, *names: str, deadline_s: float = 15) -> None:
-        """Send SIGTERM to these nodes, or all, and wait; kill those that have not ended after `deadline_s`."""
+        """Send SIGTERM to these nodes, or all, and wait. After `deadline_s`, kill those that have not ended."""
         chosen = [self._processes[name] for name in names or self.running() if self._processes[name].poll() is None]
         for process in chosen:
             process.send_signal(signal.SIGCONT)
@@ -263,7 +263,7 @@ class LocalCluster:
 
     def _ready(self, name: str, needed: Sequence[str], check: Callable[[], None]) -> bool:
         check()
-        # Without the others there may be no quorum, and this node would never become ready.
+        # Check the others, because without them there may be no quorum, and this node would never become ready.
         for one in needed:
             if (code := self.exit_code(one)) is not None:
                 last = self.log_file(one).read_text(errors="replace").strip().rpartition("\n")[2]

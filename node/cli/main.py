@@ -118,7 +118,7 @@ class _LazyGroup(click.Group):
 
 
 def _proposal(given: str) -> str:
-    """A sentence with the commands that the caller may have meant by the wrong name `given`; "" if none is similar.
+    """Name the commands that the caller may have meant by the wrong name `given`; "" if none is similar.
 
     >>> _proposal("logs"), _proposal("stat"), _proposal("xyzzy")
     (" Did you mean 'log'?", " Did you mean 'status'?", '')
@@ -166,7 +166,7 @@ def main(arguments: Sequence[str] | None = None, client: Client | None = None) -
 
 
 def exit_code_after(command: Callable[[], object]) -> int:
-    """Run a command, print an expected error as a sentence, and return the exit code; other exceptions pass."""
+    """Run a command, print an expected error as a sentence, and return the exit code. Other exceptions propagate."""
     try:
         # click returns the exit code of a command that ended by ctx.exit(); other commands return None.
         code = command()
@@ -190,7 +190,7 @@ def exit_code_after(command: Callable[[], object]) -> int:
 
 
 def exit_code_of(problem: ApiProblem) -> int:
-    """The exit code for a refusal by the API."""
+    """Return the exit code for a refusal by the API."""
     if problem.no_quorum:
         return UNREACHABLE
     return WRONG_CALL if problem.status in (400, 401, 413, 415, 422) else FAILED

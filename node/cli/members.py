@@ -72,7 +72,7 @@ def join_command(api: Api, url: str, name: str | None, at: str | None) -> None:
 
 
 def _new_member(name: str | None, at: str | None) -> "Seed":
-    # Imported here: the settings' models take as long to import as everything else that a command needs.
+    # Imported here, because the settings' models take as long to import as everything else that a command needs.
     from node.settings.values import parse_members
 
     if not name:

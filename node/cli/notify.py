@@ -56,7 +56,7 @@ def show_channel_command(api: Api, channel: str) -> None:
 @click.option("-f", "file", required=True, metavar="FILE", help="YAML or JSON with the channel; - for standard input.")
 @api_command
 def set_command(api: Api, channel: str, file: str) -> None:
-    """Make or change a channel."""
+    """Create or change a channel."""
     found = read_documents(source_name(file), input_text(file))
     if len(found) != 1:
         raise click.UsageError(f"{file} holds {len(found)} documents: a channel is one")
@@ -87,7 +87,7 @@ def test_command(api: Api, channel: str) -> None:
 
 
 def _state(item: dict[str, Any]) -> str:
-    """Whether sending on a channel succeeds now, and how many notices were lost."""
+    """Say whether sending on a channel succeeds now, and how many notices were lost."""
     if not item["definition"]["enabled"]:
         state = "off"
     elif item["failures"]:

@@ -21,7 +21,7 @@ def hold(ports: Iterable[int]) -> ExitStack:
     Without this, the kernel may give the port of a stopped node to an outgoing connection of another process, and the
     node cannot restart. A socket that is bound but never listens prevents that and does not block a listener (Linux:
     `__inet_hash_connect` skips ports that were bound explicitly). On other systems such a socket would block the
-    listener, so no port is reserved there. A port that is in use is skipped: the node itself reports it.
+    listener, so no port is reserved there. A port that is in use is skipped, because the node itself reports it.
     """
     held = ExitStack()
     if sys.platform == "linux":

@@ -1,4 +1,4 @@
-"""Reads the caller's YAML and JSON. An error in them is a wrong call (exit code 2)."""
+"""Reads the caller's YAML and JSON. An error in it is a usage error (exit code 2)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,12 +10,12 @@ from tasks.definition.yaml_text import YamlUnreadable
 
 
 def read_documents(what: str, text: str) -> list[Any]:
-    """The documents in a text. Error messages call the text `what`. Raises `click.UsageError`."""
+    """Return the documents in a text. Error messages call the text `what`. Raises `click.UsageError`."""
     return _read(what, text, yaml_text.documents)
 
 
 def value(what: str, text: str) -> Any:
-    """The single YAML value in an argument of the command line. Raises `click.UsageError`.
+    """Return the single YAML value in an argument of the command line. Raises `click.UsageError`.
 
     >>> value("--param", "2026-01-01"), value("--param", "[1, x]"), value("--param", "")
     ('2026-01-01', [1, 'x'], None)

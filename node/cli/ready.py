@@ -16,7 +16,7 @@ DEFAULT_PORT: Final = 8101
 
 
 def port(data: Path) -> int:
-    """The port of the node's API, from place.json in its data folder (`node.app.data_dir`); 8101 without that file."""
+    """Return the port of the node's API, from place.json in its data folder (`node.app.data_dir`); 8101 without it."""
     try:
         record = json.loads((data / "place.json").read_text())["holds"]
         return int(json.loads(record)["http_port"])
@@ -25,7 +25,7 @@ def port(data: Path) -> int:
 
 
 def ready(host: str, at: int) -> tuple[bool, str]:
-    """Whether the node is ready, and a sentence that says so or why not."""
+    """Return whether the node is ready, and a sentence that says so or why not."""
     connection = http.client.HTTPConnection(host, at, timeout=TIMEOUT_S)
     try:
         connection.request("GET", "/readyz")
@@ -45,7 +45,7 @@ def ready(host: str, at: int) -> tuple[bool, str]:
 
 
 def main() -> int:
-    """Print whether the node is ready; returns the exit code, 0 if it is, else 1."""
+    """Print whether the node is ready. Returns the exit code: 0 if it is ready, else 1."""
     found, sentence = ready("127.0.0.1", port(Path(os.environ.get("ROTA_DATA") or ".")))
     print(sentence)
     return 0 if found else 1

@@ -65,7 +65,7 @@ def print_end(api: Api, run: dict[str, Any]) -> None:
 
 
 def _in_short(value: Any) -> Any:
-    """A value of a result, short enough for one line: for a list of objects, such as batches, their number.
+    """Return a value of a result, short enough for one line: for a list of objects, such as batches, their number.
 
     >>> _in_short([{"rows": 1}, {"rows": 2}]), _in_short(5), _in_short(["a"])
     ('2 (listed by --json)', 5, ['a'])
@@ -76,7 +76,7 @@ def _in_short(value: Any) -> Any:
 
 
 def _remark(run: dict[str, Any]) -> str:
-    """The reason why a run failed, and a remark if the log of its last attempt is truncated; "" if neither applies.
+    """Say why a run failed, and whether the log of its last attempt is truncated; "" if neither applies.
 
     >>> _remark({"error": None, "attempts": [{"log_truncated": True}]})
     'its log is truncated'
@@ -87,7 +87,7 @@ def _remark(run: dict[str, Any]) -> str:
 
 
 def given_params(api: Api, task: str, pairs: tuple[str, ...]) -> dict[str, Any] | None:
-    """The params of a task with the values of `--param` replaced; None if no `--param` is given."""
+    """Return the params of a task with the values of `--param` replaced; None if no `--param` is given."""
     given = _params(pairs)
     return {**api.client.get(path("v1", "tasks", task))["params"], **given} if given else None
 
@@ -109,7 +109,7 @@ def wait_and_show(
 ) -> dict[str, Any]:
     """Show the progress of a run until it has ended, and return the run. Reads only members that have applied `index`.
 
-    If the run still waits after `waiting_s`, the reason is printed once.
+    If the run still waits after `waiting_s`, prints the reason once.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[far]}"), TimeElapsedColumn())
     hidden = api.as_json or not api.console.is_terminal
@@ -164,7 +164,7 @@ def _cells(run: dict[str, Any], with_params: bool) -> tuple[object, ...]:
 
 
 def _given(params: dict[str, Any] | None) -> str:
-    """The params that were given for a run, in one line; "" for a run with the task's own params.
+    """Return the params that were given for a run, in one line; "" for a run with the task's own params.
 
     >>> _given({"argv": ["echo", "x"], "cwd": None}), _given(None), len(_given({"x": "y" * 99}))
     ('argv=["echo", "x"] cwd=null', '', 40)
@@ -174,7 +174,7 @@ def _given(params: dict[str, Any] | None) -> str:
 
 
 def _state(run: dict[str, Any]) -> str:
-    """A run's state, with the action if it is the run of an action, or the count if it stands for several occurrences.
+    """Return a run's state, with its action if it has one, or the count if it stands for several occurrences.
 
     >>> _state({"state": "skipped", "count": 3}), _state({"state": "succeeded", "action": "preview"})
     ('skipped x 3', 'succeeded (preview)')
@@ -247,7 +247,7 @@ class _LogPrinter:
         click.echo(("\n" if self._in_line else "") + line, err=self._as_json)
 
     def end(self) -> None:
-        """Print the rest of a log that ends within a character."""
+        """Print the rest of a log that ends in the middle of a character."""
         self._say(self._decoder.decode(b"", final=True))
 
     def _say(self, text: str) -> None:
@@ -256,7 +256,7 @@ class _LogPrinter:
 
 
 def _texts(pieces: Iterable[bytes]) -> Iterator[str]:
-    """Pieces of UTF-8 as text, cut between characters; undecodable bytes are replaced.
+    """Yield pieces of UTF-8 as text, cut between characters; undecodable bytes are replaced.
 
     >>> list(_texts(["café".encode()[:4], "café".encode()[4:]]))
     ['caf', 'é']

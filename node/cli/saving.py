@@ -46,7 +46,7 @@ def save(client: Client, file: Path) -> Saved:
 
 
 def read_file(file: Path) -> Saved:
-    """The content of a saved file. Raises `OSError` and `BadSave`."""
+    """Return the content of a saved file. Raises `OSError` and `BadSave`."""
     with file.open("rb") as text:
         return read(text)
 
@@ -61,7 +61,7 @@ def load_missing(client: Client, saved: Saved) -> int:
     head = saved.head
     beside = len(present)
     for part in _parts(missing):
-        # Send the settings with the first part only: they may have been changed since.
+        # Send the settings with the first part only: somebody may have changed them since.
         settings = {"settings": head["settings"]} if beside == 0 else {}
         counts = {"beside": beside, "token": head["token"], "orders": head["orders"]}
         client.call("POST", WHERE, body={**counts, **settings, "tasks": part}, timeout_s=PUT_S)
@@ -90,7 +90,7 @@ def _load_channels(client: Client, channels: dict[str, Any]) -> None:
 
 
 def _present(client: Client, saved: Saved) -> set[str]:
-    """The names of the tasks that the cluster already has. Raises `ForeignTasks` if one is not from the file."""
+    """Return the names of the tasks that the cluster already has. Raises `ForeignTasks` if one is not from the file."""
     try:
         rows = read(_lines(client.stream(WHERE, consistent="true"))).tasks
     except BadSave as error:
@@ -111,7 +111,7 @@ def _identity(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _parts(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """The tasks in order, in parts that fit into one entry. Yields at least one part, for the settings."""
+    """Yield the tasks in order, in parts that fit into one entry: at least one part, for the settings."""
     part: list[dict[str, Any]] = []
     size = 0
     for row in rows:

@@ -41,11 +41,11 @@ def _installed() -> dict[str, Mapping[str, Any]]:
 
 
 def file_schema(kinds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The JSON Schema of a file with one task or a list of tasks. `kinds` are the schemas of each kind's params.
+    """Return the JSON Schema of a file with one task or a list of tasks. `kinds` are the schemas of each kind's params.
 
     A kind that is not in `kinds` may have any params, because a node may offer it.
     """
-    # Imported here: the models take as long to import as everything else that a command needs.
+    # Imported here, because the models take as long to import as everything else that a command needs.
     from tasks.definition.spec import Spec
 
     task = Spec.model_json_schema()

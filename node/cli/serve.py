@@ -32,8 +32,8 @@ def node_command(log_format: LogFormat, log_level: str) -> None:
 
     On SIGTERM, SIGINT or SIGHUP the node hands its runs over to other members and stops. Under nohup it ignores SIGHUP.
     """
-    # Imported modules stay in memory: collecting during the imports took a sixth of the start time. `node.app.daemon`
-    # turns the collector on afterwards.
+    # Imported modules stay in memory, so garbage collection during the imports is useless; it took a sixth of the start
+    # time. `node.app.daemon` turns the collector on afterwards.
     gc.disable()
     from node.app.config import BadConfig, load_config
     from node.app.daemon import CannotStart, run_node

@@ -1,4 +1,4 @@
-"""Decides which set each task of the files belongs to, and which registered tasks its set no longer has. Pure."""
+"""Decides to which set each task of the files belongs, and which registered tasks are no longer in their set. Pure."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ def with_set(tasks: Sequence[TaskFromFile], name: str | None) -> list[TaskFromFi
     """
     if name is None:
         return list(tasks)
-    # Imported here: the models take as long to import as everything else that a command needs.
+    # Imported here, because the models take as long to import as everything else that a command needs.
     from tasks.definition.spec import NAME_PATTERN
 
     if not re.fullmatch(NAME_PATTERN, name):
@@ -35,7 +35,7 @@ def with_set(tasks: Sequence[TaskFromFile], name: str | None) -> list[TaskFromFi
 
 
 def sets_to_prune(tasks: Sequence[TaskFromFile], name: str | None, *, may_be_empty: bool) -> list[str]:
-    """The sets whose tasks are all in the files. Raises `WrongSet` if no set is named, or a mistake is likely."""
+    """Return the sets whose tasks are all in the files. Raises `WrongSet` if there is none, or a mistake is likely."""
     if not tasks and not may_be_empty:
         raise WrongSet(
             "the files contain no task, so that all tasks of the set would be deleted: if that is meant, add "
@@ -56,7 +56,7 @@ def sets_to_prune(tasks: Sequence[TaskFromFile], name: str | None, *, may_be_emp
 def gone_from_files(
     registered: Iterable[Mapping[str, Any]], name: str, kept: Collection[str]
 ) -> list[Mapping[str, Any]]:
-    """The registered tasks of the set `name` that its files no longer have, sorted by name.
+    """Return the registered tasks of the set `name` that its files no longer have, sorted by name.
 
     The returned tasks will be deleted, so tasks of other sets are left out, even if a node's answer has some.
     """
@@ -65,7 +65,7 @@ def gone_from_files(
 
 
 def taken_over(puts: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, str | None]]:
-    """The tasks that applying would take from another set: (name, present set, set afterwards).
+    """Return the tasks that applying would take from another set: (name, present set, set afterwards).
 
     `puts` are the answers of a dry run.
 

@@ -8,12 +8,12 @@ from rich.cells import cell_len
 
 GAP: Final = 2
 LAST_LEAST: Final = 24
-"""The least width in which the last column is wrapped; if there is less, its cell is printed below the row."""
+"""The least width in which the last column is wrapped. With less, its cell is printed below the row."""
 INDENT: Final = " " * 4
 
 
 def lay_out(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
-    """The lines of a table. `width` is the terminal's; None: no limit, one line for each row.
+    """Yield the lines of a table. `width` is the terminal's; None: no limit, one line for each row.
 
     Only the last column may be long. If the other columns do not fit, each row becomes a list of headings and cells.
 

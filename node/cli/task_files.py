@@ -41,8 +41,8 @@ class TaskFromFile:
 
 @cache
 def _state_fields() -> frozenset[str]:
-    """The fields that the API returns for a task besides its definition."""
-    # Imported here: the models take as long to import as everything else that a command needs.
+    """Return the fields that the API returns for a task besides its definition."""
+    # Imported here, because the models take as long to import as everything else that a command needs.
     from node.http.api.task_shapes import ListedTaskView
     from tasks.definition.spec import Spec
 
@@ -50,7 +50,7 @@ def _state_fields() -> frozenset[str]:
 
 
 def definition(task: dict[str, Any]) -> dict[str, Any]:
-    """Strip the state from a task as the API returns it; any other mapping is returned unchanged.
+    """Return a task as the API shows it without its state. Any other mapping is returned unchanged.
 
     >>> definition({"name": "a", "kind": "command", "version": 3, "registered_at": "2026-11-22T10:00:00Z"})
     {'name': 'a', 'kind': 'command'}
@@ -63,7 +63,7 @@ def definition(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def tasks_of(places: Sequence[str]) -> list[TaskFromFile]:
-    """The tasks of all these files and folders (`-`: standard input), in order.
+    """Return the tasks of all these files and folders (`-`: standard input), in order.
 
     Raises `click.UsageError` for a file or folder that cannot be read, a given file without a task, and a name that is
     defined twice.
@@ -75,7 +75,7 @@ def tasks_of(places: Sequence[str]) -> list[TaskFromFile]:
             for task in _of_file(file, may_be_empty=file != place):
                 found.append(task)
                 if "name" in task.definition:
-                    # As text: the API has not checked the names yet, and a name may even be a list.
+                    # As text, because the API has not checked the names yet, and a name may even be a list.
                     files_of.setdefault(str(task.definition["name"]), []).append(source_name(file))
     if twice := [
         f"{name} (in {', '.join(dict.fromkeys(files))})" for name, files in sorted(files_of.items()) if len(files) > 1
@@ -101,7 +101,7 @@ def parts(tasks: Iterable[TaskFromFile]) -> Iterator[list[TaskFromFile]]:
 
 
 def with_files_named(problem: ApiProblem, origins: Sequence[str]) -> ApiProblem:
-    """The problem with file and task in its fields' names, where the API has the task's position in the list.
+    """Return the problem with file and task in its fields' names, where the API has the task's position in the list.
 
     >>> with_files_named(ApiProblem(422, "", "", "", (("[0].kind", "is missing"),)), ["a.yaml: task 'x'"]).errors
     (("a.yaml: task 'x': kind", 'is missing'),)
@@ -136,7 +136,7 @@ def _specs(file: str) -> Iterator[dict[str, Any]]:
 
 
 def _origins(file: str, specs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The origin of each task of a file, for messages.
+    """Return the origin of each task of a file, for messages.
 
     >>> _origins("a.yaml", [{"name": "x"}, {}]), _origins("-", [{}])
     (["a.yaml: task 'x'", 'a.yaml: task number 2'], ['standard input'])
@@ -151,7 +151,7 @@ def _origins(file: str, specs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _short(value: Any) -> str:
-    """A value, shortened for a message.
+    """Return a value as text, shortened for a message.
 
     >>> _short("a"), len(_short("a" * 1000))
     ("'a'", 140)
@@ -165,7 +165,7 @@ SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
 
 def files_at(place: str) -> Iterator[str]:
-    """The file at `place`, or, sorted by path, the files of the folder there and of its subfolders.
+    """Yield the file at `place`, or, sorted by path, the files of the folder there and of its subfolders.
 
     Hidden files and folders are left out; symlinks are followed. Raises `click.UsageError` for a folder that cannot be
     read, a symlink that is broken or leads to a folder that contains it, and for a special file with a file's suffix.
@@ -177,7 +177,7 @@ def files_at(place: str) -> Iterator[str]:
 
 
 def _within(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
-    """The files in a folder. `above` are the folders that lead to it, as device and inode."""
+    """Yield the files in a folder. `above` are the folders that lead to it, as device and inode."""
     try:
         status = folder.stat()
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)

@@ -12,7 +12,7 @@ from node.client import path
 from tasks.definition.yaml_text import as_yaml
 
 OF_RUNS_ONLY: Final = "~"
-"""Each run has this in its id, and no task in its name."""
+"""The character that each run has in its id, and no task in its name."""
 
 
 @click.command("tasks")
@@ -48,7 +48,7 @@ def tasks_command(api: Api, kind: str | None, owner: str | None, set_name: str |
 
 
 def nothing_listed(kind: str | None, owner: str | None, set_name: str | None, *, late: bool) -> str:
-    """The sentence for an empty list: there are no tasks, or none matches the filters.
+    """Return the sentence for an empty list: there are no tasks, or none matches the filters.
 
     >>> nothing_listed(None, None, None, late=False)
     'no tasks are registered; register some with: rota apply -f FILE'

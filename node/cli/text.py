@@ -1,6 +1,6 @@
 """Reads text from files and standard input, and prints text that comes from the cluster.
 
-A file that is not UTF-8 text is a wrong call (exit code 2).
+A file that is not UTF-8 text is a usage error (exit code 2).
 """
 
 import sys
@@ -12,17 +12,17 @@ from node.runtime.plain_text import plain
 
 
 def input_text(file: str) -> str:
-    """The text of a file, or of standard input if `file` is `-`. Raises `click.UsageError`."""
+    """Return the text of a file, or of standard input if `file` is `-`. Raises `click.UsageError`."""
     return _decoded(sys.stdin.buffer.read(), source_name(file)) if file == "-" else file_text(file, file)
 
 
 def source_name(file: str) -> str:
-    """The name of an input file in error messages: its path, or "standard input" for `-`."""
+    """Return the name of an input file in error messages: its path, or "standard input" for `-`."""
     return "standard input" if file == "-" else file
 
 
 def file_text(file: str, what: str) -> str:
-    """The text of a file; error messages call it `what`. Raises `click.UsageError`."""
+    """Return the text of a file; error messages call it `what`. Raises `click.UsageError`."""
     try:
         return _decoded(Path(file).read_bytes(), what)
     except OSError as error:

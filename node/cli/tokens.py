@@ -18,7 +18,7 @@ FOLDER: Final = Path(".rota")
 
 
 def find_token_file(urls: Sequence[str], environ: Mapping[str, str], folder: Path = FOLDER) -> Path | None:
-    """The token file of the cluster on this machine that serves all of `urls`; None if no single cluster does."""
+    """Return the token file of the cluster on this machine that serves all of `urls`; None if no one cluster does."""
     ports = [_port(url) for url in urls]
     if not ports or None in ports:
         return None
@@ -29,7 +29,7 @@ def find_token_file(urls: Sequence[str], environ: Mapping[str, str], folder: Pat
 
 
 def _port(url: str) -> int | None:
-    """The port of a loopback address; None for any other address."""
+    """Return the port of a loopback address; None for any other address."""
     try:
         parts = urlsplit(url)
         return (parts.port or 80) if parts.scheme == "http" and parts.hostname in LOOPBACK else None
@@ -62,7 +62,7 @@ def _in_folder(folder: Path, ports: Sequence[int | None]) -> Path | None:
 
 
 def records_folder(environ: Mapping[str, str]) -> Path:
-    """The folder where `rota up` records token files, by port: in this user's state folder (XDG_STATE_HOME)."""
+    """Return the folder where `rota up` records token files, by port: in this user's state folder (XDG_STATE_HOME)."""
     return Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "rota" / "up"
 
 

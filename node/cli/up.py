@@ -156,7 +156,7 @@ def _refuse_leftover_nodes(folder: Path) -> None:
 
 
 def _holder(path: Path) -> str | None:
-    """The id of the process that holds the lock file of a node's data folder; None if no process does."""
+    """Return the id of the process that holds the lock file of a node's data folder; None if no process does."""
     try:
         with path.open() as lock:
             try:
@@ -204,7 +204,7 @@ class NotForUp(Exception):
 
 
 def handed_on(environ: Mapping[str, str]) -> dict[str, str]:
-    """The ROTA_* variables that every node of `rota up` gets: all but `ROTA_URL`.
+    """Return the ROTA_* variables that every node of `rota up` gets: all but `ROTA_URL`.
 
     Raises `NotForUp` for a variable that cannot be the same on every node: no variable is dropped silently.
 

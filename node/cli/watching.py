@@ -17,11 +17,11 @@ AWAY_S: Final = 60.0
 """How long to retry while no member answers, or there is no quorum."""
 
 BEHIND_S: Final = 5.0
-"""How long to retry while a member does not know the run: after a restart it first fetches the runs that ended."""
+"""How long to retry while a member does not know the run: after a restart it first fetches the ended runs."""
 
 
 def patience_s(error: Exception) -> float:
-    """How long to retry after an error, in seconds; 0 for an error that a retry does not change.
+    """Return how long to retry after an error, in seconds; 0 for an error that a retry does not change.
 
     >>> patience_s(Unreachable()), patience_s(ApiProblem(503, "", "", "")), patience_s(ApiProblem(401, "", "", ""))
     (60.0, 60.0, 0.0)

@@ -56,7 +56,7 @@ def _print(api: Api, answer: dict[str, Any], hours: int) -> None:
 
 
 def majority_sentence(majority: dict[str, Any]) -> str:
-    """A sentence that says whether a majority would be left.
+    """Say whether a majority would be left.
 
     >>> majority_sentence({"members": 3, "needed": 2, "now": 3, "then": 1, "left": False})
     'NO MAJORITY would be left: 1 of 3 members up, 2 needed. Nothing would be claimed or changed.'

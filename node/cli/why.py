@@ -31,15 +31,15 @@ def _print(api: Api, answer: dict[str, Any]) -> None:
 
 
 def why_it_waits(api: Api, run_id: str, task: str) -> str:
-    """A sentence that says why a run waits."""
+    """Say why a run waits."""
     try:
         return str(api.client.get(path("v1", "tasks", task, "why"), run_id=run_id)["detail"])
     except ApiProblem as problem:
-        return f"the node that was asked cannot say why: {problem.detail}"  # it has begun, or the node is older
+        return f"the node that was asked cannot say why: {problem.detail}"  # the run began, or the node is outdated
 
 
 def state_of(item: dict[str, Any]) -> str:
-    """The state of a listed task, with its breached deadlines, and the reason if it is held unexpectedly.
+    """Return the state of a listed task, with its breached deadlines, and the reason if it is held unexpectedly.
 
     Older nodes do not send `held` and `late`.
 
@@ -58,5 +58,5 @@ def state_of(item: dict[str, Any]) -> str:
 
 
 def _late(late: list[dict[str, Any]]) -> str:
-    """Breached deadlines in words."""
+    """Describe breached deadlines in words."""
     return ", ".join(f"{one['detail']} (since {ago(one['since'])})" for one in late)
