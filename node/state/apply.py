@@ -96,7 +96,7 @@ def _together(state: State, proposals: list[Proposal]) -> Batch:
 
 
 def _apply(state: State, proposal: Proposal) -> Applied:
-    """Apply a proposal whose fields have the declared types."""
+    """Apply a proposal whose fields are known to have the declared types."""
     one = proposal.id
     if not windows.known(state.windows, len(state.members), one.proposer, member=one.proposer in state.members):
         unknown = refused("no-such-member", f"{one.proposer!r} is no member, and too many others have proposed")

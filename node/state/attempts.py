@@ -1,4 +1,4 @@
-"""Entries about attempts: begun, checkpointed, finished, cancelled; and the runs that are lost with a member.
+"""The entries that start, checkpoint, finish and cancel attempts, and the orphaning of a lost member's runs.
 
 An entry with a token is refused ("fenced") unless the token is the run's present one.
 """
@@ -60,8 +60,8 @@ class Checkpoint(Entry):
 def checkpoint(draft: Draft, entry: Checkpoint) -> Result:
     """Save the checkpoint to resume from. It replaces the previous one.
 
-    For a continuous task the losses of earlier attempts are forgotten: its only run lasts for months, and members are
-    lost in that time.
+    For a continuous task, the count of lost attempts is reset: its only run lasts for months, and in that time it loses
+    attempts whenever a member fails.
     """
     run = _held(draft, entry.run_id, entry.token)
     if run is None:
@@ -99,7 +99,7 @@ class Finish(Entry):
 
 @applies(Finish, code=18)
 def finish(draft: Draft, entry: Finish) -> Result:
-    """End an attempt. The run ends too, or waits for its next attempt. Result: `{"state"}`."""
+    """End an attempt. The run ends too, or waits for its next attempt. Result: `{"state"}`, the run's new state."""
     run = _held(draft, entry.run_id, entry.token)
     if run is None:
         return _fenced(entry.run_id)
@@ -130,7 +130,7 @@ def cancel(draft: Draft, entry: Cancel) -> Result:
 
 
 def stop_run(draft: Draft, run: Run, why: str, at_us: int) -> RunState:
-    """End a run, or ask the member that holds it to. The first reason is kept, unless the new one is `deleted`."""
+    """End a run, or ask its holder to end it. If a reason is stored already, only the reason `deleted` replaces it."""
     if run.state not in HELD:
         draft.end(replace(run, cancelling=why), "cancelled", at_us, error=why)
         return "cancelled"
@@ -167,7 +167,7 @@ def _failed(draft: Draft, run: Run, entry: Finish) -> Result:
     failed = replace(run, failures=run.failures + 1, aways=0)
     if run.cancelling is not None:
         return _ended(draft, failed, "cancelled", entry)
-    again = entry.retry and not run.action  # no action is retried: its client sees that it has failed
+    again = entry.retry and not run.action  # actions are not retried, because their client sees the failure
     delay_s = retry_after_s(run.spec.retry, failed.failures) if again else None
     if delay_s is None:
         return _ended(draft, failed, "failed", entry)
@@ -206,7 +206,7 @@ def _ended(draft: Draft, run: Run, state: RunState, entry: Finish) -> Result:
 
 
 def _closed(run: Run, state: RunState, at_us: int, error: str | None, log_truncated: bool = False) -> Run:
-    """The run with its present attempt ended."""
+    """Return a copy of the run in which its present attempt has ended."""
     attempt: Attempt = replace(
         run.attempts[-1],
         state=state,
@@ -218,19 +218,21 @@ def _closed(run: Run, state: RunState, at_us: int, error: str | None, log_trunca
 
 
 def _released(run: Run, state: RunState, due_us: int) -> Run:
-    """The run without a holder; it may be claimed from `due_us` on."""
+    """Return a copy of the run without a holder, which may be claimed from `due_us` on."""
     return replace(run, state=state, due_us=due_us, node=None, incarnation=0, token=0)
 
 
 def _later_us(at_us: int, wait_s: float) -> int:
-    """When a wait ends; 0 if there is none. It is not `at_us` then, because the clock that stamped the entry may be an
-    hour ahead, and a failover must not wait until the other members' clocks get there.
+    """Return the time at which a wait ends; 0 if the wait is 0.
+
+    It is 0 rather than `at_us`, because the clock that stamped the entry may be an hour ahead, and a failover must not
+    wait for that hour to pass.
     """
     return at_us + round(wait_s * 1_000_000) if wait_s else 0
 
 
 def _held(draft: Draft, run_id: str, token: int) -> Run | None:
-    """The run if a member holds it under this token, else None."""
+    """Return the run if a member holds it under this token, else None."""
     run = draft.runs.get(run_id)
     return run if run is not None and run.state in HELD and run.token == token else None
 

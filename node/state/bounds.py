@@ -1,7 +1,7 @@
 """Limits on the size of the replicated state, which is in every member's memory, in each snapshot, and in the log.
 
-A hundred thousand tasks stay far below these limits, and no client of the API can fill the members' memory. One run of
-a task at a time, with its registered params, is never refused because of the size of other tasks.
+The limits keep clients of the API from filling the members' memory; a hundred thousand tasks stay far below them. One
+run of a task at a time, with its registered params, is never refused because of the size of other tasks.
 """
 
 from collections.abc import Iterable
@@ -75,7 +75,7 @@ def requests_bytes(row: TaskRow) -> int:
 
 
 def no_room(state: Holding, row: TaskRow, active: Iterable[Run], with_bytes: int = 0) -> str | None:
-    """Why the task may not have another run with params of `with_bytes` beside the `active` ones; None: it may."""
+    """Say why the task may not have another run, with params of `with_bytes`, beside `active`; None: it may."""
     if state.lead.rules < 1:
         return None
     runs = list(active)
@@ -97,8 +97,9 @@ def no_room(state: Holding, row: TaskRow, active: Iterable[Run], with_bytes: int
 
 
 def no_room_for_tasks(state: Holding, more: int, more_bytes: int) -> str | None:
-    """Why a change may not add `more` tasks, or `more_bytes` of definitions; None: it may. A change that makes them
-    fewer or smaller is never refused.
+    """Say why a change may not add `more` tasks, or `more_bytes` of definitions; None: it may.
+
+    A change that lowers the number of tasks or the size of the definitions is never refused for it.
     """
     if state.lead.rules < 1:
         return None

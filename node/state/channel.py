@@ -41,7 +41,7 @@ MEANING: Final[dict[str, str]] = {
     "are down stopped in good order",
     "majority_safe": "the quorum survives the loss of one more member again",
 }
-"""When each event is told."""
+"""When each event is reported."""
 
 SEVERITY_MAX: Final[dict[str, Severity]] = {
     "run_failed": "error",
@@ -153,20 +153,20 @@ class Channel(_Model):
         return self.model_dump(mode="json", by_alias=True)
 
     def wants(self, event: str, severity: str, labels: dict[str, str] | None) -> bool:
-        """Whether a fact is told on this channel. `labels` are those of its task; None: the fact is of no task."""
+        """Whether a fact is sent on this channel. `labels`: its task's labels; None if the fact concerns no task."""
         if not self.enabled or not self._may_tell(event, severity, about_task=labels is not None):
             return False
         return not self.labels or (labels is not None and self.labels.items() <= labels.items())
 
     def _may_tell(self, event: str, severity: str, *, about_task: bool) -> bool:
-        """Whether such an event can be told on this channel, at least about some tasks or members."""
+        """Whether this channel's filters let the event pass for at least some tasks or members."""
         if SEVERITIES.index(severity) < SEVERITIES.index(self.min_severity) or (self.labels and not about_task):
             return False
         return not self.events or event in self.events
 
 
 def url_fault(url: str) -> str | None:
-    """What is wrong with a webhook's URL, without repeating it; None if nothing is.
+    """Describe the fault of a webhook's URL, without quoting the URL; None if it is valid.
 
     >>> url_fault("https://hooks.example/x"), url_fault("ftp://hooks.example")
     (None, 'a webhook is at http:// or https://, with a host')
@@ -186,7 +186,7 @@ def url_fault(url: str) -> str | None:
 def accepted_channel(plain: Any) -> Channel:
     """Make a channel from the plain values that were packed. Raises pydantic's `ValueError` if they are not a channel.
 
-    The result is the same on every member and in every version, because checks that are for input only are left out.
+    The checks for input are left out, so that the result is the same on every member and in every version.
     """
     return Channel.model_validate(plain, context=ACCEPTED)
 

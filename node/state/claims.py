@@ -52,7 +52,7 @@ def claim(draft: Draft, entry: Claim) -> Result:
 
 
 def _not_fit(draft: Draft, entry: Claim) -> Result | None:
-    """The refusal if the member may not claim anything; None: it may."""
+    """Return the refusal if the member may not claim anything, else None."""
     member = draft.members.get(entry.member)
     if member is None:
         return refused("no-such-member", f"there is no member {entry.member!r}")
@@ -64,7 +64,7 @@ def _not_fit(draft: Draft, entry: Claim) -> Result | None:
 
 
 def _due(draft: Draft, row: TaskRow, entry: Claim) -> Run | Result:
-    """Make the scheduled occurrence a run, and count all occurrences up to it as decided; or return the refusal."""
+    """Return a run for the scheduled occurrence, with all occurrences up to it counted as decided; or the refusal."""
     spec = row.spec
     if entry.fire_at_us <= row.through_us:
         return refused("occurrence-taken", "this occurrence, or a later one, has been claimed or passed over")
@@ -84,7 +84,7 @@ def _due(draft: Draft, row: TaskRow, entry: Claim) -> Run | Result:
 
 
 def _unheld(draft: Draft, row: TaskRow, entry: Claim, run_id: str) -> Run | Result:
-    """Find the waiting or orphaned run; or return the refusal if it is not due or overlap forbids it."""
+    """Return the waiting or orphaned run, or the refusal if it is not due or overlap forbids it."""
     run = draft.runs.get(run_id)
     if run is None or run.task != entry.task:
         return refused("no-such-run", f"no run {run_id!r} of {entry.task} is active: it has ended, or never was")
@@ -128,7 +128,7 @@ def _give(draft: Draft, run: Run, entry: Claim) -> Result:
 
 
 def _make_incumbent(draft: Draft, row: TaskRow, member: str) -> None:
-    """Have a sticky task stay with the member of the last claim."""
+    """Keep a sticky task on the member that claimed last."""
     if row.placing.incumbent != member and row.spec.sticky:
         draft.put_task(replace(row, placing=row.placing._replace(incumbent=member)))
         draft.placing_changed = True

@@ -40,11 +40,11 @@ _WHAT_TO_DO: Final = (
 
 
 class BadEntry(ValueError):
-    """Bytes that are not a batch of proposals, or a proposal that cannot be packed."""
+    """The bytes are not a valid batch of proposals, or a proposal cannot be packed."""
 
 
 class DamagedSnapshot(Exception):
-    """Bytes that are not a snapshot, or not a record of a finished run. The message says what to do."""
+    """The bytes are not a valid snapshot, or not a valid record of a finished run. The message says how to go on."""
 
 
 def pack_batch(proposals: Sequence[Proposal]) -> bytes:
@@ -59,9 +59,9 @@ def pack_batch(proposals: Sequence[Proposal]) -> bytes:
 
 
 def unpack_batch(data: bytes) -> list[Proposal]:
-    """The proposals that `pack_batch` packed, every field checked. Raises `BadEntry`.
+    """Unpack the proposals that `pack_batch` packed, and check every field. Raises `BadEntry`.
 
-    A proposal with a readable id and an unreadable entry holds an `Unreadable`.
+    If only a proposal's entry is unreadable, not its id, the entry is returned as an `Unreadable`.
     """
     try:
         wire = msgpack.unpackb(data)
@@ -73,12 +73,12 @@ def unpack_batch(data: bytes) -> list[Proposal]:
 
 
 def pack_ended(ended: EndedRun) -> bytes:
-    """An ended run, as history stores it and members exchange it."""
+    """Pack an ended run in the form that history stores and members exchange."""
     return bytes(msgpack.packb([VERSION, shape(EndedRun).wire(ended)]))
 
 
 def unpack_ended(data: bytes) -> EndedRun:
-    """The inverse of `pack_ended`. Raises `DamagedSnapshot`."""
+    """Unpack a run that `pack_ended` packed. Raises `DamagedSnapshot`."""
     try:
         version, wire = msgpack.unpackb(data)
         if version != VERSION:
@@ -105,7 +105,7 @@ def snapshot_pieces(state: State) -> Iterator[bytes]:
 
 
 def from_pieces(pieces: Iterable[bytes]) -> State:
-    """The inverse of `snapshot_pieces`. Raises `DamagedSnapshot`."""
+    """Restore the state from the output of `snapshot_pieces`. Raises `DamagedSnapshot`."""
     try:
         return assembled(_read_records(pieces))
     except (ValueError, TypeError, KeyError, OverflowError, msgpack.UnpackException) as error:

@@ -1,4 +1,4 @@
-"""Makes copies of values with a few fields changed, quickly: applying an entry takes several such copies."""
+"""Copies values with a few fields changed. It is fast, because applying one entry makes several such copies."""
 
 from collections.abc import Callable, Iterable
 from operator import attrgetter
@@ -14,7 +14,7 @@ V = TypeVar("V")
 class Maker(Generic[V]):
     """Makes values of a frozen dataclass with slots from all its fields, faster than its constructor does.
 
-    There are no defaults, and `__post_init__` is not called.
+    It applies no defaults and does not call `__post_init__`.
     """
 
     __slots__ = ("cls", "fields_of", "setters")
@@ -23,11 +23,11 @@ class Maker(Generic[V]):
         names = field_names(cls)
         self.cls = cls
         self.fields_of: Callable[[Any], tuple[Any, ...]] = attrgetter(*names)
-        """The fields of a value, in order."""
+        """Reads the fields of a value, in order."""
         self.setters: dict[str, Callable[[V, Any], None]] = {name: getattr(cls, name).__set__ for name in names}
 
     def make(self, fields: Iterable[Any]) -> V:
-        """The value with these fields, in order."""
+        """Make a value from its fields, which are given in the order of their declaration."""
         made = self.cls.__new__(self.cls)
         for set_field, field in zip(self.setters.values(), fields, strict=True):
             set_field(made, field)
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 else:
 
     def replace(value: V, /, **changes: Any) -> V:
-        """A copy of a frozen dataclass with slots that differs in `changes`."""
+        """Copy a frozen dataclass with slots, with the fields in `changes` replaced."""
         maker = _MAKERS[type(value)]
         made = maker.make(maker.fields_of(value))
         for name, field in changes.items():

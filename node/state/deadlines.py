@@ -92,7 +92,7 @@ def follow(draft: Draft, before: State, at_us: int) -> None:
 
 
 def _follow(draft: Draft, row: TaskRow, limits: Deadlines | None, was: TaskRow | None, at_us: int) -> None:
-    """Do what `follow` does for one task. `limits` None: it is not judged. `was` is its row before the entry."""
+    """Update one task. `limits`: its deadlines, None if they are not judged. `was`: its row before the entry."""
     name = row.placing.name
     after = _judged(row, at_us) if limits is not None else replace(row, judged_us=0, unmet_us=None)
     if after.judged_us:
@@ -102,7 +102,7 @@ def _follow(draft: Draft, row: TaskRow, limits: Deadlines | None, was: TaskRow |
     if not row.breaches:
         return
     earlier = deadlines_of(was.spec_packed) if was is not None else None
-    # Rows are compared, not times: an entry that was long under way, or of a clock that is behind, is stamped early.
+    # Compare the rows, not `at_us`: a delayed entry, or one from a clock that is behind, has an early time stamp.
     anew = draft.lead.rules >= RULES_ANEW and was is not None and was.since_us != row.since_us
     for breach in row.breaches:
         limit_us = limits and limits.limit_us(breach.deadline)
@@ -120,7 +120,7 @@ def _follow(draft: Draft, row: TaskRow, limits: Deadlines | None, was: TaskRow |
 
 
 def _met(draft: Draft, task: str, breach: Breach) -> bool:
-    """Whether the breach ends because a late run has begun, or succeeded; else the run was passed over or cancelled."""
+    """Whether the breach ends because a late run began or succeeded. False: the run was passed over or cancelled."""
     if breach.deadline == "start_within":
         return any(due_of(run) == breach.due_us and _begun(run) for run in draft.overlapping(task))
     return any(one.run.task == task and one.state == "succeeded" for one in draft.ended)
@@ -131,7 +131,7 @@ def _begun(run: Run) -> bool:
 
 
 def _goes_on(draft: Draft, task: str, breach: Breach, due_us: int) -> None:
-    """Keep the deadline breached, now by another late occurrence, which was due at `due_us`."""
+    """Keep the deadline breached on account of another late occurrence, which was due at `due_us`."""
     row = draft.tasks[task]
     breaches = tuple(replace(one, due_us=due_us, undecided=False) if one is breach else one for one in row.breaches)
     draft.put_task(replace(row, breaches=breaches))
@@ -142,7 +142,7 @@ def _judged(row: TaskRow, at_us: int) -> TaskRow:
 
 
 def _unmet_us(draft: Draft, row: TaskRow) -> int | None:
-    """The new `TaskRow.unmet_us`, after the runs that the entry ended."""
+    """Return the new `TaskRow.unmet_us`, after the runs that the entry ended."""
     unmet_us = row.unmet_us
     for one in draft.ended:
         if one.run.task != row.placing.name or one.run.action or one.series is not None:
@@ -158,14 +158,15 @@ def _unmet_us(draft: Draft, row: TaskRow) -> int | None:
 
 
 def due_of(run: Run) -> int:
-    """The time from which a run's deadlines count: its due time, or the time at which it was started by hand."""
+    """Return the time from which a run's deadlines count: its due time, or its creation if it was started by hand."""
     return run.created_at_us if run.trigger == "manual" else run.fire_at_us
 
 
 def from_us(row: TaskRow, due_us: int) -> int:
-    """The time from which a deadline counts for an occurrence or a run that was due at `due_us`.
+    """Return the time from which a deadline counts for an occurrence or a run that was due at `due_us`.
 
-    It is not before the task was resumed, and for a continuous task not before it may run again after a failure.
+    It is never earlier than the task's resumption, nor, for a continuous task, than the end of the pause after a
+    failure.
     """
     counted_us = max(due_us, row.judged_us)
     if due_us == row.since_us and row.last is not None and row.timing.continuous:
@@ -174,8 +175,10 @@ def from_us(row: TaskRow, due_us: int) -> int:
 
 
 def open_us(row: TaskRow, runs: Iterable[Run], deadline: DeadlineName) -> Iterator[int]:
-    """The due times of runs that have not met the deadline yet. Undecided occurrences are not among them, since the
-    state does not know them. `runs` are the task's active ones, without actions.
+    """Yield the due times of the runs that have not met the deadline yet.
+
+    `runs` are the task's active runs without actions. Undecided occurrences are left out, because the state does not
+    hold them.
     """
     match deadline:
         case "start_within":

@@ -35,10 +35,10 @@ from node.state.value import (
 from tasks.definition.run import RunState
 
 ERROR_CHARS_MAX: Final = 2000
-"""The length to which an error is cut in the state and in history. The attempt's log has the whole error."""
+"""The most characters of an error that the state and history keep. The attempt's log has the whole error."""
 
 ATTEMPTS_KEPT: Final = 32
-"""How many of a run's latest attempts are kept. The numbering goes on."""
+"""How many of a run's latest attempts are kept. The numbers of later attempts go on rising."""
 
 _STATES: Final = Maker(State)
 
@@ -128,7 +128,7 @@ class Draft(_Fields):
     def end(
         self, run: Run, state: RunState, at_us: int, error: str | None = None, result: dict[str, Any] | None = None
     ) -> None:
-        """End a run: it leaves the state for the history, and its task keeps the outcome."""
+        """End a run: move it from the state to the history, and keep its outcome in the task's row."""
         if (held := self.runs.get(run.run_id)) is not None:
             self.runs_bytes -= run_bytes(held)
             self.runs = self.runs.delete(run.run_id)
@@ -139,7 +139,7 @@ class Draft(_Fields):
         self.ended.append(EndedRun(replace(run, state=state), state, at_us, result, error))
         row = self.tasks.get(run.task)
         if run.action:
-            return  # an action says nothing about whether the task works
+            return  # the outcome of an action does not show whether the task works
         if row is not None and run.cancelling != "deleted":
             last = Outcome(run.run_id, state, run.fire_at_us, at_us, error)
             row = replace(row, last=last, since_us=_since_us(row, run, at_us))
@@ -165,7 +165,7 @@ class Draft(_Fields):
 
 
 def _counted(row: TaskRow, took_us: int | None, state: RunState) -> TaskRow:
-    """Count the last outcome in the row, and note how long its run took."""
+    """Return the row with its last outcome counted, and with the duration of that run."""
     assert row.last is not None
     last = replace(row.last, took_us=took_us)
     succeeded_at_us = last.finished_at_us if state == "succeeded" else row.succeeded_at_us
@@ -179,10 +179,10 @@ def _one_more(counts: tuple[int, ...], state: RunState) -> tuple[int, ...]:
 
 
 def _since_us(row: TaskRow, run: Run, at_us: int) -> int:
-    """The new `since_us` of a task after its `run` has ended. For a continuous task, the next run is due then: now.
+    """Return the new `since_us` of a task after its `run` has ended.
 
-    It must differ from the times of all earlier runs, since it becomes a part of a run's id. For any other task, it
-    stays as it is.
+    For a continuous task it is the present time, at which its next run is due. It must differ from the times of all
+    earlier runs, since it becomes a part of a run's id. For any other task, it stays as it is.
     """
     if run.trigger == "schedule" and row.through_us >= row.since_us and row.spec.continuous:
         return max(at_us, row.through_us + 1)
@@ -190,7 +190,7 @@ def _since_us(row: TaskRow, run: Run, at_us: int) -> int:
 
 
 def stem(task: str, fire_at_us: int) -> str:
-    """The beginning of a run's id: its task and the time for which it is due.
+    """Return the beginning of a run's id: its task and its due time.
 
     >>> stem("nightly", 1_795_240_500_000_000)
     'nightly~20261121T055500.000000Z'
@@ -199,7 +199,7 @@ def stem(task: str, fire_at_us: int) -> str:
 
 
 def free_moment(draft: Draft, row: TaskRow, fire_at_us: int) -> int:
-    """The first microsecond, from `fire_at_us` on, that no active run and no kept start by hand of the task has."""
+    """Return the first free time from `fire_at_us` on: no active run and no kept start by hand of the task has it."""
     task = row.placing.name
     taken = {run.fire_at_us for run in draft.active(task)}
     stems = {run_id[: len(task) + 24] for _, run_id in row.requests}
@@ -209,7 +209,7 @@ def free_moment(draft: Draft, row: TaskRow, fire_at_us: int) -> int:
 
 
 def refused(code: str, detail: str) -> Result:
-    """A refusal, with its code and a sentence that says what to do."""
+    """Make a refusal from a code and a sentence that explains it to people."""
     return Result(code, detail=detail)
 
 

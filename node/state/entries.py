@@ -1,8 +1,8 @@
 """The base of all entries of the replicated log, and `applies`, which declares one.
 
-An entry stands in the file of its topic, beside the handler that applies it. The dataclass declares its fields, and so
-its packed form (`node.state.shape`); `applies` gives it a code and a handler. `codec` packs entries and `apply` applies
-them, by the tables here.
+Each entry is declared in the file of its topic, beside the handler that applies it. Its dataclass declares its fields,
+which also determine its packed form (`node.state.shape`). The decorator `applies` gives it a code and a handler, in
+the tables below; `codec` packs entries by the codes, and `apply` calls the handlers.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from node.state.value import Result
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A change that can be proposed. An entry with a `token` is refused unless that is the run's present one.
+    """A change that can be proposed. An entry with a `token` is refused unless the token is the run's present one.
 
     Later versions add fields only at its end, with a default.
     """
@@ -30,12 +30,12 @@ CODES: Final[dict[int, type[Entry]]] = {}
 """The entry for each code in the log."""
 
 HANDLERS: Final[dict[type[Entry], Callable[[Draft, Any], Result]]] = {}
-"""The handler of each entry. It changes the draft and returns a result. It is pure and total, and refuses with a code
-an entry that it cannot accept."""
+"""The handler of each entry. It changes the draft and returns a result. It is pure and total: if it cannot accept an
+entry, it returns a refusal with a code."""
 
 
 def applies(entry: type[E], *, code: int) -> Callable[[Callable[[Draft, E], Result]], Callable[[Draft, E], Result]]:
-    """Declare the code of an entry in the log, which is never changed nor reused, and decorate its handler.
+    """Decorate the handler of an entry, and give the entry its code in the log. Codes are never changed nor reused.
 
     Raises `ValueError` if another entry has the code.
     """

@@ -1,6 +1,6 @@
-"""Notes the facts of a change that are worth telling: runs that failed for good or recovered, deadlines, members.
+"""Makes notices of the facts that people want to know: failed or recovered runs, deadlines, members.
 
-It compares the state before and after an entry. `node.state.outbox` decides which channels tell a fact.
+It finds them by comparing the state before and after an entry. `node.state.outbox` decides which channels send them.
 """
 
 from collections.abc import Iterator
@@ -71,7 +71,7 @@ def _note_ended(draft: Draft, ended: EndedRun) -> None:
 
 
 def _note_deadline(draft: Draft, event: DeadlineEvent, was: TaskRow | None) -> None:
-    """Note that a deadline was breached, or no longer is. `was`: the task before the entry."""
+    """Note that a deadline was breached, or is no longer breached. `was`: the task's row before the entry."""
     row, deadline = draft.tasks.get(event.task), event.breach.deadline
     known = row if row is not None else was
     if known is None or (event.change == "dropped" and draft.lead.rules < SINCE_RULES_OF["deadline_dropped"]):

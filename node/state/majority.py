@@ -6,9 +6,9 @@ from node.state.value import Member
 
 
 def at_risk(members: Map[str, Member]) -> bool:
-    """Whether members are down, and one more loss would end the quorum.
+    """Whether members are down, and the loss of one more would end the quorum.
 
-    A member that was added and has not joined yet is not counted: its operator is adding it at this moment.
+    A member that was added and has not joined yet is not counted, because its operator is just adding it.
     """
     known = len(joined(members))
     down = len(down_of(members))
@@ -16,10 +16,10 @@ def at_risk(members: Map[str, Member]) -> bool:
 
 
 def joined(members: Map[str, Member]) -> list[Member]:
-    """The members that have joined at some time, by name."""
+    """Return the members that have ever joined, sorted by id."""
     return [member for _, member in sorted(members.items()) if member.reason != "new"]
 
 
 def down_of(members: Map[str, Member]) -> list[Member]:
-    """The joined members that are down."""
+    """Return the members that have ever joined and are down."""
     return [member for member in joined(members) if member.status == "down"]

@@ -1,4 +1,4 @@
-"""Entries about members: which there are, in which slot, which one leads, and whether each is up, down or draining."""
+"""Entries about members: who they are, their slots, the leader, and whether each member is up, down or draining."""
 
 import re
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from tasks.definition.spec import NAME_PATTERN
 MEMBERS_MAX: Final = 1024
 CAPACITY_MAX: Final = 1_000_000
 TOKENS_UNSEEN: Final = 1_000_000_000
-"""More than the number of tokens that lost members may have given without the remaining member's knowledge."""
+"""A number surely greater than that of the tokens that lost members gave without the remaining member's knowledge."""
 
 _TEXT_MAX: Final = 255
 _PORT_MAX: Final = 65_535
@@ -82,7 +82,7 @@ def refound(draft: Draft, entry: Refound) -> Result:
 class TakeLead(Entry):
     """`member` leads since `term`. Proposed on election; refused if a `TakeLead` of a later term was applied.
 
-    `rules` are the latest that the member's version knows (`node.state.value.Lead`).
+    `rules` is the newest number of rules that the member's version knows (`node.state.value.Lead`).
     """
 
     member: str
@@ -108,7 +108,7 @@ def take_lead(draft: Draft, entry: TakeLead) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class Join(Entry):
-    """A member starts, or comes back after it was marked down: a new incarnation. Orphans its active runs.
+    """A member starts, or comes back after it was marked down. It gets a new incarnation; its active runs are orphaned.
 
     Result: `{"incarnation": n}`.
     """
@@ -129,14 +129,14 @@ class Join(Entry):
     capacity: int
     #: The kinds that it offers.
     kinds: tuple[str, ...]
-    #: The last incarnation that the member knew of. Refused if there has been another since, so that a delayed entry
-    #: cannot supersede the present incarnation.
+    #: The last incarnation that the member knew of. If the state has a later one, the entry is refused, so that a
+    #: delayed entry cannot supersede the present incarnation.
     after: int
 
 
 @applies(Join, code=3)
 def join(draft: Draft, entry: Join) -> Result:
-    """Start a new incarnation of a member, which holds no run. Result: `{"incarnation"}`."""
+    """Start a new incarnation of a member, and orphan the runs of the earlier one. Result: `{"incarnation"}`."""
     member = draft.members.get(entry.member)
     if member is None:
         return _no_such_member(entry.member)
@@ -168,7 +168,7 @@ def join(draft: Draft, entry: Join) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class AddMember(Entry):
-    """A new member takes the lowest vacant slot, or a new one. It is down (`new`) until it joins."""
+    """Add a member in the lowest vacant slot, or in a new slot. It is down, for the reason `new`, until it joins."""
 
     seed: Seed
 
@@ -195,10 +195,10 @@ def assign_slot(draft: Draft, entry: AddMember) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class RemoveMember(Entry):
-    """A member is removed for good, and its slot becomes vacant.
+    """Remove a member for good, and vacate its slot.
 
-    A member that is not down may hold a lease, and its work may run until that ends. It is `leaving` from now on, gets
-    nothing new, and is removed when it is marked down. Result: `{"gone"}`: whether it was removed at once.
+    A member that is not down may hold a lease, and its work may run until the lease ends. So it becomes `leaving`: it
+    gets no new work, and is removed when it is marked down. Result: `{"gone"}`: whether it was removed at once.
     """
 
     member: str
@@ -221,9 +221,9 @@ def vacate_slot(draft: Draft, entry: RemoveMember) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class Drain(Entry):
-    """`on`: the member keeps its running attempts and gets nothing new. Not `on`: it is up again.
+    """Drain a member (`on`), so that it keeps its running attempts and gets no new ones; or end this (not `on`).
 
-    `lasting` False: only until it joins again; a member that stops drains itself in this way.
+    If `lasting` is False, the draining ends when the member joins again: so a member drains itself before it stops.
     """
 
     member: str
@@ -247,10 +247,10 @@ def set_draining(draft: Draft, entry: Drain) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class StandAside(Entry):
-    """A member reports that it cannot take on anything new, with the reason `why`; "": it can again.
+    """A member reports why it cannot take on new work (`why`), or that it can again (`why` is "").
 
     Meanwhile it is `draining`: it keeps its running attempts, and others own its tasks. Refused if it is in another
-    incarnation. Reset when it joins again or is marked down.
+    incarnation. The report is reset when the member joins again or is marked down.
     """
 
     member: str
@@ -260,7 +260,7 @@ class StandAside(Entry):
 
 @applies(StandAside, code=22)
 def stand_aside(draft: Draft, entry: StandAside) -> Result:
-    """Have a member drain itself, or end that. A member that a client has drained stays draining."""
+    """Start or end a member's own draining. A member that a client has drained stays `draining`."""
     member = draft.members.get(entry.member)
     if member is None:
         return _no_such_member(entry.member)
@@ -276,7 +276,7 @@ def stand_aside(draft: Draft, entry: StandAside) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class MarkDown(Entry):
-    """A member is down. Refused if its incarnation, or the term of the leader, is not the one named.
+    """Mark a member down. Refused if `incarnation` is not its present one, or `term` is not the present leader's.
 
     A member that stops proposes this for itself, with reason `stopped` and term 0.
     """
@@ -322,7 +322,7 @@ def _vacate(draft: Draft, member: Member) -> None:
 
 def _replace(draft: Draft, before: Member, after: Member, at_us: int) -> None:
     """Replace a member in the draft; bump the epoch if placement depends on the change."""
-    # A new incarnation counts as well: the member restarted before it was marked down, and has been up since then.
+    # A new incarnation also sets `since_us`: the member restarted before it was marked down, and is up since then.
     if (after.status, after.incarnation) != (before.status, before.incarnation):
         after = replace(after, since_us=at_us)
     draft.put_member(after)

@@ -44,8 +44,8 @@ class Start(Entry):
     task: str
     #: The params of this run; None: the task's own.
     params: dict[str, Any] | None = None
-    #: The run's `fire_at`, in microseconds since the epoch; None: `at_us`, plus a microsecond if the task has an
-    #: occurrence of that time already.
+    #: The run's `fire_at`, in microseconds since the epoch; None: `at_us`, or the next microsecond that no other
+    #: occurrence of the task has.
     fire_at_us: int | None = None
     #: The Idempotency-Key: a second Start with the same key returns the first one's run. None: no key was given.
     key: str | None = None
@@ -77,7 +77,7 @@ def start(draft: Draft, entry: Start) -> Result:
             stop_run(draft, other, "replaced", entry.at_us)
     fire_at_us = entry.at_us if entry.fire_at_us is None else entry.fire_at_us
     if spec.schedule is not None and fire_at_us <= row.through_us:
-        fire_at_us += 1  # the task's own occurrence of that time has been decided
+        fire_at_us += 1  # a scheduled occurrence of that very time, if there was one, is decided
     fire_at_us = free_moment(draft, row, fire_at_us)
     # The state's index makes the id unique, even among runs of the same time that left the state long ago.
     run_id = f"{stem(entry.task, fire_at_us)}~{draft.index}"
@@ -106,7 +106,7 @@ def start(draft: Draft, entry: Start) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class Enqueue(Entry):
-    """Queue occurrences that fell due while another run was active, under `overlap: queue`; 100 at most."""
+    """Queue occurrences that fell due while another run was active, under `overlap: queue`. At most 100 may wait."""
 
     task: str
     fire_at_us: tuple[int, ...]
@@ -184,7 +184,7 @@ def skip_occurrences(draft: Draft, entry: SkipOccurrences) -> Result:
 
 
 def _each_passed(draft: Draft, row: TaskRow, state: PassedOver, times: list[int], at_us: int) -> Result:
-    """Pass over each of these occurrences separately, as versions without series did."""
+    """Pass over each of these occurrences with a record of its own, as versions without series did."""
     for fire_at_us in times:
         draft.pass_over(_run(row, fire_at_us, at_us, state), at_us)
     if times:
@@ -232,7 +232,7 @@ def _passed(draft: Draft, row: TaskRow, state: PassedOver, times: tuple[int, int
 
 
 def occurrence(draft: Draft, row: TaskRow, fire_at_us: int, at_us: int) -> Run:
-    """A scheduled occurrence as a waiting run. Its `fire_at_us` may be slightly later: see `free_moment`."""
+    """Make a waiting run of a scheduled occurrence. Its `fire_at_us` may be slightly later: see `free_moment`."""
     return _run(row, free_moment(draft, row, fire_at_us), at_us, "waiting")
 
 
@@ -250,9 +250,9 @@ def _run(row: TaskRow, fire_at_us: int, at_us: int, state: RunState) -> Run:
 
 
 def due_fault(row: TaskRow, spec: Spec, fire_at_us: tuple[int, ...], at_us: int) -> Result | None:
-    """Why these occurrences of the task cannot be due by the proposer's clock; None: they can.
+    """Return the refusal if these occurrences of the task cannot be due by the proposer's clock; None if they can.
 
-    Only the owner computes the times: those of a cron line depend on the machine's time zone data.
+    The times themselves are not computed here, but by the owner only, since they depend on its time zone data.
     """
     if spec.schedule is None or row.paused or not spec.enabled:
         return refused("not-due", f"nothing of {row.placing.name} falls due: no schedule, paused or not enabled")
@@ -277,7 +277,7 @@ def _start_fault(entry: Start) -> str | None:
 
 
 def _no_room(draft: Draft, row: TaskRow, spec: Spec, with_bytes: int, action: str) -> Result | None:
-    """The refusal if overlap, or a limit, forbids another run by hand; None: it is allowed."""
+    """Return the refusal if overlap, or a limit, forbids another run by hand; None if it is allowed."""
     task = row.placing.name
     active, others = draft.active(task), [] if action else draft.overlapping(task)
     if spec.overlap == "skip" and others:

@@ -26,7 +26,7 @@ GIVE_UP_US: Final = 24 * 3600 * 1_000_000
 """The age at which a notice that could not be sent is given up."""
 
 GIVE_UP_TRIES: Final = 6
-"""The fewest tries in a row that must have failed before a notice is given up. They take a minute. Age alone is not
+"""How many tries in a row must fail, at least, before a notice is given up. They take a minute. Age alone is not
 enough, since the cluster itself may have been down for a day."""
 
 BACKOFF_US: Final = 2_000_000
@@ -62,7 +62,7 @@ class Fact:
 class Notice:
     """A fact that waits to be sent on one channel."""
 
-    #: The key of the fact, by which receivers recognize repetitions.
+    #: The key of the fact, by which receivers recognize a repeated notice.
     key: str
     #: The code of the event.
     event: str
@@ -102,7 +102,7 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class ChannelRow:
-    """A channel, and its notices that are not told yet."""
+    """A channel, and its pending notices."""
 
     #: The channel's name.
     name: str
@@ -110,11 +110,11 @@ class ChannelRow:
     packed: bytes
     #: The version of the definition, from 1.
     version: int = 1
-    #: The permission of the message under way; None: no message is under way.
+    #: The permission to send the message in flight; None: no message is in flight.
     sending: Permission | None = None
     #: How many messages failed in a row.
     tries: int = 0
-    #: When the next message may begin, in microseconds since the epoch.
+    #: The earliest time for the next message, in microseconds since the epoch.
     again_us: int = 0
     #: How many notices were dropped, for lack of room, since the last message that was accepted.
     dropped: int = 0
@@ -130,17 +130,17 @@ class ChannelRow:
     last: TellingResult | None = None
     #: When a notice was last given up, in microseconds since the epoch; None: no notice was given up.
     given_up_us: int | None = None
-    #: The notices that are not told yet, oldest first.
+    #: The pending notices, oldest first.
     notices: tuple[Notice, ...] = ()
     #: The size of `notices`, in bytes.
     notices_bytes: int = 0
 
     def of(self, keys: Collection[str]) -> tuple[Notice, ...]:
-        """The channel's notices with these keys, oldest first."""
+        """Return the channel's notices that have these keys, oldest first."""
         return tuple(notice for notice in self.notices if notice.key in keys)
 
     def without(self, gone: Iterable[Notice]) -> "ChannelRow":
-        """The row without these notices."""
+        """Return the row without these notices."""
         keys = {notice.key for notice in gone}
         left = tuple(notice for notice in self.notices if notice.key not in keys)
         return replace(self, notices=left, notices_bytes=sum(map(notice_bytes, left)))

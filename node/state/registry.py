@@ -1,4 +1,4 @@
-"""Entries about definitions: tasks registered, changed, deleted, paused and resumed."""
+"""Entries that register, change, delete, pause and resume tasks."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,7 +30,7 @@ _FAULT_CHARS_MAX: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Register or change a task. `if_version` None: whatever its version; 0: only if there is no such task."""
+    """Register or change a task, only if it has the version `if_version`. None: in any case; 0: only if it is new."""
 
     spec_packed: bytes
     if_version: int | None = None
@@ -117,7 +117,7 @@ def unregister(draft: Draft, entry: DeleteTask) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class Pause(Entry):
-    """`on`: no occurrence of the task falls due. Not `on`: its schedule counts from now."""
+    """Pause a task (`on`): no occurrence falls due. Or resume it (not `on`): its schedule counts from now."""
 
     task: str
     on: bool
@@ -137,7 +137,7 @@ def set_paused(draft: Draft, entry: Pause) -> Result:
 
 
 def no_such_task(task: str) -> Result:
-    """The refusal of an unknown task."""
+    """Make the refusal for an unknown task."""
     return refused("no-such-task", f"there is no task {task!r}")
 
 
@@ -155,10 +155,10 @@ def _other_version(row: TaskRow | None, if_version: int | None, task: str) -> Re
 def _after(
     draft: Draft, row: TaskRow | None, put: Put, fields: dict[str, Any], at_us: int
 ) -> tuple[TaskRow, bool] | str:
-    """The row with these `fields`, and whether the task's run must end for them to take effect; or what is wrong.
+    """Return the row with these `fields`, and whether the task's run must end for them to take effect; or the fault.
 
-    If only the params differ from the row's, the other fields need no check. Most changes are of that kind, and a
-    starting member applies tens of thousands of them.
+    If only the params differ from the row's, the other fields are not checked again. This is the most frequent change,
+    and a starting member applies tens of thousands of them.
     """
     if row is not None and row.spec_packed == put.spec_packed:
         return row, False
@@ -200,7 +200,7 @@ def _created(draft: Draft, put: Put, spec: Spec, at_us: int) -> TaskRow:
 
 
 def _changed(draft: Draft, row: TaskRow, put: Put, spec: Spec, at_us: int) -> tuple[TaskRow, bool]:
-    """The changed row, and whether the task's run must end for the change to take effect.
+    """Return the changed row, and whether the task's run must end for the change to take effect.
 
     The run of a continuous task must end, because it does not end by itself.
     """
@@ -218,7 +218,7 @@ def _differ(one: Spec, other: Spec, names: tuple[str, ...]) -> bool:
 
 
 def counting_from(row: TaskRow, at_us: int, *, continuous: bool) -> TaskRow:
-    """The row with its schedule counting from `at_us`: undecided occurrences before it are dropped.
+    """Return the row with its schedule counting from `at_us`, so that earlier undecided occurrences are dropped.
 
     `through_us` never goes back, however the proposers' clocks differ: a claimed occurrence must not be claimed
     again.
@@ -243,7 +243,7 @@ def _hashed(key: str) -> int:
 
 
 def readable_spec(packed: bytes) -> Spec | str:
-    """Unpack a spec. Returns a text that says what is wrong if it is no spec.
+    """Unpack a spec. Returns a text that describes the fault if `packed` is not a valid spec.
 
     Only checks with the same result on every member are made here. Kinds, params, cron lines and time zones are checked
     before a spec is proposed.
@@ -253,13 +253,13 @@ def readable_spec(packed: bytes) -> Spec | str:
 
 
 def _fields(packed: bytes) -> dict[str, Any] | str:
-    """Unpack the fields of a spec. Returns what is wrong if they are no table, or if the params are not JSON."""
+    """Unpack the fields of a spec. Returns a text with the fault if they are no table, or the params are not JSON."""
     try:
         fields = msgpack.unpackb(packed, max_bin_len=0, max_ext_len=0)  # JSON has no binary and no extension types
         if not isinstance(fields, dict):
             return "this is no task: not a table of fields"
         params = fields.get("params")
-        if json_value(params) != params:  # the other fields' types allow no NaN or infinity
+        if json_value(params) != params:  # only the params: the types of the other fields exclude NaN and infinity
             return "a spec holds only numbers that JSON has"
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         return f"this is no task: {error}"[:_FAULT_CHARS_MAX]
@@ -267,7 +267,7 @@ def _fields(packed: bytes) -> dict[str, Any] | str:
 
 
 def _spec(fields: dict[str, Any]) -> Spec | str:
-    """Make the spec of these fields. Returns what is wrong with them if they are no spec."""
+    """Make a spec from these fields. Returns a text that describes the fault if they are invalid."""
     try:
         return accepted(fields)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Computes when a run without a holder may be claimed, whatever clock stamped its wait; and how long a run took."""
+"""Computes how long a run took, and when a run without a holder may be claimed, even if a wrong clock stamped it."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from node.state.value import Run
 from tasks.definition.policy import away_after_s, retry_after_s
 
 APART_S: Final = 5.0
-"""By how much, at most, members' clocks differ once the members have agreed on the time."""
+"""The greatest difference between members' clocks once the members have agreed on the time."""
 
 RULES_TOOK: Final = 4
 """From these rules on (`value.RULES`), a run is timed from its first claim; before, its last attempt was timed."""
@@ -15,16 +15,16 @@ RULES_TOOK: Final = 4
 def due_us(run: Run, now_us: int) -> int:
     """The time before which a waiting or orphaned run may not be claimed, in microseconds; 0: it may be at once.
 
-    A run waits no longer than its policy says. A time that is further off was stamped by a clock that was ahead, such
-    as that of a member that had just started and did not know the agreed time yet; it is ignored.
+    A run waits no longer than its policy says. If `run.due_us` is further off, a clock that was ahead has stamped it,
+    such as the clock of a member that had just started and did not know the agreed time yet; it is ignored.
 
-    `now_us`: the caller's time, or that of the entry that claims the run.
+    `now_us`: the caller's time, or the time stamp of the entry that claims the run.
     """
     return 0 if run.due_us - now_us > round((_wait_s(run) + APART_S) * 1_000_000) else run.due_us
 
 
 def _wait_s(run: Run) -> float:
-    """How long the run waits by its policy, in seconds."""
+    """Return how long the run waits by its policy, in seconds."""
     spec = run.spec
     if run.state == "orphaned":
         return spec.failover.grace_s
@@ -33,10 +33,10 @@ def _wait_s(run: Run) -> float:
 
 
 def took_us(run: Run, ended_us: int) -> int | None:
-    """How long a run took that ended at `ended_us`, from its first claim to its end, in microseconds.
+    """Return the time from a run's first claim to its end at `ended_us`, in microseconds; None: it was never claimed.
 
-    The pauses between its attempts count. None: no member has claimed it. If a run had more attempts than are kept
-    (`draft.ATTEMPTS_KEPT`), the time begins with the first kept attempt.
+    The pauses between its attempts are included. If a run had more attempts than are kept (`draft.ATTEMPTS_KEPT`), the
+    time begins with the first kept attempt.
     """
     if not run.attempts:
         return None

@@ -25,7 +25,7 @@ _HEAD: Final = frozenset(("cluster_id", "index", "saved_at_us", "settings", "tok
 
 
 class BadSave(Exception):
-    """A file that is not the complete, unchanged output of `lines`. The message says what is wrong with it."""
+    """The file is not the complete, unchanged output of `lines`. The message describes the fault."""
 
 
 @dataclass(frozen=True, slots=True)

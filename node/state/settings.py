@@ -54,7 +54,7 @@ def _value(name: str, value: Any) -> Any:
 
 
 def setting_fault(name: str, value: Any) -> str | None:
-    """What is wrong with a setting, in a sentence; None if it is valid."""
+    """Describe the fault of a setting in a sentence; None if it is valid."""
     if name in SECONDS:
         least, most = SECONDS[name]
         if type(value) not in (int, float) or not isfinite(value) or not least <= value <= most:

@@ -1,9 +1,9 @@
 """Converts dataclasses to and from lists of plain values, with every type checked. The packed forms are made of these.
 
-A dataclass becomes the list of its fields, in order. Fields may be added at the end, with a default: a list of an older
-version, which lacks them, is read with the defaults. A list with unknown fields is refused. Therefore trailing fields
-are left out while they are at their defaults, so that an older version reads what it would have written itself. The
-default of such a field is never changed.
+A dataclass becomes the list of its fields, in order. Later versions may add fields at the end, with defaults. A list
+from an older version lacks the new fields, and is read with their defaults. A list with unknown fields is refused; so
+trailing fields that have their defaults are left out, and an older version can read the list. The default of such a
+field is never changed.
 """
 
 import types
@@ -59,14 +59,14 @@ These numbers stay as they are, since equal values must have equal bytes in all 
 
 
 class Misfit(ValueError):
-    """A value of a wrong type. The message says which, and where."""
+    """A value has a wrong type. The message says which value, and where."""
 
 
 def json_value(value: Any, depth: int = _DEPTH_MAX) -> Any:
     """Convert `value` to JSON types: None, booleans, 64-bit integers, floats, text, lists, and dicts with text keys.
 
-    NaN and infinities become None, as in ECMAScript's JSON.stringify, so that a kind whose result holds one can still
-    finish. Raises `Misfit` for anything else, and for values nested more than 32 deep.
+    NaN and infinities become None, as in ECMAScript's JSON.stringify, so that a run whose result contains NaN can still
+    finish. Raises `Misfit` for any other type, and for values nested more than 32 deep.
     """
     kind = type(value)
     if kind in _AS_IT_IS:
@@ -87,8 +87,8 @@ def json_value(value: Any, depth: int = _DEPTH_MAX) -> Any:
 class Shape(Generic[T]):
     """Writes one dataclass or NamedTuple as a list of plain values, and reads it back.
 
-    `names` are the fields to write and read, of which a list has at least the first `required`. None: all fields in
-    their order, of which a list has at least those without a default.
+    `names` are the fields to write and read; a list must have at least the first `required` of them. None: all fields
+    in their order; a list must have at least the fields without a default.
     """
 
     def __init__(self, cls: type[T], names: tuple[str, ...] | None = None, required: int = 0) -> None:
@@ -124,7 +124,7 @@ class Shape(Generic[T]):
         return wire
 
     def named(self, value: T) -> dict[str, Any]:
-        """The fields of `value` that `wire` writes, by name, unconverted."""
+        """Return the fields of `value` that `wire` writes, by name, unconverted."""
         return {name: getattr(value, name) for name in self._names[: len(self.wire(value))]}
 
     def value(self, wire: Any) -> T:
@@ -151,7 +151,7 @@ _SHAPES: Final[dict[type[Any], Shape[Any]]] = {}
 
 
 def shape(cls: type[T]) -> Shape[T]:
-    """The shape of `cls`, cached."""
+    """Return the shape of `cls`, cached."""
     known: Shape[T] | None = _SHAPES.get(cls)
     if known is None:
         known = _SHAPES[cls] = Shape(cls)
@@ -187,7 +187,7 @@ def _is_nested(hint: Any) -> bool:
 
 
 def _optional(hint: Any) -> Any:
-    """X of `X | None`; None for any other type."""
+    """Return X if the type is `X | None`; None for any other type."""
     if get_origin(hint) in (Union, types.UnionType):
         inner = [one for one in get_args(hint) if one is not type(None)]
         assert len(inner) == 1, f"only X | None is understood, not {hint}"
@@ -227,7 +227,7 @@ def _container(hint: Any, name: str) -> Read:
 
 
 def _writer(hint: Any) -> Write | None:
-    """The function that converts a field to plain values; None if msgpack takes it as it is."""
+    """Return the function that converts a field to plain values; None if msgpack packs the field as it is."""
     inner = _optional(hint)
     if inner is not None:
         write = _writer(inner)

@@ -1,7 +1,7 @@
-"""The state as a list of records, and back. `codec` packs them and cuts them into pieces.
+"""Converts the state to a series of records, and back. `codec` packs the records and cuts them into pieces.
 
-A record is a list: its kind, then its fields. The first is the head; members, tasks, runs, windows and channels follow,
-each window with its results after it, each channel with its notices.
+A record is a list: its kind, then its fields. The first record is the head. Members, tasks, runs, windows and channels
+follow. After each window come its results, and after each channel its notices.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ _NOTICE: Final = 9
 _COUNTS: Final = Shape(State, ("cluster_id", "index", "epoch", "token", "orders", "forgotten"), required=5)
 _ADDED: Final = field_names(State)[field_names(State).index("channels") + 1 :]
 _LATER: Final = Shape(State, ("endings", *_ADDED))
-"""The last fields of the head. A field that is added at the end of `State` is among them, unless it is a `Map`."""
+"""The last fields of the head. They include any field that is added at the end of `State`, unless it is a `Map`."""
 
 _COUNT_MAX: Final = 2**64
 """The same limit as in entries, so that every accepted value can be read again."""
@@ -78,7 +78,7 @@ def assembled(stream: Iterable[Any]) -> State:
 
 
 class _Restored:
-    """Gathers records, each checked by itself; `state` checks their consistency."""
+    """Collects records, and checks each by itself. `state` then checks that they are consistent."""
 
     def __init__(self) -> None:
         self._head: list[Any] = []
@@ -93,7 +93,7 @@ class _Restored:
         self._notices: dict[str, list[Notice]] = {}
 
     def take(self, kind: Any, *rest: Any) -> None:
-        """Take one record."""
+        """Add one record."""
         if kind == _HEAD:
             self._head = list(rest)
         elif kind == _MEMBER:
@@ -126,7 +126,7 @@ class _Restored:
             raise Misfit(f"there is no record of kind {kind!r}")
 
     def _take_window(self, proposer: Any, session: Any, floor: Any, *earlier: Any) -> None:
-        """Take a window. `earlier` has the list of its results if an earlier version wrote the snapshot."""
+        """Add a window. `earlier` contains the list of its results if an earlier version wrote the snapshot."""
         [lines] = earlier or [[]]
         if type(proposer) is not str or type(lines) is not list:
             raise Misfit("a window belongs to a proposer and holds results")

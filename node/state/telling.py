@@ -1,7 +1,7 @@
-"""Entries about channels and their messages: put, deleted, permitted, told.
+"""Entries that put and delete channels, permit a member to send a message, and report how the sending ended.
 
-A message needs the permission of an entry, like an attempt of a run. At most one member at a time holds the permission
-for a channel, until it reports, or is no longer up in the incarnation that got the permission.
+As an attempt needs a claim, a message needs a permission by an entry. At most one member at a time holds the permission
+for a channel. The member holds it until it reports, or is no longer up in the incarnation that got the permission.
 """
 
 import re
@@ -31,12 +31,12 @@ from tasks.definition.spec import NAME_PATTERN
 CHANNELS_MAX: Final = 100
 PACKED_BYTES_MAX: Final = 16 * 1024
 GIVE_UP_TRIES_RULES: Final = 3
-"""From these rules on, an old notice is given up after `GIVE_UP_TRIES` failed tries. Before, it was after the first."""
+"""From these rules on, an old notice is given up after `GIVE_UP_TRIES` failed tries; before, after the first one."""
 KEYS_MAX: Final = 100
 """The most notices in one message."""
 
 TellingEnd = Literal["accepted", "failed", "given_back"]
-"""How the sending of a message ended. `given_back`: it was not sent."""
+"""How the delivery of a message ended. `given_back`: the member did not send it, and gives its permission back."""
 
 _FAULT_CHARS_MAX: Final = 500
 _NAME: Final = re.compile(NAME_PATTERN)
@@ -53,7 +53,7 @@ class PutChannel(Entry):
 
 @applies(PutChannel, code=25)
 def save_channel(draft: Draft, entry: PutChannel) -> Result:
-    """Make or change a channel. Its notices stay, and are tried again at once. Result: `{"change", "version"}`."""
+    """Make or change a channel. Its pending notices may be sent again at once. Result: `{"change", "version"}`."""
     if draft.lead.rules < SINCE_RULES:
         return refused("invalid", "some members run a version that knows no channels: update them first")
     if _NAME.fullmatch(entry.name) is None:
@@ -77,14 +77,14 @@ def save_channel(draft: Draft, entry: PutChannel) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class DeleteChannel(Entry):
-    """Delete a channel, with the notices that are not told yet."""
+    """Delete a channel, with its pending notices."""
 
     name: str
 
 
 @applies(DeleteChannel, code=26)
 def drop_channel(draft: Draft, entry: DeleteChannel) -> Result:
-    """Delete a channel, with its notices."""
+    """Delete a channel, with its pending notices."""
     if entry.name not in draft.channels:
         return _no_such_channel(entry.name)
     draft.channels = draft.channels.delete(entry.name)
@@ -95,8 +95,8 @@ def drop_channel(draft: Draft, entry: DeleteChannel) -> Result:
 class Tell(Entry):
     """Permit a member to send these notices of a channel, as one message.
 
-    Accepted only if the member is up or draining in that incarnation, and no other such member has a permission for the
-    channel. Result: `{"token"}`.
+    Accepted only if the member is up or draining in that incarnation, and no member that is up or draining has a
+    permission for the channel. Result: `{"token"}`.
     """
 
     #: The channel's name.
@@ -142,15 +142,15 @@ class Told(Entry):
     token: int
     #: Whether the message was accepted, the try failed, or the permission is given back unused.
     end: TellingEnd
-    #: Why the try failed; "": it did not.
+    #: Why the try failed; "": it did not fail.
     error: str = ""
-    #: How many dropped notices the message told of.
+    #: How many dropped notices the message reported.
     dropped: int = 0
 
 
 @applies(Told, code=28)
 def told(draft: Draft, entry: Told) -> Result:
-    """Note how a sending ended. Result: `{"given_up"}`: the number of notices that are not tried again."""
+    """Record how a delivery ended. Result: `{"given_up"}`: the number of notices dropped after retries."""
     row = draft.channels.get(entry.channel)
     if row is None:
         return _no_such_channel(entry.channel)
@@ -189,7 +189,7 @@ def _no_such_channel(name: str) -> Result:
 
 
 def _fault(packed: bytes, rules: int) -> str | None:
-    """What is wrong with a packed channel, by these rules; the same on every member."""
+    """Describe the fault of a packed channel under these rules; None if valid. The same on every member."""
     if len(packed) > PACKED_BYTES_MAX:
         return f"a channel has {PACKED_BYTES_MAX} bytes at most"
     try:

@@ -1,8 +1,8 @@
 """The replicated state, as a value.
 
-Every member holds the same `State` after the same entries. It is immutable: `apply` returns a new one, so any thread
-may keep and read the one it has. Times (`*_us`) are microseconds since the Unix epoch, UTC, stamped by the proposer of
-the entry.
+Every member holds the same `State` after the same entries. A `State` is immutable: `apply` returns a new one, so any
+thread may keep a state and read it. Times (`*_us`) are microseconds since the Unix epoch, UTC, stamped by the proposer
+of the entry.
 """
 
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ class Settings:
     #: How old a member's echo may be to count for the leader's majority, in seconds. Without a majority of echoes the
     #: leader grants no leases.
     window_s: float = 1.0
-    #: A member that was silent for `lease_s + margin_s`, in seconds, is marked down.
+    #: The margin in seconds: a member that was silent for `lease_s + margin_s` is marked down.
     margin_s: float = 0.5
     #: Whether a member whose port refuses a connection is marked down at once.
     refusal_is_death: bool = True
@@ -95,7 +95,7 @@ class Member:
     drained: bool = False
     #: Whether it is removed as soon as it is down.
     leaving: bool = False
-    #: The member's own reason for taking on nothing new and being `draining`; "": it has none.
+    #: Why the member itself takes on no new work, and so is `draining`; "": it takes on work.
     aside: str = ""
 
 
@@ -113,8 +113,8 @@ class Outcome:
     finished_at_us: int
     #: Why it failed; None: no error.
     error: str | None = None
-    #: How long it took, in microseconds from its first claim to its end; None: no member claimed it, or an earlier
-    #: version wrote this.
+    #: The time from its first claim to its end, in microseconds; None: no member claimed it, or an earlier version
+    #: wrote this outcome.
     took_us: int | None = None
 
 
@@ -151,8 +151,8 @@ class Breach:
 
 
 DeadlineChange = Literal["breached", "met", "dropped"]
-"""What became of a deadline. `dropped`: the late occurrence was skipped, missed or cancelled; or the deadline is no
-longer judged, or judged anew, since the task was paused, deleted or changed."""
+"""How a deadline changed. `dropped`: the late occurrence was skipped, missed or cancelled; or the task was paused,
+deleted or changed, so that the deadline is no longer judged, or judged anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +204,13 @@ class TaskRow:
     requests: ToSave[tuple[tuple[str, str], ...]] = ()
     #: The latest series of occurrences that were passed over, which the next one may extend. None: no such series.
     series: Series | None = None
-    #: When a run last succeeded, in microseconds since the epoch; None: no run has.
+    #: When a run last succeeded, in microseconds since the epoch; None: no run has succeeded.
     succeeded_at_us: ToSave[int | None] = None
     #: How many runs have ended in each of `COUNTED`; empty while none has been counted.
     endings: tuple[int, ...] = ()
-    #: Whether the last of its runs that succeeded or failed for good has failed.
+    #: Whether its latest run that either succeeded or failed for good is a failed one.
     failing: bool = False
-    #: The time since which its deadlines are judged, in microseconds since the epoch; 0 while they are not.
+    #: The time since which its deadlines are judged, in microseconds since the epoch; 0 while they are not judged.
     judged_us: int = 0
     #: The due time of the oldest run that has failed for good, in microseconds since the epoch. None: no run has
     #: failed, or a run due no earlier has succeeded since, which makes up for all failed ones.
@@ -225,7 +225,7 @@ class TaskRow:
 
     @property
     def timing(self) -> TaskTiming:
-        """The part of the definition that says when it is due: cheap for any task."""
+        """Return the part of the definition that says when the task is due. Cheap for any task."""
         return timing(self.spec_packed)
 
 
@@ -257,13 +257,13 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One occurrence of a task, while it is active (`tasks.definition.run.ACTIVE`)."""
+    """One occurrence of a task, while the run is active (`tasks.definition.run.ACTIVE`)."""
 
     #: The id of the run.
     run_id: str
     #: The task's name.
     task: str
-    #: Whether the schedule made it, or a client.
+    #: Whether the schedule or a client made the run.
     trigger: Trigger
     #: The time of the occurrence, in microseconds since the epoch.
     fire_at_us: int
@@ -292,7 +292,7 @@ class Run:
     orphanings: int = 0
     #: The latest checkpoint, packed; None: there is none.
     checkpoint: bytes | None = None
-    #: The reason of a cancellation, once requested; None: it is not requested.
+    #: The reason for cancelling the run, once a cancellation was requested; None: no cancellation was requested.
     cancelling: str | None = None
     #: The size of its `params`, packed.
     params_bytes: int = 0
@@ -333,8 +333,8 @@ class EndedRun:
 class Lead:
     """The last applied `TakeLead`: the leader, and the term since which it leads. A `MarkDown` names that term.
 
-    `rules` apply to the entries after it. A later version that applies the log of an earlier version must reach the
-    same state as that version's snapshot, so changed rules take effect only from an entry on.
+    `rules` apply to the entries after that `TakeLead`. They change by an entry, because a later version that applies
+    the log of an earlier version must reach the same state as the earlier version did.
     """
 
     term: int = 0
@@ -344,7 +344,7 @@ class Lead:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a proposal. `code` is "ok" or the reason of the refusal; `detail` explains it to people."""
+    """The result of a proposal. `code` is "ok" or the reason for the refusal; `detail` explains a refusal to people."""
 
     code: str
     value: dict[str, Any] = field(default_factory=dict)
@@ -408,15 +408,15 @@ class State:
     runs_bytes: int = 0
     #: The size of the kept starts by hand (`node.state.bounds`).
     requests_bytes: int = 0
-    #: How many runs ended in each state, those of deleted tasks too, in the order of `COUNTED`. Empty until a version
-    #: that counts has taken the lead (`TakeLead.rules`): so all members start counting at the same entry, whichever
-    #: version wrote the snapshot that each one started from.
+    #: How many runs ended in each state, in the order of `COUNTED`; includes runs of deleted tasks. Empty until a
+    #: version that counts has taken the lead (`TakeLead.rules`). So all members start to count at the same entry, even
+    #: if they started from snapshots that different versions wrote.
     endings: tuple[int, ...] = ()
     #: The channels for notices, by name.
     channels: Channels = field(default_factory=Map)
 
     def seats(self) -> tuple[Slot, ...]:
-        """The slots as placement sees them."""
+        """Return the slots in the form that placement needs."""
         return tuple(_seat(self.members[member]) if member is not None else Slot(None) for member in self.slots)
 
 

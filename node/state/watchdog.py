@@ -1,6 +1,6 @@
 """The setting `watchdog`: an outside watcher, which is pinged while all is well and raises the alarm if pings stop.
 
-A cluster that is down cannot report that itself, but its missing pings do.
+It is needed because a cluster that is down cannot report it.
 """
 
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class Watchdog:
 
 
 def watchdog_of(value: Any) -> Watchdog | str:
-    """Read the setting from plain values. Returns a text that says what is wrong if they are invalid."""
+    """Read the setting from plain values. Returns a text that describes the fault if they are invalid."""
     try:
         body = WatchdogBody.model_validate(value)
     except ValidationError as error:

@@ -1,13 +1,13 @@
 """The windows of proposers, by which a proposal takes effect once however often it is sent.
 
-Client sessions (Ongaro 2014, "Consensus: Bridging Theory and Practice", section 6.3): for each client the state machine
-keeps serial numbers with their results, and answers a known number with the first result. In the thesis a client says
-which results it no longer needs. Here the newest results are kept, and the newest forgotten number: a proposal that is
-not newer than that is refused, since it may have been applied.
+They are the client sessions of Ongaro 2014, "Consensus: Bridging Theory and Practice", section 6.3: for each client the
+state machine keeps serial numbers with their results, and answers a known number with the first result. In the thesis,
+the client says which results it no longer needs. Here the newest results are kept, and the newest forgotten number. A
+proposal with that number or a lower one is refused, since it may have been applied.
 
-A removed member leaves its window, for proposals that it may still have under way. The latest such windows are kept,
-and the greatest session of all forgotten ones: a proposer without a window, whose session is not greater, may have been
-forgotten.
+The window of a removed member is kept, because proposals of it may still be in flight. Only the latest such windows
+are kept, and the greatest session of all forgotten windows. If a proposer without a window has no greater session than
+that, its window may have been forgotten.
 """
 
 from collections.abc import Container
@@ -19,13 +19,13 @@ from node.state.entries import ProposalId
 from node.state.value import Result, Window
 
 KEPT: Final = 512
-"""The number of results that are kept at least, unless they are heavy."""
+"""The least number of results that are kept, unless their weight exceeds `HEAVY`."""
 
 SLACK: Final = 128
-"""How many more may gather before they are cut back to `KEPT`, so that sorting is amortized over many proposals."""
+"""How many more results may gather before they are cut to `KEPT`, so that sorting is amortized over many proposals."""
 
 HEAVY: Final = 100_000
-"""The lines that the results of one proposer may hold in total: those of 100 lists of 1,000 tasks."""
+"""The most lines that the results of one proposer may have in total: as many as 100 lists of 1,000 tasks have."""
 
 OTHERS_MAX: Final = 64
 """How many proposers that are not members may have a window. They are mostly removed members."""
@@ -34,7 +34,7 @@ STALE: Final = "this proposal is older than what is remembered: it may have been
 
 
 def recall(windows: Map[str, Window], proposal: ProposalId) -> Result | None:
-    """The answer to a proposal that is not to be applied: its first result, or "stale"; None: apply it."""
+    """Return the answer to a proposal that must not be applied: its first result, or "stale". None: apply it."""
     window = windows.get(proposal.proposer)
     if window is None or proposal.session > window.session:
         return None if proposal.sequence > 0 else Result("stale", detail=STALE)
@@ -46,10 +46,10 @@ def recall(windows: Map[str, Window], proposal: ProposalId) -> Result | None:
 
 
 def forgotten(windows: Map[str, Window], proposal: ProposalId, greatest: int) -> Result | None:
-    """The answer to a proposal whose proposer's window may have been forgotten; None: it was not.
+    """Return the answer to a proposal whose proposer's window may have been forgotten; None: it was not forgotten.
 
     `greatest` is the greatest forgotten session. The answer names it, so that a member that is added again continues in
-    a later one.
+    a later session.
     """
     if proposal.proposer in windows or proposal.session > greatest:
         return None
@@ -57,9 +57,10 @@ def forgotten(windows: Map[str, Window], proposal: ProposalId, greatest: int) ->
 
 
 def forget(windows: Map[str, Window], members: Container[str], greatest: int) -> tuple[Map[str, Window], int]:
-    """The windows with at most `OTHERS_MAX` of proposers that are not `members`, and the greatest session forgotten.
+    """Forget windows until at most `OTHERS_MAX` belong to proposers that are not `members`.
 
-    The smallest sessions are dropped. They are the oldest: a session is the time of a start.
+    Returns the remaining windows, and the greatest session forgotten so far. The windows with the smallest sessions go
+    first. They are the oldest, because a session is the time of a start.
     """
     others = sorted((window.session, proposer) for proposer, window in windows.items() if proposer not in members)
     left = windows.mutate()
@@ -70,7 +71,7 @@ def forget(windows: Map[str, Window], members: Container[str], greatest: int) ->
 
 
 def remember(windows: Map[str, Window], proposal: ProposalId, result: Result) -> Map[str, Window]:
-    """The windows with `result` added. A greater session of the proposer starts a new window."""
+    """Return the windows with `result` added. A greater session of the proposer starts a new window."""
     window = windows.get(proposal.proposer)
     if window is None or proposal.session > window.session:
         window = Window(proposal.session)
@@ -88,7 +89,7 @@ def known(windows: Map[str, Window], members: int, proposer: str, *, member: boo
 
 
 def weigh(results: Map[int, Result]) -> int:
-    """The weight of a window with these results."""
+    """Return the weight of a window with these results."""
     return sum(_weight(result) for result in results.values())
 
 
@@ -98,7 +99,7 @@ def _weight(result: Result) -> int:
 
 
 def _cut(results: Map[int, Result], weight: int) -> tuple[Map[int, Result], int, int]:
-    """Drop the oldest results: all but `KEPT`, and more while the rest weighs more than half of `HEAVY`."""
+    """Drop the oldest results: all but `KEPT`, and further ones while the rest weighs more than half of `HEAVY`."""
     oldest_first = sorted(results)
     floor = 0
     left = results.mutate()
