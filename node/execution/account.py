@@ -1,4 +1,4 @@
-"""The user that an attempt runs as, where that is not the node's user: a named user, or a user id of its own.
+"""The user that an attempt runs as if it is not the node's user: a named user, or a user id of the attempt's own.
 
 A task may name a user (`run_as`) that the member's settings allow (`ROTA_RUN_AS`). An attempt that needs no path on the
 machine may get a user id of its own instead (`ROTA_WORK_UIDS`), so that attempts cannot signal or trace one another.
@@ -20,7 +20,7 @@ from tasks.errors import Unretryable
 
 ROOT: Final = "root"
 SHELL: Final = "/bin/sh"
-"""The value of SHELL. As in cron, it does not depend on the user's own shell."""
+"""The value of the variable SHELL. As in cron, it does not depend on the user's login shell."""
 
 CAPABILITIES: Final = ("CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID")
 """The capabilities of a node that runs attempts as other users: to become a user, give it its folders, kill its
@@ -51,7 +51,7 @@ class Account(NamedTuple):
 
     @property
     def called(self) -> str:
-        """The name of this user for a message."""
+        """Return the name of this user for a message."""
         return self.name or f"uid {self.uid}"
 
     def pack(self) -> bytes:
@@ -68,7 +68,7 @@ def unpack_account(packed: bytes) -> Account | None:
 
 
 def account_of(user: str, allowed: Collection[str], member: str) -> Account:
-    """Look up `user` on this machine. Raises `RefusedUser` if it is not there, or not allowed."""
+    """Look up `user` on this machine. Raises `RefusedUser` if the user does not exist or is not allowed."""
     if why := why_not_as(user, allowed, member):
         raise RefusedUser(why)
     try:
@@ -88,12 +88,12 @@ def account_of(user: str, allowed: Collection[str], member: str) -> Account:
 
 
 def of_number(uid: int, scratch: Path) -> Account:
-    """The account of a bare user id: it has no name and no other groups, and its home folder is the scratch folder."""
+    """Make the account of a user id without a name: it has no further groups, and its home is the scratch folder."""
     return Account("", uid, uid, (), str(scratch))
 
 
 def lowest_free(numbers: range, used: Collection[int]) -> int:
-    """The lowest user id of `numbers` that is not in `used`, for the next attempt. Pure. Raises `NoFreeUid`.
+    """Return the lowest user id of `numbers` that is not in `used`, for the next attempt. Pure. Raises `NoFreeUid`.
 
     >>> lowest_free(range(200000, 200003), {200000, 200002})
     200001
@@ -123,7 +123,7 @@ def account_for(order: Order, scratch: Path) -> Account | None:
 
 
 def environment(account: Account) -> dict[str, str]:
-    """The environment variables that describe a user, as cron sets them. Pure.
+    """Return the environment variables that describe a user, as cron sets them. Pure.
 
     >>> environment(Account("deploy", 1001, 1001, (1001,), "/home/deploy"))
     {'HOME': '/home/deploy', 'USER': 'deploy', 'LOGNAME': 'deploy', 'SHELL': '/bin/sh'}
@@ -167,5 +167,5 @@ def become(account: Account, output: int, needed: Iterable[Path]) -> None:
 
 
 def first_closed(path: Path) -> Path | None:
-    """The first folder on the way to `path` that this process cannot enter; None: it can enter all."""
+    """Return the first folder on the way to `path` that this process cannot enter; None if it can enter all."""
     return next((folder for folder in reversed(path.parents) if not os.access(folder, os.X_OK)), None)

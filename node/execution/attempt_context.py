@@ -18,7 +18,7 @@ from tasks.secret import Redactor, reference_of
 
 ASK_AGAIN_S: Final = 0.5
 SECRET_BYTES_MIN: Final = 8
-"""Checkpoints are searched for secrets of at least this size. A shorter one may occur by chance."""
+"""Checkpoints are searched for secrets of at least this size. The bytes of a shorter secret may occur by chance."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -26,7 +26,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class AttemptContext:
     """One attempt's view of the cluster. Implements `tasks.kind.Context`.
 
-    `saw_stop` is True once the kind has read `cancelled` while it was True.
+    `saw_stop` is True once the kind has read the property `cancelled` and got True.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class AttemptContext:
             raise ValueError(f"the checkpoint has {len(packed)} bytes; {CHECKPOINT_BYTES_MAX} at most are allowed")
         if self._redactor.holds(packed, SECRET_BYTES_MIN):
             raise ValueError("the checkpoint contains a secret's value, which may not be replicated")
-        # The outcome is unknown while there is no quorum. Asking again is safe: the data is the same.
+        # The outcome is unknown while there is no quorum. Retrying is safe, because the data is the same.
         while (code := self._link.commit(packed)) == "unknown":
             time.sleep(ASK_AGAIN_S)
         if code == "fenced":
@@ -129,7 +129,7 @@ class AttemptContext:
 
     @property
     def access(self) -> Access:
-        """What the attempt may reach on this member."""
+        """The paths and addresses that the attempt may reach from this member."""
         return self._order.access
 
     @property

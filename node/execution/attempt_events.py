@@ -32,7 +32,7 @@ class Progressed:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointAsked:
-    """The attempt waits until `data` is committed or refused. Answer with `Runner.checkpoint_done`."""
+    """The attempt waits until its checkpoint `data` is committed or refused. Answer with `Runner.checkpoint_done`."""
 
     run_id: str
     token: int

@@ -1,7 +1,7 @@
 """A supervisor's decisions: when to freeze, thaw, stop and kill an attempt, and how the attempt has ended. Pure.
 
-Times (`*_s`) are in seconds on CLOCK_BOOTTIME. An `AttemptLife` is immutable: each event makes a new one, and `step`
-says what to do now.
+Times (`*_s`) are in seconds on CLOCK_BOOTTIME. An `AttemptLife` is immutable: the function for each event returns a new
+one, and `step` returns the acts that are due now.
 """
 
 import signal
@@ -23,14 +23,14 @@ _WEIGHT: Final[dict[StopReason | None, int]] = {
     "killed": 5,
     "failed": 6,
 }
-"""A reason to stop is replaced only by one of greater weight."""
+"""The weight of each reason to stop. A reason is replaced only by a reason of greater weight."""
 
 CHECK_S: Final = 1.0
-"""The pause between two checks whether a process of a frozen or killed attempt still runs."""
+"""The pause between two checks for processes of a frozen or killed attempt that still run."""
 
 
 class Act(Enum):
-    """What to do to the attempt's processes. `ASK`: tell the worker to stop."""
+    """An act on the attempt's processes. `ASK`: ask the worker to stop."""
 
     FREEZE = auto()
     THAW = auto()
@@ -65,12 +65,12 @@ class AttemptLife:
 
 
 def renewed(life: AttemptLife, deadline_s: float) -> AttemptLife:
-    """The life after the lease was renewed until `deadline_s`. An older renewal that arrives late changes nothing."""
+    """Note that the lease was renewed until `deadline_s`. An older renewal that arrives late changes nothing."""
     return replace(life, deadline_s=max(life.deadline_s, deadline_s))
 
 
 def told_to_stop(life: AttemptLife, why: StopReason, now_s: float) -> AttemptLife:
-    """The life of an attempt that should stop for the reason `why`.
+    """Note that the attempt should stop for the reason `why`, and set the time at which it is killed otherwise.
 
     `killed` and `failed` give it no time to stop, `handed_over` gives it `hand_over_s`, every other reason `stop_s`.
     """
@@ -82,12 +82,12 @@ def told_to_stop(life: AttemptLife, why: StopReason, now_s: float) -> AttemptLif
 
 
 def failed_by_node(life: AttemptLife, error: str, now_s: float) -> AttemptLife:
-    """The life of an attempt that the node now declares failed with `error`. The first error is kept."""
+    """Note that the node fails the attempt with `error`. Of several errors, the first is kept."""
     return told_to_stop(life if life.error else replace(life, error=error), "failed", now_s)
 
 
 def killing(life: AttemptLife, now_s: float) -> AttemptLife:
-    """The life of an attempt that is killed now. Its processes are checked again until none is left."""
+    """Note that the attempt is killed now. Its processes are checked again until none is left."""
     return replace(life, killed=True, check_at_s=now_s + CHECK_S / 10)
 
 
@@ -116,7 +116,7 @@ def step(life: AttemptLife, now_s: float) -> tuple[AttemptLife, list[Act]]:
 
 
 def wake_s(life: AttemptLife) -> float:
-    """The time at which `step` next has something to do, unless an event comes before."""
+    """Return the time at which to call `step` again, unless an event comes before."""
     if life.killed:
         return life.check_at_s
     times = [life.check_at_s if life.frozen else life.deadline_s, life.timeout_at_s, life.kill_at_s]

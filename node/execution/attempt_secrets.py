@@ -1,7 +1,7 @@
-"""The secrets of one attempt: what its supervisor knows of them, and how it answers the worker's requests.
+"""The secrets of one attempt: how its supervisor finds them, and answers the worker's requests for them.
 
-The worker has neither the folder of secrets nor the variables with secrets. It asks for a reference, and gets the value
-if the task's params name that reference.
+The worker can read neither the folder of secrets nor the variables with secrets. It sends a reference to the
+supervisor, and receives the value if the task's params name that reference.
 """
 
 import logging
@@ -26,7 +26,7 @@ class AttemptSecrets:
     """The secrets from which a supervisor answers `ctx.secret`."""
 
     references: tuple[Reference, ...] = ()
-    """The references that the params name. No other reference is answered."""
+    """The references that the params name. A request for any other reference is refused."""
     folder: str = "/run/secrets"
     """The member's folder of secret files."""
     env_allow: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class AttemptSecrets:
     variables: Mapping[str, str] = field(default_factory=dict)
     """The values of the variables among `references`, as far as they are allowed and set."""
     own: NodesOwn = NOBODYS
-    """The node's own secret and token, to which no reference resolves."""
+    """The node's own secret and token. A reference that leads to one of them is refused."""
 
     def value(self, reference: Reference) -> str:
         """Resolve a reference, from a variable or a file. Raises `MissingSecret`."""
@@ -84,9 +84,9 @@ NO_SECRETS: Final = AttemptSecrets()
 class SecretAnswers:
     """Answers the requests of one worker, one at a time.
 
-    A thread looks each value up: the folder of secrets may be on a network, and the supervisor's loop, which keeps the
-    lease's deadline, does not wait for that. The thread calls `learn` with a value before the worker has it, so that
-    the log never shows the value, and `wake` once there is an answer.
+    A thread looks up each value, because the folder of secrets may be on a network, and the supervisor's loop must not
+    wait for it: the loop enforces the lease's deadline. The thread calls `learn` with a value before the worker
+    receives it, so that the log never shows the value. It calls `wake` once there is an answer.
     """
 
     def __init__(self, secrets: AttemptSecrets, learn: Callable[[str], None], wake: Callable[[], None]) -> None:
@@ -97,7 +97,7 @@ class SecretAnswers:
         self._answer: frames.SecretFrame | None = None
 
     def ask(self, request: frames.SecretAskFrame) -> None:
-        """Begin to look up a reference. Raises `BadFrame` if it is invalid, or if the last answer was not taken yet."""
+        """Begin to look up a reference. Raises `BadFrame` if it is invalid, or the last answer is not taken yet."""
         if self._under_way:
             raise frames.BadFrame("a second request for a secret before the first was answered")
         try:

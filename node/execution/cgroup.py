@@ -1,8 +1,8 @@
-"""cgroup v2, where it is delegated to the node: the kernel enforces an attempt's limits through a group of its own.
+"""Gives each attempt a cgroup (v2) of its own if cgroups are delegated to the node, so the kernel enforces its limits.
 
 A node that is started in a cgroup of its own (systemd's `Delegate=yes`, a container whose cgroup file system can be
-written) moves itself into the group `rota-node` below that, and its attempts get groups beside it. A group can be
-killed at once, whatever its processes do, so attempts get groups even if the kernel has no controllers to offer.
+written) moves itself into the child group `rota-node`, and its attempts get groups beside that. All processes of a
+group can be killed at once, so attempts get groups even if the kernel offers no controllers.
 """
 
 import contextlib
@@ -34,9 +34,9 @@ EMPTY_CHECK_S: Final = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """The cgroup below which attempts get theirs; "" if there is none. `controllers` are those enabled in it.
+    """The cgroup below which attempts get their groups; "" if there is none. `controllers` are enabled in it.
 
-    `why_not` says why there is no group, or not every controller; "" if nothing is missing.
+    `why_not` says why there is no such group, or why some controllers are not enabled; "" if all is well.
     """
 
     folder: str = ""
@@ -52,7 +52,7 @@ NOTHING_DELEGATED: Final = Delegation(why_not="no cgroup was asked for")
 
 
 def delegation_of(words: list[str]) -> Delegation:
-    """The inverse of `Delegation.words`."""
+    """Decode the words from `Delegation.words`."""
     folder, controllers = words
     return Delegation(folder, tuple(filter(None, controllers.split(","))))
 
@@ -64,15 +64,15 @@ class NotDelegated(Exception):
 def take_over(proc: Path = Path("/proc")) -> Delegation:
     """If this process's cgroup is delegated to it, enable the controllers there and move the process into a child.
 
-    Call this before the node starts any other process: processes that an earlier start left in the groups of attempts
-    are killed. Never raises: the value's `why_not` says what is missing.
+    Call this before the node starts any other process, because it kills the processes that an earlier start left in the
+    groups of attempts. It never raises: `why_not` of the result says what is missing.
     """
     try:
         base = next(machine.cgroup_folders(proc, ""), None)
         if base is None:
             raise NotDelegated("the kernel has none, or it is not mounted here")
         if base.name == NODE and os.access(base.parent / "cgroup.procs", os.W_OK):
-            base = base.parent  # this process moved itself here before it re-executed itself
+            base = base.parent  # the process moved itself into the child before it re-executed itself
         _check_writable(base)
         _move(base)
         controllers, why_not = _enable(base)
@@ -124,7 +124,7 @@ def _enable(base: Path) -> tuple[tuple[str, ...], str]:
 
 
 class AttemptGroup:
-    """The cgroup of one attempt, at `path`. `controllers` are those that enforce limits in it."""
+    """The cgroup of one attempt, at `path`. `controllers` are the controllers that enforce limits in it."""
 
     def __init__(self, path: Path, controllers: tuple[str, ...]) -> None:
         self.path = path
@@ -134,8 +134,8 @@ class AttemptGroup:
     def made(cls, delegation: Delegation, pid: int) -> "AttemptGroup | None":
         """Make a group for the attempt that this process supervises, and move the process `pid` into it.
 
-        Returns None if no cgroup is delegated. Takes some 10 ms: the kernel waits until no processor is in the midst of
-        a fork. Raises `OSError`.
+        Returns None if no cgroup is delegated. Takes some 10 ms, because the kernel waits until no fork is in progress
+        on any processor. Raises `OSError`.
         """
         if not delegation.folder:
             return None
@@ -151,7 +151,7 @@ class AttemptGroup:
         return group
 
     def bound(self, may: Amounts) -> None:
-        """Have the kernel enforce these limits, as far as controllers are enabled. Raises `OSError`."""
+        """Have the kernel enforce these limits if their controllers are enabled. Raises `OSError`."""
         if "memory" in self.controllers:
             self._write("memory.max", _or_max(may.memory))
             for name, value in (
@@ -172,19 +172,19 @@ class AttemptGroup:
         return "memory" in self.controllers and self._events("memory.events").get("oom_kill", 0) > 0
 
     def forks_refused(self) -> int:
-        """How often the kernel has refused to let the group start a process."""
+        """Return how often the kernel has refused to let the group start a process."""
         return self._events("pids.events").get("max", 0) if "pids" in self.controllers else 0
 
     def kill(self) -> None:
         """Kill every process of the group at once, those of other users too.
 
-        Kernels before 5.14 cannot do this, so the caller kills the processes one by one afterwards, in any case.
+        Kernels before 5.14 cannot do this. So the caller always kills the processes one by one afterwards.
         """
         with contextlib.suppress(OSError):
             self._write("cgroup.kill", "1")
 
     def end(self, wait_s: float = EMPTY_S) -> bool:
-        """Kill the group's processes, and remove the group. Blocks; returns False if it is not empty after `wait_s`."""
+        """Kill the group's processes, and remove the group. Blocks. Returns False if some remain after `wait_s`."""
         until_s = time.monotonic() + wait_s
         while True:
             self.kill()

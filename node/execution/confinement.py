@@ -1,19 +1,19 @@
-"""Describes, for the operator, what the kernel of this machine cannot keep tasks from. Pure."""
+"""Describes, for the operator, the accesses that this machine's kernel cannot deny to tasks. Pure."""
 
 from collections.abc import Collection
 from typing import Final
 
 _SINCE: Final = {3: "6.2", 6: "6.12"}
-"""The first version of Linux with a Landlock ABI, by the ABI."""
+"""For a Landlock ABI, the first version of Linux that has it."""
 
 _LACKS: Final = {
     3: "tasks can truncate files that they may only read",
     6: "tasks can signal other processes of the node's user, the node's own too, and connect to abstract sockets",
 }
-"""A sentence on what tasks can do if Landlock's ABI is older than the key."""
+"""For a Landlock ABI, a sentence on what tasks can do under an older ABI."""
 
 _NAMED: Final = 3
-"""The most files that a sentence names."""
+"""The maximum number of files that a sentence names."""
 
 
 def not_kept(
@@ -24,11 +24,11 @@ def not_kept(
     filtered: bool = True,
     linked: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """Sentences on what tasks can do on this machine although they should not; empty if nothing is lacking.
+    """Return sentences on what tasks can do on this machine although they should not; empty if confinement is complete.
 
-    `landlock` is the kernel's Landlock ABI, 0 without. `commands`: the member runs commands, which are confined if
-    `command_confined`. `filtered`: system calls are filtered (`node.execution.seccomp`). `linked` are the node's own
-    files that have another name somewhere (hard links).
+    `landlock` is the kernel's Landlock ABI; 0 if it has none. `commands`: the member runs commands, which are confined
+    if `command_confined`. `filtered`: system calls are filtered (`node.execution.seccomp`). `linked` are the node's own
+    files that have another hard link.
 
     >>> not_kept(7, commands=True, command_confined=True)
     ()

@@ -1,4 +1,4 @@
-"""The worker's side of its domain (`node.execution.domain`): it gives up rights before the kind sees the params."""
+"""Confines the worker to its domain (`node.execution.domain`): it gives up rights before the kind sees the params."""
 
 import os
 import tempfile
@@ -23,23 +23,24 @@ _WRITING: Final = ("DAC_OVERRIDE", "FOWNER")
 
 
 def capabilities(reaches: Iterable[Reach]) -> frozenset[str]:
-    """The capabilities that root needs to read and write these paths if they belong to another user. Pure.
+    """Return the capabilities that root needs to read and write these paths if they belong to another user. Pure.
 
     >>> sorted(capabilities([Reach("source", "source", "/srv", "/srv"), Reach("to", "destination", "s3://b")]))
     ['DAC_READ_SEARCH']
     """
     given = tuple(reaches)
     uses = {reach.use for reach in given if reach.path is not None}
-    # The folder of a PostgreSQL server's socket may be closed to all users but the server's.
+    # Only the server's own user may be allowed to enter the folder of a PostgreSQL server's socket.
     sockets = any("localhost" in reach.addresses for reach in given)
     reading = _READING if uses or sockets else ()
     return frozenset((*reading, *(_WRITING if "destination" in uses else ())))
 
 
 def confine_early(needs: Needs, access: Access, *, becomes: bool) -> None:
-    """Give up, irreversibly, rights that take no ruleset: new privileges, system calls, capabilities. Raises `OSError`.
+    """Give up, irreversibly, the rights that need no ruleset: new privileges, system calls, capabilities.
 
-    `becomes`: the process will become another user, and calls `give_up_capabilities` itself after that.
+    `becomes`: the process will become another user, and calls `give_up_capabilities` itself after that. Raises
+    `OSError`.
     """
     if not needs.confined:
         return
@@ -59,7 +60,7 @@ def give_up_capabilities(needs: Needs) -> None:
 
 
 def confine(needs: Needs, access: Access, scratch: Path, ruleset: Ruleset | None, target: str) -> None:
-    """Confine this process to `needs`. It must have one thread: a domain covers only one thread and its children.
+    """Confine this process to `needs`. It must have one thread, as a domain covers only one thread and its children.
 
     Call `confine_early` before. `ruleset` is from the supervisor; None: this kernel has no Landlock. `target` is the
     kind or the preparation, as `module:name`; its package may be read. Raises `landlock.CannotConfine`, and any error

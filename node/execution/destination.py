@@ -1,7 +1,7 @@
 """Opens the folders that an attempt writes to, from their root downwards, and makes missing ones.
 
-The supervisor has more rights than the attempt, and others may rename entries below the root meanwhile. So no path is
-looked up twice: each folder is opened relative to its open parent, and symlinks are not followed.
+The supervisor has more rights than the attempt, and other processes may rename entries below the root meanwhile. So
+each folder is opened relative to its open parent, no path is resolved twice, and symlinks are not followed.
 """
 
 import errno
@@ -16,7 +16,7 @@ from tasks.places.fsync import sync_name, sync_open
 
 
 def opened_or_made(guard: FileGuard, folder: str, umask: int) -> tuple[int, Path]:
-    """Open the destination `folder`, making what is missing, and sync its name to the disk.
+    """Open the destination `folder`, make the missing folders on the way, and sync its name to the disk.
 
     Returns an O_PATH descriptor and the resolved path. The guard follows symlinks on the way to the folder. Raises
     `AccessRefused` if the guard does not, or no longer, allow the folder, and `OSError` if a folder on the way was
@@ -43,7 +43,7 @@ def opened_or_made(guard: FileGuard, folder: str, umask: int) -> tuple[int, Path
 
 
 def _entered_or_made(here: int, at: str, name: str) -> int:
-    """Open the folder `name` in the open folder `here`, or make it. `here` was opened by the path `at`."""
+    """Open the folder `name` in the open folder `here`; make it if it is missing. `at` is the path of `here`."""
     try:
         return locate_within(here, name, directory=True)
     except FileNotFoundError:

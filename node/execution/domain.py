@@ -1,9 +1,10 @@
-"""The domain of an attempt: the files that the kernel lets its processes open, by its needs (`tasks.needs`).
+"""Makes the domain of an attempt: the files that the kernel lets its processes open, by its needs (`tasks.needs`).
 
-The supervisor makes the ruleset, since it is not confined: it follows symlinks, checks each path as `FileGuard` does,
-and makes folders that are missing. The worker adds its kind's tools, and enters before the kind sees the params.
+The supervisor makes the ruleset, because it is not confined. It follows symlinks, checks each path as `FileGuard` does,
+and makes missing folders. The worker adds its kind's tools, and enters the domain before the kind sees the params.
 
-A file that an author of tasks could replace meanwhile is opened once; its descriptor is checked and passed to Landlock.
+An author of tasks could replace a file between its check and its use. So such a file is opened only once: its
+descriptor is checked, and then passed to Landlock.
 """
 
 import json
@@ -48,18 +49,19 @@ _ETC: Final = tuple(
         "protocols resolv.conf services ssl/certs ssl/openssl.cnf timezone"
     ).split()
 )
-"""The files of /etc that libraries read. No other file there is allowed: some hold secrets, perhaps those of tasks."""
+"""The files of /etc that libraries read. No other file there is allowed, because some contain secrets."""
 
 _KERNEL: Final = ("/proc", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm")
-"""The kernel's files on processors and memory, which may be read. In /proc, other processes' private files stay closed:
-reading them requires the right to trace the process, which a domain takes away."""
+"""The kernel's files on processors and memory, which may be read. In /proc, private files of other processes stay
+closed, because reading them requires the right to trace the process, which a domain takes away."""
 
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _PTS: Final = "/dev/pts"
 _TERMINALS: Final = (_PTS, "/dev/ptmx", "/dev/tty")
-"""The files with which a program makes a terminal. /dev/pts also has the terminals of all sessions of its user."""
+"""The files with which a program makes a terminal. /dev/pts also has the terminals of all the user's sessions."""
 _DISKS: Final = "/dev/disk"
-"""The symlinks here say which file system is on which device (`tasks.disk_identity`); the devices stay closed."""
+"""The folder of symlinks that show which file system is on which device (`tasks.disk_identity`). The devices
+themselves stay closed."""
 _MEMORY: Final = "/dev/shm"  # noqa: S108  an ordinary file system in memory, for all users
 
 _PROGRAMS: Final = ("/bin", "/sbin", "/usr", "/lib", "/lib32", "/lib64", "/opt")
@@ -72,7 +74,7 @@ INSTALLED_PACKAGES: Final = ("hashing", "node", "spark_tasks", "tasks")
 """The packages of Rota, which every domain allows to be read."""
 
 _LOADERS: Final = ("/lib64/ld-linux-*.so.*", "/lib/ld-linux-*.so.*", "/lib/ld-musl-*.so.*")
-"""The dynamic loaders: the kernel starts one before a program with shared libraries, and Landlock checks it too."""
+"""The dynamic loaders. The kernel runs one of them to start a program with shared libraries, and Landlock checks it."""
 
 _BESIDE: Final = landlock.WRITE & ~landlock.REFER
 _RIGHTS: Final[Mapping[str, int]] = {"read": READ, "write": WRITE, "run": RUN}
@@ -90,7 +92,7 @@ class Domain:
     mounted: str
     #: Sentences for the log of an attempt that fails in this domain.
     remarks: list[str] = field(default_factory=list)
-    #: The folders that were listed, and when each had last changed, in nanoseconds since the epoch.
+    #: When each folder that was listed had last changed, in nanoseconds since the epoch.
     looked_into: dict[str, int] = field(default_factory=dict)
 
     def allow(self, path: str, rights: int, but: Own | None = None) -> None:
@@ -108,7 +110,7 @@ class Domain:
             os.close(descriptor)
 
     def and_kernels(self, more: Iterable[str] = ()) -> Own:
-        """The node's own files, together with the kernel's file systems and the paths `more`."""
+        """Return the node's own files, together with the kernel's file systems and the paths `more`."""
         return and_at(self.own, (*kernels(self.mounted), *more), self.mounted)
 
     def allow_all(self, paths: Iterable[str], rights: int) -> None:
@@ -118,7 +120,7 @@ class Domain:
 
 
 class Commands(NamedTuple):
-    """The inputs of the domain of a member's commands: the node's own paths, `Needs.roots`, and Landlock's ABI."""
+    """The inputs for the domain of a member's commands: the node's own paths, `Needs.roots`, and Landlock's ABI."""
 
     own: tuple[str, ...]
     roots: tuple[str, ...]
@@ -130,7 +132,7 @@ class Commands(NamedTuple):
 
 
 def commands_of(word: str) -> Commands:
-    """The inverse of `Commands.word`.
+    """Decode the text from `Commands.word`.
 
     >>> commands_of(Commands(("/a",), (), 7).word())
     Commands(own=('/a',), roots=(), version=7)
@@ -140,7 +142,7 @@ def commands_of(word: str) -> Commands:
 
 
 class MadeAhead:
-    """The domain of a command, made before its attempt comes: listing the many folders takes milliseconds."""
+    """The domain of a command, made before its attempt comes, because listing its many folders takes milliseconds."""
 
     def __init__(self, commands: Commands) -> None:
         """Make the domain. Raises `landlock.CannotConfine`."""
@@ -153,18 +155,18 @@ class MadeAhead:
         self._domain = _of_command(self._commands)
 
     def take(self, commands: Commands) -> Domain | None:
-        """Return the domain for a command that begins now; None if entries of a folder were added or removed since."""
+        """Return the domain for a command that begins now; None if mounts or listed folders have changed since."""
         return self._domain if commands == self._commands and self._is_current() else None
 
     def refresh(self) -> None:
-        """Make the domain anew if it could not be taken any more. Raises `landlock.CannotConfine`."""
+        """Make the domain anew if it is out of date. Raises `landlock.CannotConfine`."""
         if not self._is_current():
             self._mounts.close()
             self._domain.ruleset.close()
             self._make()
 
     def _is_current(self) -> bool:
-        # A change in the same tick of the kernel's clock as the listing would not show.
+        # A folder's time does not show a change in the same tick of the kernel's clock as the listing.
         return not self._mounts.changed() and all(
             self._begun_ns - changed_ns >= _TICK_NS and _changed_ns(folder) == changed_ns
             for folder, changed_ns in self._domain.looked_into.items()
@@ -192,8 +194,8 @@ def of_attempt(
 ) -> Domain:
     """Make the domain of an attempt at `task`, without its tools. Missing destinations are made, with `umask`.
 
-    If `umask` is None, they are left to `allow_missing`. `version` is Landlock's ABI, `environ` has the attempt's
-    variables. `ahead` is used unless it is out of date. Raises `landlock.CannotConfine`.
+    If `umask` is None, missing destinations are left to `allow_missing`. `version` is Landlock's ABI, `environ` has the
+    attempt's variables. `ahead` is used unless it is out of date. Raises `landlock.CannotConfine`.
     """
     if needs.everything:
         commands = Commands(access.own, needs.roots, version)
@@ -217,8 +219,8 @@ def of_attempt(
 def allow_missing(ruleset: Ruleset, needs: Needs, access: Access, task: str, umask: int) -> list[str]:
     """Make missing destinations, and allow them, in a process that has become the attempt's user.
 
-    The supervisor does not make them: as root, it could do so where the user may not. Returns the remarks. Raises
-    `landlock.CannotConfine`.
+    The supervisor does not make them, because as root it could make a folder where the user may not. Returns the
+    remarks for the log. Raises `landlock.CannotConfine`.
     """
     domain, guard = _domain(ruleset, access.own), FileGuard(access, "destination")
     for reach in needs.reaches:
@@ -228,7 +230,7 @@ def allow_missing(ruleset: Ruleset, needs: Needs, access: Access, task: str, uma
 
 
 def of_preparation(access: Access, scratch: Path, version: int) -> Domain:
-    """Make the domain of a process that is prepared before its attempt is known: it has every root that tasks may name.
+    """Make the domain of a process that is prepared before its attempt is known: it allows all roots of tasks.
 
     Raises `landlock.CannotConfine`.
     """
@@ -243,15 +245,15 @@ def of_preparation(access: Access, scratch: Path, version: int) -> Domain:
 def prepared_since(needs: Needs, access: Access, since_ns: int) -> bool:
     """Whether a process that was confined for a preparation at `since_ns` may open all paths that an attempt needs.
 
-    A folder above the node's own files is not allowed as a whole: the process may not open entries added to it since
-    `since_ns` (in nanoseconds since the epoch). The result is False also if this cannot be known.
+    A folder above the node's own files is not allowed as a whole, so the process may not open entries that were added
+    to it after `since_ns` (in nanoseconds since the epoch). False also if this cannot be determined.
     """
     mounted = mountinfo()
     kept = paths_of((*access.own, *kernels(mounted)), mounted)
 
     def may(reach: Reach, path: str) -> bool:
         real = os.path.realpath(_folder(reach, path))
-        # The parent of a destination is opened too, to sync the destination's name. For a root, it need not be.
+        # A destination's parent is opened too, to sync the destination's name; not if the destination is a root.
         above = str(Path(real).parent)
         return any(
             _was_there(real, root, kept, since_ns)
@@ -269,13 +271,13 @@ def _was_there(path: str, root: str, kept: Iterable[str], since_ns: int) -> bool
     way = [*reversed([str(each) for each in Path(path).parents if is_within(str(each), top)]), path]
     for each in way:
         if not any(is_within(own, each) for own in kept):
-            # It was allowed as a whole if it existed at `since_ns`: certain, if its parent has not changed since then.
+            # It was allowed as a whole if it existed at `since_ns`: that is certain if its parent is unchanged since.
             return Path(each).exists() and _changed_ns(str(Path(each).parent)) < since_ns
     return False
 
 
 def found_tools(names: Iterable[str], environ: Mapping[str, str], access: Access) -> list[Tool]:
-    """Call these functions (`module:function`), and return the tools that they find. Raises whatever they raise."""
+    """Call these functions (`module:function`), and return the tools that they find. Raises any error of them."""
     found: list[Tool] = []
     for name in names:
         module, _, function = name.partition(":")
@@ -285,7 +287,7 @@ def found_tools(names: Iterable[str], environ: Mapping[str, str], access: Access
 
 
 def allow_tools(ruleset: Ruleset, tools: Iterable[Tool]) -> None:
-    """Allow the tools. Raises `landlock.CannotConfine`."""
+    """Allow the tools in `ruleset`. Raises `landlock.CannotConfine`."""
     runs = False
     for tool in tools:
         ruleset.allow(tool.path, _RIGHTS[tool.use])
@@ -322,14 +324,14 @@ def _allow_system(domain: Domain) -> None:
 
 
 def places_of(package: str) -> Iterable[str]:
-    """The folders, or the file, of a top-level package or module. It is not imported."""
+    """Return the folders, or the file, of a top-level package or module, without importing it."""
     spec = find_spec(package)
     return () if spec is None else spec.submodule_search_locations or filter(None, (spec.origin,))
 
 
 @cache
 def installation() -> tuple[str, ...]:
-    """The folders in which Python and Rota are installed, with links followed, none within another."""
+    """Return the folders in which Python and Rota are installed, with symlinks resolved and without nested folders."""
     packages = (place for name in INSTALLED_PACKAGES for place in places_of(name))
     # `sys.path` has the folders of PYTHONPATH, among others.
     found = {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, *packages, *filter(None, sys.path))}
@@ -338,11 +340,11 @@ def installation() -> tuple[str, ...]:
 
 
 def _allow_everything(domain: Domain, roots: Collection[str]) -> None:
-    """Allow all that the node's user may do, but not with the node's own files, and only read and run the installation.
+    """Allow the user's every access, except to the node's own files; the installation may only be read and run.
 
-    With `roots`: allow only these folders, and the files that programs run and read.
+    If `roots` is not empty, allow only these folders, and the files that programs run and read.
     """
-    # Root without capabilities still owns the system's files, and could change a program that root runs next.
+    # Root without capabilities still owns the system's files, and could change a program that root runs later.
     systems = _SYSTEMS if os.geteuid() == 0 else ()
     kept = domain.and_kernels((*installation(), *systems))
     everything = landlock.WRITE | READ | RUN
@@ -379,7 +381,7 @@ def _folder(reach: Reach, path: str) -> str:
 
 
 def _allow_reach(domain: Domain, guard: FileGuard, reach: Reach, task: str, umask: int | None) -> None:
-    """Allow one path of the params. A path that the node refuses is left out: the kind reports that in its words."""
+    """Allow one path of the params. Leave out a path that the node refuses, because the kind reports that itself."""
     assert reach.path is not None
     folder = _folder(reach, reach.path)
     rights = _BESIDE if reach.beside else READ if reach.use == "source" else WRITE
@@ -393,7 +395,7 @@ def _allow_reach(domain: Domain, guard: FileGuard, reach: Reach, task: str, umas
     except AccessRefused as refused:
         domain.remarks.append(str(refused))
         if reach.beside:
-            _allow_located(domain, guard, reach.path, rights)  # the root is the file, and the folder is above it
+            _allow_located(domain, guard, reach.path, rights)  # the file itself is a root
         return
     except OSError as error:
         if umask is not None and (reach.use == "destination" or error.errno not in landlock.UNSEEN):

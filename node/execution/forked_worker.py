@@ -1,4 +1,4 @@
-"""A worker that its supervisor has forked, before there is an attempt for it."""
+"""A worker that its supervisor has forked before its attempt exists."""
 
 import os
 import socket
@@ -11,27 +11,27 @@ from node.execution.leftovers import Record, record_of
 
 @dataclass(slots=True)
 class ForkedWorker:
-    """A worker that waits for its attempt, with the supervisor's ends of its channel and of the pipe for its output."""
+    """A worker that waits for its attempt, with the supervisor's ends of the worker's channel and output pipe."""
 
     #: The worker's process id.
     pid: int
     #: The supervisor's end of the channel.
     channel: socket.socket
-    #: The end of the pipe that brings the worker's output.
+    #: The end of the pipe from which the worker's output is read.
     output: int
     #: The error of `hand_brief`; None: it did not fail.
     unhanded: OSError | None = None
-    #: The result of `record`; None: it was not called yet.
+    #: The result of `record`; None: `record` was not called yet.
     recorded: Record | None = None
 
     def record(self) -> Record:
-        """Return the record of this supervisor and its worker, which is made once. Raises `OSError`."""
+        """Return the record of this supervisor and its worker; it is made at the first call. Raises `OSError`."""
         if self.recorded is None:
             self.recorded = record_of(self.pid)
         return self.recorded
 
     def hand_brief(self, descriptor: int) -> None:
-        """Send the worker the file of a brief; it then waits for `send_go`, which also raises any error of this."""
+        """Send the worker the file of a brief. The worker then waits for `send_go`, which raises any error of this."""
         try:
             packet = frames.to_packet(frames.BriefFrame())
             socket.send_fds(self.channel, [packet], [descriptor], socket.MSG_NOSIGNAL)
@@ -46,7 +46,7 @@ class ForkedWorker:
 
 
 def fork_worker(*, rehearses: bool) -> ForkedWorker:
-    """Fork this process's worker. `rehearses`: it has time for a rehearsal before its attempt. Raises `OSError`."""
+    """Fork this process's worker. `rehearses`: the worker has time to rehearse its start first. Raises `OSError`."""
     output_read, output_write = os.pipe2(os.O_CLOEXEC)
     ours, theirs = frames.new_channel()
     own = os.getpid()

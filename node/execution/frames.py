@@ -1,7 +1,7 @@
 """The frames that node, supervisor and worker send to one another: msgpack, one frame a packet.
 
-Every channel is a SOCK_SEQPACKET pair: a packet arrives whole or not at all. So the heartbeat thread and the event loop
-may both write to one channel, and a full channel never leaves half a frame behind.
+Every channel is a SOCK_SEQPACKET pair, so a packet arrives whole or not at all. The heartbeat thread and the event loop
+may both write to one channel, and a full channel never has half a frame in it.
 """
 
 import math
@@ -12,15 +12,15 @@ from typing import Any, Final
 import msgpack
 
 FRAME_BYTES_MAX: Final = 160 * 1024
-"""The largest frames carry a checkpoint or a secret (64 KiB), or a result (64 KiB) with room for its wrapping."""
+"""The maximum size of a frame. The largest frames carry a checkpoint, a secret or a result of 64 KiB, packed."""
 
 
 UNIT_CHARS_MAX: Final = 64
-"""The longest unit of progress."""
+"""The maximum length of the name of a unit of progress."""
 
 
 class BadFrame(Exception):
-    """A packet that is not a frame."""
+    """The packet is not a valid frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class ReadyFrame:
 
 @dataclass(frozen=True, slots=True)
 class HelloFrame:
-    """Supervisor to node: the supervisor runs. Before this frame, no part of the attempt has begun."""
+    """Supervisor to node: the supervisor runs. No part of the attempt begins before this frame."""
 
     pid: int
 
@@ -70,8 +70,8 @@ class BriefFrame:
 class GoFrame:
     """Supervisor to worker: the process group is recorded, and the work of the brief may begin.
 
-    It comes with the descriptor of the ruleset to enter, if any. `remarks` go to the log if the attempt fails in that
-    domain, a sentence a line. `account` is the packed `Account` to become; empty: none.
+    The frame carries the descriptor of the ruleset to enter, if there is one. `remarks`, a sentence a line, are printed
+    to the log if the attempt fails in its domain. `account` is the packed `Account` to become; empty: none.
     """
 
     remarks: str = ""
@@ -80,7 +80,7 @@ class GoFrame:
 
 @dataclass(frozen=True, slots=True)
 class PreparingFrame:
-    """Supervisor to node: a process is being prepared, without an attempt. `HelloFrame` follows once there is one."""
+    """Supervisor to node: a process is being prepared without an attempt. Once it has one, `HelloFrame` follows."""
 
     pid: int
 
@@ -92,14 +92,14 @@ class AttemptFrame:
 
 @dataclass(frozen=True, slots=True)
 class PreparedFrame:
-    """Worker to supervisor to node: the preparation is over. `error` is one line; empty: it succeeded."""
+    """Worker to supervisor to node: the preparation has ended. `error` is one line; empty if it succeeded."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class TakenFrame:
-    """Worker to supervisor: the worker has the brief. Before this frame, no part of the kind's work has begun."""
+    """Worker to supervisor: the worker has the brief. No part of the kind's work begins before this frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class SecretAskFrame:
 
 @dataclass(frozen=True, slots=True)
 class SecretFrame:
-    """Supervisor to worker: the secret's value, from now on redacted in the log; None: `why` says the reason."""
+    """Supervisor to worker: the value of a secret, which the log redacts from now on; None: refused, see `why`."""
 
     value: str | None
     why: str
@@ -173,7 +173,7 @@ class FrozenFrame:
 
 @dataclass(frozen=True, slots=True)
 class OutOfReachFrame:
-    """Supervisor to node: the supervisor may not signal these processes, so it can neither freeze nor kill them."""
+    """Supervisor to node: these processes may not be signalled, so the supervisor can neither freeze nor kill them."""
 
     pids: str
 
@@ -236,13 +236,13 @@ _FIELDS: Final[dict[str, tuple[tuple[str, Any], ...]]] = {
 
 
 def to_packet(frame: Frame) -> bytes:
-    """The packet for `frame`: a list of its name (`Hello` for `HelloFrame`) and its fields in their order."""
+    """Encode `frame` as a packet: a list of its name (`Hello` for `HelloFrame`) and its fields in their order."""
     name = _NAMES[type(frame)]
     return bytes(msgpack.packb([name, *(getattr(frame, field) for field, _ in _FIELDS[name])]))
 
 
 def from_packet(packet: bytes) -> Frame:
-    """The frame in `packet`. Raises `BadFrame` for anything that `to_packet` did not make."""
+    """Decode the frame in `packet`. Raises `BadFrame` if the packet is not one that `to_packet` makes."""
     try:
         name, *values = msgpack.unpackb(packet)
         types = _FIELDS[name]
@@ -258,7 +258,7 @@ def from_packet(packet: bytes) -> Frame:
 
 
 def progress_fault(progress: ProgressFrame) -> str:
-    """What is wrong with a report of progress, in a sentence; "" if it can be shown.
+    """Describe the fault of a report of progress in a sentence; "" if it is valid.
 
     >>> progress_fault(ProgressFrame(1.0, None, "rows")), progress_fault(ProgressFrame(1.0, float("inf"), "rows"))
     ('', 'a progress of 1.0 of inf has no finite figures')
@@ -271,16 +271,16 @@ def progress_fault(progress: ProgressFrame) -> str:
 
 
 def new_channel() -> tuple[socket.socket, socket.socket]:
-    """The two ends of a new channel. Both are closed by exec."""
+    """Make a channel, and return its two ends. Both are closed on exec."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def receive(end: socket.socket) -> Frame | None:
-    """The next frame, or None if the other end is closed. Raises `BadFrame`, and `BlockingIOError` as `recv` does."""
+    """Receive the next frame; None if the other end is closed. Raises `BadFrame`, and `BlockingIOError` as `recv`."""
     try:
         packet = end.recv(FRAME_BYTES_MAX)
     except ConnectionResetError:
-        # The other end was closed before it had read all frames. Linux reports that once, but the frames that the other
-        # end sent last can still be read.
+        # The peer closed its end before it had read all frames. Linux reports this once as an error; the frames that
+        # the peer sent before can still be read.
         packet = end.recv(FRAME_BYTES_MAX)
     return from_packet(packet) if packet else None

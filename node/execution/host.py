@@ -1,7 +1,7 @@
 """A process for one attempt, forked by the nursery: it forks the worker, waits for the attempt, and supervises it.
 
-The two forks and the first use of their memory take most of the time of an attempt's start. If there is time, both are
-over before the attempt comes (`spares`).
+The two forks, and the first writes to their memory, take most of the time that an attempt needs to start. If possible,
+they are done before the attempt comes (`spares`).
 """
 
 import os
@@ -20,17 +20,17 @@ from node.execution.prepared_host import PreparedHost
 from node.execution.supervisor import Supervisor
 
 REFRESH_S: Final = 0.25
-"""The pause between two looks whether a domain that was made ahead is out of date. To make one takes some 6 ms."""
+"""The pause between two checks whether a domain that was made ahead is out of date. Making one takes some 6 ms."""
 
 
 def host(delegation: Delegation, commands: Commands, nursery: socket.socket, spare: bool) -> NoReturn:
-    """Fork a worker, and run the attempt that comes on the channel `nursery`, perhaps after a preparation. Then exit.
+    """Fork a worker, run the attempt that is received on the channel `nursery`, perhaps after a preparation, and exit.
 
-    `spare`: the attempt comes later, or never. The worker gets a cgroup of its own below `delegation`. A command's
-    domain is made ahead from `commands`.
+    `spare`: the attempt comes later, or never. The worker gets a cgroup of its own below `delegation`. The domain for a
+    command is made ahead from `commands`.
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # A service manager may signal every process of a service. The node decides what happens to the work.
+        # Ignored, because a service manager may signal every process, but only the node decides when the work ends.
         signal.signal(number, signal.SIG_IGN)
     adopt_orphans()
     worker: ForkedWorker | OSError
@@ -52,7 +52,7 @@ def host(delegation: Delegation, commands: Commands, nursery: socket.socket, spa
         if cgroup is not None and isinstance(worker, ForkedWorker):
             process_tree.end_children(worker.pid)
             cgroup.end()
-        os._exit(0)  # and the worker with it: the nursery is gone, or no longer needs this spare
+        os._exit(0)  # the worker exits too: the nursery is gone, or no longer needs this spare process
     nursery.close()
     channel, *files = descriptors
     if isinstance(worker, ForkedWorker):
@@ -74,7 +74,7 @@ def host(delegation: Delegation, commands: Commands, nursery: socket.socket, spa
 
 
 def _keep_current(ahead: MadeAhead, nursery: socket.socket) -> None:
-    """Make the domain anew whenever it is out of date, until something comes from the nursery."""
+    """Make the domain anew whenever it is out of date, until a message or the end of the channel comes."""
     order = select.poll()
     order.register(nursery, select.POLLIN)
     while not order.poll(1000 * REFRESH_S):
@@ -82,7 +82,7 @@ def _keep_current(ahead: MadeAhead, nursery: socket.socket) -> None:
 
 
 def _grouped(worker: ForkedWorker, delegation: Delegation) -> AttemptGroup | None:
-    """Make the worker's cgroup, if one is delegated. Before it raises `OSError`, it ends the worker."""
+    """Make the worker's cgroup, if cgroups are delegated. If this fails, end the worker, and raise `OSError`."""
     try:
         return AttemptGroup.made(delegation, worker.pid)
     except OSError:

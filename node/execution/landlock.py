@@ -1,11 +1,12 @@
 """Landlock: a process gives up, for good, every access to files that it did not name (landlock(7)).
 
-Three system calls through ctypes, without root, since Linux 5.13. A ruleset names what stays allowed; `Ruleset.enter`
-puts the calling thread into a *domain* of it, which its children inherit and which can only become smaller. Files that
-are open already stay open. A domain also keeps its processes from tracing others (and so from reading their
-environment), and, since ABI 6, from signalling processes outside and connecting to abstract sockets there.
+It has three system calls, called here through ctypes; they need no root, and exist since Linux 5.13. A ruleset lists
+the accesses that stay allowed. `Ruleset.enter` puts the calling thread into a *domain* with these rules. Its children
+inherit the domain, and further domains can only remove rights. Files that are open already stay open. A domain also
+keeps its processes from tracing others (and so from reading their environment), and, since ABI 6, from signalling
+processes outside and connecting to their abstract sockets.
 
-ABI 1 counts as no Landlock: it refuses to rename a file into another folder, whatever the rules say.
+ABI 1 counts as no Landlock, because it refuses to rename a file into another folder, whatever the rules allow.
 """
 
 import ctypes
@@ -49,12 +50,12 @@ _SCOPES: Final = 3
 
 OLDEST: Final = 2
 NEWEST: Final = 7
-"""The newest supported ABI. Later ones are used like it: what they add is not supported here."""
+"""The newest supported ABI. Later ABIs are used like this one; the rights that they add are not supported here."""
 
 _PATH_BENEATH: Final = 1
 
 UNSEEN: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG)
-"""The error codes for a path at which there is nothing that this user can see."""
+"""The error codes for a path at which this user can see no file."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -64,7 +65,7 @@ _add.restype = ctypes.c_long
 
 
 class CannotConfine(OSError):
-    """The kernel has Landlock, but refused a ruleset or a domain. The attempt must not run without it."""
+    """The kernel has Landlock, but refused a ruleset or a domain. The attempt must not run unconfined."""
 
 
 def _call(*arguments: object) -> int:
@@ -79,7 +80,7 @@ def _checked(result: int) -> int:
 
 
 def abi() -> int:
-    """The Landlock ABI to use on this kernel, from `OLDEST` to `NEWEST`; 0: there is none, or it is too old."""
+    """Return the Landlock ABI to use on this kernel, from `OLDEST` to `NEWEST`; 0: it has none, or it is too old."""
     try:
         found = _call(_CREATE, None, ctypes.c_size_t(0), 1)
     except CannotConfine:
@@ -88,7 +89,7 @@ def abi() -> int:
 
 
 def handled(version: int) -> int:
-    """The rights to files that the ABI `version` can take away.
+    """Return the rights to files that the ABI `version` can take away.
 
     >>> [handled(version).bit_length() for version in (2, 3, 4, 5, 7)]
     [14, 15, 15, 16, 16]
@@ -97,9 +98,9 @@ def handled(version: int) -> int:
 
 
 def located(path: str, folder: int | None = None, *, follow: bool = False) -> int | None:
-    """Open `path`, relative to the open `folder`, with O_PATH. None: there is nothing that this user can see.
+    """Open `path`, relative to the open `folder`, with O_PATH. Returns None if this user can see no file there.
 
-    A symlink itself is opened, unless `follow`. Raises `OSError`.
+    A symlink itself is opened, unless `follow` is set. Raises `OSError`.
     """
     try:
         return os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW), dir_fd=folder)
@@ -119,18 +120,18 @@ class Ruleset:
 
     @classmethod
     def make(cls, version: int, *, network: bool) -> "Ruleset":
-        """Make a ruleset that allows no access to files yet. `network`: it leaves TCP alone. Raises `CannotConfine`."""
+        """Make a ruleset that allows no file yet. `network`: it does not restrict TCP. Raises `CannotConfine`."""
         tcp = 0 if network or version < _NETWORK_SINCE else _TCP
         scopes = _SCOPES if version >= _SCOPES_SINCE else 0
         attribute = struct.pack("=QQQ", handled(version), tcp, scopes)
-        # Older kernels know the first fields only.
+        # Older kernels know only the first fields of the struct.
         size = 8 if version < _NETWORK_SINCE else 16 if version < _SCOPES_SINCE else 24
         return cls(version, _call(_CREATE, ctypes.create_string_buffer(attribute, 24), ctypes.c_size_t(size), 0))
 
     def allow(self, path: str | int, rights: int) -> bool:
         """Allow `rights` to the file or folder that is now at `path` (or open as `path`), and to everything below it.
 
-        Symlinks are followed. False if there is nothing at `path` that this user can see: access to it stays refused.
+        Symlinks are followed. Returns False if this user can see no file at `path`; access to it then stays refused.
         Raises `CannotConfine`.
         """
         descriptor = located(path, follow=True) if isinstance(path, str) else path

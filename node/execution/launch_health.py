@@ -1,4 +1,4 @@
-"""Which errors mean that this machine lacks the resources to start attempts, and the port that hears of them."""
+"""The errors by which this machine lacks the resources to start attempts, and the port that is notified of them."""
 
 import errno
 from typing import Final, Protocol

@@ -1,9 +1,9 @@
-"""Leftovers: processes of attempts that outlived their supervisor. Recorded while an attempt runs, killed afterwards.
+"""Kills leftovers: processes of attempts that outlived their supervisor. An attempt is recorded while it runs.
 
-A node's workers die with it. This module is for the case where that fails: supervisor and node were both killed, and
-a process that the work had started lives on. The attempt's record in the data folder names its processes, and every
-process below the nursery has the data folder in its environment unless it removed the variable itself. An attempt that
-has a user id of its own is found by that id, whatever its processes do.
+A node's workers normally die with it. This module is for the case that supervisor and node were both killed, and a
+process that the work had started lives on. Such processes are found by the attempt's record in the data folder, and by
+a variable in their environment that names the data folder, unless they removed it. If an attempt had a user id of its
+own, all its processes are found by that id.
 """
 
 import contextlib
@@ -31,11 +31,11 @@ CHECK_S_MAX: Final = 0.5
 process table, and a process that hangs in the kernel may take hours to end."""
 
 READABLE_S: Final = 1.0
-"""How long a new worker may take until /proc shows it."""
+"""How long to wait until /proc shows a new worker."""
 
 EXEC_WAIT_S: Final = 1.0
 EXEC_CHECK_S: Final = 0.001
-"""How long to wait for the environment of a process that is in execve, and the pause between two looks."""
+"""How long to wait for the environment of a process that is in execve, and the pause between two checks."""
 
 _CODE, _ENV_START, _ENV_END = 26, 50, 51
 """Fields of /proc/PID/stat, counted from 1: the address of the program, and the start and end of its environment."""
@@ -66,17 +66,17 @@ class Record:
 
 
 def mark_of(folder: Path) -> str:
-    """The value of `MARK` for a data folder."""
+    """Return the value of `MARK` for a data folder."""
     return str(folder.resolve())
 
 
 def record_path(folder: Path, supervisor: int) -> Path:
-    """The path of an attempt's record."""
+    """Return the path of an attempt's record."""
     return folder / "groups" / f"{supervisor}.json"
 
 
 def record_of(worker: int) -> Record:
-    """Return the record of this supervisor and its worker, which have no attempt yet. Raises `OSError`."""
+    """Make the record of this supervisor and its worker, which have no attempt yet. Raises `OSError`."""
     own, other = process_tree.process(os.getpid()), _once_readable(worker)
     return Record(
         boot=process_tree.boot_id(),
@@ -90,7 +90,7 @@ def record_of(worker: int) -> Record:
 def write_record(folder: Path, record: Record, run_mark: str, group: AttemptGroup | None = None) -> Path:
     """Write the record of an attempt, and return its path. `group` is the attempt's cgroup. Raises `OSError`.
 
-    The record is not synced: after a crash of the machine no process is left.
+    The record is not synced to the disk, because no process is left after a crash of the machine.
     """
     path = record_path(folder, record.supervisor)
     marked = replace(record, mark=run_mark, cgroup="" if group is None else str(group.path))
@@ -120,8 +120,8 @@ def _records(folder: Path) -> list[Record]:
         try:
             record = Record(**json.loads(path.read_text()))
         except (ValueError, TypeError, OSError):
-            # Truncated by a crash, or removed since it was listed because its attempt has ended. Processes of it that
-            # are left are still found by the mark in their environment.
+            # The record was truncated by a crash, or was removed after the listing because its attempt has ended. If
+            # processes of it are left, they are still found by the mark in their environment.
             continue
         if record.boot == boot:
             found.append(record)
@@ -149,7 +149,7 @@ def _environment_has(pid: int, entries: frozenset[bytes]) -> bool:
                 return False
             time.sleep(EXEC_CHECK_S)
     except OSError:
-        # The process is gone, another user's, or a thread of the kernel: in no case one of ours.
+        # The process is gone, or belongs to another user, or is a kernel thread: it is not a leftover.
         return False
     return entries.issubset(environment.split(b"\0"))
 
@@ -157,10 +157,10 @@ def _environment_has(pid: int, entries: frozenset[bytes]) -> bool:
 def _was_given_none(pid: int) -> bool:
     """Whether a process runs its program, and its environment is really empty (`env -i`).
 
-    If this is False, a process that shows no environment is in the midst of execve: the kernel replaces the memory
-    first, then copies the environment into it, and sets the program's address last (`create_elf_tables` and its caller
-    in fs/binfmt_elf.c). Close-on-exec descriptors are closed before all this. So a caller that waits for them to close
-    may see an empty environment for a moment. Raises `OSError` if the process is gone, or is a thread of the kernel.
+    If this is False, a process that shows no environment is in the midst of execve. The kernel first replaces the
+    memory, then copies the environment into it, and sets the program's address last (`create_elf_tables` and its caller
+    in fs/binfmt_elf.c). Close-on-exec descriptors are closed before all this, so a caller that waits until they are
+    closed may see an empty environment for a moment. Raises `OSError` if the process is gone, or is a kernel thread.
     """
     Path(f"/proc/{pid}/exe").readlink()
     values = stat_fields(pid)
@@ -171,7 +171,7 @@ def _was_given_none(pid: int) -> bool:
 def _find(records: Iterable[Record], entries: frozenset[bytes], uids: range = NO_UIDS) -> list[int]:
     table = process_tree.processes()
     by_pid = {one.pid: one for one in table}
-    spared = process_tree.lineage(os.getpid())  # this node has the mark too if a task started it
+    spared = process_tree.lineage(os.getpid())  # they have the mark too if a task started this node
     known = list(records)
     ours = {
         one.pid
@@ -189,11 +189,10 @@ def _find(records: Iterable[Record], entries: frozenset[bytes], uids: range = NO
 
 
 def _kill(records: list[Record], marks: dict[str, str], wait_s: float, uids: range) -> int:
-    """Kill the processes of `records`, those with the variables `marks` in their environment, and those of `uids`.
+    """Kill the processes of `records`, processes with the variables `marks` in their environment, and those of `uids`.
 
-    Also removes these users' objects in shared memory. Returns how many processes there were.
-
-    Blocks until they are gone. Raises `LeftoversRemain` after `wait_s`.
+    Also removes these users' objects in shared memory. Blocks until the processes are gone, and returns how many there
+    were. Raises `LeftoversRemain` after `wait_s`.
     """
     entries = frozenset(f"{name}={value}".encode() for name, value in marks.items())
     killed: set[int] = set()
@@ -219,7 +218,7 @@ def _kill(records: list[Record], marks: dict[str, str], wait_s: float, uids: ran
 
 
 def _remaining(pids: list[int], beyond: list[int]) -> str:
-    """Which processes are left, why, and what to do about it. `beyond`: those that may not be signalled."""
+    """Say which processes are left, why, and what to do. `beyond`: the processes that may not be signalled."""
     if beyond:
         return (
             f"processes {', '.join(map(str, beyond))} of an attempt belong to another user (sudo?), and this node may "
@@ -236,8 +235,8 @@ def kill_leftovers(folder: Path, wait_s: float = WAIT_S, uids: range = NO_UIDS) 
     """Kill the processes that an earlier node on `folder` left, and remove its scratch folders. Returns their number.
 
     Every process of a user in `uids` counts as a leftover: no other program has these user ids (`ROTA_WORK_UIDS`).
-    Blocks until they are gone; raises `LeftoversRemain` after `wait_s`. The caller holds the folder's lock, has not
-    joined yet, and has not started its nursery yet.
+    Blocks until they are gone; raises `LeftoversRemain` after `wait_s`. The caller must hold the folder's lock, and
+    must not have joined nor have started its nursery yet.
     """
     try:
         count = _kill(_records(folder), {MARK: mark_of(folder)}, wait_s, uids)
@@ -259,7 +258,7 @@ def kill_attempt(
     Blocks until the processes are gone, and returns how many there were; raises `LeftoversRemain` after `wait_s`.
     """
     records = [record for record in _records(folder) if record.supervisor == supervisor]
-    # MARK as well as RUN_MARK: a node of another cluster on this machine may have a run with the same id and token.
+    # Match MARK as well as RUN_MARK: another cluster's node on this machine may have a run with the same id and token.
     count = _kill(records, {MARK: mark_of(folder), RUN_MARK: run_mark}, wait_s, uids)
     remove_tree(scratch)
     with contextlib.suppress(OSError):

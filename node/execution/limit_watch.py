@@ -1,6 +1,7 @@
-"""Measures what an attempt uses, where the kernel does not enforce its limits: through /proc, in a thread of its own.
+"""Measures an attempt's usage through /proc, for the limits that the kernel does not enforce.
 
-The supervisor's loop, which keeps the lease's deadline, never waits for these reads.
+It does so in a thread of its own, because the supervisor's loop, which enforces the lease's deadline, must not wait for
+these reads.
 """
 
 import contextlib
@@ -20,9 +21,9 @@ _THREADS: Final = b"Threads:"
 
 
 class LimitWatch:
-    """Looks at the processes below `root` until they have exceeded a limit, or `close` is called.
+    """Measures the processes below `root` until they have exceeded a limit, or `close` is called.
 
-    `group` is the attempt's cgroup, if it has one: a resource that a controller limits there is not measured.
+    `group` is the attempt's cgroup, if it has one. A resource that a controller limits there is not measured.
     """
 
     def __init__(self, watched: Watched, root: int, group: AttemptGroup | None) -> None:
@@ -35,16 +36,16 @@ class LimitWatch:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self.exceeded: str | None = None
-        """A sentence on the limit that the attempt has exceeded; None: it has exceeded none so far."""
+        """A sentence on the limit that the attempt has exceeded; None: it has exceeded no limit so far."""
 
     def start(self, on_exceeded: Callable[[], None]) -> None:
-        """Start the thread, unless no limit is watched. It calls `on_exceeded` once, when a limit is exceeded."""
+        """Start the thread if any limit is watched. The thread calls `on_exceeded` once, when a limit is exceeded."""
         if self._memory or self._processes or self._group is not None:
             self._thread = threading.Thread(target=self._watch, args=(on_exceeded,), daemon=True, name="limits")
             self._thread.start()
 
     def close(self) -> None:
-        """Stop looking. Does not wait for the thread: a look may take long while the machine is out of memory."""
+        """Stop. Does not wait for the thread, because a read may take long while the machine is out of memory."""
         self._over.set()
 
     def _watch(self, on_exceeded: Callable[[], None]) -> None:
@@ -67,13 +68,13 @@ class LimitWatch:
             memory, count = _resident(pids)
             most = self._watched.may.memory
             if self._memory and most is not None and memory > most:
-                # Memory that forked processes share was counted once for each of them.
+                # `_resident` counts memory that forked processes share once for each of them.
                 memory = _proportional(pids)
         return Usage(memory if self._memory else 0, count, 0 if self._group is None else self._group.forks_refused())
 
 
 def _resident(pids: list[int]) -> tuple[int, int]:
-    """Sum the processes' memory (shared memory once for each process, mapped files not at all) and their threads."""
+    """Sum the processes' memory, and their threads. Counts shared memory once for each process, mapped files never."""
     memory = threads = 0
     for pid in pids:
         for line in _lines(f"/proc/{pid}/status"):
@@ -87,7 +88,7 @@ def _resident(pids: list[int]) -> tuple[int, int]:
 def _proportional(pids: list[int]) -> int:
     """Sum the memory as `_resident` does, but divide shared memory by the number of processes that share it.
 
-    If the share of a process cannot be read, as it is another user's, all of its memory counts.
+    If a process's share cannot be read, because the process belongs to another user, all of its memory counts.
     """
     total = 0
     for pid in pids:
@@ -97,9 +98,9 @@ def _proportional(pids: list[int]) -> int:
 
 
 def _lines(path: str) -> list[bytes]:
-    """The lines of a file in /proc; empty if its process is gone, or if it may not be read."""
+    """Read the lines of a file in /proc. Returns no lines if its process is gone, or the file may not be read."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-        # No pathlib, for speed: this runs for every process of an attempt, up to twenty times a second.
+        # pathlib would be too slow: this runs for every process of an attempt, up to twenty times a second.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             return os.read(descriptor, 16_384).split(b"\n")

@@ -1,4 +1,4 @@
-"""Decides what an attempt may use of its machine, from the task's limits, the member's, and measured usage. Pure.
+"""Decides how much of its machine an attempt may use, by the task's and the member's limits and its usage. Pure.
 
 Sizes are in bytes, `cpu_milli` is in thousandths of a core, times (`*_s`) are in seconds.
 """
@@ -12,20 +12,20 @@ from tasks.definition.limits import Limits
 
 LOOK_S_MAX: Final = 1.0
 LOOK_S_MIN: Final = 0.05
-"""The bounds of the pause between two looks at what an attempt uses. While the attempt does not grow, each pause is
-`CALM_TIMES` times as long as the one before."""
+"""The bounds of the pause between two looks at an attempt's usage. While the attempt does not grow, each pause is
+`CALM_TIMES` times as long as the previous pause."""
 
 CALM_TIMES: Final = 1.6
 
 FILLED_BYTES_PER_S: Final = 2 * GIB
-"""How fast an attempt can be expected to fill memory: the less memory is free on the machine, the sooner the next look
-comes."""
+"""The rate at which an attempt may fill memory. By this rate the next look comes sooner if less memory is free on the
+machine."""
 
 COST_TIMES: Final = 200
 """The shortest pause after a look, as a multiple of the processor time that the look took."""
 
 GROWTH: Final = 16
-"""An attempt grows if its usage has risen by more than a sixteenth of its limit since the last look."""
+"""An attempt counts as growing if its usage has risen by more than a sixteenth of its limit since the last look."""
 
 Enforced = Literal["memory", "cpu", "processes"]
 """A limit that the kernel enforces if its cgroup v2 controller is enabled."""
@@ -46,7 +46,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """How much one attempt may use of each resource; None: no bound."""
+    """The amount that one attempt may use of each resource; None: no bound."""
 
     #: Memory of all its processes, in bytes.
     memory: int | None = None
@@ -68,7 +68,7 @@ class Amounts:
 
     @property
     def bounds(self) -> dict[str, int]:
-        """The amounts that are bounded, by their fields."""
+        """Return the amounts that have a bound, by their field names."""
         return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
 
 
@@ -76,7 +76,7 @@ NO_BOUNDS: Final = Amounts()
 
 
 def asked(limits: Limits) -> Amounts:
-    """The amounts that a task's definition sets."""
+    """Return the amounts that a task's definition sets."""
     return Amounts(
         memory=limits.memory,
         cpu_milli=limits.cpu_milli,
@@ -94,10 +94,10 @@ class Refused(NamedTuple):
 
 
 def settled(task: Amounts, most: Amounts, member: str, files_hard: int) -> Amounts | Refused:
-    """Decide what one attempt of a task with the limits `task` may use on a member that allows `most`.
+    """Decide how much an attempt of a task with the limits `task` may use on a member that allows `most`.
 
-    A limit that is more than the member's is refused, never lowered. `files_hard` is the most that a process of an
-    attempt may have open on the member at all (`ulimit -Hn` without what the node keeps for itself).
+    A limit above the member's limit is refused, never lowered. `files_hard` is the most files that a process of an
+    attempt can have open on the member (`ulimit -Hn` less the share that the node keeps for itself).
 
     >>> settled(Amounts(memory=64), Amounts(memory=128, log=9), "node-1", 1024)
     Amounts(memory=64, cpu_milli=None, processes=None, files=None, scratch=None, log=9)
@@ -132,7 +132,7 @@ def _exact(name: str, amount: int) -> str:
 
 
 def allowed_by(name: str, task: Amounts, member: str) -> str:
-    """The name of the bound that holds for a resource: the task's limit, or else the member's setting."""
+    """Return the name of the bound that applies to a resource: the task's limit, or else the member's setting."""
     if getattr(task, name) is not None:
         return f"limits.{_field(name)}"
     return f"{SETTINGS[name]} on {member}"
@@ -155,7 +155,7 @@ class Watched(NamedTuple):
 
 
 def over(used: Usage, watched: Watched) -> str | None:
-    """The limit that an attempt has exceeded, with figures, as a sentence; None: it has exceeded no limit.
+    """Return a sentence with figures on the limit that an attempt has exceeded; None: it has exceeded no limit.
 
     >>> watched = Watched(Amounts(memory=2**26, processes=8), Amounts(processes=8), "node-1")
     >>> over(Usage(65 * 2**20, 3), watched)
@@ -178,7 +178,7 @@ def over(used: Usage, watched: Watched) -> str | None:
 
 
 def out_of_memory(watched: Watched) -> str:
-    """The sentence of `over` for an attempt that the kernel has killed for want of memory."""
+    """Return the sentence of `over` for an attempt that the kernel has killed for want of memory."""
     return (
         f"over its limit of memory: the kernel killed it, since {_allows('memory', watched)} "
         f"{size(watched.may.memory or 0)}"
@@ -204,8 +204,8 @@ class Pace(NamedTuple):
 def next_look(pace: Pace, used: Usage, may: Amounts, free_bytes: int, cost_s: float) -> Pace:
     """Decide the pause until the next look at an attempt that uses `used`.
 
-    The pause is short while the attempt grows, or could fill a quarter of the machine's free memory during it; an
-    attempt that stands still is looked at once a second. `cost_s` is the processor time of this look.
+    The pause is short while the attempt grows, or if it could fill a quarter of the machine's free memory in a longer
+    pause. An attempt that does not grow is measured once a second. `cost_s` is the processor time of this look.
 
     >>> used, may = Usage(2**20, 3), Amounts(memory=2**26)
     >>> calm = next_look(Pace(used, 0.8), used, may, 2**34, 0.0002)
@@ -226,9 +226,9 @@ def next_look(pace: Pace, used: Usage, may: Amounts, free_bytes: int, cost_s: fl
 
 
 def limits_not_held(controllers: tuple[str, ...], why_not: str) -> tuple[str, ...]:
-    """A sentence on the limits that this machine's kernel does not enforce; empty if it enforces all.
+    """Return a sentence on the limits that this machine's kernel does not enforce; empty if it enforces all of them.
 
-    `controllers` are the cgroup v2 controllers delegated to the node; `why_not` says why others are not.
+    `controllers` are the cgroup v2 controllers delegated to the node; `why_not` says why the others are not delegated.
 
     >>> limits_not_held(("memory", "pids", "cpu"), "")
     ()

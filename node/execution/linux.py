@@ -1,7 +1,7 @@
 """Linux calls that Python 3.11 does not have: prctl, capabilities, and a timer on CLOCK_BOOTTIME.
 
-CLOCK_BOOTTIME counts the time for which the machine is suspended. The timeout of poll does not: after a resume it would
-let work continue that another member has taken over in the meantime.
+CLOCK_BOOTTIME includes the time for which the machine is suspended. The timeout of poll does not include it: after a
+resume, work would continue that another member has taken over in the meantime.
 """
 
 import ctypes
@@ -64,21 +64,21 @@ def _checked(code: int, what: str) -> int:
 def die_with_parent(signal_number: int) -> None:
     """Have the kernel send `signal_number` to this process when the thread that forked it ends. Raises `OSError`.
 
-    Check `getppid` afterwards: the parent may have ended before this call.
+    Check `getppid` afterwards, because the parent may have ended before this call.
     """
     _checked(_libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends, so that none can leave the process tree."""
+    """Become the parent of every descendant whose own parent ends, so that no process can leave the process tree."""
     _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def close_memory() -> None:
     """Keep other processes of this user from tracing this one, and from reading its memory, environment and open files.
 
-    The kernel then makes root the owner of the files in /proc/PID, and writes no core dump. A process that this one
-    forks begins closed too; a program that is executed does not.
+    The kernel then makes root the owner of the files in /proc/PID, and writes no core dump. A forked child begins with
+    its memory closed too; after an exec, the memory is open.
     """
     _checked(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl(PR_SET_DUMPABLE)")
 
@@ -89,12 +89,12 @@ def open_memory() -> None:
 
 
 def dump_no_core() -> None:
-    """Set the soft limit on core dumps to 0, for this process and what it starts."""
+    """Set the soft limit on core dumps to 0, for this process and the processes that it starts."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def lacking_capabilities(names: Iterable[str], status: Path = _STATUS) -> tuple[str, ...]:
-    """Those of the capabilities `names` that this process does not have."""
+    """Return those of the capabilities `names` that this process does not have."""
     effective = next(line for line in status.read_text().splitlines() if line.startswith("CapEff:"))
     has = int(effective.split()[1], 16)
     return tuple(name for name in names if not has & 1 << _CAPABILITIES[name])
@@ -118,7 +118,7 @@ _CAP_SETS: Final = "=6I"
 
 
 def permitted_capabilities() -> int:
-    """The permitted capabilities of this thread, as a bit mask by their numbers. Raises `OSError`."""
+    """Return the permitted capabilities of this thread, as a bit mask by their numbers. Raises `OSError`."""
     sets = ctypes.create_string_buffer(struct.calcsize(_CAP_SETS))
     _checked(_libc.capget(_CAP_HEADER, sets), "capget")
     _, low, _, _, high, _ = struct.unpack(_CAP_SETS, sets.raw)
@@ -128,8 +128,8 @@ def permitted_capabilities() -> int:
 def keep_capabilities(names: Iterable[str]) -> None:
     """Give up all capabilities of this thread except `names`. Raises `OSError`.
 
-    Programs that it starts keep the same capabilities, as root or not: a JVM with fewer could not open the files that
-    this process hands it by /proc/PID/fd. After `gain_no_rights`, no program has more, not even one of root's.
+    Programs that it starts keep the same capabilities, as root or not, because a JVM with fewer could not open the
+    files that this process passes to it as /proc/PID/fd. After `gain_no_rights`, no program gets more, not even root's.
     """
     permitted = permitted_capabilities()
     kept = {number for number in map(_CAPABILITIES.__getitem__, names) if permitted >> number & 1}
@@ -141,7 +141,7 @@ def keep_capabilities(names: Iterable[str]) -> None:
 
 
 def session_priority() -> int | None:
-    """Open a descriptor for `lower_session` while this process is not confined. None: the kernel does not offer it."""
+    """Open a descriptor for `lower_session`, while this process is not confined. None: the kernel has no such file."""
     try:
         return os.open(_AUTOGROUP, os.O_WRONLY | os.O_CLOEXEC)
     except OSError:
@@ -151,9 +151,9 @@ def session_priority() -> int | None:
 def lower_session(nice: int, descriptor: int | None, tries: int = 50, again_s: float = _AUTOGROUP_AGAIN_S) -> None:
     """Give this process's session the priority `nice` relative to other sessions. Closes `descriptor` in the end.
 
-    Where the kernel shares the processor between sessions (sched_autogroup_enabled, as on most desktops), a process's
-    own nice value counts only within its session, and work in its own session would get as much time as the node. The
-    kernel allows one change in a tenth of a second: a change that comes too early is retried in a thread.
+    If the kernel shares the processor between sessions (sched_autogroup_enabled, as on most desktops), a process's own
+    nice value counts only within its session. Without this, work in its own session would get as much time as the node.
+    The kernel allows one change in a tenth of a second; a change that is refused as too early is retried in a thread.
     """
     if descriptor is None:
         return
@@ -182,7 +182,7 @@ class Timer:
         self._at_s: float | None = None
 
     def fileno(self) -> int:
-        """The descriptor to poll."""
+        """Return the descriptor to poll."""
         return self._fd
 
     def set(self, at_s: float | None) -> None:

@@ -1,4 +1,4 @@
-"""Writes an attempt's log file: what its processes print, with secrets redacted, up to a limit."""
+"""Writes an attempt's log file: the output of its processes, with secrets redacted, up to a limit."""
 
 import os
 import threading
@@ -16,13 +16,13 @@ CLOSE_S: Final = 5.0
 class LogPump:
     """Copies the output of an attempt from a pipe into a file, in its own thread.
 
-    The thread may wait for a slow disk: the supervisor's loop, which keeps the lease's deadline, does not wait for it.
-    When the file cannot be written or has reached its limit, the pump stops writing and keeps reading the pipe, so that
-    the work does not block; `error` then says why the log is not complete.
+    The thread may wait for a slow disk, and the supervisor's loop, which enforces the lease's deadline, does not wait
+    for the thread. When the file cannot be written or has reached its limit, the pump stops writing but keeps reading
+    the pipe, so that the work does not block. `error` then says why the log is incomplete.
     """
 
     def __init__(self, path: Path, limit_bytes: int, whose: str = "this node's limit (ROTA_LOG_BYTES)") -> None:
-        """Open the file at `path` to append at most `limit_bytes`. `whose` names the limit. Raises `OSError`."""
+        """Open the file at `path` to append at most `limit_bytes`. `whose` is the limit's name. Raises `OSError`."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
         self._left_bytes = limit_bytes
@@ -45,7 +45,7 @@ class LogPump:
         self._redactor.learn(secret)
 
     def close(self, wait_s: float = CLOSE_S) -> None:
-        """Wait until the output is written, `wait_s` at most: a hanging disk does not delay the end of a run."""
+        """Wait until the output is written, at most `wait_s`, so that a hanging disk does not delay a run's end."""
         if self._thread is not None:
             self._thread.join(wait_s)
             if self._thread.is_alive():

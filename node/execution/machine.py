@@ -1,4 +1,4 @@
-"""Reads how much memory this process may use: the machine's, or less if its container or service has a limit."""
+"""Reads how much memory this process may use: that of the machine, or less if its container or service has a limit."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ _PROC: Final = Path("/proc")
 
 
 def memory_bytes(proc: Path = _PROC) -> int:
-    """The machine's memory, or a lower memory limit of a cgroup that this process is in. Raises `OSError`."""
+    """Return the machine's memory, or a lower memory limit of a cgroup that contains this process. Raises `OSError`."""
     bounds = [_meminfo(proc, "MemTotal")]
     for folder, name in _memory_cgroups(proc):
         with contextlib.suppress(OSError, ValueError):  # not readable, or "max": no bound there
@@ -18,7 +18,7 @@ def memory_bytes(proc: Path = _PROC) -> int:
 
 
 def free_bytes(proc: Path = _PROC) -> int:
-    """The memory of the machine that could be used without swapping. Raises `OSError`."""
+    """Return how much of the machine's memory could be used without swapping. Raises `OSError`."""
     return _meminfo(proc, "MemAvailable")
 
 
@@ -33,7 +33,8 @@ def _meminfo(proc: Path, field: str) -> int:
 def cgroup_folders(proc: Path, controller: str) -> Iterator[Path]:
     """Yield the folder of this process's cgroup, and its parents up to the mount point.
 
-    `controller` is a controller of cgroup v1; "": cgroup v2. Yields nothing if there is none, or none is mounted.
+    `controller` is a controller of cgroup v1; "": cgroup v2. Yields no folder if this kernel has no such cgroups, or
+    they are not mounted.
     """
     own = next(
         (

@@ -1,7 +1,8 @@
 """Finds the node's own files at every path that leads to them, and lists the other entries of the folders above them.
 
-Landlock can only allow. "All but the node's own" is therefore a list: for each folder above one of the node's own
-files, everything else that is in it now. Entries that are added to such a folder later are refused, as is listing it.
+Landlock rules can only allow. So "all files but the node's own" must be given as a list: for each folder above one of
+the node's own files, all other entries that it has now. Entries that are added to such a folder later are refused, and
+so is listing the folder.
 """
 
 import os
@@ -21,28 +22,28 @@ _DEEP: Final = 2
 
 
 _KERNELS: Final = ("proc", "sysfs", "devtmpfs")
-"""Types of the kernel's file systems, through which root may change the machine. A chroot may mount them again."""
+"""Types of the kernel's file systems, through which root may change the machine. A chroot may have further mounts."""
 
 
 class Own(NamedTuple):
-    """The files that stay refused although a folder above them is allowed."""
+    """The files to which access stays refused although a folder above them is allowed."""
 
     #: The real paths of these files, some of which may not exist yet.
     paths: tuple[str, ...]
-    #: The folders above these paths, by inode: a folder that is allowed at one path is allowed at all its paths.
+    #: The folders above these paths, by inode, because a folder that is allowed at one path is allowed at all others.
     above: frozenset[FileId] = frozenset()
-    #: Those of the files that have another name somewhere (hard links).
+    #: The files among them that have another hard link somewhere.
     linked: frozenset[FileId] = frozenset()
 
 
 def nodes_own(named: Iterable[str], mounted: str) -> Own:
-    """Find the node's own files, which the settings name, as they are now. `mounted` is the text of `mountinfo`."""
+    """Find the node's own files at the paths `named`, which the settings give. `mounted` is the text of `mountinfo`."""
     given = tuple(named)
     return _own(paths_of(given, mounted), frozenset(with_other_names(real_and_named(given))))
 
 
 def and_at(own: Own, named: Iterable[str], mounted: str) -> Own:
-    """Add the paths `named` to the node's own."""
+    """Return `own` with the files at the paths `named` added."""
     return _own(tuple(dict.fromkeys((*own.paths, *paths_of(named, mounted)))), own.linked)
 
 
@@ -52,7 +53,7 @@ def _own(paths: tuple[str, ...], linked: frozenset[FileId]) -> Own:
 
 
 def paths_of(named: Iterable[str], mounted: str) -> tuple[str, ...]:
-    """The real paths of `named`, and all other paths at which the mounts `mounted` show them or parts of them."""
+    """Return the real paths of `named`, and all other paths at which mounts (`mounted`) show them or parts of them."""
     known, paths = mounts(mounted), real_and_named(named)
     once = {device for device, count in Counter(each.device for each in known.values()).items() if count == 1}
     shown = [path for own in paths for path in (*_mounts_below(own, known), own)]
@@ -60,18 +61,18 @@ def paths_of(named: Iterable[str], mounted: str) -> tuple[str, ...]:
 
 
 def kernels(mounted: str) -> tuple[str, ...]:
-    """The paths of the kernel's file systems, wherever they are mounted."""
+    """Return all paths at which the kernel's file systems are mounted."""
     return (*NEVER, *(mount.point for mount in mounts(mounted).values() if mount.type in _KERNELS))
 
 
 def _ids(paths: Iterable[str]) -> Iterator[FileId]:
     for path in paths:
-        with suppress(OSError):  # missing, or hidden from this user, who then cannot open it and allow it either
+        with suppress(OSError):  # missing, or hidden from this user, who then cannot open nor allow it
             yield file_id(os.stat(path))  # noqa: PTH116  paths are strings here
 
 
 def real_and_named(own: Iterable[str]) -> tuple[str, ...]:
-    """The real paths of `own`, and of symlinks in it: a task that could replace a symlink would choose its target."""
+    """Return the real paths of `own`, and of the symlinks in it, because a task must not replace a symlink either."""
     given = list(own)
     named = (os.path.join(os.path.realpath(os.path.dirname(each)), os.path.basename(each)) for each in given)  # noqa: PTH118, PTH119, PTH120  paths are strings here
     return tuple(dict.fromkeys((*map(os.path.realpath, given), *named)))
@@ -82,10 +83,10 @@ def _mounts_below(own: str, known: Mapping[int, Mount]) -> Iterator[str]:
 
 
 def _shown_elsewhere(path: str, known: Mapping[int, Mount], once: Collection[str]) -> Iterator[str]:
-    """The paths at which mounts show the file or folder at `path`, or a part of it. If it does not exist yet, its
-    nearest existing parent decides.
+    """Yield the paths at which mounts show the file or folder at `path`, or a part of it.
 
-    `once` contains the devices that are mounted a single time.
+    If it does not exist yet, the paths follow from its nearest existing parent. `once` contains the devices that are
+    mounted only once.
     """
     there = path
     while (descriptor := located(there)) is None:
@@ -103,7 +104,7 @@ def _shown_elsewhere(path: str, known: Mapping[int, Mount], once: Collection[str
 
 
 def other_paths(path: str, mount: Mount, known: Iterable[Mount]) -> Iterator[str]:
-    """The paths at which the mounts `known` show the file or folder at `path` (on `mount`), or a part of it. Pure.
+    """Yield the paths at which the mounts `known` show the file or folder `path` (on `mount`), or a part of it. Pure.
 
     >>> disk, view = Mount("/srv", "ext4", "/vol", "8:1"), Mount("/mnt/view", "ext4", "/vol/node", "8:1")
     >>> list(other_paths("/srv/node/data", disk, [disk, view, Mount("/logs", "ext4", "/vol/node/data/logs", "8:1")]))
@@ -121,12 +122,12 @@ def other_paths(path: str, mount: Mount, known: Iterable[Mount]) -> Iterator[str
 
 
 def _moved(path: str, out_of: str, into: str) -> str:
-    """`path`, with its leading folder `out_of` replaced by `into`."""
+    """Return `path` with its leading folder `out_of` replaced by `into`."""
     return f"{into.rstrip('/')}/{path[len(out_of) :].lstrip('/')}".rstrip("/") or "/"
 
 
 def with_other_names(own: Iterable[str]) -> dict[FileId, str]:
-    """The files at the paths `own`, and up to two levels below, that have another hard link: a path for each id."""
+    """Find files with another hard link at the paths `own` and up to two levels below. Returns a path for each id."""
     found: dict[FileId, str] = {}
     for path in own:
         for each in _files(path, _DEEP):
@@ -138,7 +139,7 @@ def with_other_names(own: Iterable[str]) -> dict[FileId, str]:
 
 
 def _files(path: str, deep: int) -> Iterator[str]:
-    """`path` if it is a file, else the files up to `deep` levels below it. Deeper ones, such as logs, are too many."""
+    """Yield `path` if it is a file, else the files up to `deep` levels below it; deeper, such as logs, are too many."""
     try:
         entries = os.scandir(path)
     except NotADirectoryError:
@@ -157,9 +158,9 @@ def _files(path: str, deep: int) -> Iterator[str]:
 def without(folder: int, path: str, own: Own, looked_into: dict[str, int] | None = None) -> Iterator[int]:
     """Yield open descriptors that together cover the open folder or file `folder` as it is now, except for `own`.
 
-    `path` is its real path. Each descriptor but `folder` is closed as the iteration goes on. In place of a folder with
-    a file of `own` below it, the folder's other entries are yielded. Such folders are added to `looked_into`, with the
-    time at which each had last changed.
+    `path` is its real path. Each descriptor but `folder` is closed as the iteration goes on. If a folder has a file of
+    `own` below it, the folder's other entries are yielded instead of the folder. Such folders are added to
+    `looked_into`, with the time at which each had last changed.
     """
     inside = tuple(each for each in own.paths if is_within(each, path))
     if path in inside or any(is_within(path, each) for each in own.paths):
@@ -174,7 +175,7 @@ def without(folder: int, path: str, own: Own, looked_into: dict[str, int] | None
     begin = len(path.rstrip("/")) + 1
     leading = {each[begin:].partition("/")[0] for each in inside}
     for name in _names(folder):
-        # Opened relative to the listed folder, so that a symlink that has replaced the entry is not followed.
+        # Open it relative to the listed folder, so that a symlink that has replaced the entry is not followed.
         entry = located(name, folder)
         if entry is None:
             continue

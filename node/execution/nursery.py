@@ -1,8 +1,8 @@
 """The nursery: `python -m node.execution.nursery FD PARENT CGROUP CONTROLLERS`.
 
-It forks a supervisor for every attempt. Starting an interpreter and importing pydantic takes 150-250 ms. Forking a
-process that has done so takes a few milliseconds, and no time if it was forked ahead (`spares`). The nursery has one
-thread, so that forking it is safe. Supervisors survive its end.
+It forks a supervisor for every attempt, because starting an interpreter and importing pydantic would take 150-250 ms.
+A fork of the nursery, which has done both, takes a few milliseconds, and no time if it was forked ahead (`spares`). The
+nursery has one thread, so that forking it is safe. Supervisors survive the end of the nursery.
 """
 
 import contextlib
@@ -35,9 +35,9 @@ EXPECT: Final = b"expect"
 
 
 def main(descriptor: int, parent: int, delegated: list[str]) -> None:
-    """Serve the node at the other end of the channel `descriptor` until it is gone. `parent` is the node's pid.
+    """Serve the node at the other end of the channel `descriptor` until the node is gone. `parent` is the node's pid.
 
-    `delegated` is a result of `Delegation.words`.
+    `delegated` is the result of `Delegation.words`.
     """
     close_memory()
     die_with_parent(signal.SIGKILL)
@@ -47,7 +47,7 @@ def main(descriptor: int, parent: int, delegated: list[str]) -> None:
     adopt_orphans()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    # Forks share the pages of imported modules until one writes to them, as the garbage collector would.
+    # Forks share the memory of imported modules until one writes to it, and the garbage collector would do so.
     gc.disable()
     from node.execution.cgroup import delegation_of
     from node.execution.domain import commands_of
@@ -63,17 +63,17 @@ def main(descriptor: int, parent: int, delegated: list[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Host:
-    """A process for one attempt, and the channel on which it is given the attempt."""
+    """A process for one attempt, and the channel on which it receives the attempt."""
 
     pid: int
     channel: socket.socket
 
 
 class Nursery:
-    """The nursery's loop: it takes requests, and reaps children.
+    """The nursery's loop: it receives requests, forks, and reaps children.
 
-    A fork calls `host`, which does not return. Its arguments are the channel on which the fork is given its attempt,
-    and whether the fork is a spare, which may have to wait long for that attempt.
+    A fork calls `host`, which does not return. The arguments of `host` are the channel on which the fork receives its
+    attempt, and whether the fork is a spare process, which may wait long for an attempt.
     """
 
     def __init__(self, node: socket.socket, host: Callable[[socket.socket, bool], NoReturn]) -> None:
@@ -102,11 +102,11 @@ class Nursery:
             if self._node.fileno() in ready:
                 if not self._take():
                     return
-            else:  # only without a request: an attempt comes first
+            else:  # only if there is no request, because attempts come first
                 self._tend()
 
     def _take(self) -> bool:
-        """Take one request. False: the node is gone."""
+        """Receive one request. Returns False if the node is gone."""
         try:
             packet, descriptors, _, _ = socket.recv_fds(self._node, 16, 3)
         except ConnectionResetError:
@@ -142,7 +142,7 @@ class Nursery:
                 os.close(descriptor)
 
     def _tend(self) -> None:
-        """Fork a spare process if one is missing, and end the spare processes that are not needed any more."""
+        """Fork a spare process if one is missing, and end the spare processes that are no longer needed."""
         now_s = time.monotonic()
         for _ in range(self._count.surplus(len(self._spares), now_s)):
             self._spares.popleft().channel.close()
@@ -198,7 +198,7 @@ class Nursery:
             self._kill_orphans()
 
     def _kill_orphans(self) -> None:
-        """Kill the processes that a killed supervisor left behind: all children of this process but the supervisors."""
+        """Kill the processes that a killed supervisor left behind: all children of this process except supervisors."""
         own = os.getpid()
         table = process_tree.processes()
         orphans = [one.pid for one in table if one.parent == own and one.pid not in self._hosts]

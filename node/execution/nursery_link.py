@@ -37,7 +37,7 @@ class NurseryFailed(Exception):
 
 
 def send_attempt(supervisor: socket.socket, brief: Brief) -> None:
-    """Give an attempt to the supervisor of a prepared process. Raises `OSError`."""
+    """Send an attempt to the supervisor of a prepared process. Raises `OSError`."""
     descriptors = brief_files(brief)
     try:
         socket.send_fds(supervisor, [frames.to_packet(frames.AttemptFrame())], descriptors, socket.MSG_NOSIGNAL)
@@ -59,7 +59,7 @@ class Handout:
         self.drop()
 
     def drop(self) -> None:
-        """Close the descriptors. If they were not sent, the closed channel tells that the attempt was not started."""
+        """Close the descriptors. If they were not sent, the runner learns by this that the attempt did not start."""
         self._channel.close()
         for descriptor in self._files:
             os.close(descriptor)
@@ -69,7 +69,7 @@ class NurseryLink:
     """Keeps one nursery running, as a child of the event loop's thread.
 
     `on_give_up` is called with the reason when attempts that wait for a nursery are dropped. The nursery makes domains
-    of commands ahead, from `commands`, and cgroups of attempts below `delegation`.
+    for commands ahead, from `commands`, and makes the cgroups of attempts below `delegation`.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class NurseryLink:
             raise NurseryFailed(f"the nursery process was not ready within {READY_S:g} s") from None
 
     def launch(self, handout: Handout) -> None:
-        """Have the nursery fork a supervisor; later, if the nursery is busy or is being restarted."""
+        """Have the nursery fork a supervisor. If it is busy or being restarted, the request waits."""
         self._waiting.append(handout)
         self._hand_out()
 
@@ -120,7 +120,7 @@ class NurseryLink:
                 self._socket.send(EXPECT)
 
     async def close(self) -> None:
-        """End the nursery. Supervisors that run continue until their own channels are closed."""
+        """End the nursery. Running supervisors continue until their own channels are closed."""
         self._closing = True
         for timer in (self._restart, self._again):
             if timer is not None:

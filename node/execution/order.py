@@ -102,19 +102,19 @@ class Brief:
     folder: str
 
     def pack(self) -> bytes:
-        """Pack as msgpack, without `Order.secrets`: the worker reads it too, and must not have them."""
+        """Pack as msgpack, without `Order.secrets`, because the worker reads it, but must not see all secrets."""
         return bytes(msgpack.packb(self, default=_values))
 
 
 def _values(value: Any) -> dict[str, Any]:
-    """The fields of an object that msgpack cannot pack. `asdict` would take longer, because it copies values deeply."""
+    """Return the fields of an object that msgpack cannot pack. `asdict` would be slower: it copies values deeply."""
     if isinstance(value, BaseModel):
         return value.model_dump()
     return {each.name: getattr(value, each.name) for each in fields(value) if each.type is not AttemptSecrets}
 
 
 def unpack_brief(packed: bytes, secrets: bytes = b"") -> Brief:
-    """The inverse of `Brief.pack`. `secrets` is the result of `AttemptSecrets.pack`; empty: there are none."""
+    """Unpack the result of `Brief.pack`. `secrets` is the result of `AttemptSecrets.pack`; empty: no secrets."""
     brief = msgpack.unpackb(packed)
     order = brief["order"]
     order["secrets"] = AttemptSecrets.unpacked(secrets)
@@ -131,23 +131,23 @@ def unpack_limits(values: Mapping[str, Any]) -> AttemptLimits:
 
 
 def logs_path(folder: Path) -> Path:
-    """The folder of all attempts' logs in the member's data folder `folder`; it has a folder for each run."""
+    """Return the folder of all attempts' logs in the data folder `folder`. It has a subfolder for each run."""
     return folder / "logs"
 
 
 def log_path(folder: Path, run_id: str, attempt: int) -> Path:
-    """The path of an attempt's log."""
+    """Return the path of an attempt's log."""
     return logs_path(folder) / run_id / f"{attempt}.log"
 
 
 def scratch_path(folder: Path, order: Order, prepared: Path | None = None) -> Path:
-    """The attempt's scratch folder, which is removed when the attempt ends. Each claim has its own.
+    """Return the attempt's scratch folder, which is removed when the attempt ends. Each claim has its own.
 
-    A prepared process is confined to its folder `prepared`, so the scratch folder is inside that folder.
+    A process that was started in advance is confined to the folder `prepared`, so the scratch folder is inside it.
     """
     return scratch_folder(folder, order.run_id, order.token) if prepared is None else prepared / "attempt"
 
 
 def scratch_folder(folder: Path, run_id: str, token: int) -> Path:
-    """The scratch folder of the attempt with that token."""
+    """Return the scratch folder of the attempt with that token."""
     return folder / "scratch" / f"{run_id}.{token}"

@@ -1,4 +1,4 @@
-"""The preparation of a kind (`tasks.kind.Kind`): what a worker may do before there is an attempt for it."""
+"""The preparation of a kind (`tasks.kind.Kind`): the work that a worker may do before its attempt exists."""
 
 import os
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from tasks.access import NOTHING, Access
 
 
 class Preparation(NamedTuple):
-    """What a preparation needs of its node: variables, and the functions that find its tools (`tasks.needs.Tools`)."""
+    """The inputs of a preparation: variables, and the functions that find its tools (`tasks.needs.Tools`)."""
 
     env: Mapping[str, str]
     tools: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class PreparationBrief:
     deadline_s: float
     #: The functions that find what the process needs of this machine (`tasks.needs`), each as `module:function`.
     tools: tuple[str, ...] = ()
-    #: What any attempt on this member may reach.
+    #: The paths and addresses that any attempt on this member may reach.
     access: Access = NOTHING
 
     def pack(self) -> bytes:
@@ -51,12 +51,12 @@ class PreparationBrief:
 
     @property
     def scratch(self) -> Path:
-        """The folder of the prepared process, which is removed when its attempt ends, or when it is given up."""
+        """The folder of the prepared process. It is removed when the attempt ends, or the process is given up."""
         return prepared_folder(Path(self.folder), self.number)
 
 
 def prepared_folder(folder: Path, number: int) -> Path:
-    """The folder of a prepared process in the member's data folder `folder`."""
+    """Return the folder of a prepared process in the member's data folder `folder`."""
     return folder / "scratch" / f"prepared.{number}"
 
 
@@ -87,7 +87,7 @@ def _file_of(packed: bytes) -> int:
 
 
 def read_brief(descriptor: int, secrets: int | None = None) -> Brief | PreparationBrief:
-    """Read a brief from the files of `brief_files`. Supervisor and worker share the first, so its position stays."""
+    """Read a brief from the files of `brief_files`. Keeps the position of the first, which two processes share."""
     packed = _bytes_of(descriptor)
     values = msgpack.unpackb(packed)
     if "order" in values:

@@ -1,7 +1,7 @@
-"""The node's side of processes that are prepared before there is an attempt for them.
+"""The node's side of processes that are prepared before their attempts exist.
 
-Used from the event loop, except for `renew`. Each process has a channel to its supervisor
-(`node.execution.prepared_host`), which becomes the channel of its attempt.
+Call it on the event loop, except for `renew`. The node has a channel to the supervisor of each process
+(`node.execution.prepared_host`), which becomes the channel of the attempt.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from tasks.needs import Needs
 log = logging.getLogger(__name__)
 
 TOO_LONG_S: Final = 120.0
-"""A process is given up if its preparation takes longer."""
+"""The longest time for a preparation. If it takes longer, its process is given up."""
 
 
 @dataclass(eq=False, slots=True)
@@ -40,7 +40,7 @@ class Prepared:
     channel: socket.socket
     #: When it was started, in seconds on the clock of the event loop.
     begun_s: float
-    #: When it was started, in nanoseconds since the epoch, to compare with the change times of folders.
+    #: When it was started, in nanoseconds since the epoch, for comparison with the change times of folders.
     begun_ns: int
     #: The pid of its supervisor; None until the supervisor has sent it.
     supervisor: int | None = None
@@ -53,9 +53,9 @@ class Prepared:
 
 
 class PreparedProcesses:
-    """Starts prepared processes, gives them to attempts, and ends those that are not needed.
+    """Starts prepared processes, gives them to attempts, and ends surplus ones.
 
-    `preparations` are by name (`module:function`); `access` is what any attempt may reach.
+    `preparations` are by name (`module:function`). `access` says which paths and addresses any attempt may reach.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class PreparedProcesses:
         self._gone.set()
 
     def lead_s(self, name: str) -> float:
-        """The lead time, in seconds: how long before an occurrence is due its process is started."""
+        """Return the lead time: how many seconds before an occurrence is due its process is started."""
         return self._counts[name].lead_s
 
     def ready(self, name: str) -> int:
-        """How many processes of this preparation are ready for an attempt."""
+        """Return how many processes of this preparation are ready for an attempt."""
         return sum(each.ready for each in self._of(name))
 
     def want(self, name: str, start: int, keep: int) -> None:
@@ -96,10 +96,11 @@ class PreparedProcesses:
             self._change(name, self._counts[name].change(len(self._of(name)), start, keep, _now_s()))
 
     def give(self, name: str, brief: Brief, needs: Needs) -> Prepared | None:
-        """Give the attempt of `brief` to a process of this preparation, if possible to one that is ready.
+        """Give the attempt of `brief` to a process of this preparation, preferably to one that is ready.
 
-        The process can open the paths in `needs`. It has the network, so an attempt without network gets no process.
-        The caller then owns the process and its channel. Returns None if no process fits. Raises `OSError`.
+        Chooses a process that can open the paths in `needs`. Prepared processes have the network, so an attempt without
+        network gets none. The caller then owns the process and its channel. Returns None if no process fits. Raises
+        `OSError`.
         """
         if needs.confined and not needs.network:
             return None
@@ -111,14 +112,14 @@ class PreparedProcesses:
             try:
                 send_attempt(process.channel, brief)
             except (BlockingIOError, ConnectionError):
-                self._lost(process)  # it has ended unnoticed
+                self._lost(process)  # the process has ended, and this was not noticed yet
                 continue
             self._forget(process)
             return process
         return None
 
     def hear(self, process: Prepared, frame: frames.PreparingFrame | frames.PreparedFrame) -> None:
-        """Take a process's report on its preparation, which may come after the process was given its attempt."""
+        """Handle a process's report on its preparation. It may come after the process was given its attempt."""
         if isinstance(frame, frames.PreparingFrame):
             process.supervisor = frame.pid
             return
@@ -145,17 +146,17 @@ class PreparedProcesses:
                 try:
                     process.channel.send(packet)
                 except OSError:
-                    continue  # without the renewal it is frozen, like an attempt
+                    continue  # a process that misses the renewal is frozen, like an attempt
 
     def end_all(self) -> None:
-        """Tell all processes to end."""
+        """Ask all processes to end."""
         for count in self._counts.values():
             count.change(0, 0, 0, _now_s())
         for process in list(self._there):
             self._end(process)
 
     async def close(self, wait_s: float) -> None:
-        """End all processes, and start no others. Returns when none of their processes is left, or after `wait_s`."""
+        """End all processes, and start no others. Returns when all are gone, or after `wait_s`."""
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
@@ -225,7 +226,7 @@ class PreparedProcesses:
         self._nursery.launch(handout)
 
     def _end(self, process: Prepared) -> None:
-        """Tell a process to end. It counts as gone once its supervisor has ended."""
+        """Ask a process to end. It counts as ended once its supervisor has ended."""
         process.leaving = True
         try:
             process.channel.send(frames.to_packet(frames.KillFrame()))

@@ -10,16 +10,16 @@ LEAD_S_MAX: Final = 60.0
 """The bounds of the lead time, however short or long a preparation is."""
 
 LEAD_S_UNKNOWN: Final = 15.0
-"""The lead time before any preparation has succeeded here."""
+"""The lead time as long as no preparation has succeeded on this member."""
 
 LEAD_TIMES: Final = 1.5
-"""The lead time as a multiple of how long preparing takes: the machine may be busier the next time."""
+"""The lead time as a multiple of the duration of a preparation, because the machine may be busier the next time."""
 
 FORGET: Final = 0.2
 """The share by which a faster preparation shortens the expected duration. A slower one counts in full."""
 
 GRACE_S: Final = 3.0
-"""How long a process stays that no attempt needs: between its claim and its launch, an attempt is not counted."""
+"""How long a surplus process stays, because an attempt is not counted between its claim and its launch."""
 
 FAILED_S: Final = 5.0
 FAILED_S_MAX: Final = 300.0
@@ -27,7 +27,7 @@ FAILED_S_MAX: Final = 300.0
 
 
 class PreparedCount:
-    """The decisions for one preparation, from the events that are noted here.
+    """Makes the decisions for one preparation, from the events that it is notified of.
 
     >>> count = PreparedCount()
     >>> count.lead_s, count.change(0, 1, 1, 10.0), count.change(1, 1, 1, 10.0)
@@ -70,14 +70,14 @@ class PreparedCount:
     def change(self, there: int, start: int, keep: int, now_s: float) -> int:
         """Return how many processes to start now; negative: how many to end.
 
-        `there` processes are prepared or being prepared. `start` are needed within the lead time. Up to `keep` of the
-        present ones may stay.
+        `there`: how many processes are prepared or being prepared. `start`: how many are needed within the lead time.
+        `keep`: how many of the present ones may stay.
         """
         self._start, self._keep = start, max(start, keep)
         return self.due(there, now_s)
 
     def due(self, there: int, now_s: float) -> int:
-        """The result of `change` for the `start` and `keep` of its last call."""
+        """Return the result of `change` for the `start` and `keep` of its last call."""
         if there <= self._keep:
             self._surplus_since_s = None
         elif self._surplus_since_s is None:
@@ -87,7 +87,7 @@ class PreparedCount:
         return max(0, self._start - there) if now_s >= self._not_before_s else 0
 
     def wait_s(self, there: int, now_s: float) -> float | None:
-        """Seconds until the counts change without an event; None: they do not change."""
+        """Return the seconds until the counts change without an event; None: they do not change."""
         if self._surplus_since_s is not None:
             return max(0.0, self._surplus_since_s + GRACE_S - now_s)
         return max(0.0, self._not_before_s - now_s) if there < self._start else None

@@ -1,7 +1,7 @@
-"""The supervisor of a prepared process, until there is an attempt for it.
+"""The supervisor of a prepared process, until its attempt comes.
 
-Lease and node are watched as for an attempt: the processes are frozen while the lease has lapsed, and are killed when
-the node is gone. What the preparation prints waits in the worker's pipe, and becomes the start of the attempt's log.
+It watches the lease and the node as for an attempt: the processes are frozen while the lease has lapsed, and are killed
+when the node is gone. The preparation's output waits in the worker's pipe, and becomes the start of the attempt's log.
 """
 
 import os
@@ -24,11 +24,11 @@ from node.runtime.descriptors import below_own
 from node.storage.removal import remove_tree
 
 WITHOUT_LEASE_S: Final = 60.0
-"""A prepared process ends once the lease has lapsed for this long: another member has taken over its task by then."""
+"""How long the lease must have lapsed until a prepared process ends: by then another member has taken over the task."""
 
 
 class PreparedHost:
-    """Has the worker prepare itself, and waits for its attempt on the channel `node`. `cgroup` is the worker's own."""
+    """Has the worker prepare itself, and waits for an attempt on the channel `node`. `cgroup` is the worker's own."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class PreparedHost:
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def wait(self) -> Brief | None:
-        """Wait for the attempt, and return its brief. None: no attempt came, and all processes and files are gone."""
+        """Wait for the attempt, and return its brief. Returns None after an end without an attempt and full cleanup."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         self._node.setblocking(False)
@@ -72,7 +72,7 @@ class PreparedHost:
         if self._assigned is None:
             self._end()
             return None
-        # If the worker has ended meanwhile, the attempt's supervisor reports that the attempt did not start.
+        # If the worker has ended by now, the attempt's supervisor reports that the attempt did not start.
         signal.set_wakeup_fd(-1)
         for descriptor in (self._wake_read, self._wake_write):
             os.close(descriptor)

@@ -1,7 +1,7 @@
-"""Finds an attempt's processes through /proc, and stops, continues and kills them, whatever group they are in.
+"""Finds an attempt's processes through /proc, and stops, continues and kills them.
 
 A worker leads its own session and process group, but the processes that it starts may leave both (with `setsid`, as
-many daemons do). The supervisor adopts orphans, so every process that the work starts stays below the supervisor.
+many daemons do). They are found nevertheless: the supervisor adopts orphans, so they all stay below the supervisor.
 """
 
 import os
@@ -19,12 +19,13 @@ END_CHECK_S_MAX = 0.5
 """The pause between two checks of killed processes, which doubles up to `END_CHECK_S_MAX`."""
 
 PASSES_MAX = 64
-"""The most passes of `freeze`. Each stops all processes that it finds, so only others can fork: a few suffice."""
+"""The most passes of `freeze`. A few suffice, because each pass stops all processes that it finds, so these cannot
+fork any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A line of the process table. The pid and `started` together identify a process."""
+    """An entry of the process table. The pid and `started` together identify a process."""
 
     #: The process id.
     pid: int
@@ -41,7 +42,7 @@ class Process:
 
 
 def process(pid: int) -> Process | None:
-    """The process with that pid; None if it does not exist."""
+    """Read the process with that pid; None if it does not exist."""
     try:
         values = stat_fields(pid)
     except (FileNotFoundError, ProcessLookupError):
@@ -59,7 +60,7 @@ def process(pid: int) -> Process | None:
 
 
 def _unreadable(pid: int) -> Process | None:
-    """The known facts of a process whose files in /proc are not readable (mounted with hidepid)."""
+    """Collect the known facts of a process whose files in /proc are not readable (/proc mounted with hidepid)."""
     try:
         # An unknown start counts as a late one, so that a process in an attempt's session counts as the attempt's.
         return Process(pid=pid, parent=0, group=os.getpgid(pid), session=os.getsid(pid), state="?", started=sys.maxsize)
@@ -68,7 +69,7 @@ def _unreadable(pid: int) -> Process | None:
 
 
 def uids(pid: int) -> tuple[int, ...]:
-    """The real, effective, saved and file system's user ids of a process; empty if it is gone."""
+    """Read the real, effective, saved and file system's user ids of a process; empty if it is gone."""
     try:
         status = Path(f"/proc/{pid}/status").read_bytes()
     except OSError:
@@ -78,13 +79,13 @@ def uids(pid: int) -> tuple[int, ...]:
 
 
 def processes() -> list[Process]:
-    """Every visible process, including zombies."""
+    """Read every visible process, including zombies."""
     found = (process(int(name)) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208  (see `stat_fields`)
     return [one for one in found if one is not None]
 
 
 def lineage(pid: int) -> set[int]:
-    """The process with that pid, and its ancestors."""
+    """Return the pids of a process and of its ancestors."""
     found: set[int] = set()
     while pid and (one := process(pid)) is not None:
         found.add(pid)
@@ -93,7 +94,7 @@ def lineage(pid: int) -> set[int]:
 
 
 def descendants(roots: Iterable[int], table: Iterable[Process]) -> list[Process]:
-    """Every process in `table` below `roots`, parents first; without the roots themselves and without zombies."""
+    """Return every process in `table` below `roots`, parents first, without the roots themselves, without zombies."""
     children: dict[int, list[Process]] = {}
     for one in table:
         children.setdefault(one.parent, []).append(one)
@@ -108,9 +109,9 @@ def descendants(roots: Iterable[int], table: Iterable[Process]) -> list[Process]
 
 
 def below(root: int) -> list[int]:
-    """The pids of the processes below `root`, zombies too, at a cost that grows with their threads only.
+    """Return the pids of the processes below `root`, zombies too, at a cost that grows only with their threads.
 
-    While processes start and end some may be missed: good for counting them, not for killing them.
+    It may miss some while processes start and end, so it is good for counting them, not for killing them.
     """
     found: list[int] = []
     queue = [root]
@@ -131,10 +132,10 @@ def below(root: int) -> list[int]:
 
 
 def send(pid: int, number: int) -> bool:
-    """Send a signal to a process. False if it is gone.
+    """Send a signal to a process. Returns False if the process is gone.
 
-    True also for a process that may not be signalled (sudo): it still runs, like one that hangs in the kernel, and a
-    caller that waits for its end must go on waiting.
+    Returns True also for a process that may not be signalled (sudo): it still runs, like a process that hangs in the
+    kernel, and a caller that waits for its end must go on waiting.
     """
     try:
         os.kill(pid, number)
@@ -146,7 +147,7 @@ def send(pid: int, number: int) -> bool:
 
 
 def send_group(group: int, number: int) -> bool:
-    """Send a signal to a whole process group at once. False if it is gone; True also if it may not be signalled."""
+    """Send a signal to a whole process group. False: the group is gone; True also if it may not be signalled."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:
@@ -157,7 +158,7 @@ def send_group(group: int, number: int) -> bool:
 
 
 def out_of_reach(pids: Iterable[int]) -> list[int]:
-    """The processes of `pids` that run, but that this process may not signal."""
+    """Return those of `pids` whose processes run, but may not be signalled by this process."""
     return sorted(pid for pid in pids if not _may_signal(pid))
 
 
@@ -174,7 +175,7 @@ def _may_signal(pid: int) -> bool:
 def freeze(root: int, group: int | None, table: Callable[[], list[Process]] = processes) -> set[int]:
     """Stop every process below `root`, first the whole process group `group` at once. Returns the stopped pids.
 
-    The result includes processes that may not be signalled, so that each call tries them once, and not in each pass.
+    The result includes processes that may not be signalled, so that a call tries each of them once, not in each pass.
     """
     if group is not None:
         send_group(group, signal.SIGSTOP)
@@ -190,7 +191,7 @@ def freeze(root: int, group: int | None, table: Callable[[], list[Process]] = pr
 
 
 def _runs(one: Process, group: int | None) -> bool:
-    # Every process of the group has got the signal, even if its state does not show it yet. A process outside of the
+    # Every process of the group has got the signal, even if its state does not show this yet. A process outside of the
     # group that is stopped already was stopped by the work itself, and must stay stopped when the rest continues.
     return one.group == group or one.state not in "Tt"
 
@@ -207,7 +208,7 @@ def thaw(root: int, group: int | None, stopped: set[int]) -> None:
 def kill(root: int, group: int | None) -> set[int]:
     """Kill every process below `root`. Returns their pids.
 
-    The processes are stopped first, so that they cannot start others in the meantime.
+    Stops the processes first, so that they cannot start others in the meantime.
     """
     freeze(root, group)
     if group is not None:
@@ -221,7 +222,7 @@ def kill(root: int, group: int | None) -> set[int]:
 def end_children(group: int) -> None:
     """Kill every process below this one, and wait until none is left. `group` is the worker's pid and process group.
 
-    Blocks for as long as one of them hangs in the kernel.
+    Blocks for as long as one of these processes hangs in the kernel.
     """
     pause_s = END_CHECK_S
     leader: int | None = group
@@ -238,5 +239,5 @@ def end_children(group: int) -> None:
 
 
 def boot_id() -> str:
-    """The id of this boot of the machine. Pids and start times are comparable within one boot only."""
+    """Read the id of this boot of the machine. Pids and start times are comparable within one boot only."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

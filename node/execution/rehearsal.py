@@ -1,8 +1,8 @@
 """Rehearsals: while a fork waits for its attempt, it touches the memory that the attempt will write to.
 
-A page that forks share is copied when one of them writes to it, and counting a reference is a write. The first
-attempt of a fork meets a thousand such pages, which takes 5 to 7 ms of processor time. So the steps of a start are
-gone through once with an example. The rehearsal has no visible effect.
+Forks share pages of memory. A page is copied when one process writes to it, and counting a reference is a write. The
+start of an attempt writes to a thousand shared pages, whose copying takes 5 to 7 ms of processor time. So a rehearsal
+runs the steps of a start once, with an example, and without a visible effect.
 """
 
 import logging
@@ -41,7 +41,7 @@ _EXAMPLE: Final = Brief(
 
 
 def of_supervisor(commands: Commands) -> MadeAhead | None:
-    """Rehearse a supervisor's start and end. Returns the domain made ahead for a command; None without Landlock."""
+    """Rehearse a supervisor's start and end. Returns the domain made ahead for a command; None if without Landlock."""
     brief = _brief()
     life = attempt_life.AttemptLife(boottime_s() + 60.0, None, brief.limits)
     attempt_life.step(life, boottime_s())

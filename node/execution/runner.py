@@ -1,6 +1,6 @@
-"""The runner: the node's side of a member's attempts. Used from the event loop, except for `renew`.
+"""The runner: the node's side of a member's attempts. Call it on the event loop, except for `renew`.
 
-Each attempt has its own channel to its supervisor. No function in this module blocks on a channel.
+Each attempt has a supervisor with a channel of its own. No function in this module blocks on a channel.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ from tasks.kind import RESULT_BYTES_MAX
 log = logging.getLogger(__name__)
 
 CLOSE_S: Final = 15.0
-"""How long `close` waits for supervisors. A process that they cannot kill in that time hangs in the kernel."""
+"""How long `close` waits for supervisors. If they cannot kill a process in that time, it hangs in the kernel."""
 
 CLEAR_AGAIN_S: Final = 1.0
-"""The pause before the next try to kill the processes of a killed supervisor, after an unexpected error."""
+"""The pause after an unexpected error before the processes of a killed supervisor are killed again."""
 
 READS_MAX: Final = 16
 """The most frames that are read from one attempt before the event loop serves others."""
@@ -62,8 +62,8 @@ class Runner:
 
     `on_event` is called on the event loop. Every launch is followed by exactly one `AttemptEnded`. A request to an
     attempt that has ended, or was never launched here, is dropped. `preparations` are by name. Prepared processes are
-    confined to `access`, which is what any attempt may reach. `command_roots` limits the folders that commands may use.
-    Attempts get their cgroups below `delegation`.
+    confined to `access`: the paths and addresses that any attempt may reach. `command_roots` limits the folders that
+    commands may use. Attempts get their cgroups below `delegation`.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Runner:
         await self._nursery.start()
 
     async def close(self, wait_s: float = CLOSE_S) -> None:
-        """Kill every attempt, then end the nursery. Returns when no process of them is left.
+        """Kill every attempt, then end the nursery. Returns when no process of the attempts is left.
 
         Raises `LeftoversRemain` after `wait_s`.
         """
@@ -117,12 +117,12 @@ class Runner:
             await self._nursery.close()
 
     async def kill_all(self, wait_s: float = CLOSE_S) -> None:
-        """Kill every attempt and wait until no process of them is left. Raises `LeftoversRemain` after `wait_s`."""
+        """Kill every attempt, and wait until their processes are gone. Raises `LeftoversRemain` after `wait_s`."""
         for run_id, token in list(self._attempts):
             self.kill(run_id, token)
         self._prepared.end_all()
         try:
-            # Not asyncio.wait_for: before Python 3.12 it loses a cancellation that comes as the wait ends.
+            # Not asyncio.wait_for: before Python 3.12 it loses a cancellation that comes just as the wait ends.
             async with asyncio.timeout(wait_s):
                 await self._all_gone.wait()
         except TimeoutError:
@@ -133,8 +133,10 @@ class Runner:
             ) from None
 
     def launch(self, what: Order) -> None:
-        """Start an attempt. Raises `ValueError` if an attempt with this run and token runs already, and `OSError` if
-        no file descriptors are left; then nothing was started.
+        """Start an attempt.
+
+        Raises `ValueError` if an attempt with this run and token runs already, and `OSError` if no file descriptors are
+        left. If it raises, no process was started.
         """
         if (what.run_id, what.token) in self._attempts:
             raise ValueError(f"an attempt at run {what.run_id} with token {what.token} runs already")
@@ -169,15 +171,15 @@ class Runner:
         self._prepared.want(name, start, keep)
 
     def lead_s(self, name: str) -> float:
-        """The lead time of a preparation, in seconds: how long before an occurrence is due its process is started."""
+        """Return a preparation's lead time: how many seconds before an occurrence is due its process is started."""
         return self._prepared.lead_s(name)
 
     def prepared_ready(self, name: str) -> int:
-        """How many processes are prepared and wait for an attempt."""
+        """Return how many processes of a preparation are ready and wait for an attempt."""
         return self._prepared.ready(name)
 
     def prepared_folders(self, run_id: str, token: int) -> tuple[Path, ...]:
-        """The folder of the process that was prepared for an attempt; empty if none was."""
+        """Return the folder of the prepared process that runs an attempt; empty if its process was not prepared."""
         attempt = self._attempts.get((run_id, token))
         return () if attempt is None or attempt.prepared is None else (attempt.prepared.brief.scratch,)
 
@@ -187,15 +189,15 @@ class Runner:
         return frozenset(each.order.uid for each in self._open.values() if each.order.uid is not None)
 
     def cancel(self, run_id: str, token: int) -> None:
-        """Ask an attempt to stop; it is killed if it does not within `AttemptLimits.stop_s`. It ends as `cancelled`."""
+        """Ask an attempt to stop, and kill it after `AttemptLimits.stop_s`. It ends as `cancelled`."""
         self._tell(run_id, token, frames.StopFrame("cancelled"))
 
     def hand_over(self, run_id: str, token: int) -> None:
-        """Ask an attempt to stop, so that another member can continue; it has `AttemptLimits.hand_over_s` for it."""
+        """Ask an attempt to stop within `AttemptLimits.hand_over_s`, so that another member can continue the run."""
         self._tell(run_id, token, frames.StopFrame("handed_over"))
 
     def kill(self, run_id: str, token: int) -> None:
-        """Kill an attempt now. It ends as `handed_over` or `not_started`: neither counts as a failure."""
+        """Kill an attempt now. It ends as `handed_over` or `not_started`, which do not count as failures."""
         self._tell(run_id, token, frames.KillFrame())
 
     def fail(self, run_id: str, token: int, error: str) -> None:
@@ -217,7 +219,7 @@ class Runner:
                 try:
                     attempt.channel.send(packet)
                 except OSError:
-                    # The channel is full or closing. A renewal that does not arrive freezes the attempt, which is safe.
+                    # The channel is full or closing. Without the renewal the attempt will be frozen, which is safe.
                     continue
         self._prepared.renew(deadline_s, packet)
 
@@ -330,7 +332,7 @@ class Runner:
     async def _clear(self, attempt: _Attempt, supervisor: int) -> None:
         """Kill the processes of an attempt whose supervisor was killed, and then end the attempt as failed.
 
-        Retries without end: without an `AttemptEnded` the run would never end.
+        Retries without end, because the run would never end without an `AttemptEnded`.
         """
         run_id, token = attempt.id
         scratch, uid = order.scratch_path(self._folder, attempt.order), attempt.order.uid
@@ -363,9 +365,7 @@ class Runner:
 
 
 def _values(result: str) -> dict[str, Any]:
-    """Decode a result from its JSON. A worker may send anything. Raises `ValueError`, `OverflowError` and
-    `RecursionError`.
-    """
+    """Decode a worker's result from JSON. Raises `ValueError`, `OverflowError` or `RecursionError` if it is invalid."""
     if len(result.encode("utf-8", "surrogatepass")) > RESULT_BYTES_MAX:
         raise ValueError(f"it has more than {RESULT_BYTES_MAX} bytes")
     values = json.loads(result, parse_constant=_no_number)

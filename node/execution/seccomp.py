@@ -1,10 +1,10 @@
-"""A filter of attempts' system calls (seccomp(2)), for what Landlock does not cover.
+"""A filter of attempts' system calls (seccomp(2)), for accesses that Landlock does not restrict.
 
-A process may change the limits, priority, processors and scheduling of every other process of its user, and so end or
-slow down the node. And if an attempt needs no network, Landlock keeps it only from TCP.
+Without the filter, a process may change the limits, priority, processors and scheduling of every other process of its
+user, and so end the node or slow it down. And an attempt that needs no network is kept only from TCP by Landlock.
 
-The filter sees registers, but no memory. So a process may change itself if it gives its number as 0, and may not
-change any process that it gives by another number.
+The filter sees registers, but no memory. So a process may change itself only if the call names it by the number 0, and
+is refused any call that names a process by another number.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ _ALLOW_SPECULATION: Final = 1 << 2
 """Without this flag, kernels before 5.16 slow the process down."""
 
 _LOAD, _EQUAL, _AND, _RETURN = 0x20, 0x15, 0x54, 0x06
-"""The codes of classic BPF: load a word, jump by whether it is equal to a constant, mask it, and end."""
+"""The codes of classic BPF: load a word, jump if it is equal to a constant, mask it, and end with a verdict."""
 
 _ALLOWED: Final = 0x7FFF0000
 _REFUSED: Final = 0x00050000 | 1
@@ -42,14 +42,15 @@ _OF_UNIX: Final[tuple[Words, ...]] = ({_FIRST: AF_UNIX},)
 
 RULES: Final[Mapping[str, tuple[Words, ...]]] = {
     "prlimit64": (*_ITSELF, {_THIRD: 0, _THIRD_HIGH: 0}),  # its own limits, or a mere query
-    # Of process 0 and group 0, the caller's own. PRIO_USER and IOPRIO_WHO_USER would include the node.
+    # Only for process 0 and group 0, the caller's own. PRIO_USER and IOPRIO_WHO_USER would include the node.
     "setpriority": tuple({_FIRST: which, _SECOND: 0} for which in (os.PRIO_PROCESS, os.PRIO_PGRP)),
     "ioprio_set": tuple({_FIRST: which, _SECOND: 0} for which in (1, 2)),
     "sched_setaffinity": _ITSELF,
     "sched_setattr": _ITSELF,
     "sched_setparam": _ITSELF,
     "sched_setscheduler": _ITSELF,
-    # The operations of io_uring, sockets among them, pass no filter. Rota needs none; Docker's profile refuses it too.
+    # The filter does not see io_uring's operations, which include sockets. Rota does not use io_uring, and Docker's
+    # profile refuses it too.
     "io_uring_setup": (),
 }
 """Each of these calls is refused unless its arguments match one of the alternatives. All other calls are allowed."""
@@ -119,7 +120,7 @@ MACHINES: Final[Mapping[str, Numbers]] = {
     "x86_64": {0xC000003E: _X86_64, 0x40000003: _I386},
     "aarch64": {0xC00000B7: _AARCH64, 0x40000028: _ARM},
 }
-"""The numbers of calls, by machine. A machine also runs programs of its older architecture."""
+"""The numbers of calls, by machine. A machine also runs programs of its older, 32-bit architecture."""
 
 _SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
 _X32: Final = 0x40000000
@@ -136,9 +137,9 @@ class _Program(ctypes.Structure):
 
 
 def program(machine: Numbers, *, network: bool) -> bytes:
-    """The filter for the programs of a machine, as classic BPF. Pure.
+    """Return the filter for the programs of a machine, as classic BPF. Pure.
 
-    A program of an architecture that is not in `machine` is refused every call.
+    If a program's architecture is not in `machine`, each of its calls is refused.
     """
     rules = RULES if network else {**RULES, **NO_NETWORK}
     blocks = b""
@@ -150,9 +151,9 @@ def program(machine: Numbers, *, network: bool) -> bytes:
 
 
 def _call(number: int, ways: tuple[Words, ...]) -> bytes:
-    """Instructions that allow or refuse the call with that number, and do nothing for other calls.
+    """Return instructions that allow or refuse the call with that number, and do nothing for other calls.
 
-    Before them, and after them for other calls, the number of the call is loaded.
+    They expect that the number of the call is loaded, and for other calls leave it loaded.
     """
     judged = b""
     for words in ways:
@@ -165,7 +166,7 @@ def _call(number: int, ways: tuple[Words, ...]) -> bytes:
 
 
 def _unless(value: int, block: bytes) -> bytes:
-    """Instructions that skip `block` unless the loaded word is `value`."""
+    """Return instructions that skip `block` unless the loaded word is `value`."""
     return _instruction(_EQUAL, 0, len(block) // 8, value)
 
 
@@ -183,7 +184,7 @@ def _instruction(code: int, if_true: int, if_false: int, value: int) -> bytes:
 
 @cache
 def made_program(*, network: bool) -> bytes:
-    """The filter for this machine's programs. Made once: it is the same for every attempt."""
+    """Return the filter for this machine's programs. It is made once, because it is the same for every attempt."""
     return program(MACHINES[platform.machine()], network=network)
 
 
@@ -193,10 +194,10 @@ def is_supported() -> bool:
 
 
 def enter_filter(*, network: bool) -> None:
-    """Have the kernel refuse the calls of `RULES` to this thread and all that it starts. Without `network`, it also
-    refuses sockets of other families than AF_UNIX. Raises `OSError`.
+    """Have the kernel refuse the calls of `RULES` to this thread and to the threads and processes that it starts.
 
-    PR_SET_NO_NEW_PRIVS must be set before. Does nothing where seccomp is not supported (`is_supported`).
+    If `network` is False, sockets of families other than AF_UNIX are refused too. PR_SET_NO_NEW_PRIVS must be set
+    before. Does nothing if seccomp is not supported (`is_supported`). Raises `OSError`.
     """
     if not is_supported():
         return

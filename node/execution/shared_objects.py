@@ -1,7 +1,8 @@
 """Removes shared memory, semaphores and queues that attempts with a user id of their own leave behind (ROTA_WORK_UIDS).
 
-Only an object's user tells which attempt it belongs to: the kernel records the creating process only for System V's
-shared memory, by a pid that another process may have by now. Objects of an attempt without its own user id stay.
+Objects are removed by their user id, because the kernel does not reliably record which process created an object: only
+System V's shared memory has a pid, and another process may have that pid by now. So if an attempt had no user id of its
+own, its objects stay.
 """
 
 import ctypes
@@ -25,13 +26,14 @@ _POSIX: Final = (Path("/dev/shm"), Path("/dev/mqueue"))  # noqa: S108  an ordina
 
 
 def remove_shared(uids: range) -> None:
-    """Remove the shared objects of the users `uids`. These users have no process now, and belong to no other program.
+    """Remove the shared objects of the users `uids`, who must have no process now, and be used by no other program.
 
-    This process can become these users. Objects that cannot be removed stay. Raises `OSError` if fork fails.
+    This process must be able to become these users. Objects that cannot be removed stay. Raises `OSError` if fork
+    fails.
     """
     owners = {uid for kind in _SYSTEM_V for _, uid in _rows(kind)} | {uid for _, uid in _files()}
     for uid in sorted(owners.intersection(uids)):
-        # A child becomes that user: without all of root's rights, a process removes only its own user's objects.
+        # A child becomes that user, because a process without all of root's rights removes only its own user's objects.
         pid = os.fork()
         if pid == 0:
             _remove_and_exit(uid)
@@ -54,11 +56,11 @@ def _remove_and_exit(uid: int) -> NoReturn:
 
 
 def _rows(kind: str) -> Iterator[tuple[int, int]]:
-    """The numbers of System V's objects of a kind, and the users that created them."""
+    """Yield the number of each System V object of a kind, and the user id that created it."""
     try:
         head, *rows = Path(f"/proc/sysvipc/{kind}").read_text().splitlines()
     except OSError:
-        return  # a kernel without them
+        return  # this kernel has no such objects
     columns = head.split()
     for row in rows:
         values = dict(zip(columns, map(int, row.split()), strict=False))  # a key may be negative
@@ -69,5 +71,5 @@ def _files() -> Iterator[tuple[Path, int]]:
     for folder in _POSIX:
         with suppress(OSError):
             for path in folder.iterdir():
-                with suppress(OSError):  # it has gone meanwhile
+                with suppress(OSError):  # the object was removed meanwhile
                     yield path, path.lstat().st_uid

@@ -1,7 +1,7 @@
 """Decides how many processes the nursery keeps ready for attempts, and when it forks and ends them.
 
-A fork that has only just begun takes milliseconds to touch its memory for the first time. So the nursery forks before
-there is an attempt: when the node says that something is due soon, and again after a fork was used.
+A new fork takes milliseconds for the first writes to its memory. So the nursery forks spare processes before an attempt
+comes: when the node announces an attempt, and again after a spare process was used.
 """
 
 from typing import Final
@@ -10,17 +10,17 @@ SPARES: Final = 2
 """How many spare processes are kept, 6 MiB each. If more attempts begin at once, the others begin in new forks."""
 
 KEPT_S: Final = 60.0
-"""The spare processes are ended once no attempt was due or begun for this long: an idle node keeps none."""
+"""After this time without an announced or begun attempt the spare processes are ended, so an idle node keeps none."""
 
 REFILL_S: Final = 0.1
-"""The pause before a used spare process is replaced. Until then the attempt that has begun has the processor."""
+"""The pause before a used spare process is replaced, so that the attempt that has begun gets the processor first."""
 
 PAUSE_S: Final = 5.0
 """The pause before the next try after a fork has failed."""
 
 
 class SpareCount:
-    """The decisions on spare processes, from the events noted here. `now_s` is on a monotonic clock.
+    """Makes the decisions on spare processes, from the events noted here. `now_s` is on a monotonic clock.
 
     >>> count = SpareCount()
     >>> count.missing(0, 10.0), count.wait_s(0, 10.0)
@@ -52,15 +52,15 @@ class SpareCount:
         self._refill_s = now_s + PAUSE_S
 
     def missing(self, there: int, now_s: float) -> int:
-        """How many processes to fork now, if `there` are ready."""
+        """Return how many processes to fork now, if `there` are ready."""
         return max(0, SPARES - there) if self._refill_s <= now_s < self._until_s else 0
 
     def surplus(self, there: int, now_s: float) -> int:
-        """How many processes to end now, if `there` are ready."""
+        """Return how many processes to end now, if `there` are ready."""
         return there if now_s >= self._until_s else 0
 
     def wait_s(self, there: int, now_s: float) -> float | None:
-        """Seconds until the counts change without an event; None: they do not change."""
+        """Return the seconds until the counts change without an event; None: they do not change."""
         if now_s >= self._until_s:
             return None if not there else 0.0
         if there < SPARES and self._refill_s < self._until_s:

@@ -1,8 +1,8 @@
 """One attempt's supervisor: a small process between the node and the work.
 
-It keeps the lease's deadline and acts on the decisions of `attempt_life` whether or not the node answers: while the
-work runs, its loop waits only for descriptors and one timer. When its channel to the node ends, the node is dead, and
-the supervisor kills the work.
+It enforces the lease's deadline and carries out the decisions of `attempt_life`, whether or not the node answers: while
+the work runs, its loop waits only for descriptors and one timer. When its channel to the node is closed, the node is
+dead, and the supervisor kills the work.
 """
 
 import contextlib
@@ -34,21 +34,21 @@ from node.storage.disk_full import is_full
 from node.storage.removal import remove_tree
 
 OUTBOX_MAX: Final = 64
-"""The most frames kept for a node that does not read. Beyond that, the worker's frames are not read either."""
+"""The most frames kept for a node that does not read. While there are so many, the worker's frames are not read."""
 
 REST_MAX: Final = 256
 """The most frames that are read from a worker that has ended."""
 
 EXIT_S: Final = 1.0
-"""How long a worker that has reported may take to exit."""
+"""How long a worker may take to exit after it has reported its end."""
 
 
 class Supervisor:
     """The loop of one attempt.
 
-    `worker` has the `brief` and waits to begin; an `OSError`: it could not be forked. `prepared` is the folder of a
-    worker that was prepared before; it is removed with the scratch folder. `cgroup` is the worker's own group, if any.
-    `ahead` is a domain that was made before the attempt came.
+    `worker` has the `brief` and waits to begin; an `OSError` if it could not be forked. `prepared` is the folder of a
+    prepared worker, which is removed with the scratch folder. `cgroup` is the worker's own group, if any. `ahead` is a
+    domain that was made before the attempt came.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Supervisor:
             self._ending = frames.EndedFrame("failed", None, str(error), False, None)
             return False
         except OSError as error:
-            # A full disk is not the run's fault: another member starts it, or this one does later.
+            # A full disk is not the run's fault: another member starts the attempt, or this member does later.
             end = "not_started" if is_full(error) else "failed"
             self._ending = frames.EndedFrame(end, None, f"cannot prepare the attempt: {error}", True, None)
             return False
@@ -133,7 +133,7 @@ class Supervisor:
             self._ending = frames.EndedFrame("cancelled", None, None, True, None)
             return False
         if self._orphaned or self._life.why is not None or boottime_s() >= self._life.deadline_s:
-            # An attempt that was claimed before a lease lapsed does not start afterwards: its claim is given back.
+            # An attempt that was claimed before the lease lapsed must not start afterwards: its claim is given back.
             self._ending = frames.EndedFrame("not_started", None, "the lease or the claim was over", True, None)
             return False
         if isinstance(self._worker, OSError):
@@ -149,7 +149,7 @@ class Supervisor:
         return LogPump(path, may.log or 0, whose)
 
     def _start(self, worker: ForkedWorker, log: LogPump, watched: Watched) -> bool:
-        """Tell the worker to begin. From here on the supervisor waits for its end, whatever happens."""
+        """Tell the worker to begin. From now on the supervisor waits for the worker's end, whatever happens."""
         self._work = worker.channel
         self._work.setblocking(False)
         try:
@@ -192,7 +192,7 @@ class Supervisor:
         return True
 
     def _send_go(self, worker: ForkedWorker, ruleset: list[int]) -> None:
-        """Tell the worker to begin, in the domain of `ruleset`. Closes these descriptors. Raises `OSError`."""
+        """Tell the worker to begin, in the domain of `ruleset`. Closes the descriptors in it. Raises `OSError`."""
         become = b"" if self._account is None else self._account.pack()
         try:
             worker.send_go(frames.GoFrame("\n".join(self._remarks), become), ruleset)
@@ -210,7 +210,7 @@ class Supervisor:
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, files)
 
     def _ruleset(self) -> list[int]:
-        """Make the worker's ruleset, and return its descriptor; empty if there is none to enter. Raises `OSError`."""
+        """Make the worker's ruleset, and return its descriptor; empty if no ruleset applies. Raises `OSError`."""
         order, limits_of_all = self._brief.order, self._brief.limits
         abi = limits_of_all.landlock
         if self._prepared is not None or not order.needs.confined or not abi:
@@ -232,7 +232,7 @@ class Supervisor:
     # -- the loop
 
     def _watch(self) -> None:
-        """Loop until no process of the attempt is left. Orphans become children, so that is when no child is left."""
+        """Loop until no process of the attempt is left: orphans become children, so until no child is left."""
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
         poll.register(self._timer, select.POLLIN)
@@ -303,11 +303,11 @@ class Supervisor:
             self._cgroup_killed = True
             self._cgroup.kill()
         found = process_tree.kill(os.getpid(), self._group())
-        if not dying:  # processes that the kernel kills with their group may still be there, and are not out of reach
+        if not dying:  # processes that the kernel is killing may still be listed, but are in reach
             self._tell_of_reach(found)
 
     def _tell_of_reach(self, pids: set[int]) -> None:
-        """Tell the node, once for each, which of these processes cannot be signalled: only root can end them."""
+        """Report to the node, once for each process, those that cannot be signalled, because only root can end them."""
         beyond = process_tree.out_of_reach(pids - self._out_of_reach)
         if beyond:
             self._out_of_reach.update(beyond)
@@ -381,7 +381,7 @@ class Supervisor:
     # -- frames from and to the worker
 
     def _hear_worker(self) -> bool:
-        """Read one frame of the worker. False once its end is closed, or after a frame that no worker sends."""
+        """Read one frame of the worker. Returns False once its end is closed, or after an invalid frame."""
         try:
             frame = frames.receive(self._work)
             if frame is not None:
@@ -391,16 +391,16 @@ class Supervisor:
         except OSError:
             return False
         except frames.BadFrame as error:
-            # Trust nothing else from this worker. The caller closes the channel, and the worker then exits.
+            # Trust no other frame from this worker. The caller closes the channel, and the worker then exits.
             self._protocol_error = f"the worker sent an invalid frame: {error}"
             self._life = replace(self._life, kill_at_s=boottime_s() + EXIT_S)
             return False
         return frame is not None
 
     def _take(self, frame: frames.Frame) -> None:
-        """Take a frame from the worker. The task's code may have sent it, so it can be anything. Raises `BadFrame`."""
+        """Handle a frame from the worker. It may be any frame: the task's code may send it. Raises `BadFrame`."""
         if self._reported:
-            return  # frames after the report do not count
+            return  # frames after the report of the end are ignored
         match frame:
             case frames.TakenFrame():
                 self._taken = True
@@ -424,14 +424,14 @@ class Supervisor:
                 self._report(frame)
 
     def _takes_frames(self) -> bool:
-        """Whether to read the worker's next frame: not while the node reads nothing, or commits a checkpoint.
+        """Whether to read the worker's next frame: False while the node does not read, or commits a checkpoint.
 
-        The worker's frames then wait in the channel, instead of in the supervisor's memory.
+        Meanwhile the worker's frames wait in the channel, not in the supervisor's memory.
         """
         return len(self._outbox) < OUTBOX_MAX and not self._committing
 
     def _hear_the_rest(self) -> None:
-        """Read the rest of the worker's frames, up to a limit: processes that it started may go on sending."""
+        """Read the rest of the worker's frames, up to a limit, because processes that it started may go on sending."""
         for _ in range(REST_MAX):
             if self._work.fileno() < 0 or not select.select([self._work], [], [], 0)[0] or not self._hear_worker():
                 return
@@ -444,8 +444,8 @@ class Supervisor:
         self._life = replace(self._life, timeout_at_s=None, kill_at_s=now_s + EXIT_S)
 
     def _tell_worker(self, frame: frames.Frame) -> None:
-        # Few frames go to a worker, and it reads them in its own thread. A worker that does not read, or is gone, is
-        # killed at its deadline, or reaped.
+        # A worker is sent few frames, and reads them in a thread of its own. If it does not read, it is killed at its
+        # deadline; if it has ended, it is reaped.
         with contextlib.suppress(OSError):
             self._work.send(frames.to_packet(frame), socket.MSG_NOSIGNAL)
 
@@ -479,7 +479,7 @@ class Supervisor:
         leftovers.record_path(self._folder, os.getpid()).unlink(missing_ok=True)
 
     def _never_taken(self) -> frames.EndedFrame:
-        """The end of an attempt whose worker ended before taking it: the claim is given back."""
+        """Return the end of an attempt whose worker ended before it had the brief: the claim is given back."""
         why = f"its worker ended before it had the attempt: {attempt_life.death(self._worker_status)}"
         if self._prepared is not None:
             self._say(frames.PreparedFrame(why))
@@ -489,5 +489,5 @@ class Supervisor:
         """Remove the shared memory of an attempt that had a user id of its own. Its processes have ended."""
         uid = self._brief.order.uid
         if uid is not None and self._account is not None:
-            with contextlib.suppress(OSError):  # the next attempt with this number removes it
+            with contextlib.suppress(OSError):  # the next attempt with this user id removes it
                 remove_shared(range(uid, uid + 1))

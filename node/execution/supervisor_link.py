@@ -22,9 +22,9 @@ _Awaited = TypeVar("_Awaited", frames.BriefFrame, frames.GoFrame)
 
 
 class SupervisorLink:
-    """Sends frames to the supervisor and takes its answers. One thread reads the channel; any thread may write.
+    """Sends frames to the supervisor, and receives its answers. One thread reads the channel; any thread may write.
 
-    The thread is started when a frame of the supervisor is first expected (`_listen`): many attempts never expect one.
+    The reading thread is started when a frame is first expected (`_listen`), because many attempts never expect one.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -44,7 +44,7 @@ class SupervisorLink:
         self.account: Account | None = None
 
     def wait_for_brief(self) -> Brief | PreparationBrief:
-        """Wait for the brief, whose work may begin only after `wait_for_go`. Exits if the supervisor is gone."""
+        """Wait for the brief. Its work may begin only after `wait_for_go`. Exits if the supervisor is gone."""
         _, descriptor = self._wait_for(frames.BriefFrame)
         assert descriptor is not None
         brief = read_brief(descriptor)
@@ -52,16 +52,16 @@ class SupervisorLink:
         return brief
 
     def wait_for_go(self) -> int | None:
-        """Wait until the work may begin. Returns the descriptor of the ruleset to enter; None: there is none to enter.
+        """Wait until the work may begin. Returns the descriptor of the ruleset to enter; None: no ruleset applies.
 
-        The supervisor has recorded this process id by then. Exits if the supervisor is gone.
+        By then the supervisor has recorded this process id. Exits if the supervisor is gone.
         """
         go, ruleset = self._wait_for(frames.GoFrame)
         self.remarks, self.account = go.remarks, unpack_account(go.account)
         return ruleset
 
     def _wait_for(self, awaited: type[_Awaited]) -> tuple[_Awaited, int | None]:
-        """Wait for a frame of the type `awaited`. Returns it and its descriptor; skips other frames."""
+        """Wait for a frame of the type `awaited`, and skip others. Returns the frame and its descriptor."""
         while True:
             packet, descriptors, _, _ = socket.recv_fds(self._end, frames.FRAME_BYTES_MAX, 1)
             if not packet:
@@ -71,7 +71,7 @@ class SupervisorLink:
 
     @property
     def stop(self) -> str | None:
-        """Why the supervisor wants the attempt to stop; None: it does not."""
+        """The reason why the attempt should stop, as the supervisor has sent it; None: it need not stop."""
         self._listen()
         return self._stop
 
@@ -94,7 +94,7 @@ class SupervisorLink:
         """Ask for the value of a reference. The log does not show it from now on. Blocks. Raises `MissingSecret`."""
         self._listen()
         source, name = next(iter(reference.model_dump().items()))
-        # One request at a time: the answers carry no number.
+        # Only one request at a time, because the answers carry no number.
         with self._asking, self._changed:
             self.send(frames.SecretAskFrame(source, name))
             self._changed.wait_for(lambda: self._secret is not None)
@@ -105,7 +105,7 @@ class SupervisorLink:
         return answer.value
 
     def progress(self, progress: frames.ProgressFrame) -> None:
-        """Send `progress` now, or within `PROGRESS_S` of the last one; only the latest value is sent."""
+        """Send `progress`, at once or `PROGRESS_S` after the last frame of this kind. Only the latest value is sent."""
         if time.monotonic() - self._progress_at_s >= PROGRESS_S:
             self._progress, self._progress_at_s = None, time.monotonic()
             self.send(progress)
@@ -123,9 +123,9 @@ class SupervisorLink:
             self.send(last)
 
     def _listen(self) -> None:
-        """Start the thread that reads the channel. The process is confined by now, and so is the thread.
+        """Start the thread that reads the channel. The process must be confined by now, so that the thread is too.
 
-        Frames that the supervisor has sent already are handled before this returns.
+        Before it returns, it handles the frames that the supervisor has sent already.
         """
         if self._listens:
             return

@@ -48,7 +48,7 @@ ERROR_CHARS_MAX: Final = 2000
 
 
 class InvalidParams(Exception):
-    """The params were valid when they were registered, and are not valid for the version of the kind installed here."""
+    """The params were valid at registration, but are invalid for the version of the kind that is installed here."""
 
 
 class InvalidResult(Exception):
@@ -61,7 +61,7 @@ NO_RETRY: Final = (Unretryable, MissingSecret, KindError, InvalidParams, Invalid
 def enter(supervisor: int, end: socket.socket, output: int, *, rehearses: bool) -> NoReturn:
     """Become the worker, in a fresh fork of the supervisor: wait for the brief, do the work, report, and exit.
 
-    `end` is the channel to the supervisor, `output` the pipe to the log. `rehearses`: it rehearses before the brief.
+    `end` is the channel to the supervisor, `output` the pipe to the log. `rehearses`: it rehearses its start first.
     """
     try:
         _leave_supervisor(supervisor, (end.fileno(), output), output)
@@ -98,8 +98,8 @@ class _Start(NamedTuple):
     """The state of the process as the work begins.
 
     `ruleset` is the ruleset to enter, `priority` a descriptor of the session's priority. `confined`: the process was
-    prepared, and so is confined already. `account` is the user to become; None: it stays the node's. `fault` is the
-    error at giving up its rights; None: it gave them up.
+    prepared, and so is confined already. `account` is the user to become; None: keep the node's user. `fault` is the
+    error that occurred when it gave up rights; None: no error.
     """
 
     ruleset: Ruleset | None
@@ -114,7 +114,7 @@ def _ruleset(limits: AttemptLimits, descriptor: int | None) -> Ruleset | None:
 
 
 def _confine_early(order: Order) -> OSError | None:
-    """Give up rights while the supervisor prepares the attempt. Returns the error, which fails the attempt; or None."""
+    """Give up rights while the supervisor prepares the attempt. Returns the error that fails the attempt, or None."""
     try:
         confine_early(order.needs, order.access, becomes=bool(order.run_as) or order.uid is not None)
     except OSError as error:
@@ -125,8 +125,8 @@ def _confine_early(order: Order) -> OSError | None:
 def _prepare(brief: PreparationBrief, ruleset: Ruleset | None) -> str:
     """Run the preparation. Returns why it failed, in one line; "" if it did not fail.
 
-    After a failure an attempt may still come, and runs without the preparation, where the fault will show. But this
-    raises if the process cannot be confined: no attempt may run in it then.
+    After a failure an attempt may still come. It then runs without the preparation, and meets the fault itself. But if
+    the process cannot be confined, this raises, because no attempt may run in it.
     """
     os.environ.update({**brief.env, RUN_MARK: brief.mark})
     os.chdir(brief.scratch)
@@ -156,7 +156,7 @@ def _leave_supervisor(supervisor: int, keep: Collection[int], output: int) -> No
     os.dup2(nothing, 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    # Close the supervisor's descriptors: if its channel to the node stayed open here, it would outlive the supervisor.
+    # Close the supervisor's descriptors. If its channel to the node stayed open here, the node would not see it end.
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208  Path.iterdir holds a descriptor of its own open
         if int(name) > 2 and int(name) not in keep:
             _close(int(name))
@@ -217,7 +217,7 @@ def _work(brief: Brief, link: SupervisorLink, scratch: Path, start: _Start) -> N
             # Resolve every secret before the work, so that a missing one fails the attempt now and not hours later.
             ctx.secret(reference)
         link.send(frames.StartedFrame())
-        lower_session(brief.limits.nice, start.priority)  # not before: the start of an attempt has the node's priority
+        lower_session(brief.limits.nice, start.priority)  # not before: the start has the node's priority
         result = work(ctx)
         report = frames.DoneFrame(_checked(result, redactor), ctx.saw_stop)
     except BaseException as error:  # noqa: BLE001  whatever a kind raises, including SystemExit, fails the attempt
@@ -248,7 +248,7 @@ def _become(account: Account, brief: Brief, scratch: Path, ruleset: Ruleset | No
 
 
 def _work_of(kind: type[Kind[Any]], order: Order) -> Callable[[AttemptContext], dict[str, Any] | None]:
-    """The function that does the kind's work, or an action of it. Raises `KindError` and `InvalidParams`."""
+    """Return the function that does the kind's work, or its action. Raises `KindError` and `InvalidParams`."""
     if not order.action:
         return kind().run
     model = action_of(kind, order.action)
@@ -277,7 +277,7 @@ def _log_to_stderr() -> None:
 
 def _print(error: BaseException) -> None:
     if isinstance(error, (MissingSecret, KindError, InvalidParams, InvalidResult, Failed)):
-        # One line says it all, except for a kind that does not load: there the traceback of the cause helps.
+        # One line is enough, unless the kind does not load: then the traceback of the cause helps.
         shown = error.__cause__ if isinstance(error, KindError) and error.__cause__ is not None else None
         if shown is None:
             print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201  the log is standard error
@@ -287,14 +287,14 @@ def _print(error: BaseException) -> None:
 
 def _line(error: BaseException, redactor: Redactor) -> str:
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    # Redact before white space is collapsed, which would change a secret of several lines; and after, for a secret
-    # that was wrapped into several lines.
+    # Redact before white space is collapsed, because this would change a secret of several lines; and redact again
+    # after, to find a secret that was wrapped into several lines.
     clean = redactor.redact_text(text.encode("utf-8", "replace").decode())
     return redactor.redact_text(" ".join(clean.split()))[:ERROR_CHARS_MAX]
 
 
 def _checked(result: Any, redactor: Redactor) -> str | None:
-    """The result as JSON, secrets redacted. Raises `InvalidResult`."""
+    """Encode the result as JSON, with secrets redacted. Raises `InvalidResult`."""
     if result is None:
         return None
     if not isinstance(result, dict) or not all(isinstance(name, str) for name in result):
@@ -313,7 +313,7 @@ def _checked(result: Any, redactor: Redactor) -> str | None:
 
 
 def preload() -> None:
-    """Do in the nursery what nearly every attempt needs: import the kind `command`, and find what is installed."""
+    """Do in the nursery the steps that nearly every attempt needs: import `command`, find installation and version."""
     importlib.import_module("tasks.command.kind")
     installation()
     version()  # a confined attempt may not read git's files

@@ -60,17 +60,17 @@ class Holding(Protocol):
 
 
 def params_bytes(params: dict[str, Any] | None) -> int:
-    """The size of a run's params, packed."""
+    """Return the size of a run's params, packed."""
     return 0 if params is None else len(msgpack.packb(params))
 
 
 def run_bytes(run: Run) -> int:
-    """The approximate size of an active run in a snapshot."""
+    """Return the approximate size of an active run in a snapshot."""
     return _RUN_BYTES + len(run.spec_packed) + run.params_bytes + len(run.checkpoint or b"")
 
 
 def requests_bytes(row: TaskRow) -> int:
-    """The size of a task's kept starts by hand."""
+    """Return the size of a task's kept starts by hand."""
     return sum(len(key) + len(run_id) for key, run_id in row.requests)
 
 

@@ -149,7 +149,7 @@ class Channel(_Model):
         return bytes(msgpack.packb(self.plain()))
 
     def plain(self) -> dict[str, Any]:
-        """The channel as JSON values."""
+        """Return the channel as JSON values."""
         return self.model_dump(mode="json", by_alias=True)
 
     def wants(self, event: str, severity: str, labels: dict[str, str] | None) -> bool:

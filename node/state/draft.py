@@ -118,11 +118,11 @@ class Draft(_Fields):
         self.touched.add(run.task)
 
     def active(self, task: str) -> list[Run]:
-        """The active runs of a task, oldest first."""
+        """Return the active runs of a task, oldest first."""
         return [self.runs[run_id] for run_id in self.runs_of.get(task, ())]
 
     def overlapping(self, task: str) -> list[Run]:
-        """The active runs that count for `overlap`, oldest first: all but actions."""
+        """Return the active runs that count for `overlap`, oldest first: all but actions."""
         return [run for run in self.active(task) if not run.action]
 
     def end(

@@ -150,7 +150,7 @@ Channels = Map[str, ChannelRow]
 
 
 def notice_bytes(notice: Notice) -> int:
-    """The approximate size of a notice in a snapshot."""
+    """Return the approximate size of a notice in a snapshot."""
     return _NOTICE_BYTES + sum(len(part.encode()) for part in (notice.text, notice.task, notice.member, notice.run_id))
 
 
@@ -193,7 +193,7 @@ def _with_notice(row: ChannelRow, notice: Notice) -> ChannelRow:
 
 
 def backoff_us(tries: int) -> int:
-    """The pause after `tries` failures in a row, in microseconds.
+    """Return the pause after `tries` failures in a row, in microseconds.
 
     >>> [backoff_us(tries) // 1_000_000 for tries in (1, 2, 3, 8, 9, 1000)]
     [2, 4, 8, 256, 300, 300]

@@ -229,7 +229,7 @@ def counting_from(row: TaskRow, at_us: int, *, continuous: bool) -> TaskRow:
 
 
 def placing_of(spec: Spec, incumbent: str | None) -> Task:
-    """The part of a spec that placement needs."""
+    """Return the part of a spec that placement needs."""
     fields = {name: getattr(spec, name) for name in _PLACED_BY}
     fields["group"] = tuple(sorted(spec.group.items()))
     return Task(

@@ -13,7 +13,7 @@ RULES_TOOK: Final = 4
 
 
 def due_us(run: Run, now_us: int) -> int:
-    """The time before which a waiting or orphaned run may not be claimed, in microseconds; 0: it may be at once.
+    """Return the time before which a waiting or orphaned run may not be claimed, in microseconds; 0: it may be at once.
 
     A run waits no longer than its policy says. If `run.due_us` is further off, a clock that was ahead has stamped it,
     such as the clock of a member that had just started and did not know the agreed time yet; it is ignored.
@@ -44,7 +44,7 @@ def took_us(run: Run, ended_us: int) -> int | None:
 
 
 def latest_took_us(run: Run, ended_us: int) -> int | None:
-    """The duration of a run's last attempt; None: no attempt began. The value of `took_us` before `RULES_TOOK`."""
+    """Return the duration of a run's last attempt; None: none began. Used for `took_us` before `RULES_TOOK`."""
     latest = run.attempts[-1] if run.attempts else None
     if latest is None or latest.started_at_us is None:
         return None

@@ -159,7 +159,7 @@ def shape(cls: type[T]) -> Shape[T]:
 
 
 def field_names(cls: type[Any]) -> tuple[str, ...]:
-    """The names of the fields of a dataclass or NamedTuple, in order."""
+    """Return the names of the fields of a dataclass or NamedTuple, in order."""
     return getattr(cls, "_fields", None) or tuple(cls.__dataclass_fields__)
 
 
@@ -170,7 +170,7 @@ def marked_fields(cls: type[Any], marker: Any) -> dict[str, Any]:
 
 
 def _defaults(cls: type[Any]) -> dict[str, Any]:
-    """The default of each field of a dataclass or NamedTuple that has one."""
+    """Return the default of each field of a dataclass or NamedTuple that has one."""
     if hasattr(cls, "_fields"):
         return dict(cls._field_defaults)
     found = {}

@@ -29,7 +29,7 @@ def rfc3339_or_none(at_us: int | None) -> str | None:
 
 
 def micros(at: datetime) -> int:
-    """An aware datetime as microseconds since the epoch.
+    """Convert an aware datetime to microseconds since the epoch.
 
     >>> micros(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
     1000000

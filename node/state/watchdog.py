@@ -47,7 +47,7 @@ class Watchdog:
         return SecretFile(secret=self.secret) if self.secret else SecretEnv(env=self.env) if self.env else self.url
 
     def plain(self) -> dict[str, Any]:
-        """The setting as JSON values, as the API takes it."""
+        """Return the setting as JSON values, as the API takes it."""
         return WatchdogBody.model_construct(url=self.where, every_s=self.every_s).model_dump(mode="json")
 
 
