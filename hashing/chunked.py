@@ -82,7 +82,7 @@ def sorted_in_chunks(
 
 
 def _together(pieces: list[list[T]], begun: list[int], ends: list[int], key: Callable[[T], Any] | None) -> list[T]:
-    """The items from `begun` to `ends` of each chunk, sorted. Stable: equal items keep the order of the chunks."""
+    """Sort the items from `begun` to `ends` of all chunks. Stable: equal items keep the order of the chunks."""
     made = list(chain.from_iterable(piece[lo:hi] for piece, lo, hi in zip(pieces, begun, ends, strict=True)))
     made.sort(key=key)
     return made

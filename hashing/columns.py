@@ -1,6 +1,6 @@
 """Tasks as columns: the values that placement needs, extracted once and kept from one placement to the next.
 
-Most columns stay valid: no task changes when a member dies, and only a few do when a list of tasks is registered.
+Most columns stay valid, because no task changes when a member dies, and only a few change when tasks are registered.
 """
 
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ class Columns:
 
     @classmethod
     def of(cls, tasks: "Sequence[Task] | Columns") -> "Columns":
-        """The columns of `tasks`; `tasks` itself if it is columns already."""
+        """Make the columns of `tasks`. Returns `tasks` itself if they are columns already."""
         return tasks if isinstance(tasks, Columns) else cls(tuple(tasks))
 
     def followed_by(self, tasks: Sequence[Task]) -> "Columns":
-        """The columns of `tasks`. If they begin with these tasks, as after a registration, computed values are kept."""
+        """Make the columns of `tasks`. If `tasks` begins with these tasks, as after a registration, keep the values."""
         known = len(self.tasks)
         whole = Columns(tuple(tasks))
         if whole.tasks[:known] != self.tasks:

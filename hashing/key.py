@@ -7,11 +7,11 @@ MASK64: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
 def key64(text: str) -> int:
-    """The 64-bit hash of a task's key, or of its name if it has none.
+    """Return the 64-bit hash of a task's key, or of its name if it has no key.
 
-    The first 8 bytes, big-endian, of BLAKE2b with digest_size=8 over the UTF-8 of `text`. The text is not normalized:
-    two Unicode spellings of one letter are two keys. Raises `UnicodeEncodeError` for a lone surrogate, which has no
-    UTF-8.
+    The hash is BLAKE2b with digest_size=8 over the UTF-8 of `text`, read as a big-endian integer. The text is not
+    normalized, so two Unicode spellings of one letter are two keys. Raises `UnicodeEncodeError` for a lone surrogate,
+    which has no UTF-8.
 
     >>> hex(key64("orders"))
     '0xd5acebe867b47f4d'
@@ -20,7 +20,7 @@ def key64(text: str) -> int:
 
 
 def mix(h: int) -> int:
-    """One step of SplitMix64 (Steele, Lea and Flood 2014) from the state `h`; both are 64-bit integers.
+    """Return the output of one step of SplitMix64 (Steele, Lea and Flood 2014) from the state `h`, both of 64 bits.
 
     >>> hex(mix(0))
     '0xe220a8397b1dcdaf'

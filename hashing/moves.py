@@ -16,10 +16,10 @@ class Move(NamedTuple):
 
 
 def moves(tasks: Sequence[Task], before: Placement, after: Placement, slots: Sequence[Slot]) -> list[Move]:
-    """The tasks whose owner changes, in the order of `tasks`.
+    """Return the tasks whose owner changes, in the order of `tasks`.
 
-    Both placements are of these `tasks` over these `slots`; only the members' status and labels may differ, as in the
-    preview of a failure. Raises `ValueError` if a placement is of another number of tasks.
+    Both placements must be of these `tasks` over these `slots`. Only the members' status and labels may differ, as in
+    the preview of a failure. Raises `ValueError` if a placement is of another number of tasks.
     """
     return [
         Move(task.name, _member(slots, source), _member(slots, target))
@@ -33,5 +33,5 @@ def _member(slots: Sequence[Slot], slot: int | None) -> str | None:
 
 
 def load_of(placement: Placement, slots: Sequence[Slot]) -> dict[str, int]:
-    """The weight of the tasks that each member owns, by its id."""
+    """Return the weight of the tasks that each member owns, by its id."""
     return {slot.member: load for slot, load in zip(slots, placement.load, strict=True) if slot.member is not None}

@@ -1,12 +1,14 @@
-"""The owner of each task: the first member in its preference order that has room.
+"""Finds the owner of each task: the first member in the task's preference order that has room.
 
-Room is computed exactly, in integers. A member with capacity c may have a load of up to
-`share * (1 + slack) = W * c * (1000 + slack_milli) / (C * 1000)`. Loads are integers, so it is enough to compare them
-with the floor of this number, the member's *limit*, which is computed once. A member also has room for a task of weight
-w if no eligible member would have a smaller (load + w) / capacity. This second rule matters only if no eligible member
-is within its limit: if any is, so is the member with the smallest quotient, because limit / capacity before the floor
-is the same number for all members. So a task goes to the first member of its order that is within its limit. If there
-is none, it goes to the member with the smallest quotient; of several, to the first in the order.
+Room is computed exactly, in integers. Let W be the total weight of all tasks, and C the total capacity. A member with
+capacity c may have a load of up to `share * (1 + slack) = W * c * (1000 + slack_milli) / (C * 1000)`. Loads are
+integers, so it is enough to compare them with the floor of this number, the member's *limit*, which is computed once.
+
+A member also has room for a task of weight w if no eligible member would have a smaller (load + w) / capacity. This
+second rule matters only if no eligible member is within its limit: if any is, so is the member with the smallest
+quotient, because limit / capacity before the floor is the same number for all members. So a task goes to the first
+member of its order that is within its limit. If no member is, the task goes to the member with the smallest quotient;
+of several such members, to the first in the order.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,8 +39,8 @@ NOBODY = -1
 class _Pool:
     """The members eligible for tasks of the same traits. `limits` has one limit for each slot, `NOBODY` if ineligible.
 
-    `closed_at` is the smallest weight for which the pool was found to have no room. Loads only grow, so the search need
-    not be repeated for tasks of this weight or more.
+    `closed_at` is the smallest weight for which no room was found in the pool. Loads only grow, so the search is not
+    repeated for tasks of this weight or more.
     """
 
     __slots__ = ("closed_at", "eligible", "limits")
@@ -84,7 +86,7 @@ class _Placing:
         return placed
 
     def pour(self, columns: Columns) -> list[int | None]:
-        """Place these tasks in their order. Returns the owners' slots. This loop determines the speed of placement."""
+        """Place these tasks in their order, and return the owners' slots. This loop determines placement's speed."""
         load, owners = self.load, list[int | None]()
         give = owners.append
         firsts = map(jump.hash, columns.keys, repeat(len(self.slots)))
@@ -134,7 +136,7 @@ class _Placing:
         return None
 
     def _least(self, key: int, weight: int, eligible: tuple[int, ...], incumbent: int | None) -> int | None:
-        """The slot with the smallest (load + weight) / capacity; of several, the first in the preference order."""
+        """Return the slot with the smallest (load + weight) / capacity; of several, the first in preference order."""
         least: list[int] = []
         for slot in eligible:
             # Compare a/b < c/d as a*d < c*b, which is exact.
@@ -154,19 +156,20 @@ class _Placing:
 
 
 def limits(slots: Sequence[Slot], weight: int, balance_slack_milli: int | None) -> list[int]:
-    """The limit of each slot's load, if `weight` is the total weight of all tasks."""
+    """Return the limit of each slot's load, if `weight` is the total weight of all tasks."""
     if balance_slack_milli is None:
-        return [weight] * len(slots)  # room for everything
+        return [weight] * len(slots)  # every member has room for all tasks
     up = sum(slot.capacity for slot in slots if slot.member is not None and slot.status == "up")
     per_capacity = weight * (1000 + balance_slack_milli)
     return [per_capacity * slot.capacity // (up * 1000) if up else 0 for slot in slots]
 
 
 def place(slots: Sequence[Slot], tasks: Sequence[Task] | Columns, balance_slack_milli: int | None) -> Placement:
-    """The owner of every task. `tasks` are in the order in which they were registered; `balance_slack_milli` is the
-    setting `balance_slack` in thousandths (None: no limits on load). Pure: the result depends on the arguments only.
+    """Compute the owner of every task. Pure: the result depends on the arguments only.
 
-    To place the same tasks again with other members, keep their `Columns` and pass those.
+    `tasks` are in the order in which they were registered. `balance_slack_milli` is the setting `balance_slack` in
+    thousandths (None: no limits on load). To place the same tasks again with other members, keep their `Columns`, and
+    pass these as `tasks`.
     """
     columns = Columns.of(tasks)
     if not slots:
@@ -182,11 +185,11 @@ def place(slots: Sequence[Slot], tasks: Sequence[Task] | Columns, balance_slack_
 
 
 def standbys(slots: Sequence[Slot], task: Task, owner: int | None) -> list[int]:
-    """The slots of the task's standbys while `owner` has it: at most `task.standbys` of them.
+    """Return the slots of the task's standbys while `owner` owns it: at most `task.standbys` of them.
 
-    They come after the owner in the preference order: first one in each zone that has neither the owner nor a standby
-    yet, then the others in their order. Members without the label `zone` are in no zone. A task without an owner has
-    no standbys.
+    They are taken from the members after the owner in the preference order: first one from each zone that has neither
+    the owner nor a standby yet, then the others in their order. Members without the label `zone` are in no zone. A task
+    without an owner has no standbys.
     """
     if owner is None:
         return []

@@ -1,4 +1,4 @@
-"""Which members may run a task, in which order, and why."""
+"""Finds which members may run a task, in which order, and why."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -17,7 +17,7 @@ class Reason(NamedTuple):
 
 
 def obstacle(slot: Slot, kind: str, group: Iterable[tuple[str, str]]) -> Verdict | None:
-    """Why the member in `slot` may not run tasks of this kind and group; None if it is eligible."""
+    """Return why the member in `slot` may not run tasks of this kind and group; None if it is eligible."""
     if slot.member is None:
         return "vacant"
     if slot.status != "up":
@@ -28,14 +28,14 @@ def obstacle(slot: Slot, kind: str, group: Iterable[tuple[str, str]]) -> Verdict
 
 
 def seats(slots: Sequence[Slot]) -> dict[str, int]:
-    """The slot of each member."""
+    """Return the slot of each member."""
     return {slot.member: position for position, slot in enumerate(slots) if slot.member is not None}
 
 
 def walk(slots: Sequence[Slot], task: Task) -> Iterator[int | str]:
-    """The task's pin, its incumbent, then its succession: each slot once, eligible or not.
+    """Yield the slots of the task's pin, its incumbent, then its succession: each slot once, eligible or not.
 
-    A pin or an incumbent that is in no slot (it was removed, or has not joined yet) is yielded as its id.
+    If a pin or an incumbent is in no slot (it was removed, or has not joined yet), its id is yielded instead.
     """
     by_member = seats(slots)
     before: list[int | str] = []
@@ -47,7 +47,7 @@ def walk(slots: Sequence[Slot], task: Task) -> Iterator[int | str]:
 
 
 def preference(slots: Sequence[Slot], task: Task) -> list[int]:
-    """The slots of the members that may run the task, in the order in which they would take it."""
+    """Return the slots of the members that may run the task, in the order in which they would take it."""
     return [
         place
         for place in walk(slots, task)
@@ -56,10 +56,10 @@ def preference(slots: Sequence[Slot], task: Task) -> list[int]:
 
 
 def because(slots: Sequence[Slot], task: Task, owner: int | None) -> list[Reason]:
-    """Why the member in slot `owner` (from `hashing.placement.place`) has the task: the verdicts in the walk up to it.
+    """Explain why slot `owner` (from `hashing.placement.place`) has the task. Returns the verdicts up to this slot.
 
-    The last verdict is `chosen`. Eligible members before it are `full`; a pin or an incumbent that is not a member
-    (any more) is `vacant`. For a task without an owner, the verdicts of the whole walk are returned.
+    The last verdict is `chosen`. Eligible members before it are `full`. A pin or an incumbent that is no member (any
+    more) is `vacant`. For a task without an owner, the verdicts on all slots are returned.
     """
     found: list[Reason] = []
     for place in walk(slots, task):

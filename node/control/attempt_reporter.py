@@ -16,13 +16,13 @@ from node.state.value import Result
 _log = logging.getLogger("rota.controller")
 
 NOT_STARTED_S: Final = 1.0
-"""The pause before the claim of an attempt that could not be started is given back: its cause may last a moment."""
+"""The pause before the claim of an attempt that could not be started is given back, as the cause may last a moment."""
 
 ReportedEvent = AttemptStarted | CheckpointAsked | AttemptEnded
 
 
 class AttemptReporter:
-    """Reports for one attempt, until its end is committed or its token is no longer the run's."""
+    """Commits the events of one attempt, until its end is committed or its token is no longer the run's."""
 
     def __init__(
         self,
@@ -44,13 +44,13 @@ class AttemptReporter:
         self._events.put_nowait(event)
 
     def never_began(self, why: str) -> None:
-        """Report that the attempt could not be launched, and why: its claim is given back after a while."""
+        """Note that the attempt could not be launched, and why. Its claim is given back after `NOT_STARTED_S`."""
         self.report(AttemptEnded(self.run_id, self.token, "not_started", error=why))
 
     async def run(self, ended: Callable[["AttemptReporter"], None], leaving: Callable[[], bool]) -> None:
-        """Commit events until the attempt's end is committed. `ended` is called before that, when the work is over.
+        """Commit events until the attempt's end is committed. Calls `ended` before that, once the work has ended.
 
-        `leaving` says whether this member hands over its work.
+        `leaving` returns whether this member hands over its work.
         """
         while True:
             event = await self._events.get()

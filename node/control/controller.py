@@ -34,28 +34,28 @@ PROPOSE_S: Final = 5.0
 """How long one proposal may take before its outcome counts as unknown."""
 
 STEP_MIN_S: Final = 0.001
-"""The shortest time between two steps: other callbacks have their turn on the loop, however much there is to decide."""
+"""The shortest time between two steps, so that other callbacks run on the loop however many decisions are due."""
 
 STEP_MAX_S: Final = 10.0
-"""The longest time between two steps, however far off the next due time is: the wall clock may be set meanwhile, and
-while a machine is suspended its event loop's clock stands still.
+"""The longest time between two steps, even if the next due time is later, because the wall clock may be set meanwhile,
+and an event loop's clock stops while its machine is suspended.
 """
 
 EXPECT_S: Final = 1.0
-"""How long before an occurrence is due the runner is told to expect an attempt."""
+"""How long before an occurrence is due the runner is notified to expect an attempt."""
 
 DUE_AT_ONCE: Final = 1000
-"""How many due tasks are counted before other callbacks have their turn: a few milliseconds' work."""
+"""How many due tasks are counted, in a few milliseconds, before other callbacks may run."""
 
 AFTER_FAULT_S: Final = 1.0
 """The pause after a step that failed, which is a bug in Rota."""
 
 
 class Controller:
-    """Does the duty of member `me`, with at most `max_runs` attempts at a time. Call all methods on the event loop.
+    """Carries out the decisions of `Duty` for member `me`, with at most `max_runs` attempts at a time.
 
-    `ability` is told whether attempts can be started on this machine. `kinds` has the terms of the kinds that have a
-    preparation or a bound.
+    Call all methods on the event loop. `ability` is notified whether attempts can be started on this machine. `kinds`
+    has the `KindTerms` of the kinds that have a preparation or a bound.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Controller:
         self.progress: dict[str, Progressed] = {}
         """The latest progress of the attempts on this member, by run id."""
         self.frozen_since_us: dict[str, int] = {}
-        """Since when attempts on this member are frozen, for want of a lease, by run id."""
+        """Since when attempts on this member are frozen because the lease has lapsed, by run id."""
         self.waiting: dict[str, WaitsForRoom] = {}
         """The due runs and occurrences that have no room on this member, by task."""
         self.full: frozenset[str] = frozenset()
@@ -106,7 +106,7 @@ class Controller:
         return self._held
 
     def view_of(self, task: str, lease: bool) -> OwnerSelf:
-        """What this member knows of itself as the owner of a task; `lease`: whether it holds one."""
+        """Return the facts that this member knows about itself as a task's owner. `lease`: whether it holds one."""
         return OwnerSelf(
             member=self._me,
             lease=lease,
@@ -122,27 +122,27 @@ class Controller:
         )
 
     async def overdue(self) -> Overdue:
-        """All tasks that are due and have not begun. Yields to the event loop in between."""
+        """Return all tasks that are due and have not begun. Lets other callbacks run in between."""
         now_us = self._member.now_us
         while self._duty.take_due(now_us(), DUE_AT_ONCE) == DUE_AT_ONCE:  # noqa: ASYNC110 - nothing to wait for
             await asyncio.sleep(0)
         return self._duty.overdue(now_us())
 
     def observe(self, state: State, owners: Owners, touched: Collection[str] | None) -> None:
-        """Take over a new state, and its placement; `touched` are the tasks that may differ, None: all."""
+        """Use a new state and its placement from now on. `touched`: the tasks that may differ; None: all."""
         self._observed = True
         self._duty.observe(state, owners, touched)
         self._log_unreadable()
         self.wake()
 
     def wake(self) -> None:
-        """Step as soon as the loop is free, because something has changed."""
+        """Schedule a step as soon as the loop is free, because an input has changed."""
         if not self._woken and self._observed:
             self._woken = True
             asyncio.get_running_loop().call_soon(self._step)
 
     def on_event(self, event: Event) -> None:
-        """Take an event from the runner. Events of attempts that are not held here any more are dropped."""
+        """Handle an event from the runner. Events of attempts that this member no longer holds are dropped."""
         reporter = self._reporters.get(event.run_id)
         if reporter is None or reporter.token != event.token:
             return
@@ -167,8 +167,8 @@ class Controller:
     async def hand_over_all(self, patience_s: float, dying_s: float) -> bool:
         """Begin nothing new until `go_on`, and ask each attempt to stop so that another member can continue.
 
-        An attempt that has not stopped after `patience_s` is killed, and has `dying_s` to end. Once every end is
-        committed, or the time is over, returns whether no attempt works here any more, so that others may take over.
+        An attempt that has not stopped after `patience_s` is killed, and has `dying_s` to end. Waits until every end is
+        committed, or the time is over. Returns whether all attempts here have ended, so that others may take over.
         """
         self._resting = True
         for name in self._preparations:
@@ -185,25 +185,25 @@ class Controller:
         return True
 
     def go_on(self) -> None:
-        """Work again after `hand_over_all`."""
+        """Resume work after `hand_over_all`."""
         self._resting = False
         self.wake()
 
     def kill_all(self) -> None:
-        """End every attempt at once."""
+        """Kill every attempt at once."""
         for run_id, attempt in self._held.items():
             if not attempt.ended:
                 self._runner.kill(run_id, attempt.token)
 
     def fail(self, run_id: str, error: str) -> None:
-        """End an attempt at once, as a failure: its task's retry policy decides on the run."""
+        """Kill an attempt at once, as failed. Its task's retry policy decides whether the run is retried."""
         attempt = self._held.get(run_id)
         if attempt is not None and not attempt.ended:
             _log.error("run %s: stopping its attempt: %s", run_id, error)
             self._runner.fail(run_id, attempt.token, error)
 
     async def close(self) -> None:
-        """Stop: take no further step, and propose nothing more."""
+        """Stop: take no further step, and make no further proposal."""
         self._resting = self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -213,7 +213,7 @@ class Controller:
 
     @property
     def _all_ended(self) -> bool:
-        """Whether no attempt works here. Some ends may not be committed yet, as there may be no majority."""
+        """Whether all attempts here have ended. Some ends may not be committed yet, as there may be no majority."""
         return all(attempt.ended for attempt in self._held.values())
 
     async def _idle_within(self, patience_s: float) -> bool:
@@ -225,9 +225,9 @@ class Controller:
         return True
 
     async def _give_back(self, patience_s: float) -> None:
-        """Give back unstarted the claims that were under way and have been accepted since.
+        """Give back, unstarted, the claims that were in flight and have been accepted since.
 
-        Otherwise they would count as lost with this member, and wait for the grace of a failover.
+        Otherwise their runs would count as lost with this member, and wait for the grace of a failover.
         """
         if self._proposing:
             await asyncio.wait(self._proposing, timeout=patience_s)
@@ -265,11 +265,11 @@ class Controller:
 
     @property
     def failing(self) -> bool:
-        """Whether the last step failed, or left tasks undecided: this member may then not do all that it owns."""
+        """Whether the last step failed or left tasks undecided, so that this member may not run all tasks it owns."""
         return self._failing or bool(self._undecided)
 
     def _do(self) -> float | None:
-        """Do one step. Returns the seconds until the next one; None: the next one comes when something changes."""
+        """Do one step. Returns the seconds until the next step; None: the next step waits for a change of an input."""
         now = self._member.now_us()
         room = 0 if self._member.standing_aside() else self._max_runs - len(self._held)
         leads_us = {name: round(self._runner.lead_s(name) * 1e6) for name in self._preparations}
@@ -320,7 +320,7 @@ class Controller:
         try:
             self._runner.launch(self._member.order_of(run))
         except Exception as error:  # noqa: BLE001 - whatever it is, the claim is given back
-            # Another member may be able to start it, or this one later.
+            # Another member may be able to start the attempt, or this member later.
             if scarce(error):
                 _log.error("run %s: its attempt cannot be started here: %s; giving the claim back", run.run_id, error)
                 self._ability.cannot_start(str(error))

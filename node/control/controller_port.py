@@ -13,19 +13,19 @@ Propose = Callable[[Entry, float], Awaitable[Result]]
 
 
 class ControllerPort(Insisting, Protocol):
-    """A member, as its controller sees it. Called on the event loop."""
+    """The part of a member that its controller needs. Its methods are called on the event loop."""
 
     def state(self) -> State:
-        """The newest state."""
+        """Return the newest state."""
 
     def live_lease(self) -> LeaseView | None:
-        """The live lease of this process's incarnation; None while there is none."""
+        """Return the live lease of this process's incarnation; None while it has no lease."""
 
     def order_of(self, run: Run, /) -> Order:
         """Make the runner's order for a claimed run, under the lease that `live_lease` returned last."""
 
     def standing_aside(self) -> str:
-        """Why this member may not claim anything new; "" if it may."""
+        """Return the reason why this member may not claim new runs; "" if it may."""
 
     def began_after(self, delay_s: float, /) -> None:
         """Note that an attempt has begun, `delay_s` after its run was due."""
@@ -35,13 +35,13 @@ class RunnerPort(Protocol):
     """The part of `node.execution.runner.Runner` that the controller needs."""
 
     def expect(self) -> None:
-        """Take note that an attempt is expected soon."""
+        """Note that an attempt will begin soon."""
 
     def prepare(self, name: str, start: int, keep: int, /) -> None:
-        """Have `start` processes of this preparation ready, and end those beyond `keep`."""
+        """Set how many processes of this preparation are needed soon (`start`), and how many may stay (`keep`)."""
 
     def lead_s(self, name: str, /) -> float:
-        """The lead time of a preparation, in seconds: a little more than preparing a process takes here."""
+        """Return the lead time of a preparation, in seconds: a little more than the preparation takes here."""
 
     def launch(self, what: Order, /) -> None:
         """Start an attempt."""
@@ -53,10 +53,10 @@ class RunnerPort(Protocol):
         """Ask an attempt to stop so that another member can continue."""
 
     def kill(self, run_id: str, token: int, /) -> None:
-        """End an attempt now."""
+        """Kill an attempt now."""
 
     def fail(self, run_id: str, token: int, error: str, /) -> None:
-        """End an attempt now, as a failure."""
+        """Kill an attempt now, as failed."""
 
     def checkpoint_done(self, run_id: str, token: int, sequence: int, code: str, /) -> None:
         """Answer a checkpoint."""

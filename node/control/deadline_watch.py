@@ -1,4 +1,4 @@
-"""While this member leads, commits each deadline that passes; `node.duty.deadlines` decides which."""
+"""Commits each deadline that passes, while this member leads. `node.duty.deadlines` decides which have passed."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from node.state.value import State
 _log = logging.getLogger("rota.deadlines")
 
 PROPOSE_S: Final = 2.0
-"""How long one proposal may take; the judge decides anew after a while."""
+"""How long one proposal may take. If it fails, the judge proposes it again after a while."""
 
 STEP_MIN_S: Final = 0.001
 STEP_MAX_S: Final = 10.0
@@ -24,18 +24,18 @@ STEP_MAX_S: Final = 10.0
 
 
 class DeadlineWatchPort(Proposing, Protocol):
-    """What the watch needs of its member. Called on the event loop."""
+    """The part of a member that the watch needs. Its methods are called on the event loop."""
 
     @property
     def me(self) -> str:
         """The member's id."""
 
     def role(self) -> RaftRole:
-        """The member's role in Raft."""
+        """Return the member's role in Raft."""
 
 
 class DeadlineWatch:
-    """Judges the deadlines of all tasks, once it is committed that this member leads."""
+    """Judges the deadlines of all tasks, as soon as an entry is committed by which this member leads."""
 
     def __init__(self, member: DeadlineWatchPort) -> None:
         self._member = member
@@ -47,7 +47,7 @@ class DeadlineWatch:
         self._proposing: set[asyncio.Task[None]] = set()
 
     def observe(self, change: StateChange) -> None:
-        """Take over a new state."""
+        """Use the state after `change` from now on."""
         self._state = change.after
         if self._judge is not None:
             self._judge.observe(change.after, change.touched)
@@ -59,7 +59,7 @@ class DeadlineWatch:
         self._changed.set()
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Run until cancelled."""
         try:
             while True:
                 self._changed.clear()
@@ -74,7 +74,7 @@ class DeadlineWatch:
                 task.cancel()
 
     def _step(self) -> float | None:
-        """Do one step. Returns the seconds until the next one; None: the next one comes when something changes."""
+        """Do one step. Returns the seconds until the next step; None: the next step waits for a change."""
         role, lead, me = self._member.role(), self._state.lead, self._member.me
         if not role.is_leader or (lead.member, lead.term) != (me, role.term):
             self._judge = None

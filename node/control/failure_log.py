@@ -1,7 +1,7 @@
-"""Logs each attempt that has failed, was lost, or ran out of time, and whether its run is tried again.
+"""Logs each attempt that has failed, was lost, or has timed out, and whether its run is retried.
 
-One node logs each: the member on which the attempt ran or, if the attempt was lost with that member, the leader. Of the
-lines of one task, the first 50 within 30 s are written, and the others are counted. Attempts that succeed, are
+Only one node logs it: the member on which the attempt ran or, if the attempt was lost with that member, the leader. Of
+the lines of one task, the first 50 within 30 s are written, and the others are counted. Attempts that succeed, are
 cancelled or are given back are not logged.
 """
 
@@ -24,13 +24,13 @@ def log_failures(changes: list[StateChange], me: str) -> None:
     """Log the failures in these changes that member `me` has to log."""
     for change in changes:
         for level, task, what in failures(change, me):
-            # `node.runtime.log_repeats` counts lines of the same format. The format has the task's name, so that a task
-            # that fails all the time neither fills the disk nor hides the failures of another.
+            # `node.runtime.log_repeats` counts lines of the same format. The format contains the task's name, so that
+            # a task that fails all the time neither fills the disk nor hides the failures of another.
             _log.log(level, f"{task}: attempt %s", what)
 
 
 def failures(change: StateChange, me: str) -> Iterator[tuple[int, str, str]]:
-    """The failures in a change that member `me` has to log: level (ERROR if the run has ended), task, text. Pure."""
+    """Yield the failures in a change that `me` has to log: level (ERROR if the run has ended), task, text. Pure."""
     before, after = change.before, change.after
     if change.touched is None or (after.runs is before.runs and not change.ended):
         return
@@ -49,7 +49,7 @@ def failures(change: StateChange, me: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _closed(before: Run | None, run: Run) -> Attempt | None:
-    """The latest attempt that has ended since `before`, if any has."""
+    """Return the latest attempt that has ended since `before`, or None."""
     if before is None or run is before:
         return None
     known = {one.attempt for one in before.attempts if one.finished_at_us is not None}

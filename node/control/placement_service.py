@@ -16,9 +16,10 @@ REST_S: Final = 1.0
 
 
 def rest_after(took_s: float) -> float:
-    """How long changes of tasks alone wait after a placement that took `took_s`: nine times as long, at most `REST_S`.
+    """Return how long to rest after a placement that took `took_s`: nine times as long, at most `REST_S`.
 
-    So placing takes a tenth of the time while tasks are registered one by one.
+    Changes of tasks alone wait for the end of the rest, so that placing takes a tenth of the time while tasks are
+    registered one by one.
     """
     return min(REST_S, REST_TIMES * took_s)
 
@@ -27,17 +28,17 @@ class PlacementWorker(Protocol):
     """Computes placements off the event loop, one at a time."""
 
     def follow(self, before: Ownership, state: State, touched: set[str] | None, /) -> "asyncio.Future[Ownership]":
-        """Compute the placement of `state`, in which `touched` may differ from `before` (None: everything may)."""
+        """Compute the placement of `state`. `touched`: the tasks changed since `before` (None: maybe all)."""
 
 
 class PlacementThread:
-    """Computes placements in a thread of its own: a failover does not wait for reads of logs and history."""
+    """Computes placements in a thread of its own, so that a failover does not wait for reads of logs and history."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "placing")
 
     def follow(self, before: Ownership, state: State, touched: set[str] | None, /) -> "asyncio.Future[Ownership]":
-        """Compute the placement of `state`, in which `touched` may differ from `before` (None: everything may)."""
+        """Compute the placement of `state`. `touched`: the tasks changed since `before` (None: maybe all)."""
         return asyncio.get_running_loop().run_in_executor(self._thread, before.follow, state, touched)
 
     def close(self) -> None:
@@ -48,13 +49,14 @@ class PlacementThread:
 class PlacementService:
     """Computes the `Ownership` of the newest epoch. `on_placed(state, ownership, touched)` is called on the loop.
 
-    `on_placed` is called for every change of state, with the tasks `touched` since the previous call: for a change of
-    runs at once, and for a change of members or of settings when its placement is there. The ownership is of the
-    state's epoch, except while changes of tasks alone are being placed, or wait to be placed together (`rest`): then it
-    is the previous one. While a caller waits in `placed`, changes do not wait.
+    `on_placed` is called for every change of state, with the tasks `touched` since the previous call: at once for a
+    change of runs, and after its placement for a change of members or settings. The ownership is of the state's epoch,
+    with one exception: while changes of tasks alone are being placed, or wait to be placed together (`rest_after`), it
+    is the previous ownership. While a caller waits in `placed`, changes do not wait.
 
-    Before `caught_up`, nothing is placed unless a caller waits in `placed`: at the start of a member most placements
-    would be out of date at once, and take processor time from Raft's thread, which applies the log.
+    Before `caught_up` is called, no placement is computed unless a caller waits in `placed`. The reason: at the start
+    of a member most placements would be out of date at once, and would take processor time from Raft's thread, which
+    applies the log.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class PlacementService:
         self._state = State()
         self._touched: set[str] | None = set()
         self._unplaced: set[str] | None = set()
-        """The tasks that changed since the latest placement was begun; None: everything."""
+        """The tasks that changed since the latest placement was begun; None: maybe all."""
         self._under_way: asyncio.Future[Ownership] | None = None
         self._begun_s = 0.0
         self._asked = 0
@@ -78,24 +80,24 @@ class PlacementService:
         self._placed = asyncio.Condition()
 
     def observe(self, change: StateChange) -> None:
-        """Take over a new state."""
+        """Use the state after `change` from now on."""
         self._state = change.after
         self._touched = _with(self._touched, change.touched)
         self._dirty.set()
 
     def caught_up(self) -> None:
-        """Note that the state has all that had been committed when this member started. Called on the loop."""
+        """Note that the state includes all entries committed when this member started. Call it on the loop."""
         if not self._caught_up:
             self._caught_up = True
             self._dirty.set()
 
     @property
     def asked(self) -> bool:
-        """Whether a caller waits in `placed`. Any thread may ask."""
+        """Whether a caller waits in `placed`. May be called from any thread."""
         return self._asked > 0
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Run until cancelled."""
         while True:
             await self._dirty.wait()
             self._dirty.clear()
@@ -122,7 +124,7 @@ class PlacementService:
             self._alarm = loop.call_at(at_s, self._dirty.set)
 
     async def _keep_up(self, state: State) -> None:
-        """Begin to place `state` if it is time to, and take finished placements. Waits only for urgent ones."""
+        """Begin to place `state` if it is time, and use finished placements. Waits only for urgent placements."""
         waits = self._unplaced is None or not _only_tasks(self.ownership.state, state)
         while self._under_way is not None or state.epoch != self.ownership.state.epoch or self._unplaced is None:
             if self._under_way is None:
@@ -171,19 +173,19 @@ class PlacementService:
 
 
 def only_tasks(change: StateChange) -> bool:
-    """Whether a change is one of tasks' definitions alone. Such a change is not urgent."""
+    """Whether only tasks' definitions have changed. Placing such a change is not urgent."""
     before, after = change.before, change.after
     return change.touched is not None and after.runs is before.runs and _only_tasks(before, after)
 
 
 def _only_tasks(before: State, after: State) -> bool:
-    """Whether, of all that placement depends on, only the tasks have changed."""
+    """Whether the tasks are the only inputs of placement that have changed."""
     same = after.members is before.members and after.settings == before.settings
     return same and after.epoch != before.epoch
 
 
 def _with(one: set[str] | None, other: Iterable[str] | None) -> set[str] | None:
-    """Add `other` to `one`, and return it; None stands for everything."""
+    """Add `other` to `one`, and return the result; None stands for all tasks."""
     if one is None or other is None:
         return None
     one.update(other)

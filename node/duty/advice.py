@@ -1,7 +1,7 @@
 """Finds which members may run a task: warnings about a valid definition, and why a task has no owner. Pure.
 
-A definition that no present member can run is accepted: a suitable member may join later or get the labels, and what
-one node refuses another may allow.
+A definition that no present member can run is accepted, because a suitable member may join later or get the labels, and
+one node may allow a task that another refuses.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -14,7 +14,7 @@ from tasks.definition.spec import At, timing
 
 
 def warnings(kind: str, group: Mapping[str, str], pin: str | None, members: Iterable[Member]) -> list[str]:
-    """A sentence for each reason why the task would wait. Members that are down count: they may come back."""
+    """Return a sentence for each reason why the task would wait. Members that are down count, as they may come back."""
     present = list(members)
     found: list[str] = []
     if pin is not None and pin not in {member.id for member in present}:
@@ -28,7 +28,7 @@ def warnings(kind: str, group: Mapping[str, str], pin: str | None, members: Iter
 
 
 def passed_time(name: str, packed: bytes, now_us: int) -> list[str]:
-    """A sentence if a task's only time has passed before it was registered, so that the task never runs by itself."""
+    """Return a warning if a task's only time passed before its registration, so that it never runs by itself."""
     schedule = timing(packed).schedule
     if not isinstance(schedule, At) or next_due_us(schedule, 0, now_us) is not None:
         return []
@@ -47,7 +47,7 @@ def has_labels(group: Mapping[str, str], member: Member) -> bool:
 
 
 def lacking_labels(group: Mapping[str, str], members: Collection[Member]) -> str:
-    """A sentence on the labels of `group` that no member has, and on the values that there are instead."""
+    """Return a sentence on the labels of `group` that no member has, and on the values that members have instead."""
     present = {label for member in members for label in member.labels}
     absent = [(name, value) for name, value in sorted(group.items()) if (name, value) not in present]
     if not absent:
@@ -68,10 +68,10 @@ def _names(members: list[Member]) -> str:
 
 
 def why_unowned(state: State, row: TaskRow, unoffered: Mapping[str, str]) -> tuple[str, str]:
-    """Why a task has no owner: a code (no_label, no_kind, members_down, members_draining or no_owner) and a sentence.
+    """Say why a task has no owner: a code (no_label, no_kind, members_down, members_draining, no_owner), a sentence.
 
-    `unoffered` says why members do not offer the kind, as far as they have told. A lack of room is not among the
-    reasons: where all members are full, the least loaded of them owns the task (`hashing.placement`).
+    `unoffered` says why members do not offer the kind, if they have reported it. A lack of room is not a reason: if all
+    members are full, the least loaded of them owns the task (`hashing.placement`).
     """
     members = sorted(state.members.values(), key=lambda member: member.slot)
     group, kind = dict(row.placing.group), row.placing.kind
@@ -90,7 +90,7 @@ def why_unowned(state: State, row: TaskRow, unoffered: Mapping[str, str]) -> tup
 
 
 def _not_joined(members: list[Member]) -> str:
-    """A phrase that names the members whose labels and kinds are not known yet; "" if there are none."""
+    """Return a phrase that names the members whose labels and kinds are not known yet; "" if there are none."""
     new = [member.id for member in members if not member.incarnation]
     return f"; not joined yet: {', '.join(new)}" if new else ""
 

@@ -1,4 +1,4 @@
-"""When each task must be decided on next: a heap that costs nothing while nothing is due."""
+"""The time of the next decision on each task, in a heap that costs no time while no task is due."""
 
 import heapq
 import sys
@@ -43,14 +43,14 @@ class Agenda:
         return tasks
 
     def next_us(self) -> int | None:
-        """The earliest time set, or None."""
+        """Return the earliest time set, or None."""
         while self._heap and self._times.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
 
 def first_look_us(state: State, task: str) -> int | None:
-    """When an occurrence of `task` is due, or a run that no member holds. None: nothing will be due."""
+    """Return when a decision on `task` is due, for an occurrence or a run that no member holds. None: never."""
     row = state.tasks.get(task)
     if row is None:
         return None
@@ -62,7 +62,7 @@ def first_look_us(state: State, task: str) -> int | None:
 
 
 def next_occurrence_us(row: TaskRow, after_us: int) -> int | None:
-    """The due time of the first occurrence later than `after_us`; 0: at once; None: there is no such occurrence."""
+    """Return the due time of the first occurrence later than `after_us`; 0: at once; None: there is none."""
     spec = row.timing
     if row.paused or not spec.enabled:
         return None

@@ -1,4 +1,4 @@
-"""Compares the attempts that this member holds in the state with those that run here, and orders what is missing.
+"""Compares the attempts that this member holds in the state with those that run here, and orders the missing steps.
 
 It also decides which continuous runs to hand over to their tasks' owners.
 """
@@ -16,7 +16,7 @@ from tasks.definition.run import HELD
 
 
 class RunIndex:
-    """The ids of active runs, in sets by the use that a step has for them."""
+    """Indexes the ids of active runs by the purposes for which a step needs them."""
 
     def __init__(self, me: str) -> None:
         self._me = me
@@ -53,9 +53,9 @@ class RunIndex:
 
 
 VANISHED_US: Final = 30_000_000
-"""An attempt that was launched, and is gone without a report of its end, counts as failed after this time.
+"""The time after which a launched attempt that is gone without a report of its end counts as failed.
 
-The runner reports every end; this is for the case that it fails to, so that no run is held for ever.
+The runner reports every end. This is for the case that it fails to, so that no run is held for ever.
 """
 
 Told = CancelWork | HandOver | KillAttempt
@@ -72,9 +72,9 @@ class Attempts:
         self._missing: dict[int, int] = {}
 
     def local(self, state: State, held: Held) -> list[Told]:
-        """Make orders to attempts here: kill those that were taken over, cancel those whose runs are being cancelled.
+        """Return orders to kill attempts here that were taken over, and to cancel attempts of runs being cancelled.
 
-        These orders need no lease: stopping is always safe.
+        These orders need no lease, because stopping is always safe.
         """
         orders: list[Told] = []
         for run_id, attempt in held.items():
@@ -90,7 +90,7 @@ class Attempts:
     def missing(
         self, state: State, mine: Iterable[str], held: Held, lease: LeaseView, now_us: int
     ) -> tuple[list[Launch], list[Entry]]:
-        """Make orders and entries for the runs that this member holds and that do not run here.
+        """Return orders and entries for the runs that this member holds and that do not run here.
 
         Runs that were claimed in this lease period are launched. The others are given back unstarted: another member
         may have held the run in between.
@@ -100,7 +100,7 @@ class Attempts:
         absent: dict[int, int] = {}
         for run_id in sorted(mine):
             run = state.runs[run_id]
-            # An attempt of the run that still runs here, under an older token, must be gone before the new one begins.
+            # An older attempt of the run that still runs here must be gone before the new one begins.
             if run_id in held or run.incarnation != lease.incarnation:
                 continue
             if run.token in self._launched:
@@ -119,7 +119,7 @@ class Attempts:
         return orders, [entry for entry in entries if self._flight.free(subject_of(entry), now_us)]
 
     def hand_over(self, state: State, run_ids: Iterable[str], held: Held, at_a_time: int) -> list[Told]:
-        """Make orders to hand over the runs `run_ids` that run here: each once, and at most `at_a_time` at a time."""
+        """Return orders to hand over those of the runs `run_ids` that run here: each once, `at_a_time` at a time."""
         under_way = sum(isinstance(order, HandOver) for order in self._told)
         orders: list[Told] = []
         for run_id in run_ids:
@@ -133,11 +133,11 @@ class Attempts:
         return orders
 
     def clock_put_back(self) -> None:
-        """Count missing attempts as missing from now on."""
+        """Restart the wait for missing attempts from now on, because the clock was set back."""
         self._missing.clear()
 
     def wake_us(self, now_us: int) -> int | None:
-        """When the next missing attempt counts as failed."""
+        """Return the time at which the next missing attempt counts as failed; None: no attempt is missing."""
         times = (since_us + VANISHED_US for since_us in self._missing.values())
         return min((time for time in times if time > now_us), default=None)
 
@@ -162,10 +162,10 @@ AT_A_TIME: Final = 2
 def hand_overs(
     state: State, owners: Owners, continuous: Collection[str], orphaned: Collection[str], now_us: int
 ) -> list[str]:
-    """The runs that their holders should now hand over to the owner of their task, `AT_A_TIME` at most.
+    """Return the runs that their holders should now hand over to the owners of their tasks, `AT_A_TIME` at most.
 
-    Every member computes the same runs from the same state, and runs that were handed over and not yet claimed count
-    too: so there are `AT_A_TIME` in the whole cluster, except while members' states differ.
+    Every member computes the same runs from the same state, and runs that were handed over but not yet claimed count
+    too. So the whole cluster hands over at most `AT_A_TIME` runs at once, except while members' states differ.
     """
     if any(_wanted(state, owners, run_id, now_us) for run_id in orphaned):
         return []

@@ -1,26 +1,25 @@
-"""The words for the condition of a task: codes say what holds it, marks say what is remarkable about it. Pure.
+"""The vocabulary for the condition of a task: a code says why it does not run, marks say what is notable. Pure.
 
-The API returns codes (`GET /v1/tasks/{name}/why`, `/owner`, and lists of tasks). The page sorts tasks by marks, and
-names them in its verdict on the cluster. All code that decides in which condition a task is takes the word for it from
-here.
+The API returns codes (`GET /v1/tasks/{name}/why`, `/owner`, and lists of tasks). The page at `/` sorts tasks by marks,
+and names marks in its verdict on the cluster. All code that describes a task's condition uses these words.
 """
 
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, get_args
 
 Place = Literal["quorum", "runs", "definition", "schedule", "owner", "time", "lease", "room", "secrets", "claim"]
-"""A step of the walk of `node.duty.why`."""
+"""A step at which `node.duty.why` may find the reason why a task does not run."""
 
 
 class TaskCondition(NamedTuple):
-    """What a code means for a task: what to do about it, and whether it is expected."""
+    """The meaning of a code: the remedy, and whether the condition is expected."""
 
     remedy: str
-    """What to do. {task}, {run}, {ahead} (the run that the task waits for) and {member} are filled in."""
+    """The action to take. {task}, {run}, {ahead} (the run that the task waits for) and {member} are filled in."""
     unexpected: bool = False
     """Whether the task waits without a request. `due` is unexpected once it has lasted (`node.duty.overdue`)."""
     held_at: Place | None = None
-    """The step at which the walk ends if the task's owner reports this code; None: owners do not report it."""
+    """The step of `node.duty.why` that ends with this code if the owner reports it; None: owners do not report it."""
 
 
 CONDITIONS: Final[Mapping[str, TaskCondition]] = {
@@ -81,14 +80,14 @@ CONDITIONS: Final[Mapping[str, TaskCondition]] = {
     ),
     "due": TaskCondition("wait a moment", unexpected=True),
 }
-"""All codes with which this build says why a task does not run, or that it does."""
+"""All codes by which this build says why a task does not run, or that it runs."""
 
 UNEXPECTED: Final = frozenset(code for code, condition in CONDITIONS.items() if condition.unexpected)
-"""The codes of conditions that hold a task although nobody has asked it to wait."""
+"""The codes of conditions that keep a task from running although nobody has asked for this."""
 
 Mark = Literal["unowned", "late", "overdue", "failing", "running", "waiting", "paused", "new"]
-"""What is remarkable about a task. `unowned`: no member may run it. `late`: one of its deadlines is breached.
-`overdue`: something is due and has not begun. `waiting`: it has a run that no member holds. `paused`: paused or
+"""A notable fact about a task. `unowned`: no member may run it. `late`: one of its deadlines is breached. `overdue`: an
+occurrence or a run is due and has not begun. `waiting`: it has a run that no member holds. `paused`: paused or
 disabled. `new`: it has never run. A task may have several marks."""
 
 MARKS: Final[tuple[Mark, ...]] = get_args(Mark)
@@ -96,12 +95,12 @@ MARKS: Final[tuple[Mark, ...]] = get_args(Mark)
 
 
 def held_at(code: str) -> Place | None:
-    """The step at which the walk ends if the owner reports `code`; None: owners do not, or the code is unknown here."""
+    """Return the step that ends with `code` if the owner reports it; None: owners do not, or the code is unknown."""
     return None if (condition := CONDITIONS.get(code)) is None else condition.held_at
 
 
 def remedy(code: str, **names: str | None) -> str:
-    """What to do about `code`. For a code of a later version: see the member's log.
+    """Return the action to take about `code`. For an unknown code, of a later version: see the member's log.
 
     >>> remedy("paused", task="nightly")
     'resume it with: rota resume nightly'

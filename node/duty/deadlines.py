@@ -1,6 +1,6 @@
-"""The leader's judgement of deadlines: each one that passes is committed once. Pure: state and time in, entries out.
+"""The leader's judgement of deadlines: each passed deadline is committed once. Pure: state and time in, entries out.
 
-A task's owner may be the member that hangs, and a task may have no owner: so the leader judges all tasks.
+The leader judges all tasks, because a task may have no owner, or its owner may be the member that hangs.
 """
 
 from collections import deque
@@ -15,10 +15,10 @@ from tasks.definition.deadlines import DEADLINES, DeadlineName, deadlines_of
 from tasks.definition.schedule import next_due_us, unreadable
 
 SETTLED_US: Final = 1_000_000
-"""How long after it has passed a deadline is judged, as the entry of a run in time may still be on its way."""
+"""How long after its time a deadline is judged, because the entry of a run that was in time may still be in flight."""
 
 AGAIN_US: Final = 3_000_000
-"""The pause before an entry whose effect is not seen is proposed again."""
+"""The pause before an entry is proposed again if its effect has not been observed."""
 
 LOOKED_AT_A_STEP: Final = 1000
 """How many changed tasks are looked at in one step. Most of them have no deadlines."""
@@ -27,12 +27,13 @@ JUDGED_A_STEP: Final = 32
 """How many tasks with deadlines are judged in one step, so that a step takes milliseconds."""
 
 PUT_BACK_US: Final = 1_000_000
-"""If the clock is set back by more, all times are computed anew. A smaller change delays nothing for long."""
+"""If the clock is set back by more than this, all times are computed anew. A smaller change causes no long delay."""
 
 
 class Passing(NamedTuple):
-    """When a deadline passes, and the due time it counts from. `undecided`: no owner has decided on that occurrence
-    yet.
+    """The time at which a deadline passes, and the due time that it counts from.
+
+    `undecided`: no owner has decided yet on the occurrence that is due then.
     """
 
     at_us: int
@@ -42,10 +43,10 @@ class Passing(NamedTuple):
 
 
 class DeadlineJudge:
-    """The leader's judge of all deadlines, from `state` on. The caller must call `observe` with every new state, and
-    then `step`.
+    """Judges all deadlines for the leader, from `state` on.
 
-    A new judge is made for each leadership, and knows nothing of earlier ones.
+    The caller must call `observe` with every new state, and then `step`. For each leadership a new judge is made, which
+    knows nothing of earlier ones.
     """
 
     def __init__(self, state: State) -> None:
@@ -69,7 +70,7 @@ class DeadlineJudge:
         self._unseen: deque[Iterator[str]] = deque((iter(self._state.tasks),))
 
     def observe(self, state: State, touched: Collection[str] | None) -> None:
-        """Take over a new state. `touched`: the tasks that may differ; None: all."""
+        """Use a new state from now on. `touched`: the tasks that may differ; None: all tasks may differ."""
         before, self._state = self._state, state
         if touched is None:
             self._start_over()
@@ -78,12 +79,12 @@ class DeadlineJudge:
             self._just_over.update(key for task in touched for key in _over(before, state, task))
 
     def step(self, now_us: int) -> tuple[list[Breached], int | None]:
-        """Return the entries to propose at `now_us`, and when to step again; None: when the state has changed."""
+        """Return the entries to propose at `now_us`, and when to step again; None: only when the state has changed."""
         if now_us < self._latest_us - PUT_BACK_US:
             self._start_over()  # the times were set by a clock that was ahead
             self._latest_us = now_us
         self._latest_us = max(self._latest_us, now_us)
-        # An owner that passes an occurrence over begins a later one at once: wait for that before judging it late.
+        # An owner that passes over an occurrence begins a later one at once, so wait for that before judging it.
         self._passed_over.update((key, now_us + SETTLED_US) for key in self._just_over)
         self._just_over.clear()
         self._look()
@@ -122,11 +123,11 @@ class DeadlineJudge:
             for task in some:
                 row = self._state.tasks.get(task)
                 judged = row is not None and row.judged_us > 0
-                self._agenda.put(task, 0 if judged else None)  # at once: the judgement gives the next time
+                self._agenda.put(task, 0 if judged else None)  # judge it at once: the judgement returns the next time
                 if not judged:
                     self.undecided.pop(task, None)
                 if row is None or not judged or row.breaches:
-                    for deadline in DEADLINES:  # the proposed entry has taken effect, or is not needed any more
+                    for deadline in DEADLINES:  # the proposed entry has taken effect, or is no longer needed
                         self._proposed.pop((task, deadline), None)
                 if row is None or not judged:
                     for deadline in DEADLINES:
@@ -134,7 +135,7 @@ class DeadlineJudge:
 
 
 def _over(before: State, after: State, task: str) -> Iterator[tuple[str, DeadlineName]]:
-    """The deadlines of `task` that were breached before, and no longer are."""
+    """Yield the deadlines of `task` that are breached in `before` and not in `after`."""
     was, now = before.tasks.get(task), after.tasks.get(task)
     if was is not None and now is not None and was.breaches:
         breached = {breach.deadline for breach in now.breaches}
@@ -142,13 +143,13 @@ def _over(before: State, after: State, task: str) -> Iterator[tuple[str, Deadlin
 
 
 def next_passing(state: State, task: str) -> list[Passing]:
-    """When the deadlines of `task` that are not breached pass next. Those for which nothing is due are left out."""
+    """Return when the deadlines of `task` pass next. Leaves out breached ones, and those for which nothing is due."""
     row = state.tasks.get(task)
     limits = deadlines_of(row.spec_packed) if row is not None and row.judged_us else None
     if row is None or limits is None:
         return []
     active = (state.runs[one] for one in state.runs_of.get(task, ()))
-    # A task may be registered while a run of a deleted task of the same name still ends.
+    # A task may be registered while a run of a deleted task with the same name is still ending.
     runs = [run for run in active if not run.action and run.cancelling != "deleted"]
     breached = {breach.deadline for breach in row.breaches}
     found: list[Passing] = []
@@ -166,7 +167,7 @@ def next_passing(state: State, task: str) -> list[Passing]:
 
 
 def _undecided_us(row: TaskRow) -> list[int]:
-    """The due time of the first undecided occurrence; empty if there is none, or if this machine cannot compute it."""
+    """Return the due time of the first undecided occurrence; empty if there is none, or it cannot be computed here."""
     timing = row.timing
     if timing.schedule is None or unreadable(timing.schedule) is not None:
         return []

@@ -1,4 +1,4 @@
-"""What the owner of one task must do now: claim, queue or skip occurrences, and claim runs that no member holds."""
+"""Decides for the owner of a task what to do now: claim, queue or skip occurrences, and claim runs without a holder."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,14 +17,15 @@ from tasks.definition.run import HELD
 from tasks.definition.schedule import occurrences
 
 WINDOW: Final = 1000
-"""How many due occurrences of a task are decided on at once, the oldest first. The others follow in the next entry."""
+"""How many due occurrences of a task are decided on at once, oldest first. The others follow in the next entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
     """A claim that is allowed now, if there is room. `failover`: its run was lost with another member.
 
-    `queue_us`: if there is no room by then, the occurrence must be queued, or it would be late (`catch_up: skip`).
+    `queue_us`: if there is no room by this time, the occurrence must be queued; else it would be late and so be skipped
+    (`catch_up: skip`).
     """
 
     claim: Claim
@@ -40,7 +41,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Wanting:
-    """The needs of a task: `entries` now, `wishes` as there is room, and the next decision at `look_us`."""
+    """The needs of a task: `entries` to propose now, `wishes` for when there is room, next decision at `look_us`."""
 
     entries: tuple[Entry, ...] = ()
     wishes: tuple[Wish, ...] = ()
@@ -48,9 +49,9 @@ class Wanting:
 
 
 def needs(state: State, task: str, me: Member, now_us: int) -> Wanting:
-    """What `me`, the owner of `task`, should propose for it at `now_us`.
+    """Return what `me`, the owner of `task`, should propose for it at `now_us`.
 
-    `look_us` is when time alone changes the answer; a change of the task or of its runs changes it too.
+    `look_us` of the result is the next time at which the result changes without a change of the task or its runs.
     """
     row = state.tasks.get(task)
     if row is None:
@@ -78,7 +79,7 @@ def needs(state: State, task: str, me: Member, now_us: int) -> Wanting:
 
 
 def _claimable(row: TaskRow, active: list[Run]) -> Iterator[Run]:
-    """The runs of a task that may be claimed when they are due: all that wait, or the first of the queue.
+    """Yield the runs of a task that may be claimed when they are due: all waiting runs, or the first of the queue.
 
     A run that waits for its retry keeps its place in the queue.
     """
@@ -133,7 +134,7 @@ def _schedule(
         lost=any(run.state == "orphaned" for run in active),
     )
     if verdict.claim is not None and not verdict.replace and not room:
-        # The state may hold no more runs of this task: the occurrence is skipped, as beside an active run.
+        # The state may hold no more runs of this task, so the occurrence is skipped, as it is beside an active run.
         verdict = DuePlan(skipped=(verdict.claim,))
     return _entries(verdict, task, active, now_us), _claim_us(verdict, active), following_us
 
@@ -148,9 +149,9 @@ def _makes_room(row: TaskRow, active: list[Run], since_us: int) -> bool:
 
 
 def _due(row: TaskRow, now_us: int) -> tuple[list[int], int | None]:
-    """The occurrences that are due, `WINDOW` at most, and the one that follows them.
+    """Return the due occurrences, `WINDOW` at most, and the next one after them.
 
-    No further ones are computed, since computing the times of a cron line takes processor time.
+    No further ones are computed, because computing the times of a cron line takes processor time.
     """
     due_us: list[int] = []
     for fire_at_us in occurrences(row.spec.schedule, row.since_us, row.through_us):

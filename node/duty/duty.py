@@ -23,29 +23,30 @@ from node.state.value import Member, Result, State
 from tasks.definition.schedule import unreadable
 
 TASKS_A_STEP: Final = 32
-"""How many tasks are decided on in one step, so that a step takes milliseconds; the others follow in the next.
+"""How many tasks are decided on in one step, so that a step takes milliseconds. The others follow in the next steps.
 
-On a busy machine with several threads at work the loop gets a tenth of the time, and a step takes ten times as long.
+On a busy machine, where several threads work, the event loop gets a tenth of the time, so a step takes ten times as
+long.
 """
 
 SCHEDULED_A_STEP: Final = 32
-"""How many changed tasks have their next due time computed in one step. When a member starts, all tasks have changed.
+"""For how many changed tasks the next due time is computed in one step. When a member starts, all tasks have changed.
 The first task with a new cron line takes as long as twenty others."""
 
 PUT_BACK_US: Final = 1_000_000
-"""If the clock is set back by more, all times are computed anew. A smaller change delays nothing for long."""
+"""If the clock is set back by more than this, all times are computed anew. A smaller change causes no long delay."""
 
 UNDECIDED_US: Final = 1_000_000
-"""The pause before the next try after a decision on a task has failed."""
+"""The pause after a failed decision on a task, before the next try."""
 
 
 class Duty:
-    """One member's duty. The caller must:
+    """Decides what one member does. The caller must:
 
-    - call `observe` with every new state, soon: a result may come before the state that has its effect;
+    - call `observe` with every new state, soon, because an entry's result may come before the state with its effect;
     - propose every entry of a step, and pass its outcome to `answered`;
-    - have every `Launch` in `held` at the next step, until its `Finish` is answered;
-    - call `step` whenever something has changed (state, ownership, lease, held, room, an outcome), and at `wake_us`.
+    - list every `Launch` in `held` from the next step on, until its `Finish` is answered;
+    - call `step` whenever an input has changed (state, ownership, lease, held, room, an outcome), and at `wake_us`.
     """
 
     def __init__(self, me: str, kinds: Mapping[str, KindTerms] | None = None) -> None:
@@ -64,7 +65,7 @@ class Duty:
         self._unseen: deque[Iterator[str]] = deque()
         """Tasks that have changed, and whose next due time is not computed yet."""
         self._others: dict[str, None] = {}
-        """Tasks with something due that another member owns: decided on again when ownership changes."""
+        """Due tasks that another member owns. They are decided on again when ownership changes."""
         self._starved = Starved(self._kinds)
         self._undecided: dict[str, Exception] = {}
         """Own tasks whose last decision failed, and the exceptions."""
@@ -73,14 +74,14 @@ class Duty:
         self._places = FreePlaces(0, self._kinds, ())
         self._wanted: Mapping[str, Wanted] = {}
         self._hand_overs: tuple[list[str], int] | None = None
-        """The runs to hand over, and the time until which this list holds if nothing changes."""
+        """The runs to hand over, and the time until which this list is valid if the state does not change."""
         self.unreadable: dict[str, str] = {}
         """Tasks that never fall due here, because their schedule cannot be computed on this machine, and why."""
 
     def observe(self, state: State, owners: Owners, touched: Collection[str] | None) -> None:
-        """Take over a new state and ownership.
+        """Use a new state and ownership from now on.
 
-        `touched`: the tasks that have changed since the previous call, or whose runs have; None: all may have.
+        `touched`: the tasks that have changed, or whose runs have changed, since the previous call; None: all may have.
         """
         self._state = state
         self._flight.saw(touched)
@@ -102,7 +103,7 @@ class Duty:
         self._hand_overs = None
 
     def _start_over(self) -> None:
-        """Compute everything again: any task may have changed."""
+        """Compute all times and decisions anew, because any task may have changed."""
         self._index = RunIndex(self._me)
         self._index.feed(self._state, self._state.runs_of)
         self._preparing.clear()
@@ -137,7 +138,7 @@ class Duty:
                 look_us = first_look_us(self._state, task)
             except Exception:  # noqa: BLE001 - a bug in Rota, which the decision will show
                 why, look_us = None, 0
-            # A task whose decision failed stays undecided until a decision succeeds.
+            # A task whose decision failed is decided on at once, since it stays undecided until a decision succeeds.
             self._agenda.put(task, 0 if task in self._undecided else look_us)
             self._preparing.put(self._state, task, look_us)
             if why is not None:
@@ -146,7 +147,7 @@ class Duty:
                 self.unreadable.pop(task, None)
 
     def answered(self, entry: Entry, result: Result | None, now_us: int) -> None:
-        """Take the result of a proposed entry; None: unknown, the entry may still be applied."""
+        """Note the result of a proposed entry. None: the result is unknown, and the entry may still be applied."""
         again = self._flight.answered(entry, result, now_us)
         if again is not None:
             self._agenda.hasten(*again)
@@ -159,7 +160,7 @@ class Duty:
         room: int,
         leads_us: Mapping[str, int] | None = None,
     ) -> Step:
-        """Decide what to do at `now_us`. `lease` is the live one, or None. `room`: how many more attempts may run here.
+        """Decide what to do at `now_us`. `lease`: the live lease, or None. `room`: how many more attempts may run here.
 
         `leads_us` has the lead time of each preparation: how long before an occurrence is due its process is started.
         """
@@ -197,20 +198,20 @@ class Duty:
         return self._closing(orders, entries, lease, now_us, wake_us)
 
     def _working(self, held: Held, absent: list[str]) -> Iterator[str]:
-        """The kinds of the work that has a place here: attempts, runs without an attempt yet, and claims under way."""
+        """Yield the kind of each attempt, run without an attempt yet, and claim in flight that has a place here."""
         if any(terms.bound for terms in self._kinds.values()):
             yield from (attempt.kind for attempt in held.values())
             yield from (self._state.runs[run_id].spec.kind for run_id in absent)
             yield from (kind_of(self._state, claim) for claim in self._flight.claimed())
 
     def _prepare(self, now_us: int, leads_us: Mapping[str, int], wake_us: int | None) -> int | None:
-        """Decide which processes to prepare. Returns when to decide again."""
+        """Decide which processes to prepare. Returns the time of the next decision on this."""
         assert self._owners is not None
         self._wanted, again_us = self._preparing.wanted(self._owners, now_us, leads_us, self._places)
         return min((time for time in (wake_us, again_us) if time is not None), default=None)
 
     def _clock_put_back(self) -> None:
-        """Forget the times that a clock set while it was ahead, so that nothing waits for the clock to get there."""
+        """Forget times that come from a clock that was ahead, so that no task waits until the clock gets there."""
         self._flight.rested()
         self._attempts.clock_put_back()
         self._start_over()
@@ -250,26 +251,26 @@ class Duty:
             assert self._owners is not None
             orphaned = self._index.orphaned
             found = hand_overs(self._state, self._owners, self._index.continuous, orphaned, now_us)
-            # When its grace ends, an orphaned run becomes a failover.
+            # When the grace of an orphaned run ends, it may be claimed as a failover.
             graces_us = (due_us(self._state.runs[run_id], now_us) for run_id in orphaned)
             self._hand_overs = found, min((end_us for end_us in graces_us if end_us > now_us), default=sys.maxsize)
         return self._hand_overs[0]
 
     def overdue(self, now_us: int) -> Overdue:
-        """The tasks that are due and have not begun, of those that `take_due` has taken."""
+        """Return the tasks that are due and have not begun, among those that `take_due` has picked."""
         return self._late.overdue(now_us)
 
     def take_due(self, now_us: int, most: int = sys.maxsize) -> int:
-        """Have the next step decide on the tasks whose time has come, `most` at most. Returns their number."""
+        """Pick the tasks whose time has come, `most` at most, for the next step. Returns their number."""
         due = self._agenda.due(now_us, most)
         self._late.come(self._state, due)
         self._ready.update((task, None) for _, task in due)
         return len(due)
 
     def _claims(self, me: Member, now_us: int) -> list[Entry]:
-        """Decide on the tasks whose time has come. Returns entries, among them claims for the free places."""
+        """Decide on the tasks whose time has come. Returns the entries, which include claims for the free places."""
         self.take_due(now_us)
-        # The tasks that have waited the longest, as many as could run now, compete with those that have just come due.
+        # The tasks that have waited the longest, as many as could run now, compete with tasks that have just come due.
         self._ready.update(dict.fromkeys(self._starved.longest(self._state, self._places)))
         entries: list[Entry] = []
         wishes: list[Wish] = []
@@ -301,7 +302,7 @@ class Duty:
         return entries
 
     def _mine(self, count: int) -> list[str]:
-        """Remove and return up to `count` own tasks of the ready ones; those of other members are put aside."""
+        """Remove and return up to `count` own tasks of the ready ones. Tasks of other members are put aside."""
         assert self._owners is not None
         tasks: list[str] = []
         while self._ready and len(tasks) < count:

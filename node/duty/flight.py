@@ -1,4 +1,4 @@
-"""The proposals under way, and the lease period in which each claim was made."""
+"""The proposals in flight, and the lease period in which each claim was made."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from node.state.entries import Entry
 from node.state.value import Result, Run
 
 PAUSE_US: Final = 250_000
-"""The pause before the next proposal for a task or a run after a refusal, an unknown outcome, or an acceptance whose
-effect has not been observed."""
+"""The pause between two proposals for a task or a run, if the first one was refused, its outcome is unknown, or it was
+accepted and its effect has not been observed."""
 
 _CLAIMS_REMEMBERED: Final = 10_000
 
@@ -18,10 +18,10 @@ Key = tuple[str, str]
 
 
 def subject_of(entry: Entry) -> Key:
-    """The subject of an entry: a run, or the schedule of a task. One entry at a time is in flight for each subject.
+    """Return the subject of an entry: a run, or the schedule of a task. Only one entry is in flight for a subject.
 
-    Entries about a schedule advance `through_us`: if two were in flight, the later one could be applied first, and so
-    have the other one refused.
+    The reason: entries about a schedule advance `through_us`. If two were in flight, the later one could be applied
+    first, and then the earlier one would be refused.
     """
     run_id = getattr(entry, "run_id", None)
     if run_id is not None:
@@ -44,7 +44,7 @@ class _Rest:
 
 
 class Flight:
-    """The proposals under way, and the pauses after them."""
+    """Tracks the proposals in flight, and the pauses after them."""
 
     def __init__(self) -> None:
         self._under_way: dict[Key, _UnderWay] = {}
@@ -54,11 +54,11 @@ class Flight:
 
     @property
     def claims(self) -> int:
-        """How many claims are under way: each may need room."""
+        """The number of claims in flight, each of which may need room."""
         return self._claims
 
     def claimed(self) -> list[Claim]:
-        """The claims under way."""
+        """Return the claims in flight."""
         return [each.entry for each in self._under_way.values() if isinstance(each.entry, Claim)]
 
     def free(self, key: Key, now_us: int) -> bool:
@@ -70,17 +70,17 @@ class Flight:
         return key not in self._under_way
 
     def proposed(self, entry: Entry, task: str, period: int) -> None:
-        """Note that an entry about `task` is proposed, in this lease period."""
+        """Note that an entry about `task` was proposed, in the lease period `period`."""
         self._under_way[subject_of(entry)] = _UnderWay(entry, task)
         if isinstance(entry, Claim):
             self._claims += 1
             self._periods[entry.task, entry.run_id, entry.at_us] = period
             if len(self._periods) > _CLAIMS_REMEMBERED:
-                # If a claim is forgotten here, its run is given back unstarted.
+                # If a claim's period is forgotten here, its run is given back unstarted.
                 del self._periods[next(iter(self._periods))]
 
     def saw(self, tasks: Collection[str] | None) -> None:
-        """Note that a state was observed in which these tasks (None: all) have changed, perhaps by our own entries."""
+        """Note that a state was observed in which these tasks (None: all) changed, perhaps by this member's entries."""
         for under_way in self._under_way.values():
             under_way.seen = under_way.seen or tasks is None or under_way.task in tasks
         if any(rest.settled for rest in self._resting.values()):
@@ -91,10 +91,10 @@ class Flight:
             }
 
     def answered(self, entry: Entry, result: Result | None, now_us: int) -> tuple[str, int] | None:
-        """Take the outcome of an entry: a result, or None where it is unknown (it may still be applied).
+        """Note the outcome of an entry: its result, or None if it is unknown (the entry may still be applied).
 
         Returns the task, and when to decide on it again: now if its change has been observed; otherwise after a pause,
-        or when the change is observed. None: the entry was not under way.
+        or when the change is observed. Returns None if the entry was not in flight.
         """
         key = subject_of(entry)
         under_way = self._under_way.get(key)
@@ -112,10 +112,10 @@ class Flight:
         return under_way.task, now_us + PAUSE_US
 
     def period_of(self, run: Run) -> int | None:
-        """The lease period in which this member proposed the claim that holds `run`; None if another member did.
+        """Return the lease period in which this member proposed the claim that holds `run`; None if it did not.
 
-        The attempt's claim time identifies the claim: a claim whose outcome stayed unknown has another time than one
-        that was proposed again after a lapse.
+        The attempt's claim time identifies the claim. So a claim whose outcome stayed unknown differs from a claim that
+        was proposed again after the lease had lapsed.
         """
         if not run.attempts:
             return None
@@ -124,16 +124,16 @@ class Flight:
         return self._periods.get((run.task, None, at_us)) if known is None else known
 
     def rested(self) -> None:
-        """End all pauses, since the clock by which they were set has been put back."""
+        """End all pauses, because the clock by which they were set has been put back."""
         self._resting.clear()
 
     def rests_until_us(self, key: Key) -> int | None:
-        """When the pause of `key` ends; None if it has none."""
+        """Return when the pause of `key` ends; None if it has no pause."""
         rest = self._resting.get(key)
         return None if rest is None else rest.until_us
 
     def wake_us(self, now_us: int) -> int | None:
-        """When the next pause ends."""
+        """Return when the next pause ends; None if there is no pause."""
         if self._resting:
             self._resting = {key: rest for key, rest in self._resting.items() if rest.until_us > now_us}
         return min((rest.until_us for rest in self._resting.values()), default=None)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from node.duty.timetable import TimeSpan, UpcomingTask
 
 STEPS: Final = 72
-"""The number of steps into which a span is divided: of a day, each is twenty minutes."""
+"""The number of steps into which a span is divided. If the span is a day, a step is twenty minutes."""
 
 NAMED_MAX: Final = 100
 """The most occurrences of a member that are named one by one."""
@@ -24,9 +24,9 @@ class PlannedRun(NamedTuple):
     at_us: int
     #: The name of the task.
     task: str
-    #: The member that would begin it; None: nobody.
+    #: The member that would begin it; None: no member.
     owner: str | None
-    #: The task's present owner, if another one is supposed; None: nobody.
+    #: The task's present owner, which differs if a supposition changes owners; None: no owner.
     source: str | None
     #: How long the task's last run took, in microseconds; None: not known.
     took_us: int | None = None
@@ -35,23 +35,24 @@ class PlannedRun(NamedTuple):
 
     @property
     def moved(self) -> bool:
-        """Whether another member would begin it than at present."""
+        """Whether the member that would begin it differs from the present owner."""
         return self.owner != self.source
 
 
 @dataclass(frozen=True, slots=True)
 class MemberForecast:
-    """The occurrences that one member (or nobody) is due to begin within a span."""
+    """The occurrences within a span that one member is due to begin, or that no member may begin."""
 
     #: How many occurrences the member begins.
     count: int
     #: How many it begins in each of `STEPS` steps.
     starts: tuple[int, ...]
-    #: How many of these another member begins according to the present owners, in each step.
+    #: How many of these, in each step, another member would begin according to the present owners.
     moved_starts: tuple[int, ...]
-    #: The occurrences that it begins, by time; empty where there are more than `NAMED_MAX`.
+    #: The occurrences that it begins, by time; empty if there are more than `NAMED_MAX`.
     runs: tuple[PlannedRun, ...] = ()
-    #: The occurrences that it begins only according to the present owners; empty where there are more than `NAMED_MAX`.
+    #: The occurrences that it would lose: it begins them only according to the present owners. Empty if more than
+    #: `NAMED_MAX`.
     gone: tuple[PlannedRun, ...] = ()
 
     @property
@@ -62,7 +63,7 @@ class MemberForecast:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The occurrences that are due within `span`, by the member that begins them (None: nobody may).
+    """The occurrences that are due within `span`, by the member that begins them (None: no member may).
 
     `cut` is the number of tasks that are due more often than was computed (`node.duty.timetable` has the limits).
     `continuous` is the number of tasks that run all the time; each counts as one occurrence.
@@ -75,21 +76,21 @@ class Forecast:
 
     @property
     def count(self) -> int:
-        """How many occurrences there are, counting one for each task that runs all the time."""
+        """The number of occurrences; each task that runs all the time counts as one."""
         return sum(one.count for one in self.members.values())
 
     @property
     def due(self) -> int:
-        """How many occurrences there are, without tasks that run all the time."""
+        """The number of occurrences, without the tasks that run all the time."""
         return self.count - self.continuous
 
     @property
     def unnamed(self) -> int:
-        """How many occurrences are only counted, and not named."""
+        """The number of occurrences that are counted but not named."""
         return sum(one.count for one in self.members.values() if not one.named)
 
     def starts_at_us(self, step: int) -> int:
-        """When a step begins."""
+        """Return when a step begins, in microseconds since the epoch."""
         return self.span.from_us + (self.span.until_us - self.span.from_us) * step // STEPS
 
 
@@ -143,7 +144,7 @@ def _sum(columns: Sequence[Sequence[int]]) -> tuple[int, ...]:
 
 
 def starts_of(tasks: Iterable[UpcomingTask], span: TimeSpan, steps: int) -> list[int]:
-    """How many occurrences of `tasks` there are in each of `steps` equal parts of `span`."""
+    """Count the occurrences of `tasks` in each of `steps` equal parts of `span`."""
     starts = [0] * steps
     length_us = span.until_us - span.from_us + 1
     lines: dict[int, tuple[Sequence[int], int]] = {}
@@ -168,7 +169,7 @@ def starts_of(tasks: Iterable[UpcomingTask], span: TimeSpan, steps: int) -> list
 
 
 def _add_intervals(starts: list[int], every_us: int, phases: list[int], length_us: int) -> None:
-    """Add times at equal intervals to the counts of `starts`, without going through them one by one.
+    """Add times at equal intervals to the counts of `starts`, without iterating over the times.
 
     `phases` are the first due times of the tasks, greater than 0 and at most `every_us`.
     """

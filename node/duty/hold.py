@@ -1,4 +1,4 @@
-"""Finds what holds back a task that is due, as its owner knows: a lease, a place, or something that it lacks. Pure."""
+"""Finds why a due task does not begin, as only its owner knows: no lease, no room, a missing secret and so on. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from node.duty.room import NO_TERMS, KindTerms
 from node.duty.step import Held, WaitsForRoom
 
 RUNS_MAX: Final = 20
-"""How many of the runs that occupy the places are named."""
+"""The most runs that are named of those that occupy the member's places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class OwnerSelf:
-    """What the owner of a task knows of itself."""
+    """The facts about itself that the owner of a task knows, and other members do not."""
 
     #: The owner's id.
     member: str
@@ -35,13 +35,13 @@ class OwnerSelf:
     max_runs: int
     #: Whether it is stopping.
     stopping: bool = False
-    #: Why it takes on nothing new; "": it takes on work.
+    #: Why it takes on no new work; "": it takes on work.
     aside: str = ""
     #: Why the task's schedule cannot be computed there; "": it can be.
     unreadable: str = ""
     #: Whether the last decision on the task failed, which is a bug in Rota.
     undecided: bool = False
-    #: The run or occurrence of the task that has no room there; None: there is none.
+    #: The run or occurrence of the task that waits for room there; None: it does not wait for room.
     waits: WaitsForRoom | None = None
     #: The bounds of kinds that are used up.
     full: frozenset[str] = frozenset()
@@ -54,7 +54,7 @@ class OwnerSelf:
 
 
 def hold_of(owner: OwnerSelf) -> Hold | None:
-    """The first obstacle of a task that is due; None: no obstacle, and the owner is about to claim the task."""
+    """Return the first obstacle of a due task; None: there is no obstacle, and the owner is about to claim the task."""
     member = owner.member
     if owner.stopping:
         return Hold("stopping", f"{member} is stopping, and begins nothing new")

@@ -1,4 +1,4 @@
-"""The tasks, of all owners, that are due and have not begun: the figure to alert on. Pure."""
+"""Counts the tasks, of all owners, that are due and have not begun. Operators alert on this figure. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,17 +8,17 @@ from node.state.value import Run, State
 from tasks.definition.run import HELD
 
 OVERDUE_US: Final = 1_000_000
-"""How long something must be due to be overdue: a claim takes a few milliseconds, a failover about a second."""
+"""How long a task must be due to count as overdue. A claim takes a few milliseconds, a failover about a second."""
 
 EXACT_MAX: Final = 256
-"""If more tasks than this come due at once, the time that was set for each is used, and not computed again: nearly all
-of these tasks are due, and the others are forgotten when they change.
+"""If more tasks than this come due at once, the due time that was set for each is used and not computed again. It is
+nearly always right, and a wrong one is forgotten when its task changes.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """How many tasks are overdue, how long the oldest has waited (seconds), and their names."""
+    """The number of overdue tasks, the seconds for which the oldest has waited, and their names."""
 
     tasks: int = 0
     oldest_s: float = 0.0
@@ -26,13 +26,13 @@ class Overdue:
 
 
 class Late:
-    """Remembers since when tasks are due. The caller names the tasks whose time has come, and those that change."""
+    """Remembers since when tasks are due. The caller reports the tasks whose time has come, and changed tasks."""
 
     def __init__(self) -> None:
         self._since_us: dict[str, int] = {}
 
     def come(self, state: State, tasks: list[tuple[int, str]]) -> None:
-        """Take tasks whose time has come, as pairs of the time that was set (0: at once) and the task."""
+        """Note tasks whose time has come, as pairs of the time that was set (0: at once) and the task."""
         exact = len(tasks) <= EXACT_MAX
         for at_us, task in tasks:
             try:
@@ -51,15 +51,15 @@ class Late:
         self._since_us.clear()
 
     def overdue(self, now_us: int) -> Overdue:
-        """The tasks that are overdue at `now_us`."""
+        """Return the tasks that are overdue at `now_us`."""
         late = {task: since_us for task, since_us in self._since_us.items() if now_us - since_us >= OVERDUE_US}
         return Overdue(len(late), (now_us - min(late.values())) / 1e6, frozenset(late)) if late else Overdue()
 
 
 def unbegun_since_us(state: State, task: str) -> int | None:
-    """The due time, past or ahead, of the earliest occurrence or run of `task` that has not begun; None: none.
+    """Return the due time, past or future, of the earliest occurrence or run of `task` that has not begun, or None.
 
-    A run that waits behind another run of its task is due only once that run has ended, and a retry at its time.
+    A run that waits behind another run of its task is due only once that run has ended. A retry is due at its time.
     """
     row = state.tasks.get(task)
     if row is None:

@@ -1,8 +1,8 @@
 """The owner of each task, for one state: the placement is computed once, and then read many times.
 
-It is immutable, like the state that it comes from: it is made off the event loop and read from any thread. The
-placement without a member is computed when it is asked for. Values derived from the tasks are kept from one epoch to
-the next, so that after a member's death only the placement is computed.
+An `Ownership` is immutable, like the state that it comes from: it is made off the event loop and read from any thread.
+The placement without a member is computed when it is requested. Values derived from the tasks are kept from one epoch
+to the next, so that after a member's death only the placement is computed anew.
 """
 
 from collections.abc import Collection
@@ -32,7 +32,7 @@ _Roll = dict[str, _Entry]
 
 
 class Ownership:
-    """The owners of all tasks in `state`. Made by `Ownership.of`, then `follow`; never changed."""
+    """The owners of all tasks in `state`. Immutable. Make the first by `Ownership.of`, and later ones by `follow`."""
 
     def __init__(self, state: State, roll: _Roll, columns: Columns, slots: tuple[Slot, ...]) -> None:
         self.state = state
@@ -51,10 +51,10 @@ class Ownership:
         return cls(state, roll, Columns(_tasks(roll)), state.seats())
 
     def follow(self, state: State, touched: Collection[str] | None = None) -> "Ownership":
-        """Return the ownership of a later state: this one, if no input of placement has changed since.
+        """Return the ownership of a later state; it is this object if no input of placement has changed since.
 
-        `touched` must name every task that was registered, changed or deleted between the two states, and may
-        name others; None: anything may have changed.
+        `touched` must contain every task that was registered, changed or deleted between the two states, and may
+        contain others; None: all tasks may have changed.
         """
         if state.epoch == self.state.epoch:
             return self
@@ -79,33 +79,33 @@ class Ownership:
         return self._slots
 
     def owner(self, task: str, /) -> str | None:
-        """The task's owner; None where no member may run it, or if the task is not known."""
+        """Return the task's owner; None if no member may run it, or the task is not known."""
         return self._member(self._owners.get(task))
 
     def first(self, count: int) -> list[str]:
-        """The names of the first `count` tasks that were registered."""
+        """Return the names of the first `count` tasks that were registered."""
         return list(islice(self._roll, count))
 
     def explain(self, task: str) -> list[Reason]:
-        """Why the task has this owner: pin, incumbent and succession up to the owner, each with a verdict.
+        """Say why the task has this owner: the verdict on its pin, its incumbent, and each successor up to the owner.
 
-        This and the methods below raise `KeyError` for a task that is not known.
+        This method, `preference` and `standbys` raise `KeyError` for a task that is not known.
         """
         return because(self._slots, self._roll[task].placing, self._owners[task])
 
     def preference(self, task: str) -> list[str]:
-        """The members that may run the task, in the order in which they would take it."""
+        """Return the members that may run the task, in the order in which they would take it."""
         return self._members(preference(self._slots, self._roll[task].placing))
 
     def standbys(self, task: str) -> list[str]:
-        """The members that stand by for the task's owner."""
+        """Return the members that stand by for the task's owner."""
         return self._members(standbys(self._slots, self._roll[task].placing, self._owners[task]))
 
     def guards(self, task: str, holder: str, /) -> list[str]:
-        """The members that should be ready to take over a run of `task` from `holder`: as many as it has standbys.
+        """Return the members that should be ready to take over a run of `task` from `holder`: as many as its standbys.
 
-        The first would own the task if `holder` were down; as members may be full, that need not be the next member by
-        preference. The others are the standbys. Empty if the task is not known, or no member may run it.
+        The first of them would own the task if `holder` were down. It need not be the next member by preference, since
+        members may be full. The others are standbys. Empty if the task is not known, or no member may run it.
         """
         if self._owners.get(task) is None:
             return []
@@ -116,18 +116,18 @@ class Ownership:
         return able[: self._roll[task].placing.standbys]
 
     def load(self) -> dict[str, int]:
-        """The weight of the tasks that each member owns."""
+        """Return the weight of the tasks that each member owns."""
         return load_of(self._placement, self._slots)
 
     def limits(self) -> dict[str, int]:
-        """The load up to which each member has room. Only tasks whose possible members are all full exceed it."""
+        """Return the load up to which each member has room. Only tasks whose eligible members are full exceed it."""
         found = limits(self._slots, self._columns.weight, self.state.settings.balance_slack_milli)
         return {slot.member: limit for slot, limit in zip(self._slots, found, strict=True) if slot.member is not None}
 
     def moves_to(self, after: "Ownership") -> list[Move]:
-        """The tasks that have another owner in `after`; one of the two ownerships must be a preview of the other.
+        """Return the tasks that have another owner in `after`, which must be a preview of this ownership or vice versa.
 
-        Raises `ValueError` if `after` is of other tasks.
+        Raises `ValueError` if `after` is an ownership of other tasks.
         """
         if after._columns is not self._columns:
             raise ValueError("moves are between two placements of the same tasks: compare with a preview (without)")
@@ -145,7 +145,7 @@ def _tasks(roll: _Roll) -> tuple[Task, ...]:
 
 
 def _updated(roll: _Roll, state: State, touched: Collection[str]) -> _Roll:
-    """The roll with the touched tasks as they are in `state`; the same object if none of them differs."""
+    """Return the roll with the touched tasks as they are in `state`; the same object if no task differs."""
     now = {name: state.tasks.get(name) for name in touched}
     entries = {name: None if row is None else _Entry(row.order, row.placing) for name, row in now.items()}
     changed = {name: entry for name, entry in entries.items() if entry != roll.get(name)}

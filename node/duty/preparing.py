@@ -1,5 +1,5 @@
-"""Decides for which tasks a member has processes prepared: own tasks that are due soon, and tasks of others that it
-would take over.
+"""Decides for which tasks a member prepares processes: for its own tasks that are due soon, and for other members'
+tasks that it would take over.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,8 +13,8 @@ from tasks.definition.run import HELD
 from tasks.definition.spec import run_as_of
 
 KEEP_US: Final = 60_000_000
-"""An idle prepared process is kept if an occurrence is due within the lead time plus this time, so that tasks that come
-due again and again do not wait for a new process."""
+"""An idle prepared process is kept if an occurrence is due within the lead time plus this time. So a task that falls
+due often need not wait for a new process."""
 
 
 class Preparing:
@@ -27,15 +27,15 @@ class Preparing:
         self._agenda = Agenda()
         self._kind_of: dict[str, str] = {}
         self._near: dict[str, tuple[str, int]] = {}
-        """Tasks that are due soon, whoever owns them: the kind and the time."""
+        """The kind and the due time of each task that is due soon, whichever member owns it."""
         self._guarded: dict[str, tuple[str, str]] = {}
-        """Tasks whose run works on another member and that have standbys: the run's kind, and that member."""
+        """The kind and the member of each run on another member whose task has standbys, by task."""
         self._guards: dict[str, bool] = {}
         self._owners: Owners | None = None
 
     @property
     def idle(self) -> bool:
-        """Whether no kind here has a preparation."""
+        """Whether no kind on this member has a preparation."""
         return not self._names
 
     def clear(self) -> None:
@@ -47,7 +47,7 @@ class Preparing:
         self._guards.clear()
 
     def put(self, state: State, task: str, due_us: int | None) -> None:
-        """Note when `task` is due (0: now, or soon); None: nothing of it is due."""
+        """Note when `task` is due. 0: now, or soon; None: never."""
         if self.idle:
             return
         row = state.tasks.get(task)
@@ -72,7 +72,7 @@ class Preparing:
     def wanted(
         self, owners: Owners, now_us: int, leads_us: Mapping[str, int], places: FreePlaces
     ) -> tuple[dict[str, Wanted], int | None]:
-        """The processes wanted of each preparation, and when that changes by time alone.
+        """Return how many processes of each preparation are wanted, and when this changes by time alone.
 
         `leads_us` has the lead time of each preparation. `places` are the places that attempts leave free.
         """
@@ -103,7 +103,7 @@ class Preparing:
         return self._within(start, keep, places), min(times, default=None)
 
     def none(self) -> dict[str, Wanted]:
-        """The answer that no process of any preparation is wanted."""
+        """Return the answer that no process of any preparation is wanted."""
         return dict.fromkeys(self._names, Wanted())
 
     def _within(self, start: Mapping[str, int], keep: Mapping[str, int], places: FreePlaces) -> dict[str, Wanted]:
@@ -122,7 +122,7 @@ class Preparing:
         return bool(self._kinds.get(kind, NO_TERMS).preparation)
 
     def _is_prepared(self, row: TaskRow) -> bool:
-        # A prepared process belongs to the node's own user, and cannot become another user any more.
+        # A prepared process runs as the node's own user, and can no longer become another user.
         return self._prepares(row.placing.kind) and run_as_of(row.spec_packed) is None
 
     def _is_guarded(self, state: State, run: Run) -> bool:

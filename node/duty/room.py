@@ -1,4 +1,4 @@
-"""Counts how many more attempts may begin here, in all and of bounded kinds; keeps the claims that wait for room."""
+"""Counts how many more attempts may begin here, in all and of bounded kinds; stores the claims that wait for room."""
 
 import heapq
 import sys
@@ -13,11 +13,10 @@ from node.state.value import State
 
 @dataclass(frozen=True, slots=True)
 class KindTerms:
-    """The terms of a kind on this member.
+    """The preparation and the bound of a kind on this member.
 
-    `preparation` names the preparation of its processes; "": none. `bound` names a bound on how many attempts, prepared
-    processes among them, this member runs at once, of all kinds with this bound together; "": none. `most` is the
-    bound's value.
+    `preparation` names the preparation of its processes; "": none. `bound` names a bound; "": none. A bound limits the
+    attempts and prepared processes on this member, of all kinds with this bound together, to `most` at once.
     """
 
     preparation: str = ""
@@ -29,7 +28,7 @@ NO_TERMS = KindTerms()
 
 
 def kind_of(state: State, claim: Claim) -> str:
-    """The kind of the run that a claim would begin; "" if its task is gone."""
+    """Return the kind of the run that a claim would begin; "" if its task is gone."""
     run = None if claim.run_id is None else state.runs.get(claim.run_id)
     if run is not None:
         return run.spec.kind
@@ -38,7 +37,7 @@ def kind_of(state: State, claim: Claim) -> str:
 
 
 class FreePlaces:
-    """The places that are left: `free` in all. `working` has the kind of each attempt that has a place or is claimed.
+    """The places that are left; in all, `free`. `working` has the kind of each attempt that has a place or is claimed.
 
     >>> spark = KindTerms(bound="ENGINES", most=2)
     >>> places = FreePlaces(3, {"load": spark, "copy": spark}, ["load", "command"])
@@ -60,11 +59,11 @@ class FreePlaces:
         return self.left(kind) > 0
 
     def left(self, kind: str) -> int:
-        """How many more attempts the bound of that kind allows."""
+        """Return how many more attempts the bound of that kind allows."""
         return max(0, self._left.get(self._kinds.get(kind, NO_TERMS).bound, sys.maxsize))
 
     def take(self, kind: str) -> bool:
-        """Take a place for an attempt of that kind. Returns False if there is no place."""
+        """Occupy a place for an attempt of that kind. Returns False if there is no place."""
         if self.free <= 0 or not self.open(kind):
             return False
         self.free -= 1
@@ -83,7 +82,7 @@ class FreePlaces:
 
 
 class Starved:
-    """The claims that wait, by task. Iterates over the tasks, in the order in which they began to wait."""
+    """The claims that wait for room, by task. Iterates over the tasks, in the order in which they began to wait."""
 
     def __init__(self, kinds: Mapping[str, KindTerms]) -> None:
         self._kinds = kinds
@@ -111,14 +110,14 @@ class Starved:
             self._shown = None
 
     def longest(self, state: State, places: FreePlaces) -> list[str]:
-        """The tasks that have waited the longest, as many as could run now."""
+        """Return the tasks that have waited the longest, as many as could run now."""
         if places.free <= 0:
             return []
         could = (task for task, wishes in self._wishes.items() if places.open(kind_of(state, wishes[0].claim)))
         return heapq.nsmallest(places.free, could, key=lambda task: self._wishes[task][0].rank)
 
     def shown(self, state: State) -> tuple[WaitsForRoom, ...]:
-        """The waiting claims, as the API shows them."""
+        """Return the waiting claims, as the API shows them."""
         if self._shown is None:
             self._shown = tuple(
                 WaitsForRoom(task, wish.claim.run_id, wish.claim.fire_at_us, self._bound_of(state, wish))

@@ -1,4 +1,4 @@
-"""Describes a task's status in statements: which runs work or wait, whether its schedule is due, and why. Pure."""
+"""Describes a task's status in statements: which runs work or wait, when its schedule is due, and why. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from tasks.definition.run import HELD
 from tasks.definition.schedule import unreadable
 
 RUNS_MAX: Final = 20
-"""How many of a task's active runs are described: the oldest."""
+"""The most active runs of a task that are described. These are the oldest ones."""
 
 ERROR_CHARS_MAX: Final = 400
 """The most characters of an attempt's error in a statement. The run and its log have the rest."""
@@ -30,7 +30,7 @@ class TaskStanding:
 
 
 def standing(state: State, task: str, owner: str | None, because: Iterable[Reason], now_us: int) -> list[TaskStanding]:
-    """Describe `task`, which must be in `state`, at `now_us`. Statements on what keeps it from running come first."""
+    """Describe `task`, which must be in `state`, at `now_us`. Statements on obstacles come first."""
     row = state.tasks[task]
     statements: list[TaskStanding] = []
     if owner is None:
@@ -48,12 +48,12 @@ def standing(state: State, task: str, owner: str | None, because: Iterable[Reaso
 
 
 def disabled() -> TaskStanding:
-    """The statement on a task that is not enabled."""
+    """Return the statement on a task that is not enabled."""
     return TaskStanding("disabled", "disabled: it has no due times until its definition has enabled: true")
 
 
 def runs_of(state: State, task: str) -> list[Run]:
-    """The active runs of a task, oldest first, its actions among them."""
+    """Return the active runs of a task, oldest first, its actions among them."""
     return [state.runs[run_id] for run_id in state.runs_of.get(task, ())]
 
 
@@ -80,7 +80,7 @@ def _runs(active: list[Run], row: TaskRow, now_us: int) -> Iterator[TaskStanding
 
 
 def run_standing(run: Run, active: list[Run], row: TaskRow, now_us: int) -> TaskStanding:
-    """The status of `run`, one of the task's `active` runs: running, backing_off, behind or due."""
+    """Return the status of `run`, one of the task's `active` runs: running, backing_off, behind or due."""
     ahead = run_ahead(active, row)
     number = run.attempts[-1].attempt if run.attempts else 0
     if run.state in HELD:
@@ -98,7 +98,7 @@ def run_standing(run: Run, active: list[Run], row: TaskRow, now_us: int) -> Task
 
 
 def _pause(run: Run, due_us: int) -> str:
-    """Describe until when a run waits, and why."""
+    """Describe how long a run waits, and why."""
     until = rfc3339(due_us)
     if run.state == "orphaned":
         return f"backs off until {until}, the grace period of its failover"
@@ -110,7 +110,7 @@ def _pause(run: Run, due_us: int) -> str:
 
 
 def first_sentence(error: str | None) -> str:
-    """The first sentence of an attempt's error, on one line; "" if there is no error.
+    """Return the first sentence of an attempt's error, on one line; "" if there is no error.
 
     >>> first_sentence("OSError: no route to db.internal. Is it up?")
     'OSError: no route to db.internal.'
@@ -120,7 +120,7 @@ def first_sentence(error: str | None) -> str:
 
 
 def run_ahead(active: list[Run], row: TaskRow) -> Run | None:
-    """The run that the task's other runs wait for, as `node.duty.decide` decides; None: they do not wait."""
+    """Return the run that the task's other runs wait for, as `node.duty.decide` decides; None: they do not wait."""
     if row.spec.overlap == "allow":
         return None
     active = [run for run in active if not run.action]
@@ -131,9 +131,9 @@ def run_ahead(active: list[Run], row: TaskRow) -> Run | None:
 
 
 def schedule_standing(state: State, task: str, now_us: int) -> TaskStanding | None:
-    """When the schedule of a task next has something due: by_hand, unreadable, over, backing_off, not_due or due.
+    """Describe when the schedule of a task is next due: by_hand, unreadable, over, backing_off, not_due or due.
 
-    None: there is nothing to say, since a run is active and the schedule has no further times.
+    Returns None if a run is active and the schedule has no further times.
     """
     row = state.tasks[task]
     schedule = row.timing.schedule

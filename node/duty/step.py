@@ -12,15 +12,15 @@ class Owners(Protocol):
     """The owners of tasks, as computed from some recent state."""
 
     def owner(self, task: str, /) -> str | None:
-        """The member that owns `task`; None if no member may run it, or if the task is not known."""
+        """Return the member that owns `task`; None if no member may run it, or if the task is not known."""
 
     def guards(self, task: str, holder: str, /) -> list[str]:
-        """The members that should be ready to take over a run of `task` from `holder`; empty for an unknown task."""
+        """Return the members that should be ready to take over a run of `task` from `holder`; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseView:
-    """A live lease: its incarnation, and its period, which grows each time a lease comes back after a lapse."""
+    """A live lease: its incarnation, and its period. The period rises each time a lease is granted after a lapse."""
 
     incarnation: int
     period: int
@@ -30,7 +30,7 @@ class LeaseView:
 class LocalAttempt:
     """An attempt on this member, from its launch until its end is committed, under its token.
 
-    `ended`: its work is over, and its `Finish` is under way.
+    `ended`: its work has ended, and its `Finish` is in flight.
     """
 
     token: int
@@ -40,7 +40,7 @@ class LocalAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start the attempt that holds `run`, which is as in the state: spec, params, checkpoint, token."""
+    """Start the attempt that holds `run`. The run is given as it is in the state: spec, params, checkpoint, token."""
 
     run: Run
 
@@ -102,7 +102,7 @@ class Step:
     entries: tuple[Entry, ...] = ()
     #: Orders to the runner.
     orders: tuple[Order, ...] = ()
-    #: When to step again, in microseconds since the epoch; None: when something changes.
+    #: When to step again, in microseconds since the epoch; None: only when an input changes.
     wake_us: int | None = None
     #: The runs and occurrences that are due here and have no room.
     waiting_for_room: tuple[WaitsForRoom, ...] = ()
@@ -110,7 +110,7 @@ class Step:
     undecided: tuple[tuple[str, Exception], ...] = ()
     #: The bounds of kinds that are used up.
     full: frozenset[str] = frozenset()
-    #: The processes to have prepared, by preparation; empty: no change.
+    #: The processes to keep prepared, by preparation; empty: no change.
     wanted: Mapping[str, Wanted] = field(default_factory=dict)
 
 

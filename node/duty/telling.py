@@ -1,8 +1,8 @@
-"""Which notices this member sends, and when: from the state, the time and what is under way here. Pure.
+"""Decides which notices this member sends, and when, by the state, the time and the work in progress here. Pure.
 
 One member sends for a channel: the first in the succession of the key `channel:NAME`, as for tasks. After a failed try
-it is the next member, which may have a secret that the first one lacks. As for tasks, placement is only advice: the
-permission is an entry (`node.state.telling`).
+it is the next member, which may have a secret that the first one lacks. As for tasks, placement is only advice; a
+member may send only with the permission of an entry (`node.state.telling`).
 """
 
 from collections.abc import Container
@@ -20,7 +20,7 @@ from node.state.value import State
 from tasks.definition.cron import check_timezone
 
 LOOK_US: Final = 60_000_000
-"""While notices wait, decisions are made anew at least this often, because the wall clock may be set meanwhile."""
+"""The longest time between two decisions while notices wait, because the wall clock may be set meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Send:
     permission: Permission
     #: The channel's definition: where to send, and with which secrets.
     definition: Channel
-    #: The notices that the message tells, oldest first.
+    #: The notices in the message, oldest first.
     notices: tuple[Notice, ...]
     #: How many notices were dropped, for lack of room, before these.
     dropped: int
@@ -41,7 +41,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class TellingStep:
-    """The entries to propose and the messages to send now; `look_us`: when to decide again (None: on a change)."""
+    """The entries to propose and the messages to send now. `look_us`: when to decide again; None: on a change."""
 
     proposals: tuple[Tell, ...] = ()
     sends: tuple[Send, ...] = ()
@@ -51,7 +51,7 @@ class TellingStep:
 def telling_step(state: State, me: str, incarnation: int, now_us: int, busy: Container[str]) -> TellingStep:
     """Decide the next step of member `me`, which holds a lease as `incarnation`, for its channels.
 
-    `busy` are the channels for which work is under way here.
+    `busy`: the channels for which this member has work in progress.
     """
     proposals: list[Tell] = []
     sends: list[Send] = []
@@ -77,9 +77,9 @@ def telling_step(state: State, me: str, incarnation: int, now_us: int, busy: Con
 
 
 def sender(state: State, channel: str, tries: int) -> str | None:
-    """The member that sends for a channel, after `tries` that failed in a row. None: all members are down.
+    """Return the member that sends for a channel after `tries` failures in a row. None: all members are down.
 
-    If no member is up, draining members send, so that even full disks on all members are told.
+    If no member is up, draining members send, so that even full disks on all members are reported.
     """
     order = [state.slots[slot] for slot in succession(key64(f"channel:{channel}"), len(state.slots))]
     members = [state.members[member] for member in order if member is not None]
@@ -88,9 +88,9 @@ def sender(state: State, channel: str, tries: int) -> str | None:
 
 
 def due(row: ChannelRow, now_us: int) -> tuple[tuple[str, ...], int | None]:
-    """The keys of the notices to send now, as one message; if there are none, when there may be some.
+    """Return the keys of the notices to send now, as one message; if there are none, the time to look again.
 
-    A time that is too far off was stamped by a wrong clock, and counts as past.
+    A time that is too far ahead was stamped by a wrong clock, and counts as past.
     """
     channel = channel_of(row.packed)
     if now_us < row.again_us <= now_us + BACKOFF_US_MAX:
@@ -108,7 +108,7 @@ def due(row: ChannelRow, now_us: int) -> tuple[tuple[str, ...], int | None]:
 
 
 def quiet_until_us(quiet: Quiet | None, now_us: int) -> int | None:
-    """When the present quiet hours end; None: `now_us` is in none, or this machine does not know the time zone.
+    """Return when the present quiet hours end; None: there are none now, or this machine does not know the time zone.
 
     >>> night = Quiet.model_validate({"from": "22:00", "to": "07:00"})
     >>> quiet_until_us(night, 21 * 3600 * 10**6), quiet_until_us(night, 23 * 3600 * 10**6) == 31 * 3600 * 10**6
@@ -132,6 +132,6 @@ def quiet_until_us(quiet: Quiet | None, now_us: int) -> int | None:
             return None
         day = now.date() if at < end else now.date() + timedelta(days=1)
     ends = datetime.combine(day, end, zone)
-    if ends.timestamp() * 1e6 <= now_us:  # if the clocks are set back, the end comes twice
+    if ends.timestamp() * 1e6 <= now_us:  # if summer time ends then, this time of day comes twice
         ends = ends.replace(fold=1)
     return max(round(ends.timestamp()) * 1_000_000, now_us + 1_000_000)

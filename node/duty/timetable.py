@@ -1,7 +1,8 @@
-"""When tasks are due within a span of time, and how long their last runs took. Pure.
+"""Finds when tasks are due within a span of time, and how long their last runs took. Pure.
 
-The times are those of the schedule, before policies: an occurrence that will be skipped behind a long run is included.
-The times of an interval are a `range`, however many they are; those of a cron line are computed once for all its tasks.
+The times come from the schedule without policies, so they include an occurrence that will be skipped because of a long
+run. The times of an interval are a `range`, however many they are. The times of a cron line are computed once for all
+tasks that have this line.
 """
 
 from collections.abc import Sequence
@@ -13,10 +14,10 @@ from tasks.definition.schedule import occurrences
 from tasks.definition.spec import Cron, Every, TaskTiming
 
 LINE_TIMES_MAX: Final = 1500
-"""How many times of one cron line are computed: more than a line of five fields has in a day."""
+"""The most times of one cron line that are computed: more than a line of five fields has in a day."""
 
 TIMES_MAX: Final = 40_000
-"""How many times of cron lines are computed in all: half a second's work. Of further lines, only the first time is."""
+"""The most times of all cron lines that are computed, in half a second. For further lines, only the first time is."""
 
 
 class TimeSpan(NamedTuple):
@@ -31,7 +32,7 @@ class UpcomingTask(NamedTuple):
 
     #: The name of the task.
     task: str
-    #: When it is due, in microseconds since the epoch; of a continuous task, the beginning of the span only.
+    #: When it is due, in microseconds since the epoch; for a continuous task, only the beginning of the span.
     times: Sequence[int]
     #: How long its last run took, in microseconds; None: not known.
     took_us: int | None = None
@@ -42,7 +43,7 @@ class UpcomingTask(NamedTuple):
 
 
 def timetable(state: State, span: TimeSpan) -> list[UpcomingTask]:
-    """The tasks of `state` that are due within `span`. Tasks that are overdue at its beginning are left out."""
+    """List the tasks of `state` that are due within `span`. Tasks that are overdue at its beginning are left out."""
     lines = CronTimes(span)
     return [found for task, row in state.tasks.items() if (found := upcoming(task, row, lines)) is not None]
 
@@ -50,9 +51,9 @@ def timetable(state: State, span: TimeSpan) -> list[UpcomingTask]:
 def upcoming(
     task: str, row: TaskRow, lines: "CronTimes", timing: TaskTiming | None = None, first_us: int | None = None
 ) -> UpcomingTask | None:
-    """When a task is due within the span of `lines`; None: not at all.
+    """Return when a task is due within the span of `lines`; None if it is not due.
 
-    `timing` is that of the row, and `first_us` the first time within the span, if they are known.
+    `timing` is `row.timing`, and `first_us` the first time within the span; give them if they are known already.
     """
     timing, span = timing or row.timing, lines.span
     if row.paused or not timing.enabled or timing.schedule is None:
@@ -90,7 +91,7 @@ class CronTimes:
         self._left = TIMES_MAX
 
     def after(self, cron: Cron, after_us: int) -> tuple[tuple[int, ...], bool]:
-        """The times later than `after_us`, and whether there are more."""
+        """Return the computed times later than `after_us`, and whether there are more in the span."""
         key = (cron.cron, cron.timezone, after_us)
         if key not in self._known:
             most = max(1, min(LINE_TIMES_MAX, self._left))

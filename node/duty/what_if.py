@@ -1,6 +1,6 @@
-"""The consequences if some members were down, or drained ones back: which tasks move, and which nobody could run. Pure.
+"""Computes which tasks would move, and which no member could run, if members were down or drained ones were back. Pure.
 
-They follow from the replicated state alone, by the function that places tasks.
+The answer follows from the replicated state alone, by the function that places tasks.
 """
 
 from dataclasses import dataclass, replace
@@ -15,12 +15,12 @@ from node.state.value import State
 from tasks.definition.run import HELD
 
 REASONS_MAX: Final = 100
-"""The most tasks that nobody could run for which reasons are given."""
+"""The most tasks that no member could run that are listed with reasons."""
 
 
 @dataclass(frozen=True, slots=True)
 class Supposition:
-    """A supposition: the members `without` are down; those of `back`, drained or down now, are up."""
+    """A supposition: the members in `without` are down, and the members in `back`, now drained or down, are up."""
 
     without: frozenset[str] = frozenset()
     back: frozenset[str] = frozenset()
@@ -40,13 +40,13 @@ class MajorityOutlook:
 
     @property
     def left(self) -> bool:
-        """Whether the members left are a majority: without a majority nothing is claimed or changed."""
+        """Whether the remaining members are a majority. Without a majority no run is claimed and no change accepted."""
         return self.then >= self.needed
 
 
 @dataclass(frozen=True, slots=True)
 class InterruptedRun:
-    """A run that its member would lose, and the member that would continue it; None: nobody could."""
+    """A run that its member would lose, and the member that would continue it; None: no member could."""
 
     run_id: str
     task: str
@@ -56,7 +56,7 @@ class InterruptedRun:
 
 @dataclass(frozen=True, slots=True)
 class UnownedTask:
-    """A task that nobody could run, and why: a code and a sentence of `node.duty.advice`. `now`: nobody can now."""
+    """A task that no member could run, with a code and a sentence of `node.duty.advice`. `now`: no member can now."""
 
     task: str
     code: str
@@ -76,11 +76,11 @@ class WhatIf:
     epoch: int
     #: The time at which it was computed, in microseconds since the epoch.
     now_us: int
-    #: How many members can vote, now and then.
+    #: How many members can vote, now and under the supposition.
     majority: MajorityOutlook
     #: Every task that changes its owner.
     moves: tuple[Move, ...]
-    #: How many tasks nobody could run.
+    #: The number of tasks that no member could run.
     unowned_count: int
     #: The first `REASONS_MAX` of these tasks, with reasons.
     unowned: tuple[UnownedTask, ...]
@@ -126,7 +126,7 @@ def suppose(
     then = ownership.supposing(supposed_state) if supposition else ownership
     unowned_now = {task for task in ownership.state.tasks if ownership.owner(task) is None}
     unowned = [task for task in ownership.state.tasks if then.owner(task) is None] if supposition else unowned_now
-    # Tasks that have an owner now come first: they are the news.
+    # Tasks that have an owner now come first, since these are the consequences of the supposition.
     listed = sorted((task in unowned_now, task) for task in unowned if task in state.tasks)
     held = (run for run in state.runs.values() if run.state in HELD and run.node in supposition.without)
     lost = [InterruptedRun(run.run_id, run.task, run.node or "", then.owner(run.task)) for run in held]

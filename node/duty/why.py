@@ -1,8 +1,8 @@
-"""Answers why a task does not run, by a walk that ends at the first obstacle, or where the task runs. Pure.
+"""Answers why a task does not run, by steps that end at the first obstacle, or with the finding that it runs. Pure.
 
-Causes that do not pass by themselves come first: without a quorum nothing is claimed, and a task that no member may run
-is not helped by its next due time. Then come causes that pass with time, and those that only the owner knows
-(`node.duty.hold`).
+The steps look first for causes that do not pass by themselves: without a quorum no run is claimed, and a task that no
+member may run will not begin at its next due time either. Then they look for causes that pass with time, and for causes
+that only the owner knows (`node.duty.hold`).
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def why_not_running(state: State, task: str, known: WhyFacts, now_us: int, run_i
 
 
 def asks_owner(state: State, task: str, found: Why) -> bool:
-    """Whether the owner may know more: `found` was worked out without asking it."""
+    """Whether the owner may know more than `found`, which was worked out without asking the owner."""
     if found.code == "due":
         return True
     return _may_lack_secret(state.tasks[task]) and found.code in ("by_hand", "not_due", "over", "backing_off")
@@ -67,7 +67,7 @@ class _Walk:
         raise AssertionError("the last step always ends the walk")
 
     def _places(self) -> list[tuple[Place, Callable[[], Why | str | None]]]:
-        """The steps in order. A step ends the walk, or returns a finding, or returns None if it is not relevant."""
+        """Return the steps in order. A step returns the final answer (`Why`), or a finding, or None if irrelevant."""
         return [
             ("quorum", self._quorum),
             ("runs", self._runs),
@@ -81,10 +81,10 @@ class _Walk:
             ("claim", self._claim),
         ]
 
-    # -- what the question is about
+    # -- the subject of the question
 
     def _subject(self, run_id: str | None) -> Run | None:
-        """The run that the question is about; None: the next occurrence of the schedule."""
+        """Return the run that the question is about; None: the next occurrence of the schedule."""
         if run_id is not None:
             return self._state.runs[run_id]
         work = [run for run in self._active if not run.action]
@@ -106,7 +106,7 @@ class _Walk:
         return self._scheduled is not None and self._scheduled.code == "due"
 
     def _replaced(self) -> Run | None:
-        """The run whose end a due occurrence waits for (`overlap: replace`)."""
+        """Return the run whose end a due occurrence waits for (`overlap: replace`), or None."""
         if self._row.spec.overlap != "replace":
             return None
         return next((run for run in self._active if run.cancelling is not None and not run.action), None)
@@ -204,10 +204,10 @@ class _Walk:
         owner = self._known.owner
         return self._ends("due", f"{self._subject_told.detail}; {owner} owns it", None, self._run_id, owner)
 
-    # -- what is found
+    # -- findings
 
     def _told(self) -> TaskStanding:
-        """The present status of the run, or of the schedule, that the question is about."""
+        """Return the present status of the run, or of the schedule, that the question is about."""
         if self._run is not None:
             return run_standing(self._run, self._active, self._row, self._now_us)
         # While a run (an action) is active, `schedule_standing` gives None for a schedule without further due times.
@@ -216,7 +216,7 @@ class _Walk:
         )
 
     def _with_last(self, told: TaskStanding) -> str:
-        """The detail, and how the last run failed if that may be what the question is about."""
+        """Return the detail, and how the last run failed if the question may be about that failure."""
         last = self._row.last
         if self._run is not None or last is None or last.state not in ("failed", "timed_out", "abandoned"):
             return told.detail
@@ -234,7 +234,7 @@ class _Walk:
         doing = run_standing(ahead, self._active, self._row, self._now_us).detail
         return self._ends("behind", f"{told.detail}: {doing}", None, told.run_id, ahead.node, (ahead.run_id,))
 
-    # -- how a step ends
+    # -- the answers of steps
 
     @property
     def _run_id(self) -> str | None:
@@ -245,7 +245,7 @@ class _Walk:
         return self._known.hold is not None and self._known.hold.code == "secret"
 
     def _held(self, hold: Hold) -> Why:
-        """End the walk at the owner's obstacle: `secret` even before the task is due, if its last run failed for it."""
+        """End with the owner's obstacle; with `secret` even before the task is due, if its last run failed for it."""
         detail = hold.detail + (f": {', '.join(hold.runs)}" if hold.runs else "")
         until_us = self._subject_told.until_us
         return self._ends(hold.code, detail, until_us, self._run_id, self._known.owner, hold.runs)
@@ -261,7 +261,7 @@ class _Walk:
     ) -> Why:
         ahead = runs[0] if runs else None
         last = self._row.last
-        # A continuous task waits after a run that has ended: that run's log shows why.
+        # A continuous task waits because its last run has ended, and the log of that run shows why it did.
         logged = run_id if run_id is not None or last is None else last.run_id
         todo = remedy(code, task=self._task, run=logged, ahead=ahead, member=member)
         return Why(code=code, detail=detail, remedy=todo, until_us=until_us, run_id=run_id, member=member, runs=runs)

@@ -10,7 +10,7 @@ from node.duty.hold import Hold
 
 @dataclass(frozen=True, slots=True)
 class WhyStep:
-    """A step of the walk: its place, what was found there, and whether the walk ended there."""
+    """A step of the search for the obstacle: its place, the finding, and whether the search ended there."""
 
     place: Place
     found: str
@@ -19,7 +19,7 @@ class WhyStep:
 
 @dataclass(frozen=True, slots=True)
 class WhyFacts:
-    """What the answering member knows beside the state, from itself and from others."""
+    """The facts that the answering member knows beside the state, from itself and from other members."""
 
     #: The answering member.
     me: str
@@ -27,13 +27,13 @@ class WhyFacts:
     leader: str | None
     #: Whether it sees a quorum.
     quorum: bool
-    #: The task's owner by its placement; None: nobody.
+    #: The task's owner by its placement; None: no owner.
     owner: str | None
     #: The reasons of the placement, by preference.
     because: tuple[Reason, ...] = ()
     #: Whether the owner was asked.
     asked: bool = False
-    #: What the asked owner answered; None: nothing holds the task there, or the owner did not answer.
+    #: The owner's answer; None: it reported no obstacle, or it did not answer.
     hold: Hold | None = None
     #: Why the owner did not answer; "": it answered, or was not asked.
     away: str = ""
@@ -45,26 +45,26 @@ class WhyFacts:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Why a task does not run: where the walk through the reasons ended."""
+    """The answer why a task does not run, or the finding that it runs."""
 
     #: The reason, as a code.
     code: str
-    #: What was found, as a sentence.
+    #: The finding, as a sentence.
     detail: str
-    #: What to do, as a sentence.
+    #: The action to take, as a sentence.
     remedy: str
     #: Until when this holds, in microseconds since the epoch; None: not known.
     until_us: int | None = None
-    #: The run that is held, or runs; None: no run.
+    #: The run that is held up, or that runs; None: no run.
     run_id: str | None = None
-    #: The member where the task is held, or runs; None: no member.
+    #: The member on which the task is held up, or runs; None: no member.
     member: str | None = None
     #: The other runs that it waits for.
     runs: tuple[str, ...] = ()
-    #: The steps of the walk up to here.
+    #: The steps of the search, up to the last one.
     steps: tuple[WhyStep, ...] = ()
 
     def sentence(self, task: str) -> str:
-        """What holds the task, or where it runs, and what to do, in one sentence."""
+        """Say in one sentence what holds up the task, or where it runs, and what to do."""
         verb = "runs" if self.code == "running" else "does not run"
         return f"{task} {verb}: {self.detail}; {self.remedy}"
