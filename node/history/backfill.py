@@ -1,4 +1,4 @@
-"""Fetches the finished runs that this member lacks, from one other member at a time: its bootstrap.
+"""Fetches the finished runs that this member lacks, from one other member at a time (the member's bootstrap).
 
 `node.history.feeders` decides which member: the owner of `bootstrap/ME`, then the next in succession. The table of gaps
 is the checkpoint: a gap that has been fetched is removed, so the next feeder, or this member after a restart, continues

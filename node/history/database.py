@@ -71,7 +71,7 @@ class HistoryDatabase:
         return self._read(f"SELECT packed, crc FROM ended {where} {order}", values)
 
     def run(self, run_id: str) -> EndedRun | None:
-        """The run with that id; the latest to end, if a task was deleted and registered again under the same name."""
+        """Return the run with that id. If a task was deleted and registered again: the latest such run to end."""
         query = "SELECT packed, crc FROM ended WHERE run_id = :run_id ORDER BY entry DESC LIMIT 1"
         return next(iter(self._read(query, {"run_id": run_id})), None)
 
@@ -82,7 +82,7 @@ class HistoryDatabase:
 
     def export(self, asked: Gap) -> Portion | None:
         """Return the first part of another member's gap, `asked`, of which this member has all runs; None: no part."""
-        written = self._written  # read before the gaps, so that they include all that is missing up to it
+        written = self._written  # read before the gaps, so that these include all missing indexes up to it
         if (held := first_held(asked, written, self.gaps())) is None:
             return None
         rows, more = self._first_packed(held)

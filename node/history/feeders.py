@@ -1,7 +1,7 @@
 """Decides which member feeds one that lacks finished runs: the owner of the task `bootstrap/MEMBER`. Pure.
 
 The rule is that of tasks (`hashing.succession`): the key's succession over the slots, without the member itself and
-members that are down. Draining members come last: they still have runs to send, and may leave with them. Room and
+members that are down. Draining members come last, because they may leave before they have sent their runs. Room and
 labels play no part.
 """
 

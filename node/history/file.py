@@ -94,7 +94,7 @@ def open_or_replace(path: Path) -> tuple[sqlite3.Connection, int]:
 def _open(path: Path) -> tuple[sqlite3.Connection, int]:
     db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     try:
-        db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # for a new file: lets deletions shrink it
+        db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # takes effect in a new file, so that deletions shrink it
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=NORMAL")
         version = db.execute("PRAGMA user_version").fetchone()[0]

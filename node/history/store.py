@@ -109,7 +109,7 @@ class HistoryStore:
         return with_unwritten(written, unwritten, task, state, node, before, limit) if unwritten else written
 
     def run(self, run_id: str) -> EndedRun | None:
-        """The run with that id; the latest to end, if a task was deleted and registered again under the same name."""
+        """Return the run with that id. If a task was deleted and registered again: the latest such run to end."""
         with self._report_damage():
             for ended in reversed(self._flush_or_pending()):
                 if ended.run.run_id == run_id:
@@ -127,7 +127,7 @@ class HistoryStore:
     def export(self, asked: Gap) -> Portion | None:
         """Return the first part of another member's gap, `asked`, of which this member has all runs; None: no part."""
         with self._report_damage():
-            self._flush_or_pending()  # runs that cannot be written are not sent: they are after `written`
+            self._flush_or_pending()  # runs that cannot be written are not sent, because they are after `written`
             return self._database.export(asked)
 
     def fill(self, gap: Gap, portion: Portion) -> None:
@@ -155,7 +155,7 @@ class HistoryStore:
         count = through_us = 0
         if self.used_bytes <= limit_bytes:
             return count, through_us
-        while self.used_bytes > limit_bytes - limit_bytes // 10:  # with some margin: not again with the next run
+        while self.used_bytes > limit_bytes - limit_bytes // 10:  # with a margin for the next runs
             with self._report_damage():
                 deleted, latest_us = self._database.delete_first()
             if not deleted:

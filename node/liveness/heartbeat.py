@@ -55,7 +55,7 @@ class HeartbeatOwner(PulseOwner, Protocol):
     """The node's callbacks, which the heartbeat thread calls. No method may block."""
 
     def on_failure(self, error: BaseException) -> None:
-        """The heartbeat thread has failed: the node must end its process."""
+        """The heartbeat thread has failed, so the node must end its process."""
 
 
 class Heartbeat:
@@ -182,7 +182,7 @@ class Heartbeat:
     # -- PulsePort
 
     def on_lease(self, lease: LeaseNow) -> None:
-        """Tell the node that the lease was renewed or dropped."""
+        """Report to the node that the lease was renewed or dropped."""
         self._owner.on_lease(lease)
 
     def on_verdict(self, verdict: LivenessVerdict) -> None:

@@ -32,7 +32,7 @@ class LinkOwner(Protocol):
     """The callbacks of a link, which the thread that waits on the selector calls."""
 
     def opened(self, link: "Link") -> None:
-        """The link is authenticated: messages can be sent."""
+        """The link is authenticated, so messages can be sent."""
 
     def received(self, link: "Link", message: Message) -> None:
         """A message has arrived."""

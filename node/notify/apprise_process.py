@@ -83,7 +83,7 @@ class _Gate:
 def main() -> None:
     """Read an order from stdin, send its message, and write the outcome to stdout as JSON."""
     signal.alarm(SEND_S)
-    # Plugins read whole answers into memory: a receiver must not fill the memory of this machine.
+    # Limit the memory, because plugins read whole answers, and a receiver must not fill the memory of this machine.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     order = json.loads(sys.stdin.read())
     # A plugin may print to stdout too: send that to stderr, so that only the outcome is on stdout.
@@ -95,7 +95,7 @@ def main() -> None:
 
 def _send(order: dict[str, Any]) -> tuple[bool, str]:
     try:
-        import apprise  # an extra, and slow to import
+        import apprise  # an optional dependency, and slow to import
     except ImportError:
         return False, "Apprise is not installed there: pip install 'rota[notify]', and restart the node"
     said, log = _Said(), logging.getLogger("apprise")
@@ -106,7 +106,7 @@ def _send(order: dict[str, Any]) -> tuple[bool, str]:
         return False, "the secret for the channel's url is not a URL that Apprise knows"
     gate.close()
     kind = {"info": "info", "warning": "warning"}.get(order["severity"], "failure")
-    # As plain text: as HTML, the lines would run together, and markup in an error message would be rendered.
+    # Send plain text. As HTML, the lines would run together, and markup in an error message would be rendered.
     result = channel.notify(
         body=order["text"],
         title=order["title"],

@@ -50,7 +50,9 @@ async def send_by_apprise(settings: SenderSettings, cluster_id: str, message: Se
 
 
 def _parts(url: str) -> list[str]:
-    """The parts of a URL to redact from errors: users, passwords, tokens, hosts. Short parts may be ordinary words.
+    """Return the parts of a URL to redact from errors: users, passwords, tokens, hosts.
+
+    Short parts are left out, because they may be ordinary words.
 
     >>> _parts("mailto://me:hunter2@mail.example?to=you%40x.example&mode=starttls")
     ['me:hunter2@mail.example', 'hunter2', 'mail.example', 'you@x.example', 'starttls']

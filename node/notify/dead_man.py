@@ -75,7 +75,7 @@ class DeadMansSwitch:
             except Exception:  # noqa: BLE001 - an error here must not end the node
                 _log.exception("the outside watcher is not pinged, because of a bug in Rota; retrying")
                 wait_s = AFTER_FAULT_S
-            # Wait in short parts: after a change of the watcher or the leader, the next ping is due at once.
+            # Wait in short parts, because after a change of the watcher or the leader the next ping is due at once.
             while wait_s > 0 and self._watched() == before:
                 await self._sleep(min(IDLE_S, wait_s))
                 wait_s -= IDLE_S

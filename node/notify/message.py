@@ -14,7 +14,7 @@ from node.state.outbox import Notice
 from node.state.times import rfc3339
 
 LINES_MAX: Final = 30
-"""The most notices that a text spells out; it gives the number of the others."""
+"""The maximum number of notices in a text. Of further notices, it only gives the number."""
 
 
 def message_id(cluster_id: str, message: Send) -> str:

@@ -45,7 +45,7 @@ class ChannelSender:
     async def test(self, cluster_id: str, name: str, definition: Channel, now_us: int) -> str:
         """Send a message that says that it is a test. Returns the receiver's answer, shortened. Raises `NotSent`."""
         text = f"a test of channel {name}, sent by {self._settings.node}: nothing is wrong"
-        # Each test needs an id of its own: receivers drop a message whose id they know.
+        # Each test needs an id of its own, because receivers drop a message whose id they know.
         notice = Notice(f"{TEST_KEY}.{now_us}", TEST_KEY, "info", now_us, text)
         permission = Permission(0, self._settings.node, 0, (notice.key,))
         return await self.send(cluster_id, Send(name, permission, definition, (notice,), 0))

@@ -164,7 +164,7 @@ class Teller:
             why = _storable(str(error))
             _log.warning("channel %s: a message was not accepted, it is tried again: %s", name, why)
             ended = Told(self._port.now_us(), name, permission.token, "failed", why)
-        except Exception as error:  # noqa: BLE001 - the permission must be given back all the same
+        except Exception as error:  # noqa: BLE001 - the permission must be given back after any error
             _log.exception("channel %s: a message could not be sent, which is a bug in Rota; it is tried again", name)
             ended = Told(self._port.now_us(), name, permission.token, "failed", _storable(f"a bug in Rota: {error!r}"))
 

@@ -32,7 +32,7 @@ from node.runtime.dns import Resolver
 from node.telemetry.thread_lag import Worst
 
 logger = logging.getLogger(__name__)
-# For a port in use, the library logs a traceback; the message of PortInUse suffices.
+# Drop the library's traceback for a port in use, because the message of PortInUse suffices.
 logging.getLogger("pysyncobj.syncobj").addFilter(lambda record: record.msg != "failed to perform initialization")
 
 _FAILURES_LIMIT = 20

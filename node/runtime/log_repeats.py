@@ -74,7 +74,7 @@ class Repeats(logging.Filter):
 
 
 def _text(record: logging.LogRecord) -> str:
-    """The text by which lines are of one kind: the format string of a warning or error, unless it has only values."""
+    """Return the text that lines of one kind share: a warning's or error's format string, unless it has only values."""
     template = str(record.msg)
     if record.levelno < logging.WARNING:
         return record.getMessage()

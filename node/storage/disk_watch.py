@@ -137,7 +137,7 @@ class DiskWatch:
             try:
                 self._loop.call_soon_threadsafe(self._woken.set)
             except RuntimeError:
-                return  # the loop is closed: the process is ending
+                return  # the loop is closed, because the process is ending
 
     async def run(self) -> None:
         """Measure and act until cancelled."""

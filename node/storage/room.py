@@ -120,7 +120,7 @@ def poll_s(space: Space, reserve_bytes: int, *, idle: bool = False) -> float:
 
 
 def to_stop(held: Mapping[Key, int], missing_bytes: int) -> list[Key]:
-    """The attempts to stop so that `missing_bytes` become free, the largest first. `held`: the bytes that each holds.
+    """Return the attempts to stop to free `missing_bytes`, the largest first. `held`: the bytes that each one holds.
 
     >>> to_stop({"a": 10**6, "b": 10**8, "c": 10**7, "d": 10}, 105 * 10**6)
     ['b', 'c']

@@ -79,7 +79,7 @@ class Inbound:
             self._snapshot_part(node, message)
             return
         prev, term, entries = message["prevLogIdx"], message["prevLogTerm"], message["entries"]
-        if prev is None:  # the leader's own log begins later: a snapshot will follow
+        if prev is None:  # the leader's own log begins later, so a snapshot will follow
             self._heartbeat(node, message, 0)
             return
         found = trim(here.journal, here.raftCommitIndex, prev, term, entries)

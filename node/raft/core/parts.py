@@ -53,7 +53,7 @@ class RecoveryPort(Protocol):
         """Note that this member has caught up, or takes part in the cluster's first election, and votes from now on."""
 
     def log_matches(self, term: int, index: int) -> None:
-        """Note that the log equals that of the leader in `term`, up to `index`."""
+        """Note that the log equals the log of the leader in `term`, up to `index`."""
 
     def answer(self, node: Node, message: Message) -> None:
         """Answer a member that has lost its log."""

@@ -96,7 +96,7 @@ Outlook = FoundingWait | ClusterElsewhere | None
 
 @lru_cache(maxsize=64)
 def roll_of(members: frozenset[str], without: frozenset[str]) -> str:
-    """A digest of a list of members, in any order, and of the nodes left out."""
+    """Return a digest of a list of members, whatever their order, and of the nodes left out."""
     return _digest([sorted(members), sorted(without)])
 
 
@@ -186,7 +186,7 @@ class Founding:
         if stated.member == self.me:
             return
         if stated.cluster_id:
-            # It may name this node as the member, if this node was one and has lost its folder since.
+            # `told_by` may be this node, if it was a member and has lost its folder since.
             self.hear_of(stated.cluster_id, stated.told_by if stated.told_by != self.me else stated.member)
         if stated.member not in self.listed:
             return

@@ -160,7 +160,8 @@ class _Folder:
         if all(member.split(" ", 1)[0] == self.me for member in known):
             raise why
         place = self.path / JOURNAL
-        # The journal itself goes last: after a crash in between, the next start finds it cut off, and repeats this.
+        # Rename the journal after its companions: after a crash in between, the next start finds it cut off, and
+        # repeats this.
         kept = set_aside(
             [place.with_name(f"{JOURNAL}-wal"), place.with_name(f"{JOURNAL}-shm"), place]
             + ([self.path / SNAPSHOT] if header is None else [])

@@ -64,7 +64,7 @@ class RecoveryProgress:
     matched: tuple[int, int] = (0, 0)
 
     def leader_log(self, term: int) -> LeaderLog | None:
-        """The result of `latest_leader`; None if this member's own `term` is later than the term of that leader."""
+        """Return the result of `latest_leader`; None if this member's own `term` is later than that leader's term."""
         latest = latest_leader(self.me, self.answers)
         return latest if latest is not None and latest.term >= term else None
 
@@ -101,7 +101,7 @@ def latest_leader(me: str, answers: Mapping[str, AmnesiaAnswer]) -> LeaderLog | 
 
 
 def answers_needed(members: int) -> int:
-    """The number of other members that must have answered, for this number of members.
+    """Return how many other members must have answered, in a cluster with this number of members.
 
     >>> [answers_needed(members) for members in (2, 3, 4, 5)]
     [1, 2, 2, 3]

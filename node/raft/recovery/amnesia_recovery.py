@@ -72,7 +72,7 @@ class AmnesiaRecovery:
         self._journal.flush()
 
     def log_matches(self, term: int, index: int) -> None:
-        """Note that the log equals that of the leader in `term`, up to `index`."""
+        """Note that the log equals the log of the leader in `term`, up to `index`."""
         if not self.votes:
             self._progress.matched = (term, index)
             if self._progress.complete(self._consensus.raftCurrentTerm):
@@ -129,7 +129,7 @@ class AmnesiaRecovery:
             # This node's list of members may differ from the members with which the cluster's log begins.
             self._consensus.begin_with(latest.base)
         if latest is not None and not self._consensus.voted_in(latest.term):
-            # This member may have voted in that term. A vote for its leader is safe: the term can have no other leader.
+            # This member may have voted in that term. A vote for its leader is safe, as the term has no other.
             self._keep_vote(latest.term, latest.leader)
 
     def _check_majority(self, now_s: float) -> None:

@@ -131,7 +131,7 @@ class Callers:
         if node is None or (dialled and not transport.duplicate_starts.differs(node, message["start"])):
             connection.disconnect()  # not a member, or a member that this side has dialled
             return
-        connection.setOnMessageReceivedCallback(lambda _message: None)  # until this start of the member is admitted
+        connection.setOnMessageReceivedCallback(lambda _message: None)  # ignored until this start is admitted
         if asks:
             admit = partial(self._admit_inquirer, connection)
         else:

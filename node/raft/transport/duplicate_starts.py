@@ -73,7 +73,7 @@ class DuplicateStarts:
     def enter(
         self, node: Node, connection: Any, start: str, where: str, admit: Callable[[], None], *, asks: bool = False
     ) -> None:
-        """Handle a start of a member. `admit` is called at once, or when the earlier start is gone.
+        """Handle a start of a member. `admit` is called at once, or when the earlier start has ended.
 
         `asks`: the start came on an inquiry. A start that is not on an inquiry replaces those on inquiries.
         """
@@ -84,7 +84,7 @@ class DuplicateStarts:
                 self._inquirers.add(connection)
             else:
                 # The member has returned, so ask it at once to admit this start. Otherwise, if the last member that has
-                # admitted it is lost now, this start has to settle anew, and cannot vote for a second.
+                # admitted this start is lost now, this start must settle anew, and cannot vote for about a second.
                 self._calls.soon(node)
             admit()
 

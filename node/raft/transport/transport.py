@@ -125,8 +125,8 @@ class Transport(OpenTransport):
         if message["type"] == "append_entries" and self.backlog(node) > BACKLOG_BYTES:
             return False
         self._sent[node] = self._consensus.clock()
-        # Not by the library's `send`: it looks the connection up again afterwards. If sending breaks the connection, an
-        # unlisted member is forgotten, and the look-up would fail.
+        # The library's `send` would look the connection up again afterwards. If sending breaks the connection, an
+        # unlisted member is forgotten, and that look-up would fail.
         connection.send(message)
         return connection in self._clusters
 
