@@ -95,7 +95,8 @@ def apart(run: Run, config: Config, kinds: Mapping[str, KindEntry], needs: Needs
     """Return whether the current attempt of `run` gets a user id of its own.
 
     It gets none if it uses paths on the machine, since later attempts could not change the files of earlier ones. It
-    gets none either if its kind has a preparation: prepared processes run as the node's user, and Spark needs a name.
+    gets none either if its kind has a preparation, because prepared processes run as the node's user, and Spark needs
+    a user with a name.
     """
     kind = kinds.get(run.spec.kind)
     return (

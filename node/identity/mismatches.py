@@ -1,4 +1,4 @@
-"""Mismatches: nodes that are incompatible with this one (another build, secret or cluster), misplaced, or silent.
+"""Mismatches: nodes of another build, secret or cluster than this one, at the wrong address, or silent.
 
 They are noticed at the Raft ports. The statements of a caller that has not yet proved that it has the members' secret
 are claims: anybody who reaches the port can make them. Claims are limited in length and number, and shown as claims.

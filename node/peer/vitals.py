@@ -32,7 +32,7 @@ class MemberVitals:
     clock_off_us: int | None = None
     #: Why it does not offer kinds, by kind.
     unoffered: Mapping[str, str] = field(default_factory=dict)
-    #: A sentence for each confinement of its tasks that is missing on the member.
+    #: A sentence for each confinement of tasks that is missing, and for each limit that is not enforced.
     not_kept: Sequence[str] = ()
 
 

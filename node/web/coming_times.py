@@ -44,7 +44,7 @@ class ComingTime:
 def coming_times(schedule: Schedule | None, since_us: int, through_us: int, now_us: int) -> list[ComingTime]:
     """Return the next occurrences, and those just before and after the next change of the clocks; [] if there are none.
 
-    `since_us` and `through_us` are from the task's row: when its schedule began, and until when it was evaluated.
+    `since_us` and `through_us` are from the task's row: when its schedule began, and up to when it is decided.
     """
     if schedule is None or isinstance(schedule, Continuous) or unreadable(schedule) is not None:
         return []

@@ -218,8 +218,9 @@ def _choices(form: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 
 def _look(form: Mapping[str, Any], value: Any, choices: tuple[tuple[str, Any], ...], *, nullable: bool) -> Look:
-    """Decide how a field is filled in. `nullable`: null is allowed but not the default, so a user must be able to type
-    it.
+    """Decide how a field is filled in. `nullable`: null is allowed but is not the default.
+
+    A field that may be null is YAML, so that the user can type null.
     """
     if nullable or value is None or value == "":
         return "yaml"

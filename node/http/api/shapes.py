@@ -17,9 +17,9 @@ Limit = Annotated[int, Field(ge=1, le=1000, description="How many at most")]
 Count = Annotated[int, Field(ge=0, lt=COUNT_MAX)]
 Due = Annotated[int, Field(ge=0, le=LAST_FIRE_US)]
 Moment = Annotated[int, Field(ge=0, le=LATEST_US)]
-"""A `Count` is a counter, a `Due` the time of an occurrence, a `Moment` any other time: microseconds since the epoch.
+"""A `Count` is a counter; a `Due`, a time from which a schedule continues; a `Moment`, any other time.
 
-All are bounded, so that sums of them fit 64 bits.
+Times are in microseconds since the epoch. All three are bounded, so that sums of them fit 64 bits.
 """
 
 

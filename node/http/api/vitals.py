@@ -83,7 +83,7 @@ class VitalsView(AnswerView, _ToldView):
     is how many log entries it lacks of those that the answering node has applied. The fields after `answered_s` are
     null if the member is of an earlier version. `clock_off_s` is how far its machine's wall clock is ahead of the time
     that the members agree on; null: they have not agreed yet. `unoffered` says why it does not offer a kind.
-    `not_kept` has a sentence for each confinement of tasks that is missing: the kernel is too old, or a setting is off.
+    `not_kept` has a sentence for each confinement of tasks that is missing, and for each limit that is not enforced.
     """
 
 

@@ -20,7 +20,7 @@ from node.state.times import rfc3339
 
 
 class MajorityView(TypedDict):
-    """How many of `members` can vote `now`, and could `then`. `left`: a majority would be left, at least `needed`."""
+    """How many of `members` can vote `now`, and how many could `then`. `left`: `then` is a majority, of `needed`."""
 
     members: int
     needed: int

@@ -17,7 +17,7 @@ from node.state.times import rfc3339_or_none
 
 
 class WhyStepView(TypedDict):
-    """A step of the walk through all conditions: the place, what was found there, and whether the walk ended there."""
+    """A step of the walk through all conditions: the condition, what was found, and whether the walk ended there."""
 
     place: Place
     found: str

@@ -160,8 +160,9 @@ class RequestContext:
         return self.fields
 
     async def model(self, model: type[M], *, empty: bool = False) -> M:
-        """Read and validate the body. With `empty`, a missing one counts as `{}`. Raises `Problem` as `json` does, or
-        invalid.
+        """Read and validate the body. With `empty`, a missing body counts as `{}`.
+
+        Raises `Problem` as `json` does, and `Problem` invalid.
         """
         given = {} if empty and not self.request.body_exists else await self.json()
         try:

@@ -87,6 +87,6 @@ async def preview_values(context: RequestContext, name: str) -> dict[str, Any]:
 
 
 def _opposite(state: State, name: str) -> Supposition:
-    """Return the supposition of the preview. To drain a member counts as down, because the placement is the same."""
+    """Return the supposition of the preview. A member to drain counts as down, because the placement is the same."""
     one = frozenset((name,))
     return Supposition(without=one) if state.members[name].status == "up" else Supposition(back=one)

@@ -92,7 +92,7 @@ async def task_figures(context: RequestContext) -> web.Response:
 
 
 async def task_values(context: RequestContext, name: str) -> dict[str, Any]:
-    """Return a task's present values: its state, why it does not run, its runs, its owner. Raises `Problem`."""
+    """Return a task's present values: its state, why it does not run, active runs, and owner. Raises `Problem`."""
     ownership = await context.ownership()
     row = context.state.tasks.get(name)
     if row is None:
