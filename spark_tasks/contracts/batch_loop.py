@@ -1,8 +1,8 @@
 """The loop of `etl` and `ingest`: claim, plan, commit; if overtaken, read the last batch and claim again.
 
 Another attempt may work on the same task: an attempt of the same run that was declared lost but still runs, or an
-attempt of another run. Only the holder may commit. The sink or the table decides which attempt is the holder, and which
-batch was the last; an attempt that is overtaken loses nothing but its time.
+attempt of another run. Only the holder may commit. The sink or the table records which attempt is the holder and which
+batch is the last. An attempt that is overtaken only loses the time that it spent.
 """
 
 from collections.abc import Callable
@@ -21,8 +21,8 @@ def commit_batches(
     """Commit `first`, and then each batch that `following` plans, until it returns None.
 
     `commit` raises `overtaken` if another attempt has committed the batch or holds the sink now. Then `read_again`
-    reads which batch was the last and claims the sink, and `following` plans anew. All other errors of these functions
-    pass.
+    reads which batch was the last and claims the sink, and `following` plans again. All other errors of these functions
+    are raised to the caller.
     """
     batch = first
     while batch is not None:
@@ -41,9 +41,9 @@ def become_holder(
 ) -> None:
     """Make the attempt with `token` the holder, unless it is the holder already.
 
-    `check_current` gets the present holder's token. It makes sure, by a checkpoint, that this attempt's own token is
-    current, and raises `Fenced` if it is not. If the holder's token is still greater, it is from an abandoned cluster:
-    a new cluster counts from 1 again. `claim` returns False if the holder has changed meanwhile.
+    `check_current` receives the present holder's token. It makes sure, by a checkpoint, that this attempt's own token
+    is current, and raises `Fenced` if it is not. If the holder's token is still greater, it is from an abandoned
+    cluster, because a new cluster counts from 1 again. `claim` returns False if the holder has changed meanwhile.
     """
     while (held := holder()) != token:
         check_current(held)

@@ -1,7 +1,7 @@
-"""The rows of a batch, brought from Spark to the driver's disk, so that the driver can write them in bounded memory.
+"""Fetches the rows of a batch from Spark to the driver's disk, so that the driver can write them in bounded memory.
 
-If the executors are on this machine, Spark writes the rows as Parquet, in parallel. Executors on other machines do not
-see the driver's disk: then the driver asks for one part after the other, and holds one in memory.
+If the executors are on this machine, Spark writes the rows as Parquet, in parallel. Executors on other machines cannot
+see the driver's disk, so the driver fetches one of Spark's partitions after another, and holds one in memory.
 """
 
 import shutil
@@ -25,7 +25,9 @@ _PLAIN: Final = frozenset(
     "boolean byte tinyint short smallint integer int long bigint float double decimal string char varchar binary date "
     "timestamp timestamp_ntz array map struct".split()
 )
-"""Spark's types that Parquet and Arrow have, too. All others (intervals, variants) become text."""
+"""The Spark types that Parquet and Arrow have, too. Values of all others (intervals, variants) are converted
+to text.
+"""
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,12 @@ class FetchedRows:
         return pa.schema([field.with_name(name) for field, name in zip(stored, self.names, strict=True)])
 
     def batches(self) -> "Iterator[pa.RecordBatch]":
-        """The rows, in the order of Spark's parts."""
+        """Yield the rows, in the order of Spark's partitions."""
         for part in self.parts():
             yield from part
 
     def parts(self) -> "list[Iterator[pa.RecordBatch]]":
-        """The rows of each of Spark's parts. Several may be read at once."""
+        """Return one iterator over the rows of each of Spark's partitions. Several may be read at once."""
         schema = self.schema()
         return [_batches(path, schema) for path in self._files()]
 
@@ -71,7 +73,7 @@ def _batches(path: Path, schema: "pa.Schema") -> "Iterator[pa.RecordBatch]":
 
 
 def numbered(rows: "DataFrame") -> "DataFrame":
-    """The rows with their columns renamed c0, c1, ...: Spark takes names that differ only in case for the same name."""
+    """Rename the columns to c0, c1, ..., because Spark takes names that differ only in case for the same name."""
     return rows.toDF(*[f"c{number}" for number in range(len(rows.columns))])
 
 
@@ -112,7 +114,7 @@ def _ask_for(rows: "DataFrame", path: Path) -> None:
 
 
 def _arrows(value: Any, kind: "pa.DataType") -> Any:
-    """Convert a value of a Spark row for Arrow: a map becomes a list of pairs, and a timestamp gets its zone."""
+    """Convert a value of a Spark row for Arrow: a map to a list of pairs, and a timestamp to one with a time zone."""
     import pyarrow.types as t
 
     if value is None:
@@ -128,7 +130,7 @@ def _arrows(value: Any, kind: "pa.DataType") -> Any:
 
 
 def python_values(column: "pa.Array", name: str) -> list[Any]:
-    """The values of a column. Raises `SinkUnfit` for a time outside the years 1 to 9999."""
+    """Return the values of a column. Raises `SinkUnfit` for a time outside the years 1 to 9999."""
     try:
         return list(column.to_pylist())
     except (OverflowError, ValueError):
@@ -139,7 +141,7 @@ def python_values(column: "pa.Array", name: str) -> list[Any]:
 
 
 def _first_odd(times: "pa.Array") -> str:
-    """The first of the times that is outside the years 1 to 9999."""
+    """Return the first of the times that is outside the years 1 to 9999."""
     import pyarrow as pa
 
     for time in times:

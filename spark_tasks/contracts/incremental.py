@@ -75,9 +75,9 @@ class Incremental(BaseModel):
 
     @property
     def way(self) -> str:
-        """The way to find new rows: the name of the one field that is given."""
+        """The name of the one field that is given: it says how new rows are found."""
         return next(name for name, given in self._ways().items() if given)
 
 
 _NEEDS: Final[Mapping[str, str]] = {"batch_rows": "cursor", "parameter": "cursor", "batch_versions": "versions"}
-"""The fields of `Incremental` that need one way of finding new rows, and the name of that way."""
+"""The fields of `Incremental` that are valid only with another field, and the name of that field."""

@@ -19,7 +19,9 @@ Encoder = Callable[[Any], Any]
 
 
 def json_encoder(kind: "pa.DataType") -> Encoder:
-    """A function that converts Python values of the Arrow type `kind` to JSON. Nulls in lists and structs stay null."""
+    """Return a function that converts Python values of the Arrow type `kind` to JSON. Nulls in lists and structs stay
+    null.
+    """
     import pyarrow.types as t
 
     if t.is_decimal(kind):
@@ -49,7 +51,7 @@ def _or_null(encode: Encoder) -> Encoder:
 
 
 def decimal_text(value: Decimal) -> str:
-    """All digits of a decimal, without an exponent.
+    """Return all digits of a decimal, without an exponent.
 
     >>> decimal_text(Decimal("0.00000010"))
     '0.00000010'
@@ -58,7 +60,7 @@ def decimal_text(value: Decimal) -> str:
 
 
 def time_text(value: datetime) -> str:
-    """A time as text. The texts sort in the order of the times.
+    """Return a time as text. The texts sort in the same order as the times.
 
     >>> time_text(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)), time_text(datetime(999, 1, 2))
     ('2026-01-02T03:04:05.000000Z', '0999-01-02T00:00:00.000000')

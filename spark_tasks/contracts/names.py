@@ -9,7 +9,7 @@ _PART: Final = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
 
 def table_parts(text: str) -> tuple[str, ...]:
-    """The names in TABLE or SCHEMA.TABLE; each may be quoted as in SQL. Raises `ValueError`.
+    """Split TABLE or SCHEMA.TABLE into its names, each of which may be quoted as in SQL. Raises `ValueError`.
 
     >>> table_parts("public.flights"), table_parts('"my.schema"."My ""Own"" Table"')
     (('public', 'flights'), ('my.schema', 'My "Own" Table'))
@@ -33,7 +33,7 @@ def table_parts(text: str) -> tuple[str, ...]:
 
 
 NAME_BYTES: Final = 63
-"""The longest name in bytes. PostgreSQL cuts a longer one, and only gives a notice."""
+"""The most bytes of a name. PostgreSQL truncates a longer name, and only gives a notice."""
 
 
 def table_name(text: str) -> str:
@@ -47,7 +47,7 @@ ColumnName = Annotated[str, Field(min_length=1, max_length=63)]
 
 
 def name(text: str) -> str:
-    """The name, quoted for SQL.
+    """Quote a name for SQL.
 
     >>> name('a"b')
     '"a""b"'
@@ -56,7 +56,7 @@ def name(text: str) -> str:
 
 
 def qualified(text: str) -> str:
-    """The quoted table name for `TABLE` or `SCHEMA.TABLE`, in which each name may be quoted already.
+    """Return the quoted table name for `TABLE` or `SCHEMA.TABLE`, in which each name may be quoted already.
 
     >>> qualified("public.flights"), qualified('"a.b"')
     ('"public"."flights"', '"a.b"')
@@ -65,7 +65,7 @@ def qualified(text: str) -> str:
 
 
 def literal(text: str) -> str:
-    """The text as an SQL literal.
+    """Return the text as an SQL literal.
 
     >>> literal("it's")
     "'it''s'"

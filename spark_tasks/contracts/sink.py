@@ -18,7 +18,7 @@ class SinkOvertaken(Exception):
 
 
 class SinkUnfit(Unretryable):
-    """The sink cannot take these rows as the task says."""
+    """The sink cannot write these rows with the settings of the task."""
 
 
 class SinkAway(Away):
@@ -27,7 +27,9 @@ class SinkAway(Away):
 
 @dataclass(frozen=True)
 class Visible:
-    """The last batch in a sink: its mark, the run that committed it, and the cursor that was stored with it (JSON)."""
+    """The last batch in a sink: its mark (batch number and token), the run that committed it, and the cursor that was
+    stored with it (JSON).
+    """
 
     mark: Mark
     run_id: str
@@ -44,7 +46,9 @@ class About:
 
 @dataclass(frozen=True)
 class Staged:
-    """Rows that no reader sees yet. `parts` has a value from each writer, which the sink's own `commit` needs."""
+    """Rows that are written, but not visible yet. `parts` has one value from each writer, for the sink's own
+    `commit`.
+    """
 
     rows: int
     parts: tuple[Any, ...]
@@ -52,14 +56,14 @@ class Staged:
 
 @dataclass(frozen=True)
 class Committed:
-    """The number of rows that a batch put into the sink, and the number that its tombstones deleted there."""
+    """The number of rows that a batch wrote to the sink, and the number of rows that its tombstones deleted there."""
 
     rows: int
     deleted: int
 
 
 class Sink(Protocol):
-    """Takes batches. All rows of a batch become visible at once, and only once. Batches are numbered from 1."""
+    """Receives batches. All rows of a batch become visible at once, and only once. Batches are numbered from 1."""
 
     def last(self) -> Visible | None:
         """The last batch that is visible."""
@@ -71,7 +75,9 @@ class Sink(Protocol):
         """The token of the attempt that holds the sink for this task."""
 
     def claim(self, token: int, instead_of: int | None) -> bool:
-        """Make the attempt with `token` the holder. Returns False if the present holder is not `instead_of`."""
+        """Make the attempt with `token` the holder in place of `instead_of`. Returns False if another attempt is the
+        holder.
+        """
 
     def write(self, rows: "DataFrame", mark: Mark) -> Staged:
         """Write the batch's rows where they are not visible."""
@@ -106,10 +112,11 @@ class DeliveringSink(Protocol):
 
 
 def is_in(mark: Mark, last: Visible | None, holder: int | None, target: str) -> bool:
-    """Whether this attempt has committed the batch already; False if it is the next one and may be committed.
+    """Return True if this attempt has committed the batch already, False if the batch is the next one and may be
+    committed.
 
-    `last` and `holder` are those that the sink's transaction reads. Raises `SinkOvertaken`, and `SinkUnfit` if an
-    earlier batch is missing.
+    `last` and `holder` must be read in the sink's transaction. Raises `SinkOvertaken`, and `SinkUnfit` if an earlier
+    batch is missing.
 
     >>> is_in(Mark(2, 7), Visible(Mark(1, 5), "run", None), 7, "t")
     False
@@ -131,7 +138,7 @@ def is_in(mark: Mark, last: Visible | None, holder: int | None, target: str) -> 
 
 
 class KeyedRows(BaseModel):
-    """How a batch's rows go into a table of a database."""
+    """How a batch's rows are written to a table of a database."""
 
     mode: Literal["append", "upsert", "replace"] = Field(
         description="`append` inserts the rows. `upsert` inserts those whose keys are new and updates the others. "
@@ -163,5 +170,5 @@ class KeyedRows(BaseModel):
 
     @property
     def adds(self) -> bool:
-        """Whether a row that is written again is in the table twice."""
+        """Whether a row that is written twice is in the table twice."""
         return self.mode == "append"

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 Cursor = dict[str, Any]
-"""How far a source has been read (JSON). Only the source that made it understands it."""
+"""How far a source has been read (JSON). Only the source that made a cursor can interpret it."""
 
 
 class SourceUnfit(Unretryable):
-    """The source cannot be read as the task says."""
+    """The source cannot be read with the settings of the task."""
 
 
 class SourceReplaced(Unretryable):
@@ -27,9 +27,10 @@ class SourceReplaced(Unretryable):
 class Plan:
     """A batch that has not been read yet. `reaches` is the cursor after the batch; None if the source is read whole.
 
-    `about` is for people and for the checkpoint (JSON), such as the snapshot, the range, and the number of `rows`.
-    `more` says that there are more new rows than one batch may have: the run goes on with another batch. Otherwise it
-    ends, even if rows have come meanwhile, because at a source that always changes it would never end.
+    `about` (JSON) describes the batch for users and in the checkpoint, for example its snapshot, its range and its
+    number of `rows`. `more`: there are more new rows than one batch may have, so the run continues with another batch.
+    Otherwise the run ends, even if rows have arrived meanwhile, because with a source that always changes it would
+    never end.
     """
 
     reaches: Cursor | None
@@ -41,10 +42,12 @@ class RowSource(Protocol):
     """Rows that come in batches, each planned before it is read."""
 
     def plan(self, after: Cursor | None) -> Plan | None:
-        """The plan of the next batch after the cursor; None if nothing is new. A source read whole always has one."""
+        """Plan the next batch after the cursor. Returns None if no rows are new; a source that is read whole always has
+        a plan.
+        """
 
     def load(self, spark: "SparkSession", plan: Plan) -> "DataFrame":
-        """The rows of the plan, without any change that was made after the plan."""
+        """Return the rows of the plan, without any change that was made after the plan."""
 
     def release(self) -> None:
         """Release the plan's resources, such as snapshots. Its rows cannot be read any more."""
@@ -55,14 +58,14 @@ class ExplainsErrors(Protocol):
     """A source that can give the reason for some of Spark's errors."""
 
     def explained(self, error: Exception) -> Exception | None:
-        """The error to raise instead of `error`; None if `error` is not about this source."""
+        """Return the error to raise instead of `error`; None if `error` is not about this source."""
 
 
 _PLACE = "_rota_place"
 
 
 def last_rows(rows: "DataFrame", keys: Sequence[str], order: "Sequence[Column]", *, ties: bool) -> "DataFrame":
-    """The first row in `order` for each value of `keys`; with `ties` all rows that share the first place."""
+    """Return the first row in `order` for each value of `keys`; with `ties`, all rows that share the first place."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 

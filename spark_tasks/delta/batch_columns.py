@@ -32,9 +32,10 @@ _NULLABLE = {"nullable", "containsNull", "valueContainsNull"}
 
 
 def check_columns(standing: "StructType | None", batch: "StructType", where: str) -> "StructType":
-    """The columns of the sink `where` once it has the batch. The first batch sets them: `standing` is None then.
+    """Return the columns that the sink `where` has after the batch.
 
-    Raises `SinkUnfit`, which names the columns in which the batch differs.
+    `standing` are its present columns; None if this is the first batch, which sets the columns. Raises `SinkUnfit`,
+    which names the columns that differ.
     """
     theirs = _without_metadata(batch)
     if standing is None:
@@ -67,12 +68,14 @@ def check_named(wanted: list[str], batch: "StructType") -> None:
 
 
 def chosen(rows: "DataFrame", names: list[str]) -> "DataFrame":
-    """The rows with those columns, in that order."""
+    """Return the rows with only the columns `names`, in that order."""
     return rows.select(*[quoted(name) for name in names])
 
 
 def with_full_partitions(rows: "DataFrame", by: list[str], where: str) -> "DataFrame":
-    """The rows, with an error for an empty text in a column of `by`: as a partition of `where` it would become null."""
+    """Return the rows. The Spark job fails at an empty text in a column of `by`, because it would become null as a
+    partition value of `where`.
+    """
     from pyspark.sql import functions as f
 
     for name in (each.name for each in rows.schema.fields if each.name in by and each.dataType.typeName() == "string"):

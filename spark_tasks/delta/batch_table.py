@@ -1,12 +1,13 @@
-"""A Delta table as the ledger of a task's batches: who holds it, which batch is its last, and one commit for each.
+"""A Delta table as the ledger of a task's batches: which attempt holds it, which batch is the last, one commit per
+batch.
 
-It extends `Table` by the needs of a sink: a holder even before the first batch, commits that remove files, and refusal
-of every attempt but the holder.
+It extends `Table` for sinks: it has a holder even before the first batch, its commits can also remove files, and it
+refuses every attempt but the holder.
 
-**Before the table exists** it has no log that could name its holder. The file `_rota/TASK/holder` does so, and the last
-claim wins. An attempt first creates the table and then reads that file; a claim first writes the file and then looks
-for the table. So of two attempts at the first batch, either the older one finds the claim, or the newer one finds the
-table and claims it in the log.
+**Before the table exists** there is no log that could name the holder, so the file `_rota/TASK/holder` names it, and
+the last claim wins. An attempt at the first batch creates the table and then reads that file. A claim writes the file
+and then looks for the table. So if two attempts try to make the first batch, either the older one finds the claim in
+the file, or the newer one finds the table and claims it in the log.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,12 +31,12 @@ STAGED: Final = "staged"
 """The suffix of a folder, named MARK.staged, with the rows that a batch was made from."""
 
 _LEFT: Final = (STAGED, "json.partial")
-"""The suffixes of leftovers of a committed batch, beside its rows and its page."""
+"""The suffixes of leftovers of a committed batch, beside its rows and its page in the ledger."""
 
 
 @contextmanager
 def as_sink() -> Iterator[None]:
-    """While the block lasts, raise a table's errors as a sink's."""
+    """Raise a table's errors as a sink's errors within the block."""
     try:
         yield
     except Overtaken as error:
@@ -45,20 +46,20 @@ def as_sink() -> Iterator[None]:
 
 
 def visible(page: Page) -> Visible:
-    """The last visible batch, from the page of a committed batch."""
+    """Return the batch of a page of the ledger, as the last visible batch of the sink."""
     return Visible(page.mark, page.run_id, page.cursor)
 
 
 class BatchTable(Table):
-    """The table at `place`, to which a sink of the task `task` commits. Raises the errors of `Table`."""
+    """The table at `place`, to which a sink of the task `task` commits. Its methods raise the errors of `Table`."""
 
     def opened(self, schema_json: str) -> DeltaTable:
-        """The table at its present version. It is created with the columns `schema_json` if it does not exist."""
+        """Open the table at its present version. If it does not exist, create it with the columns `schema_json`."""
         self._check_conditions()
         return self._open() or self._create(schema_json)
 
     def last_page(self) -> Page | None:
-        """The page of the last batch, after its commit was synced to the disk; None if there is no batch."""
+        """Sync the log to the disk, and return the last batch's page in the ledger; None if there is no batch."""
         self.sync_log()
         return next(self.ledger.pages(self.last()), None)
 
@@ -82,7 +83,7 @@ class BatchTable(Table):
         return self._registered() if table is None else self._holder(table)
 
     def claim(self, token: int, instead_of: int | None) -> bool:
-        """As `Table.claim`, and also before the table exists: then the last claim wins."""
+        """Claim the table as `Table.claim` does. Before the table exists, the last claim wins."""
         if self.version() is not None:
             return super().claim(token, instead_of)
         self._check_conditions()
@@ -123,10 +124,11 @@ class BatchTable(Table):
         *,
         alone: bool,
     ) -> bool:
-        """Commit the batch to the version of `table` that `check` has seen. Syncs the files `written` before.
+        """Sync the files `written`, and then commit the batch to the version of `table` that `check` has read.
 
-        With `alone`, any commit in between makes this one fail, whoever made it: returns False, and the batch is not in
-        the table. Without `alone`, commits of other tasks do no harm. Raises `Overtaken`.
+        With `alone`, any commit in between, also one of another task, makes this commit fail; then False is returned,
+        and the batch is not in the table. Without `alone`, commits of other tasks do not conflict with it. Raises
+        `Overtaken`.
         """
         base = table.version()
         transactions = [
@@ -139,7 +141,8 @@ class BatchTable(Table):
             self._sync_parts(mark, written)
             self._append(table, list(files), transactions, {**said, **about}, alone=alone)
         except (DeltaError, StoreAway, FileNotFoundError):
-            # The commit was refused, or its outcome is unknown, or another holder has swept the files: the log knows.
+            # The commit was refused, or its outcome is unknown, or another holder has swept the files: the log tells
+            # which.
             now = self._load()
             if not self.check(now, mark):
                 if alone and now.version() > base:
@@ -157,7 +160,7 @@ class BatchTable(Table):
                 for name in self.place.names(folder)
                 if (mark := mark_named(name.partition(".")[0])) is not None
             ]
-        # The log is read after the names, so it has the claim of every attempt whose files are among them.
+        # The log is read after the names were listed, so it has the claim of every attempt whose files are listed.
         table = self._open()
         last = None if table is None else self._last(table)
         holder = self._registered() if table is None else self._holds_now(table)
@@ -176,7 +179,9 @@ class BatchTable(Table):
         return sorted(gone)
 
     def _committed(self, marks: set[Mark], last: Mark | None) -> set[Mark]:
-        """The marks that were committed. If a committed batch has several marks, the ledger decides between them."""
+        """Return the marks that were committed. If a batch has several marks, the ledger tells which one was
+        committed.
+        """
         if last is None:
             return set()
         passed = [mark for mark in marks if mark.batch <= last.batch]

@@ -1,9 +1,9 @@
-"""The changes that a version of a Delta table brings, from its entry in the table's log (pure).
+"""Parses the changes in a version of a Delta table from the version's entry in the table's log (pure).
 
 An entry has one action in each line. Files that are added or removed with `dataChange: false` hold the same rows as
-before, as after a compaction. Where the change data feed is on, a version that updated or deleted rows names files of
-changes (`cdc`), and these alone say what it changed; if it names none, its added files hold rows that were inserted and
-its removed files rows that were deleted.
+before, as after a compaction. If the change data feed is on, a version that updated or deleted rows names change files
+(`cdc`), and only these files contain its changes. If a version names no change files, the rows of its added files were
+inserted, and the rows of its removed files were deleted.
 
 Source: the Delta protocol, sections "Actions" and "Add CDC File".
 """
@@ -26,7 +26,7 @@ READER_FEATURES: Final = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Ch
 INSERTED: Final = "insert"
 DELETED: Final = "delete"
 BEFORE_UPDATE: Final = "update_preimage"
-"""Types of changes, as the change data feed names them. All other types are of rows after the change."""
+"""Types of changes, as the change data feed names them. Rows of all other types show the state after the change."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class VersionEntry:
 
 @dataclass(frozen=True)
 class ChangedRows:
-    """A file whose rows a version changed. `change` is the type of all changes; None: the file has it for each row."""
+    """A file whose rows a version changed. `change` is the type of all its changes; None: each row has its own type."""
 
     file: TableFile
     version: int
@@ -97,7 +97,7 @@ def _file(about: Mapping[str, Any]) -> TableFile:
 
 
 def path_in_table(path: str) -> str:
-    """Return the path of a file in its table. Raises `ValueError` for one outside of it, as in a shallow clone.
+    """Return the path of a file in its table. Raises `ValueError` for a path outside the table, as in a shallow clone.
 
     >>> path_in_table("year=2013/part-0.parquet")
     'year=2013/part-0.parquet'
@@ -110,11 +110,11 @@ def path_in_table(path: str) -> str:
 def changed(
     entries: Iterable[VersionEntry], feed: bool, *, read_feed: bool, skip: bool, shown: str
 ) -> list[ChangedRows]:
-    """The files with the rows that the versions changed, in their order.
+    """Return the files with the rows that the versions changed, in the order of the versions.
 
-    `feed` says whether the change data feed is on before the first version. With `read_feed` all changes are found,
-    else appended rows only. A version whose changes cannot be told is left out with `skip`; without `skip` it raises
-    `SourceUnfit`.
+    `feed` says whether the change data feed is on before the first version. With `read_feed` all changes are returned,
+    else only appended rows. If the changes of a version cannot be determined, `skip` leaves the version out; without
+    `skip`, `SourceUnfit` is raised.
     """
     found: list[ChangedRows] = []
     for each in entries:
@@ -145,7 +145,7 @@ def feed_after(entries: Sequence[VersionEntry], feed: bool) -> bool:
 
 
 def why_not_plain(reader_version: int, reader_features: Iterable[str], configuration: Mapping[str, Any]) -> str | None:
-    """Why a table cannot be read as plain Parquet files; None if it can.
+    """Return the reason why a table cannot be read as plain Parquet files; None if it can.
 
     >>> why_not_plain(1, [], {})
     >>> why_not_plain(3, ["deletionVectors"], {})  # doctest: +ELLIPSIS

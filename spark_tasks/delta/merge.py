@@ -1,8 +1,8 @@
 """Merges a batch into a Delta table by its keys: rewrites the files that hold one of the keys, with the batch.
 
-The merge is made for one version of the table, and is not visible until it is committed to that version. deltalake has
-a `merge` of its own; but its files bear no attempt's name, so that a sweep could not find the files of a killed
-attempt, and they are not synced to the disk before the log names them.
+The merge is made for one version of the table, and is not visible until it is committed to that version. deltalake's
+own `merge` is not used, because its file names do not contain the attempt, so that a sweep could not find the files of
+a killed attempt, and because its files are not synced to the disk before the log names them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,9 @@ FILE_BYTES: Final = 64 << 20
 """About the size of the files that a merge writes."""
 
 _BOUNDED: Final = ("byte", "short", "integer", "long", "string", "date")
-"""The types of keys whose bounds can exclude a file unread: their order is the same everywhere."""
+"""The types of keys whose bounds can show, without reading a file, that no key is in it: their order is the same
+everywhere.
+"""
 
 
 class RowsDiffer(Exception):
@@ -112,7 +114,7 @@ class KeyedBatch:
 
 @dataclass(frozen=True)
 class KeyFacts:
-    """How many rows of a batch are no tombstones, and the bounds of its keys."""
+    """The number of rows of a batch that are not tombstones, and the bounds of its keys."""
 
     rows: int
     lowest: Mapping[str, Any]
@@ -134,7 +136,8 @@ def _meet(low: Any, high: Any, file: LiveFile, key: str) -> bool:
 def merged(
     batch: KeyedBatch, columns: "StructType", place: "Place", live: Sequence[LiveFile], write: "Write", mark: "Mark"
 ) -> Merged:
-    """Write the batch's rows, and the other rows of the files that hold one of its keys (of `live`, in `place`).
+    """Write the batch's rows, together with the other rows of those files of `live` (in `place`) that hold one of its
+    keys.
 
     Raises `SinkUnfit` for null or duplicate keys, `RowsDiffer`, and Spark's errors.
     """

@@ -33,7 +33,7 @@ class DeltaRows(StoredTable):
 
     @property
     def origin(self) -> str | None:
-        """The data that a cursor belongs to: None, since the cursor of a table has the table's id in it."""
+        """The data that a cursor belongs to: None, because a table's cursor has the table's id in it."""
         return None
 
     @model_validator(mode="after")
@@ -83,7 +83,7 @@ class DeltaTarget(StoredTable):
 
     @property
     def adds(self) -> bool:
-        """Whether a row that is written again is in the table twice."""
+        """Whether a row that is written twice is in the table twice."""
         return self.mode == "append"
 
     @model_validator(mode="after")
@@ -128,5 +128,5 @@ class ParquetTarget(Stored):
 
     @property
     def adds(self) -> bool:
-        """Whether a row that is written again is in the folder twice."""
+        """Whether a row that is written twice is in the folder twice."""
         return True

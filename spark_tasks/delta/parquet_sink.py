@@ -6,9 +6,9 @@
     _rota/_rota/TASK/columns.json                 the columns that all batches have
 
 The rows are written into `_rota`, which readers of Parquet skip, as they skip all names that begin with `_`. The
-ledger's commit decides that the batch counts. Only then are its files moved into the folder, one after another: a
-folder has no commit of several files. `last` first moves the files that a crash has left, so the last batch is complete
-before anything else is done.
+ledger's commit decides that the batch counts. Only then are its files moved into the folder, one after another, because
+a folder cannot commit several files at once. If a crash has left files unmoved, `last` moves them first, so that the
+last batch is complete before an attempt does anything else.
 """
 
 import json
@@ -34,11 +34,11 @@ LEDGER: Final = "_rota"
 _COLUMNS: Final = json.dumps(
     {"type": "struct", "fields": [{"name": "file", "type": "string", "nullable": True, "metadata": {}}]}
 )
-"""A Delta table must have a column, although the ledger has no rows."""
+"""The ledger's only column: the ledger has no rows, but a Delta table must have a column."""
 
 
 class ParquetSink:
-    """Parquet files at `place`, to which the task `task` adds. `scratch` is a local folder for messages.
+    """Parquet files at `place`, to which the task `task` adds. `scratch` is a local folder for messages from executors.
 
     It implements `contracts.sink.Sink`. Its methods also raise `LedgerDamaged` and, for an object store, `NoBucket`,
     `NoPermission` and `StoreAway`.
@@ -52,7 +52,7 @@ class ParquetSink:
         self._columns_file = f"{self.table.ledger.folder}/columns.json"
 
     def last(self) -> Visible | None:
-        """The last batch, after all of its files were published."""
+        """Publish the files of the last batch that are not published yet, and return the batch."""
         page = self.table.last_page()
         if page is None:
             return None

@@ -1,9 +1,10 @@
 """A Delta table as a sink: a batch is one commit of its log, which also records the batch.
 
 The commit carries the batch's number and token as app transactions, and the run. The batch's page in the ledger beside
-the table has the cursor. `batch_table` says which attempt holds the table, and refuses one that was overtaken.
+the table has the cursor. `batch_table` records which attempt holds the table, and refuses an attempt that was
+overtaken.
 
-A commit that removes files is made to the version of the table from which they were chosen, and to no other. If another
+A commit that removes files is valid only for the version of the table from which they were chosen. If another
 program has committed to the table since, the commit is refused, and the batch is made again.
 """
 
@@ -44,7 +45,9 @@ class TableBusy(Exception):
 
 @dataclass(frozen=True)
 class _Change:
-    """The change by a batch: the table's columns, the version to commit to (None: any), and the files to remove."""
+    """The change that a batch makes: the table's columns, the version to commit to (None: any), and the files to
+    remove.
+    """
 
     columns: "StructType"
     handle: DeltaTable | None
@@ -53,7 +56,8 @@ class _Change:
 
 
 class DeltaSink:
-    """The table of `params` at `place`, to which the task `task` writes. `scratch` is a local folder for messages.
+    """The table of `params` at `place`, to which the task `task` writes. `scratch` is a local folder for messages of
+    executors.
 
     It implements `contracts.sink.Sink`. Its methods also raise `LedgerDamaged` and, for an object store, `NoBucket`,
     `NoPermission` and `StoreAway`.
@@ -87,7 +91,9 @@ class DeltaSink:
             return self.table.claim(token, instead_of)
 
     def write(self, rows: "DataFrame", mark: Mark) -> Staged:
-        """Write the rows into a folder of this attempt. A merge adds the rows to keep of the files it replaces."""
+        """Write the rows into a folder of this attempt. A merge also writes the rows that it keeps of the files it
+        replaces.
+        """
         self.scratch.mkdir(parents=True, exist_ok=True)
         with as_sink():
             columns = self._columns(rows.schema)
@@ -100,7 +106,7 @@ class DeltaSink:
         return Staged(sum(part.rows for part in parts), parts)
 
     def _columns(self, batch: "StructType") -> "StructType":
-        """The table's columns once it has the batch. Raises `SinkUnfit` if the batch does not fit."""
+        """Return the columns that the table has after the batch. Raises `SinkUnfit` if the batch does not fit."""
         named = [self.params.tombstone] if self.params.tombstone else []
         check_named([*named, *self.params.keys, *self.params.partition_by], batch)
         written = type(batch)([field for field in batch.fields if field.name not in named])
@@ -118,7 +124,9 @@ class DeltaSink:
         return columns
 
     def _gone(self, parts: tuple[Part, ...]) -> "Callable[[DeltaTable], list[LiveFile]]":
-        """A function that returns the files which a batch with these parts replaces in a version of the table."""
+        """Return a function that, given a version of the table, returns the files that a batch with these parts
+        replaces.
+        """
         touched = {tuple(sorted(part.partition_values.items())) for part in parts}
         match self.params.mode:
             case "overwrite_partitions":
@@ -164,7 +172,7 @@ class DeltaSink:
             )
 
     def commit(self, mark: Mark, written: Staged, about: About) -> Committed:
-        """Commit the batch to the table's log. Raises `TableBusy` as well."""
+        """Commit the batch to the table's log. Raises the errors of `Sink.commit`, and `TableBusy`."""
         change = self.changes.pop(mark)
         with as_sink():
             if change.handle is not None:
@@ -188,7 +196,9 @@ class DeltaSink:
         raise SinkOvertaken(said)
 
     def move(self, mark: Mark, about: About) -> None:
-        """Commit a batch without files, with the cursor of `about`. Raises `TableBusy` as well."""
+        """Commit a batch without files, with the cursor of `about`. Raises the errors of `CursorSink.move`, and
+        `TableBusy`.
+        """
         with as_sink():
             standing = self.table.schema_json()
             if standing is None:

@@ -1,9 +1,9 @@
-"""Rows of a Delta table: those of one version, or the changes of later versions.
+"""Reads the rows of one version of a Delta table, or the changes of later versions.
 
-A plan names a version, or two: the last one that was read, and the last one of the batch. A version never changes, so
-the rows of a plan are the same whenever they are read, as long as no vacuum removes their files. The cursor has the
-table's id, the version, and a digest of its entry in the log. They show if the table was replaced, or restored to other
-versions with the same numbers.
+A plan names one version, or two: the last version that was read before, and the last version of the batch. A version
+never changes, so the rows of a plan are the same whenever they are read, as long as no vacuum removes their files. The
+cursor has the table's id, the version, and a digest of the version's entry in the log. They show whether the table was
+replaced, or was restored and then got other versions with the same numbers.
 """
 
 import os
@@ -75,7 +75,7 @@ class DeltaReader:
         return self.params.at
 
     def plan(self, after: Cursor | None) -> Plan | None:
-        """The next batch (`RowSource`)."""
+        """Plan the next batch (`RowSource`)."""
         self._store = open_store(self.place)
         table = self._opened()
         now, newest = str(table.metadata().id), table.version()
@@ -133,7 +133,7 @@ class DeltaReader:
         return [self._entries[version] for version in wanted]
 
     def _log(self, versions: Sequence[int]) -> dict[int, bytes]:
-        """The log entries of these versions, without those that are gone."""
+        """Return the log entries of these versions, except those that were removed."""
         names, guard = {f"{LOG}/{version:020d}.json": version for version in versions}, self.guard
         for name in names if guard is not None else ():
             assert guard is not None
@@ -220,7 +220,7 @@ class DeltaReader:
 
 
 def files_of(table: "DeltaTable") -> list[TableFile]:
-    """The files of the table's version. deltalake gives their paths as the log has them, encoded."""
+    """Return the files of the loaded version. deltalake gives their paths encoded, and they are decoded here."""
     import pyarrow as pa
 
     found = pa.table(table.get_add_actions())
@@ -250,14 +250,14 @@ def _with_change(one: ChangedRows) -> ParquetRows:
 
 
 def _nullable(columns: "StructType") -> "StructType":
-    """The columns, all of them nullable, since older files lack columns that were added later."""
+    """Return the columns, all of them nullable, because older files lack columns that were added later."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType([StructField(each.name, each.dataType) for each in columns.fields])
 
 
 def last_changes(rows: "DataFrame", keys: Sequence[str], tombstone: str) -> "DataFrame":
-    """The rows of a change data feed, with the column `tombstone`, which says whether the row was deleted.
+    """Return the rows of a change data feed, with the additional column `tombstone`: whether the row was deleted.
 
     With `keys`, only the last change of each key is returned. The row before an update counts as deleted, unless the
     row after the update has the same keys. Without `keys`, each change is a row, and rows before updates are left out.

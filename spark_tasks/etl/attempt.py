@@ -1,4 +1,4 @@
-"""One attempt at an ETL run: batch by batch, until all new rows are in the sink (`kind` has the order of steps)."""
+"""One attempt at an ETL run: batch by batch, until all new rows are in the sink (`kind` describes the steps)."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -93,7 +93,9 @@ class EtlAttempt:
         self._more = True
 
     def _following(self) -> Plan | None:
-        """Plan the next batch after a commit: at once if the source had more rows, else after `poll_s`, if set."""
+        """Plan the next batch after a commit: at once if the source had more rows, else after waiting `poll_s` if that
+        is set.
+        """
         if not self._more:
             if self.poll_s is None:
                 return None
@@ -141,8 +143,8 @@ class EtlAttempt:
     def _claim(self) -> None:
         """Become the sink's holder, and read which batch is its last. Raises `Fenced` if the run was taken over.
 
-        The checkpoint makes sure that this attempt's own token is current. A greater token in the sink is then from an
-        abandoned cluster: a new cluster counts from 1 again.
+        The checkpoint makes sure that this attempt's own token is current. Then a greater token in the sink is from an
+        abandoned cluster, because a new cluster counts from 1 again.
         """
         self._release()  # a batch that was planned before is out of date: another attempt may have committed since
         become_holder(self.ctx.token, self.sink.holder, lambda _: self._save(None), self.sink.claim)
@@ -199,7 +201,7 @@ class EtlAttempt:
         self._progress()
 
     def _progress(self, inside: str = "") -> None:
-        """Report how many rows are committed, and how far the present batch is."""
+        """Report how many rows are committed, and the progress of the present batch."""
         self.ctx.progress(self.figures.rows, None, f"rows; {inside}" if inside else "rows")
 
     def reset(self, cursor: dict[str, Any] | None) -> None:
@@ -222,7 +224,7 @@ class EtlAttempt:
             raise EtlStopped("asked to stop; the next attempt delivers the rest of the last batch")
 
     def _explained(self, error: Exception) -> Exception | None:
-        """The error with which a source explains this error of Spark; None if no source does."""
+        """Return the error with which a source explains this error of Spark; None if no source explains it."""
         asked = (one for one in (self.source, *self.lookups.values()) if isinstance(one, ExplainsErrors))
         return next((why for one in asked if (why := one.explained(error)) is not None), None)
 

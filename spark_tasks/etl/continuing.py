@@ -1,8 +1,8 @@
-"""The cursor of a task, as its sink keeps it, and whether the task as it is now may continue from there.
+"""The cursor that a sink stores for a task, and the check whether the task may continue from it after a change.
 
-A cursor does not say which data it belongs to. So the sink keeps a name of the data beside it, or notes that the batch
-was a whole source. Otherwise, after a change of the task, rows that the new source has before the cursor would silently
-be left out, and rows that were appended once would be appended again.
+A cursor does not identify its data. So the sink also stores the name of the data, or that the batch read the whole
+source. Otherwise, if the source changed, rows of the new source below the cursor would be silently skipped; if
+`incremental` was added or removed, rows would be appended twice.
 """
 
 import json
@@ -13,7 +13,7 @@ from spark_tasks.contracts.source import Cursor, SourceReplaced
 from spark_tasks.etl.params import EtlParams
 
 _OF: Final = "of"
-"""The field of a kept cursor that names the data from which it was read."""
+"""The field of a stored cursor that names the data from which it was read."""
 
 _WHOLE: Final = "whole"
 
@@ -22,7 +22,9 @@ Kept = dict[str, Any]
 
 
 def kept(params: EtlParams, reaches: Cursor | None) -> Kept | None:
-    """The value to keep with a batch up to the cursor `reaches`, which is None at the start or for a whole source."""
+    """Return the value to store with a batch that ends at the cursor `reaches`, which is None at the source's beginning
+    or for a whole source.
+    """
     if params.incremental is None:
         return {_WHOLE: True}
     origin = params.source.origin
@@ -30,7 +32,7 @@ def kept(params: EtlParams, reaches: Cursor | None) -> Kept | None:
 
 
 def kept_cursor(last: Kept | None) -> Cursor | None:
-    """The cursor in the value that a sink has kept; None if it has no cursor.
+    """Return the cursor in the value that a sink has stored; None if it has no cursor.
 
     >>> kept_cursor({"cursor": "id", "value": 7, "of": "table orders"}), kept_cursor({"whole": True})
     ({'cursor': 'id', 'value': 7}, None)
@@ -41,10 +43,10 @@ def kept_cursor(last: Kept | None) -> Cursor | None:
 
 
 def resume_cursor(params: EtlParams, task: str, last: Kept | None) -> Cursor | None:
-    """The cursor from which the task's next batch continues; None: from the beginning of its source.
+    """Return the cursor from which the task's next batch continues; None: from the beginning of its source.
 
-    Raises `SourceReplaced` if the task was changed since the last batch so that it would leave rows out, or append rows
-    again that are in the sink.
+    Raises `SourceReplaced` if the task was changed since the last batch in such a way that rows would be left out, or
+    rows that are in the sink would be appended again.
     """
     if last is None:
         return None
@@ -79,5 +81,5 @@ def _doubled(task: str, was_whole: bool, last: Kept) -> str:
 
 
 def _as_argument(cursor: Cursor | None) -> str:
-    """The cursor in JSON, quoted for the shell. A value alone would not say its type."""
+    """Return the cursor as JSON, quoted for the shell: a bare value would not show its type."""
     return shlex.quote(json.dumps(cursor))

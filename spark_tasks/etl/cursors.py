@@ -33,7 +33,9 @@ class ResetArgs(BaseModel):
 
 
 def cursor_at(params: EtlParams, to: str | None) -> Cursor | None:
-    """The cursor that the text `to` gives; None: the source's beginning. Raises `CursorUnfit`."""
+    """Parse the cursor in the text `to`. Returns None, the source's beginning, if `to` is None. Raises
+    `CursorUnfit`.
+    """
     how = params.incremental
     if to is None:
         return None
@@ -65,7 +67,7 @@ def _parsed(text: str) -> Cursor:
 
 
 def _since_1970_s(text: str) -> float:
-    """The time that `text` says, with its offset, in seconds since 1970. Raises `CursorUnfit`."""
+    """Return the time in `text`, which must have an offset, in seconds since 1970. Raises `CursorUnfit`."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
@@ -78,7 +80,7 @@ def _since_1970_s(text: str) -> float:
 
 
 def _number(text: str) -> Any:
-    """The text as a number if it is one, because SQLite compares by type.
+    """Return the text as a number if it is one, because SQLite compares values by their types.
 
     >>> _number("7"), _number("2026-11-21")
     (7, '2026-11-21')
@@ -92,7 +94,7 @@ def _number(text: str) -> Any:
 
 
 def lag_s(cursor: Cursor | None, now: datetime) -> float | None:
-    """By how much a cursor is behind `now`, in seconds; None if the cursor is not a time with an offset.
+    """Return how many seconds a cursor is behind `now`; None if the cursor is not a time with an offset.
 
     >>> lag_s({"cursor": "at", "value": "2026-11-21 10:00:00+00"}, datetime(2026, 11, 21, 10, 1, tzinfo=UTC))
     60.0

@@ -1,4 +1,4 @@
-"""The errors of an ETL task, also those of Spark's jobs. Its source, sink and transform raise errors of their own."""
+"""The errors of an ETL task and of its Spark jobs. Its source, sink and transform raise errors of their own."""
 
 import importlib
 import re
@@ -29,7 +29,7 @@ class BatchAway(Away, BatchFailed):
 
 
 class BatchUnfit(Unretryable, BatchFailed):
-    """As `BatchFailed`, and another attempt would meet the same row or value again."""
+    """As `BatchFailed`, and another attempt would encounter the same row or value again."""
 
 
 _OURS: Final = re.compile(r"\b((?:spark_tasks|tasks)(?:\.\w+)+)\.([A-Z]\w*): ([^\n]+)")
@@ -39,11 +39,11 @@ _DATA: Final = frozenset(
     "ARITHMETIC_OVERFLOW CAST_INVALID_INPUT CAST_OVERFLOW CANNOT_PARSE_TIMESTAMP DIVIDE_BY_ZERO INVALID_ARRAY_INDEX "
     "NUMERIC_VALUE_OUT_OF_RANGE SCALAR_SUBQUERY_TOO_MANY_ROWS USER_RAISED_EXCEPTION".split()
 )
-"""The error conditions of Spark that the data causes, so that another attempt would meet them again."""
+"""The error conditions of Spark that the data causes, so that another attempt would encounter them again."""
 
 
 def failure(error: Exception) -> BatchFailed:
-    r"""The error of a batch whose Spark job raised `error`.
+    r"""Return the error of a batch whose Spark job raised `error`.
 
     >>> failure(Exception("Traceback ...\nspark_tasks.postgres.session.QueryUnfit: column n: no int\n\tat org..."))
     BatchUnfit('QueryUnfit: column n: no int')
@@ -60,7 +60,7 @@ def failure(error: Exception) -> BatchFailed:
 
 
 def _like(module: str, name: str) -> type[BatchFailed]:
-    """The class of the error for a batch that failed by an exception of this project."""
+    """Return the error's class for a batch that failed because of this project's exception `name` of `module`."""
     try:
         raised = getattr(importlib.import_module(module), name, Exception)
     except ImportError:

@@ -1,11 +1,13 @@
 """The kind `etl`: source, transform, sink, in batches that each count once.
 
-The steps of a batch: the source plans it (a range and a snapshot); a checkpoint records the plan, and raises `Fenced`
-if the run has been taken over; Spark reads and transforms the rows, and writes them where no reader sees them; the sink
-commits the rows together with the batch's number, token and cursor, and refuses if another attempt has committed the
-batch or holds the sink; a checkpoint records the visible batch. Every attempt starts by asking the sink for its last
-batch and cursor, so a crash between any two steps neither loses nor doubles a row. The sink decides which batches
-count; the checkpoint only checks that the sink was not replaced.
+The steps of a batch: (1) The source plans it (a range and a snapshot). (2) A checkpoint records the plan, and raises
+`Fenced` if the run has been taken over. (3) Spark reads and transforms the rows, and writes them where no reader sees
+them. (4) The sink commits the rows together with the batch's number, token and cursor; it refuses if another attempt
+has committed the batch or holds the sink. (5) A checkpoint records the visible batch.
+
+Every attempt starts by reading the last batch and cursor from the sink, so a crash between any two steps neither loses
+nor duplicates a row. The sink decides which batches count; the checkpoint only serves to check that the sink was not
+replaced.
 """
 
 import os
@@ -87,13 +89,13 @@ class Etl:
     actions: ClassVar[Mapping[str, type[BaseModel]]] = {"preview": PreviewArgs, "show": ShowArgs, "reset": ResetArgs}
 
     def preview(self, ctx: Context[EtlParams], args: PreviewArgs) -> dict[str, Any]:
-        """The first rows that come out of the transform, and Spark's plan (`sample.RESULT`). Nothing is written."""
+        """Return the first transformed rows, and Spark's plan (`sample.RESULT`). Nothing is written."""
         from spark_tasks.etl.previewing import preview_transformed
 
         return preview_transformed(ctx, args.rows, lambda: session_of(ctx))
 
     def show(self, ctx: Context[EtlParams], args: ShowArgs) -> dict[str, Any]:
-        """The task's last batch in the sink, its cursor, and a description of the next batch.
+        """Return the task's last batch in the sink, its cursor, and a description of the next batch.
 
         Raises the errors of sources and sinks. If the source is not the one that the cursor belongs to, the field
         `next` says so instead.
@@ -117,8 +119,8 @@ class Etl:
     def reset(self, ctx: Context[EtlParams], args: ResetArgs) -> dict[str, Any]:
         """Set the cursor in the sink. A run in progress continues from there, too.
 
-        Raises `CursorUnfit`, `SinkOvertaken`, and the errors of sources and sinks. If the source does not understand
-        the cursor, it is refused, and nothing is set.
+        Raises `CursorUnfit`, `SinkOvertaken`, and the errors of sources and sinks. A cursor that the source cannot
+        interpret is refused, and the sink keeps its present cursor.
         """
         from spark_tasks.etl.attempt import EtlAttempt
 

@@ -38,8 +38,8 @@ from tasks.webhook_signing import signing_keys
 class SourceOpener:
     """Opens the sources of one attempt. Sources in one PostgreSQL database are read under one snapshot for each batch.
 
-    `whole`: all rows will be read, not only the first ones. `carried`: rows from PostgreSQL go into a PostgreSQL table
-    untouched.
+    `whole`: all rows will be read, not only the first ones. `carried`: rows from PostgreSQL are written to a PostgreSQL
+    table without a transform.
     """
 
     def __init__(self, ctx: Context[Any], whole: bool = True, carried: bool = False) -> None:
@@ -49,7 +49,7 @@ class SourceOpener:
         self._snapshots = BatchSnapshots()
 
     def open(self, view: str, params: SourceParams, incremental: Incremental | None) -> RowSource:
-        """The source whose rows are the view `view`. Raises `AccessRefused`, `BadDestination` and `MissingSecret`."""
+        """Open the source for the view `view`. Raises `AccessRefused`, `BadDestination` and `MissingSecret`."""
         ctx = self._ctx
         if isinstance(params, SqliteRows):
             return SqliteReader(view, params, FileGuard(ctx.access, "source"), ctx.scratch / "rows", incremental)
@@ -101,14 +101,14 @@ class SourceOpener:
         from spark_tasks.files.source import FilesReader
 
         ctx = self._ctx
-        # A Spark on other machines can open files only by their own paths.
+        # Spark on other machines can open files only by their own paths.
         pins = FileGuard(ctx.access, "source") if is_local_master(os.environ) else None
         folder = exchange_folder(os.environ, ctx.scratch, ctx.task, ctx.token)
         return FilesReader(view, params, ctx.access, pins, folder / "files", incremental)
 
 
 def open_sink(ctx: Context[Any], params: SinkParams) -> Sink:
-    """The sink of the attempt's task.
+    """Open the sink of the attempt's task.
 
     Raises `AccessRefused`, `BadDestination`, `MissingSecret`, `SinkUnfit`, and the errors of `Session`.
     """

@@ -28,7 +28,7 @@ _WAYS: Final[Mapping[type[SourceParams], tuple[str, ...]]] = {
     FileRows: ("files",),
     HttpRows: ("cursor",),
 }
-"""The ways in which new rows can be found, by the type of the source."""
+"""The ways of finding new rows that each type of source supports."""
 
 
 def check_suits(source: SourceParams, how: Incremental | None) -> None:

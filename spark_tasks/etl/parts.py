@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def named_sources(params: EtlParams) -> dict[str, tuple[str, SourceParams]]:
-    """The source and the lookups, by view name: the field of the params, and its value."""
+    """Return the field of the params and its value for the source and each lookup, by view name."""
     lookups = {name: (f"lookups.{name}", one) for name, one in params.lookups.items()}
     return {SOURCE: ("source", params.source), **lookups}
 
@@ -60,7 +60,7 @@ def on_own_disk(params: EtlParams) -> list[str]:
 
 
 def sources_of(ctx: Context[EtlParams], whole: bool = True) -> "dict[str, RowSource]":
-    """The sources by the names of their views; `whole`: all rows will be read, not only the first ones.
+    """Open the sources. Returns them by view name. `whole`: all rows will be read, not only the first ones.
 
     Raises `AccessRefused` and `MissingSecret`.
     """
@@ -75,7 +75,7 @@ def sources_of(ctx: Context[EtlParams], whole: bool = True) -> "dict[str, RowSou
 
 
 def sink_of(ctx: Context[EtlParams]) -> "Sink":
-    """The sink. Raises `AccessRefused`, `MissingSecret`, and the errors of the sinks."""
+    """Open the sink. Raises `AccessRefused`, `MissingSecret`, and the errors of the sinks."""
     from spark_tasks.etl.opening import open_sink
 
     return open_sink(ctx, ctx.params.sink)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def preview_transformed(
     ctx: Context[EtlParams], most: int, start_spark: "Callable[[], AbstractContextManager[SparkSession]]"
 ) -> dict[str, Any]:
-    """The first `most` rows that come out of the transform, from the beginning of the source (`sample.RESULT`).
+    """Return the first `most` rows that the transform produces, from the beginning of the source (`sample.RESULT`).
 
     Raises the errors of sources and transforms that `kind.Etl.run` names.
     """
@@ -44,6 +44,8 @@ def preview_transformed(
 
 
 def _columns(rows: "DataFrame") -> list[dict[str, str]]:
-    """The columns with their types: Spark's, or PostgreSQL's own if rows go from PostgreSQL to PostgreSQL untouched."""
+    """Return the columns with their types: Spark's, or PostgreSQL's own if rows go from PostgreSQL to PostgreSQL
+    untransformed.
+    """
     fields = rows.schema.fields
     return [{"name": each.name, "type": carried.type_of(each) or each.dataType.simpleString()} for each in fields]

@@ -20,7 +20,9 @@ _BEGINS: Final = re.compile(
     r"(?:[\s(]|--[^\n]*(?:\n|$)|/\*(?:(?!/\*|\*/).)*\*/)*+(?:(?:select|with|from|values|table)\b|/\*)",
     re.IGNORECASE | re.DOTALL,
 )
-"""Matches the beginning of a query, after comments, or a nested comment, which is left to Spark's parser."""
+"""Matches the beginning of a query after its comments. Also matches a nested comment, so that Spark's parser checks the
+query.
+"""
 
 
 def check_query_text(sql: str) -> str:
@@ -95,7 +97,7 @@ class TransformUnfit(Unretryable):
 
 
 def transformed(how: Transform | None, source: "DataFrame", lookups: Mapping[str, "DataFrame"]) -> "DataFrame":
-    """The rows to write. Nothing is read yet. Raises `TransformUnfit`, and the function's errors."""
+    """Return the rows to write, without reading any yet. Raises `TransformUnfit`, and the function's errors."""
     if how is None:
         return source
     made: DataFrame

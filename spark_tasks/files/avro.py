@@ -23,7 +23,7 @@ NAME: Final = "rota_avro"
 PORTION_ROWS: Final = 8192
 
 _DIGITS_MAX: Final = 38
-"""The most digits that a decimal of a table has."""
+"""The most digits that a decimal column of a table can have."""
 
 _DAMAGES: Final = (
     ValueError,
@@ -80,7 +80,7 @@ def columns_as_written(place: Path) -> t.StructType:
 
 
 def spark_type(schema: Any, known: dict[str, Any], within: str = "") -> t.DataType:
-    """The type of a column for an Avro schema. Raises `AvroUnreadable`, which names the field.
+    """Return the type of a column for an Avro schema. Raises `AvroUnreadable`, which names the field.
 
     `known` collects the named types, so that later references to them can be resolved.
 
@@ -125,7 +125,7 @@ def _complex(kind: str, schema: Mapping[str, Any], known: dict[str, Any], within
             t.StructField(field["name"], spark_type(field["type"], known, dotted + field["name"]))
             for field in schema["fields"]
         ]
-        known[schema["name"]] = schema  # only now: a record that refers to itself has no end
+        known[schema["name"]] = schema  # only now, so a record that contains itself, which has no end, is refused
         return t.StructType(fields)
     if "name" in schema:
         known[schema["name"]] = schema
@@ -184,7 +184,8 @@ class AvroReader(DataSourceReader):
                 while portion := list(islice(rows, PORTION_ROWS)):
                     yield RecordBatch.from_pylist(portion, schema=arrow)
         except (*_DAMAGES, ArrowException) as error:
-            # The words before the path are the same as in Spark's own errors: `file_to_blame` finds the path by them.
+            # The words before the path must be the same as in Spark's own errors, because `file_to_blame` finds the
+            # path by them.
             said = str(error) or type(error).__name__
             raise AvroUnreadable(f"Encountered error while reading file {place.as_uri()} {said}") from None
 

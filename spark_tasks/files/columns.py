@@ -1,4 +1,4 @@
-"""The columns of a table, its own or those of the task or of the first files, and their change by new files."""
+"""Determines a table's columns (its own, the task's or those of the first files), and how new files change them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ def table_columns(
     partition_by: Sequence[str],
     found: Sequence[Layout] | None,
 ) -> "StructType":
-    """The columns of the table: its own if it exists, else those that the task names, else those of the first batch.
+    """Return the table's own columns if it exists, else those that the task names, else those of the first batch.
 
     `found` are the layouts of the batch's files, to which `evolve` adapts the columns afterwards.
 
@@ -56,10 +56,10 @@ def table_columns(
 def _first(
     spark: "SparkSession", form: Form, places: Mapping[Path, Source], found: Sequence[Layout] | None
 ) -> "StructType":
-    """The columns of a new table, from the files of the first batch."""
+    """Return the columns of a new table, from the files of the first batch."""
     if form.format == "csv" and form.header:
         for place, source in places.items():
-            header_of(form, place, source)  # raises for a name that is there twice: Spark would rename the column
+            header_of(form, place, source)  # raises for a duplicate name, because Spark would rename the column
     if found is None:
         return infer(spark, form, places)
     if form.format == "csv":
@@ -71,7 +71,7 @@ def _first(
 def evolve(
     schema: "StructType", form: Form, places: Mapping[Path, Source], found: Sequence[Layout] | None
 ) -> "StructType":
-    """The columns of the table after it has taken files with the layouts `found`. Raises `BadFile`."""
+    """Return the columns that the table has after files with the layouts `found` are added. Raises `BadFile`."""
     if found is None:
         return schema
     for layout in found:
@@ -110,7 +110,7 @@ def _shape(schema: "StructType") -> str:
 
 
 def loads_columns(text: str) -> "StructType":
-    """The columns in the JSON that Spark and Delta share."""
+    """Parse columns in the JSON form that Spark and Delta share."""
     from pyspark.sql.types import StructType
 
     return StructType.fromJson(json.loads(text))

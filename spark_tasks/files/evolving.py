@@ -15,7 +15,7 @@ _BAD_NAME: Final = re.compile(r"[ ,;{}()\n\t=]")
 
 
 def check_name(name: str) -> str | None:
-    """The error for a column's name that a Delta table cannot have; None if it can have the name.
+    """Return the error for a column's name that a Delta table cannot have; None if the table can have the name.
 
     >>> check_name("n"), check_name("n m")
     (None, "a Delta table cannot have a column named 'n m': rename it in the files")
@@ -26,7 +26,7 @@ def check_name(name: str) -> str | None:
 
 
 def evolved(standing: "StructType", found: "StructType", form: Form, source: Source) -> "StructType":
-    """The columns of a table with the columns `standing` after it has taken a file with the columns `found`.
+    """Return the columns that a table with the columns `standing` has after a file with the columns `found` is added.
 
     Raises `BadFile` for a column that the task's rule does not allow. A column that the file lacks is null in its rows.
     """
@@ -56,7 +56,7 @@ def evolved(standing: "StructType", found: "StructType", form: Form, source: Sou
 
 
 def _one(name: str, ours: "DataType", theirs: "DataType", form: Form) -> "tuple[DataType, str | None]":
-    """The new type of a column that table and file both have, and the reason if the types cannot be united."""
+    """Return the new type of a column that table and file both have, and the reason if the types cannot be united."""
     if fits(theirs, ours):
         return ours, None
     if form.schema_evolution == "widen" and fits(ours, theirs):

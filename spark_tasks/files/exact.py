@@ -22,8 +22,9 @@ UNFIT: Final = "rota: a value is not of the type of its column"
 """The beginning of the error that is raised for a value that is not of its column's type."""
 
 KEY: Final = "\0rota "
-"""The beginning of a row's key: the texts of its checked columns, as JSON. It is used if Spark cannot give the text of
-the row."""
+"""The beginning of a row's key, which is the texts of its checked columns as JSON. The key is used if Spark cannot give
+the text of the row.
+"""
 
 _DATE: Final = r"[+-]?\d{4,6}-\d{1,2}-\d{1,2}"
 _TIME: Final = r"\d{1,2}(?::\d{1,2}(?::\d{1,2}(?:\.\d{0,6}0*)?)?)?"
@@ -42,14 +43,14 @@ _NOT_DECIMAL: Final = "dDfFxX"
 
 
 def read_as(kind: "DataType", form: Form) -> "DataType":
-    """The type with which Spark reads a column of the type `kind`: text for values that are checked."""
+    """Return the type with which Spark reads a column of the type `kind`: text if its values are checked."""
     from pyspark.sql import types as t
 
     match kind:
         case t.DateType() | t.TimestampNTZType() | t.DecimalType() | t.FloatType() | t.DoubleType():
             return t.StringType()
         case t.TimestampType():
-            # Spark follows a given pattern strictly, but in JSON it would still take a number for seconds.
+            # With a pattern, Spark parses strictly, but in JSON it would still read a number as seconds.
             return kind if form.timestamp_format is not None and form.format != "json" else t.StringType()
         case t.StructType():
             return t.StructType([t.StructField(one.name, read_as(one.dataType, form)) for one in kind.fields])
@@ -61,14 +62,14 @@ def read_as(kind: "DataType", form: Form) -> "DataType":
 
 
 def columns_as_text(columns: "StructType", form: Form) -> "StructType":
-    """The columns with the types of `read_as`."""
+    """Return the columns with the types that `read_as` gives."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType([StructField(field.name, read_as(field.dataType, form)) for field in columns.fields])
 
 
 def checked_names(columns: "StructType", form: Form) -> list[str]:
-    """The names of the columns that are checked."""
+    """Return the names of the columns whose values are checked."""
     return [each.name for each in columns.fields if read_as(each.dataType, form) != each.dataType]
 
 
@@ -93,7 +94,9 @@ def raising(rows: "DataFrame", columns: "StructType", form: Form) -> "DataFrame"
 def marking(
     rows: "DataFrame", columns: "StructType", form: Form, mark: str, text: "Column | None" = None
 ) -> "DataFrame":
-    """As `raising`, but marks the row instead: its column `mark` gets `text`, or, if that is None, a key (`KEY`)."""
+    """Convert as `raising` does, but mark a row with a misfit: its column `mark` is set to `text`, or to a key (`KEY`)
+    if `text` is None.
+    """
     from pyspark.sql import functions as f
 
     names = checked_names(columns, form)
@@ -148,7 +151,7 @@ def _converted(
 
 
 def _value(text: "Column", kind: "DataType", pattern: str | None) -> "Column":
-    """Spark's conversion of a text, or of texts within arrays, maps and structs; `pattern` is the format of times."""
+    """Convert a text, or the texts within arrays, maps and structs, as Spark does; `pattern` is the format of times."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
@@ -166,7 +169,9 @@ def _value(text: "Column", kind: "DataType", pattern: str | None) -> "Column":
 
 
 def _fits(text: "Column", value: "Column", kind: "DataType", pattern: str | None) -> "Column":
-    """Whether `value` is exactly what the text says. Null or false if it is not, or if there is no text."""
+    """Return the condition that `value` is exactly the value in the text. It is null or false if not, or if there is no
+    text.
+    """
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
@@ -187,8 +192,8 @@ def _fits(text: "Column", value: "Column", kind: "DataType", pattern: str | None
         case t.TimestampType() if pattern is not None:
             return value.isNotNull()
         case t.TimestampType():
-            # With these signs in these places, Spark accepts only a whole date with hh:mm:ss, or an hour and a zone
-            # hh:mm:ss.
+            # If these characters are at these positions, Spark accepts only a whole date with hh:mm:ss, or an hour and
+            # a zone hh:mm:ss.
             usual = {5: "-", 14: ":", 17: ":"}
             quick = _has_at(text, 19, usual) | (_has_at(text, 20, usual) & f.endswith(text, f.lit("Z")))
             return value.isNotNull() & (quick | _is(text, rf"{_DATE}(?:[T ]{_TIME}(?:{_ZONE})?)?"))
@@ -210,7 +215,9 @@ def _is(text: "Column", pattern: str) -> "Column":
 
 
 def _has_at(text: "Column", length: int, signs: "Mapping[int, str]") -> "Column":
-    """Whether the text has `length` bytes, and `signs` at their places, from 1, as most dates and times have."""
+    """Whether the text has `length` bytes, and the characters `signs` at their positions (from 1), as most dates and
+    times have.
+    """
     from pyspark.sql import functions as f
 
     there = [f.locate(sign, text, place) == place for place, sign in signs.items()]
@@ -227,7 +234,7 @@ def _decimal_fits(text: "Column", scale: int) -> "Column":
 
 
 def decimal_pattern(scale: int) -> str:
-    r"""The pattern of texts that are a number with at most `scale` digits behind the point.
+    r"""Return the pattern of texts that are a number with at most `scale` digits after the decimal point.
 
     >>> import re
     >>> [bool(re.fullmatch(decimal_pattern(2), text)) for text in ("1.2300", "1.234", "1.2e-1", "12e-1", "1.2e-2")]

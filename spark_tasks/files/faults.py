@@ -1,4 +1,4 @@
-"""Why a file cannot be ingested, in a sentence that names the file: Spark's own errors have forty lines."""
+"""Why a file cannot be ingested, in one sentence that names the file, because Spark's own errors have forty lines."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ class BadFile(Exception):
 
 
 def file_to_blame(error: Exception, places: Mapping[Path, Source]) -> BadFile | None:
-    """The file of a batch that an error of Spark is about, and the reason; None if it is not about a file."""
+    """Return the file that caused an error of Spark, and the reason; None if no file caused it."""
     messages = list(causes.messages(error))
     said = "\n".join(messages)
     match = re.search(r"reading file (file:\S+?)\.?(?:\s|$)", said)
@@ -93,7 +93,9 @@ _NOT_THE_FILES: Final = (
 
 
 def read_failure(name: str, what: str, error: Exception) -> Exception:
-    """The error for the file `name`: `ReadFailed` if the operating system refused to read it, else `FileDamaged`."""
+    """Return the error for the file `name`: `ReadFailed` if the operating system refused to read it, else
+    `FileDamaged`.
+    """
     if isinstance(error, OSError) and error.errno is not None:
         return ReadFailed(f"{name}: {error}")
     return FileDamaged(f"{name}: {what}: {error}")

@@ -34,9 +34,11 @@ def _timestamp_format(text: str) -> str:
 
 
 def _defaulted(pattern: str) -> str | None:
-    """The part of a time, in words, that the pattern lacks and Spark would make up; None if the pattern is complete."""
+    """Return the part of a time, in words, that the pattern lacks and Spark would make up; None if the pattern is
+    complete.
+    """
     always = set(_OPTIONAL.sub("", pattern))
-    if not always & set("HhKkmsS"):  # of parts that are all optional, one has to be there
+    if not always & set("HhKkmsS"):  # all these parts may be optional, but one is required
         always = set(pattern)
     said = set(pattern)
     wanted = [
@@ -167,7 +169,7 @@ class Form(BaseModel):
 
     @property
     def named(self) -> tuple[NamedColumn, ...]:
-        """The columns that the task names; none if it names none."""
+        """The columns that the task names; empty if it names no columns."""
         return () if self.columns is None else read_columns(self.columns)
 
     @property

@@ -1,4 +1,4 @@
-"""Files that carry their own schema, Parquet and Avro: read by their own columns, and fitted to the table's.
+"""Reads files that carry their own schema (Parquet and Avro) with their own columns, and converts them to the table's.
 
 A column may be narrower in a file than in the table (int in bigint). Any other difference is a `SchemaDrift` that names
 the file and the column.
@@ -51,7 +51,7 @@ def layouts(spark: "SparkSession", kind: str, places: Mapping[Path, Source]) -> 
 
 
 def _key(kind: str, place: Path, source: Source) -> Any:
-    """A key that is equal for files with the same columns. Reads the file's footer or header only."""
+    """Return a key that is equal for files with the same columns. Reads the file's footer or header only."""
     if kind == "avro":
         return _avro_columns(place, source).json()
     from pyarrow import ArrowException, parquet
@@ -68,7 +68,7 @@ def _key(kind: str, place: Path, source: Source) -> Any:
 
 
 def unknown_type(written: bytes | None) -> str | None:
-    """The error if columns that Spark has written into a Parquet file, as JSON, have an unknown type; else None. Pure.
+    """Return the error if the JSON columns that Spark wrote into a Parquet file have an unknown type, else None. Pure.
 
     A user-defined type names a class or module, which Spark would load when it reads the columns.
 
@@ -96,7 +96,7 @@ def unknown_type(written: bytes | None) -> str | None:
 
 
 def _layout(spark: "SparkSession", kind: str, places: Sequence[Path], first: Source) -> Layout:
-    """The layout of files with the same columns; `first` is one of these files. Raises `BadFile`."""
+    """Return the layout of files with the same columns; `first` is one of these files. Raises `BadFile`."""
     if kind == "avro":
         return Layout(_avro_columns(places[0], first), tuple(places))
     from pyarrow import parquet
@@ -121,7 +121,7 @@ def _avro_columns(place: Path, source: Source) -> "StructType":
 
 
 def as_columns(found: "StructType") -> "StructType":
-    """The columns of a table for files with the columns `found`: all may be null, and times are in UTC."""
+    """Return the columns of a table for files with the columns `found`: all may be null, and times are in UTC."""
     from pyspark.sql import types as t
 
     def tidy(each: "DataType") -> "DataType":
@@ -189,7 +189,7 @@ def united(parts: "Sequence[DataFrame]") -> "DataFrame":
 
 
 def fitted(rows: "DataFrame", columns: "StructType", schema: "StructType", *others: str) -> "DataFrame":
-    """Convert rows with `columns` to the columns `schema`. Their columns `others` stay beside these.
+    """Convert rows with `columns` to the columns `schema`. The columns `others` of the rows are kept as well.
 
     A column that the rows lack is null. If `schema` has a column `RESCUED`, it gets, as JSON, the values of the columns
     that `schema` lacks.

@@ -1,4 +1,4 @@
-"""The files that an ingest reads: those that its globs match, and which of them are new.
+"""Lists the files that an ingest's globs match, and finds which of them are new.
 
 A file is identified by its path, in one spelling (`canonical`). Files are sorted by their paths, so that every attempt
 cuts the same files into the same batches. Names that begin with `.` or `_` are skipped, as Spark skips them, and so are
@@ -6,8 +6,8 @@ folders with such names that a wildcard matches: write a file under such a name,
 it is complete.
 
 The new files are cut into batches, by their number and their bytes. The cut depends only on the order and the sizes of
-the files, and a batch does not depend on the files after it. So an attempt that goes on after batch 3 cuts the
-remaining files as the attempt before it would have.
+the files, and a batch does not depend on the files after it. So an attempt that continues after batch 3 cuts the
+remaining files in the same way as the previous attempt.
 """
 
 import re
@@ -61,7 +61,7 @@ class NewAndChanged:
 
 
 def canonical(url: str) -> str:
-    """The canonical spelling of a file's path, however the glob that found it was written.
+    """Return the canonical spelling of a file's path, which does not depend on how the glob that found it was written.
 
     A remote URL is not changed: in an object store `a//b` and `a/b` are two objects.
 
@@ -75,18 +75,18 @@ def canonical(url: str) -> str:
         return path
     walked = Path("/")
     for part in path.split("/")[1:]:
-        # The parent of a link is the parent of its target.
+        # After a symlink, `..` is the parent of its target.
         walked = walked / part if part != ".." else (walked.resolve() if walked.is_symlink() else walked).parent
     return str(walked)
 
 
 def _tidy(path: str) -> str:
-    """`path` without empty parts and `.`, which have no meaning; `..` stays, because it may follow a link."""
+    """Return `path` without empty parts and `.`, which have no meaning. `..` stays, because it may follow a symlink."""
     return re.sub(r"/(\.?/)+", "/", path)
 
 
 def listing(globs: Iterable[str], access: Access = EVERYTHING) -> tuple[Source, ...]:
-    """The files that `globs` find, each once, sorted by their paths.
+    """Return the files that `globs` find, each once, sorted by their paths.
 
     Raises `NoSourceFiles` if a local glob's folder does not exist, since a member without the mount must not report
     "nothing new"; `AccessRefused` for a folder, a file or a host that `access` does not allow; and `StoreAway`.
@@ -114,7 +114,9 @@ def check_globs(globs: Iterable[str], access: Access) -> None:
 
 
 def check_allowed(sources: Iterable[Source], access: Access) -> None:
-    """Raise `AccessRefused` unless `access` allows each file: a link may have changed since the files were listed."""
+    """Raise `AccessRefused` unless `access` allows each file: a symlink may have changed since the files were
+    listed.
+    """
     guard = FileGuard(access, "source")
     for source in sources:
         if is_local(source.path):
@@ -144,7 +146,7 @@ def _local(pattern: str, guard: FileGuard) -> Iterator[Source]:
 
 
 def fixed_folder(pattern: str) -> str:
-    """The folder above the first wildcard of `pattern`.
+    """Return the folder above the first wildcard of `pattern`.
 
     >>> fixed_folder("/data/2013/*/f-*.csv"), fixed_folder("/data/one.csv")
     ('/data/2013', '/data')
@@ -184,7 +186,8 @@ def _remote(url: str, access: Access) -> Iterator[Source]:
 
 
 def new_and_changed(found: Sequence[Source], taken: Mapping[str, int]) -> NewAndChanged:
-    """The files of `found` that are not in the table, or have another size there. `taken` has the table's, by path.
+    """Return the files of `found` that are not in the table, and those with another size there. `taken` has the sizes
+    of the table's files, by path.
 
     >>> new_and_changed([Source("a", 1), Source("b", 2), Source("c", 3)], {"a": 1, "b": 9})
     NewAndChanged(new=(Source(path='c', size_bytes=3),), changed=(Source(path='b', size_bytes=2),))
@@ -204,7 +207,7 @@ BATCH_BYTES: Final = 2**30
 def batches(
     sources: Sequence[Source], files_max: int = BATCH_FILES, bytes_max: int = BATCH_BYTES
 ) -> list[tuple[Source, ...]]:
-    """`sources` in their order, cut into as few batches as both limits allow.
+    """Cut `sources`, in their order, into as few batches as both limits allow.
 
     A file of more than `bytes_max` is a batch of its own. The size of a compressed file is its compressed size.
 

@@ -1,8 +1,8 @@
-"""The rows of a batch that do not fit the columns: which they are, where they stand, and why they do not fit.
+"""Finds the rows of a batch that do not fit the columns: their texts, their files and lines, and the reasons.
 
 Spark does not say at which line of a file a row is, so the file is read again to find it. If a record has several
 lines, its first line counts; the line is None if the row is not found. If a value is not of its column's type, Spark
-does not say the text of the row either: the row is found by its values in the checked columns.
+does not give the text of the row either, so the row is found by its values in the checked columns.
 """
 
 import csv
@@ -56,7 +56,7 @@ def write_bad_rows(out: IO[bytes], rows: Iterable[BadRow]) -> int:
 
 
 def check_few(rows: "DataFrame", bad: int, places: Mapping[Path, Source]) -> None:
-    """Raise `BadFile` for the file with the most malformed rows if `bad`, the number of all of them, is too great."""
+    """If `bad`, the number of all malformed rows, is too great, raise `BadFile` for the file with the most of them."""
     if bad <= MALFORMED_MAX:
         return
     from pyspark.sql import functions as f
@@ -82,7 +82,7 @@ def bad_rows(
     layouts: Sequence[Layout] | None,
     rows_max: int | None = None,
 ) -> Iterator[BadRow]:
-    """The malformed rows in `rows`, which `load_marked` has read, file by file, in the order of their lines."""
+    """Yield the malformed rows of `rows`, which `load_marked` has read: file by file, in the order of their lines."""
     own = {place: text_columns(layout, schema) for layout in layouts or () for place in layout.places}
     found: dict[Path, list[tuple[str, Mapping[str, Any]]]] = defaultdict(list)
     bad = _bad(rows) if rows_max is None else _bad(rows).limit(rows_max)
@@ -105,7 +105,9 @@ class _FileRows:
         self.shown = shown
 
     def bad(self, found: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[BadRow]:
-        """The rows with their line numbers. `found` has their texts or keys, and the values that Spark has read."""
+        """Yield the malformed rows with their line numbers. `found` has, for each row, its text or key and the values
+        that Spark read.
+        """
         texts = [(text, values) for text, values in found if not text.startswith(exact.KEY)]
         keyed = [(text.removeprefix(exact.KEY), values) for text, values in found if text.startswith(exact.KEY)]
         rows: list[tuple[int | None, BadRow]] = []
@@ -158,7 +160,7 @@ def _plain(value: Any) -> Any:
 def _text_records(
     form: Form, names: Sequence[str], lines: Iterable[str]
 ) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
-    r"""The records of a text file whose columns are `names`: the line from 1, the text, and the values by name.
+    r"""Yield the records of a text file whose columns are `names`: the line from 1, the text, and the values by name.
 
     A value is the text of a field; None if that text stands for a missing value. Records that cannot be read are left
     out.
@@ -186,7 +188,7 @@ def _json_records(lines: Iterable[str]) -> Iterator[tuple[int, str, Mapping[str,
 
 
 def csv_records(form: Form, lines: Iterable[str]) -> Iterator[tuple[int, str, Sequence[str]]]:
-    """The records of a CSV file: the line from 1, the text and the fields of each."""
+    """Yield the records of a CSV file: the line from 1, the text and the fields of each."""
     taken: list[str] = []
     if len(form.between) > 1:  # quotes and delimiters of several characters are left to Spark
         for number, line in enumerate(lines, 1):
@@ -207,7 +209,7 @@ def csv_records(form: Form, lines: Iterable[str]) -> Iterator[tuple[int, str, Se
 
 
 def first_bad(spark: "SparkSession", form: Form, schema: "StructType", places: Mapping[Path, Source]) -> BadFile | None:
-    """The error for the first malformed row of the first file in `places` that has one; None if all rows fit."""
+    """Return the error for the first malformed row of the first file in `places` that has one; None if all rows fit."""
     layouts = layouts_of(spark, form, places)
     rows = load_marked(spark, form, schema, places, layouts)
     row = next(bad_rows(rows, form, schema, places, layouts, rows_max=1), None)
@@ -223,9 +225,9 @@ _TEXT_SHOWN: Final = 300
 def explained_row(
     spark: "SparkSession", form: Form, schema: "StructType | None", error: Exception, places: Mapping[Path, Source]
 ) -> BadFile | None:
-    """The file that an error of Spark is about, and the reason; if it is about a row that does not fit, also its line.
+    """Return the file that caused an error of Spark, and the reason; if a row does not fit, also the row's line.
 
-    `schema` is that of the table, if it is known. None if the error is not about a file.
+    `schema` are the table's columns, if known. Returns None if no file caused the error.
     """
     found, its = file_to_blame(error, places), dict(places)
     if not any(exact.UNFIT in message for message in causes.messages(error)):
@@ -250,7 +252,7 @@ def _source_name(place: Path, places: Mapping[Path, Source]) -> str:
 
 
 def _numbered(rows: Sequence[tuple[str, T]], lines: Iterable[str]) -> Iterator[tuple[int | None, tuple[str, T]]]:
-    """Each row with its line number, from 1, in the order of the lines; rows that are not found come last.
+    """Yield each row with its line number, from 1, in the order of the lines; rows that are not found come last.
 
     A row is a pair: its text, and any value.
 

@@ -1,4 +1,6 @@
-"""Opens a text file as Spark would, decompressed by its suffix, to read a part of it here, such as its header."""
+"""Opens a text file as Spark would, decompressed by its suffix, so that this process can read a part of it, such as its
+header.
+"""
 
 import csv
 import gzip
@@ -22,7 +24,7 @@ LINE_MAX_BYTES: Final = 4 * 2**20
 
 @contextmanager
 def opened(place: Path) -> Iterator[BinaryIO]:
-    """The bytes of the file, decompressed. Reading a damaged file raises one of `damages()`."""
+    """Open the file to read its bytes, decompressed. Reading a damaged file raises one of `damages()`."""
     with ExitStack() as closing:
         file: BinaryIO = closing.enter_context(place.open("rb"))
         if place.suffix in GZIP:
@@ -37,7 +39,7 @@ def opened(place: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def opened_text(place: Path, encoding: str) -> Iterator[TextIOWrapper]:
-    """The lines of the file, with any line ends. Bytes that are not text in `encoding` are replaced."""
+    """Open the file to read its lines, with any line ends. Bytes that are not text in `encoding` are replaced."""
     with opened(place) as file, TextIOWrapper(file, encoding=encoding, errors="replace", newline=None) as text:
         yield text
 
@@ -52,9 +54,10 @@ def damages() -> tuple[type[Exception], ...]:
 
 
 def header_of(form: Form, place: Path, source: Source) -> tuple[str, ...]:
-    """The names in the first line of a CSV file; empty for an empty file, and for a damaged one, which Spark reports.
+    """Return the names in the first line of a CSV file: none for an empty file, or for a damaged file, which Spark
+    reports.
 
-    Raises `BadFile` if a name is there twice.
+    Raises `BadFile` for a duplicate name.
     """
     try:
         with opened_text(place, form.encoding) as lines:

@@ -24,7 +24,7 @@ _SPARK: Final = b"org.apache.spark.version"
 
 
 def wrong_columns(schema: "Schema") -> str | None:
-    """The reason why a table cannot have the columns of a file; None if it can. Pure.
+    """Return the reason why a table cannot have the columns of a file; None if it can. Pure.
 
     The reason names the column: Spark names neither the file nor, in most of these cases, the column.
     """
@@ -69,7 +69,8 @@ def _wrong_type(name: str, kind: "ArrowType") -> Iterator[str]:
 
 
 def cut_int96(place: Path, schema: "Schema") -> str | None:
-    """The error for a timestamp in the form INT96 that Spark would truncate to microseconds; None if there is none.
+    """Return the error for an INT96 timestamp that Spark would truncate to microseconds; None if there is no such
+    timestamp.
 
     Files that Spark wrote have no such timestamps, and are not read.
     """
@@ -113,7 +114,7 @@ def _leaf(values: Any) -> Any:
 
 
 def as_times(columns: "StructType", schema: "Schema") -> "StructType":
-    """The columns that Spark reads, as timestamps where the numbers are nanoseconds."""
+    """Return the columns that Spark reads, with timestamps in place of the numbers that are nanoseconds."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType(
@@ -139,7 +140,9 @@ def _as_time(read: "DataType", written: "ArrowType") -> "DataType":
 
 
 def in_micros(rows: "DataFrame", read: "StructType", columns: "StructType") -> "DataFrame":
-    """The rows, read with the columns `read`, converted to `columns`. A timestamp that would be truncated raises."""
+    """Convert rows that were read with the columns `read` to `columns`. The Spark job fails at a timestamp that would
+    be truncated.
+    """
     from pyspark.sql import functions as f
 
     if read == columns:
@@ -177,5 +180,5 @@ def _in_micros(value: "Column", read: "DataType", kind: "DataType", name: str) -
 
 
 def read_nanos_as_numbers(spark: "SparkSession") -> None:
-    """Have the session read nanoseconds as numbers; it refuses them otherwise."""
+    """Set the session to read nanoseconds as numbers, because it refuses them otherwise."""
     spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")

@@ -11,7 +11,7 @@ WITHIN: Final = (
 
 
 def well_quoted(text: bytes, between: bytes, escape: bytes | None, *, breaks: bool) -> bool:
-    """Whether all quotes in `text`, which is whole lines, are correct. `breaks`: quoted fields may contain line breaks.
+    """Whether all quotes in `text` (whole lines) are correct. `breaks`: quoted fields may contain line breaks.
 
     The text is split at its quotes: the pieces are outside of quoted fields and inside them, in turn. A piece outside
     must begin and end with a delimiter or a line end; an empty piece is the gap between the halves of a doubled quote.
@@ -44,7 +44,8 @@ def well_quoted(text: bytes, between: bytes, escape: bytes | None, *, breaks: bo
 
 
 def problem_in(text: bytes, between: bytes, escape: bytes | None) -> tuple[int, str, bool] | None:
-    """The first wrong quote in some lines: its position, the error, and whether its record ends; None if all are right.
+    """Find the first wrong quote in some lines. Returns its position, the error, and whether its record ends; None if
+    all are right.
 
     >>> problem_in(b'1,"a', b",", None), problem_in(b'"a ""b"" c",', b",", None)
     ((2, 'a quoted field does not end', False), None)
@@ -73,7 +74,7 @@ def _find(text: bytes, mark: bytes, at: int) -> int:
 
 
 def _closing(text: bytes, at: int, escape: bytes | None) -> int:
-    """The position behind the quote that closes a field whose text begins at `at`; -1 if there is none."""
+    """Return the position after the quote that closes a field whose text begins at `at`; -1 if no quote closes it."""
     if escape is not None:
         while at < len(text):
             if text[at : at + 1] == escape:

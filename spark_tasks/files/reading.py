@@ -1,4 +1,4 @@
-"""Reads a batch of files with Spark: with one schema, and without losing a row silently.
+"""Reads a batch of files with Spark, with one schema, and without silently losing a row.
 
 A column that a file has and the table does not, or a header in another order, raises `SchemaDrift`. A row that does not
 fit the columns raises `MalformedRows`, or is marked with its text. Both name the file.
@@ -56,9 +56,10 @@ def infer(spark: "SparkSession", form: Form, places: Mapping[Path, Source]) -> "
 
 
 def layouts_of(spark: "SparkSession", form: Form, places: Mapping[Path, Source]) -> list[Layout] | None:
-    """The files, grouped by the columns that they have; None if all are read with the table's columns.
+    """Group the files by the columns that they have. Returns None if all are read with the table's columns.
 
-    The types of CSV columns are inferred if the table may take them, and are text otherwise. Raises `BadFile`.
+    The types of CSV columns are inferred if the task allows the table's columns to change, else they are text. Raises
+    `BadFile`.
     """
     if form.format in layouts.KINDS:
         return layouts.layouts(spark, form.format, places)
@@ -93,9 +94,9 @@ def load_files(
     places: Mapping[Path, Source],
     found: Sequence[Layout] | None,
 ) -> "DataFrame":
-    """The rows of the files, which have the layouts `found`, with the columns `schema`.
+    """Return the rows of the files, which have the layouts `found`, with the columns `schema`.
 
-    If `marks(form)`, these are the rows of `load_marked`; else reading a row that does not fit is an error.
+    If `marks(form)`, the rows are those of `load_marked`; else the Spark job fails at a row that does not fit.
     """
     if form.format in layouts.KINDS:
         assert found is not None
@@ -114,7 +115,7 @@ def load_files(
 
 
 def text_columns(layout: Layout, schema: "StructType") -> "StructType":
-    """The columns with which text files of a layout are read: the files' own, with the table's types."""
+    """Return the columns with which text files of a layout are read: the files' own columns, with the table's types."""
     from pyspark.sql.types import StructType
 
     if not layout.columns.fields:  # of an empty file
@@ -138,7 +139,9 @@ def load_marked(
     places: Mapping[Path, Source],
     found: Sequence[Layout] | None,
 ) -> "DataFrame":
-    """The rows of text files, with the additional column `CORRUPT`: the text of a row that does not fit, else null."""
+    """Return the rows of text files, with the additional column `CORRUPT`: the text of a row that does not fit, else
+    null.
+    """
     from pyspark.sql.types import StringType, StructType
 
     def rows(columns: "StructType", some: Iterable[Path]) -> "DataFrame":
@@ -170,10 +173,10 @@ def _paths(places: Iterable[Path]) -> list[str]:
 def _tbl(
     spark: "SparkSession", form: Form, columns: "StructType", wider: "StructType", places: Iterable[Path]
 ) -> "DataFrame":
-    """The rows of files in which the delimiter also ends each line: Spark's CSV reader has no option for that."""
+    """Read files in which the delimiter also ends each line: Spark's CSV reader has no option for that."""
     from pyspark.sql import functions as f
 
-    # This rule would parse each line once for each column.
+    # This optimizer rule would parse each line once for each column.
     spark.conf.set("spark.sql.optimizer.enableCsvExpressionOptimization", "false")
     line, end = f.col("value"), f.lit(form.between)
     fields = line.substr(f.lit(1), f.length(line) - len(form.between))
@@ -197,7 +200,7 @@ def check_fields(
 ) -> None:
     """Raise `BadFile` if a JSON file has a field that the table does not have: Spark would silently drop it.
 
-    With `rescue`, only fields within columns of the table count: others are kept.
+    With `rescue`, only unknown fields within the table's columns are errors, because all others are kept.
     """
     if form.format != "json":
         return
@@ -216,9 +219,9 @@ def check_fields(
 
 
 def unknown_fields(found: Any, known: Any, within: str = "") -> Iterator[str]:
-    """The dotted names of fields of the type `found` that a column of the type `known` would lose.
+    """Yield the dotted names of fields of the type `found` that a column of the type `known` would lose.
 
-    Both are in Spark's and Delta's JSON form. A text column keeps an object as it is written, and a map keeps the
+    Both types are in Spark's and Delta's JSON form. A text column keeps an object as it is written, and a map keeps the
     fields as keys.
 
     >>> list(unknown_fields({"type": "struct", "fields": [{"name": "a", "type": "long"}]}, {"type": "struct"}))

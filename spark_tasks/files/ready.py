@@ -41,7 +41,7 @@ class Ready(BaseModel):
 
 
 def marker_of(path: str, marker: str) -> str:
-    """The path of the file that marks the file at `path`.
+    """Return the path of the marker, the file that says that the file at `path` is complete.
 
     >>> marker_of("/in/a.csv", "_SUCCESS"), marker_of("s3://in/a.csv", "{name}.done")
     ('/in/_SUCCESS', 's3://in/a.csv.done')
@@ -51,13 +51,13 @@ def marker_of(path: str, marker: str) -> str:
 
 
 def marked(sources: Sequence[Source], marker: str, there: Collection[str]) -> tuple[Source, ...]:
-    """The files of `sources` whose marker is among the paths `there`, without the markers themselves. Pure."""
+    """Return the files of `sources` whose marker is among the paths `there`, without the markers themselves. Pure."""
     markers = {marker_of(source.path, marker) for source in sources}
     return tuple(source for source in sources if marker_of(source.path, marker) in there and source.path not in markers)
 
 
 def aged(sources: Sequence[Source], modified_s: Mapping[str, float], age_s: float, now_s: float) -> tuple[Source, ...]:
-    """The files of `sources` that were modified at least `age_s` seconds before `now_s`. Pure.
+    """Return the files of `sources` that were modified at least `age_s` seconds before `now_s`. Pure.
 
     >>> aged([Source("a", 1), Source("b", 1)], {"a": 100.0, "b": 140.0}, age_s=60, now_s=160)
     (Source(path='a', size_bytes=1),)
@@ -66,7 +66,9 @@ def aged(sources: Sequence[Source], modified_s: Mapping[str, float], age_s: floa
 
 
 def complete(sources: Sequence[Source], rule: Ready | None, now_s: float) -> tuple[Source, ...]:
-    """The files of `sources` that are complete by the rule. Asks the file systems that they are on."""
+    """Return the files of `sources` that are complete by the rule. Looks for markers and times in their file
+    systems.
+    """
     if rule is None:
         return tuple(sources)
     if rule.marker is not None:
@@ -84,7 +86,9 @@ def _exists(path: str) -> bool:
 
 
 def modified_s(sources: Sequence[Source], now_s: float) -> dict[str, float]:
-    """When each file was last modified. A file that is gone meanwhile counts as modified just now, so that it waits."""
+    """Return when each file was last modified. A file that was removed meanwhile counts as modified just now, so it is
+    not complete.
+    """
     import fsspec
 
     found = {}

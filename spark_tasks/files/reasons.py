@@ -18,7 +18,8 @@ OTHER: Final = "it does not fit the columns"
 
 
 def reason(form: Form, types: Mapping[str, str], text: str, values: Mapping[str, Any]) -> str:
-    """Why the row `text` does not fit the columns. `types` has the columns' types by their names, in their order.
+    """Return why the row `text` does not fit the columns. `types` has the columns' types by their names, in their
+    order.
 
     `values` are the values that Spark has read: None for a missing value, and for one that does not fit.
 

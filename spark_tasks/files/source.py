@@ -1,4 +1,4 @@
-"""Rows of files: all that the glob finds, or those that were changed after the last batch.
+"""Reads the rows of all files that a glob finds, or of those that were changed after the last batch.
 
 New files are found by the time at which a file was last changed. A batch ends at the latest such time that is older
 than `lag_s`, and has all files up to it. So a file is read once, as long as it is in its folder within `lag_s` of its
@@ -65,7 +65,7 @@ class FilesReader:
         self._read: tuple[SparkSession, StructType, Mapping[Path, Source]] | None = None
 
     def plan(self, after: Cursor | None) -> Plan | None:
-        """The next batch (`RowSource`)."""
+        """Plan the next batch (`RowSource`)."""
         check_globs([self.params.files], self.access)
         found, now_s = listing([self.params.files], self.access), self.now_s()
         if self.incremental is None:
@@ -120,7 +120,9 @@ class FilesReader:
         return _checked(rows) if marks(form) else rows
 
     def _check_times(self, places: Mapping[Path, Source]) -> None:
-        """Raise `BadFile` for a file that was changed after the batch was planned: its rows would come again later."""
+        """Raise `BadFile` for a file that was changed after the batch was planned, because its rows would be read again
+        later.
+        """
         if self.incremental is None:
             return
         for place, source in places.items():
@@ -131,7 +133,7 @@ class FilesReader:
                 )
 
     def explained(self, error: Exception) -> Exception | None:
-        """The error that names the file which Spark could not read (`contracts.source.ExplainsErrors`)."""
+        """Return the error that names the file which Spark could not read (`contracts.source.ExplainsErrors`)."""
         if self._read is None:
             return None
         spark, schema, places = self._read
@@ -145,7 +147,7 @@ class FilesReader:
 
 
 def _checked(rows: "DataFrame") -> "DataFrame":
-    """The rows. The Spark job fails at a row that does not fit."""
+    """Return the rows, and make the Spark job fail at a row that does not fit."""
     from pyspark.sql import functions as f
 
     unfit = f.raise_error(f.lit(exact.UNFIT)).cast("boolean")

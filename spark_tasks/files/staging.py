@@ -1,4 +1,4 @@
-"""Make the files of a batch readable for Spark: remote ones are fetched, local ones opened and checked."""
+"""Makes the files of a batch readable for Spark: fetches remote files, and opens and checks local ones."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def staged(batch: Sequence[Source], folder: Path, pins: FileGuard | None = None) -> Iterator[dict[Path, Source]]:
-    """The paths at which Spark can read the files of a batch while the block lasts, and their sources.
+    """Make the files of a batch readable for Spark within the block. Yields the paths to read, and their sources.
 
     Remote files are fetched into `folder`, and removed at the end of the block: the whole source may not fit on this
     disk. Raises `BadFile` for a file that is gone.
@@ -81,7 +81,7 @@ def _gone(source: Source) -> BadFile:
 
 
 def check_unchanged(places: Mapping[Path, Source]) -> None:
-    """Raise `BadFile` if a file's size is not the listed one: a program is still writing it."""
+    """Raise `BadFile` if a file's size is not the listed one, because then a program is still writing it."""
     for place, source in places.items():
         try:
             size_bytes = place.stat().st_size
@@ -103,7 +103,7 @@ def check_places_seen(spark: "SparkSession", places: Mapping[Path, Source]) -> N
 
 
 def for_spark(place: Path) -> str:
-    r"""`place` as a path for Spark, with the characters escaped that Spark would read as wildcards.
+    r"""Return `place` as a path for Spark, with the characters escaped that Spark would read as wildcards.
 
     >>> for_spark(Path("/data/h[1].csv"))
     '/data/h\\[1\\].csv'

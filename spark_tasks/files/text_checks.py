@@ -1,4 +1,4 @@
-"""Finds text that would crash Spark or be read wrongly in silence: endless lines, wrong quotes, other encodings.
+"""Finds text that would crash Spark or be silently misread: endless lines, wrong quotes, other encodings.
 
 The files are read once before Spark reads them, at the speed of the disk cache, and line by line only where something
 is wrong. A line that is wrong by itself is a malformed row: Spark then reads a copy of the file in which this line is
@@ -43,7 +43,7 @@ def check_text(form: Form, places: Mapping[Path, Source]) -> None:
 
 
 def clean_text(form: Form, places: Mapping[Path, Source], folder: Path) -> tuple[dict[Path, Source], list[BadRow]]:
-    """The files for Spark to read, and the rows that are malformed by their text alone.
+    """Return the files for Spark to read, and the rows that are malformed by their text alone.
 
     Raises `BadFile` for a text file that would crash Spark, or that Spark would silently read wrongly: a line is too
     long, a quoted field does not end, or bytes are not UTF-8. If malformed rows are not kept, it is also raised for the
@@ -130,7 +130,7 @@ def _found(form: Form, file: BinaryIO) -> Iterator[WrongText]:
 
 
 def _within(form: Form, text: bytes, line: int, end_of_line: bytes) -> Iterator[WrongText]:
-    """The errors in whole lines, or whole records; the first one is at `line`."""
+    """Yield the errors in whole lines, or whole records. `line` is the number of the first line."""
     if form.format == "csv" and form.multiline:
         if b'"' in text and form.quotes and not _is_well_quoted(form, text):
             at, why, _ = problem_in(text, form.between.encode(form.encoding), _escape(form)) or (0, "", False)
@@ -186,7 +186,9 @@ def _has_lone_surrogate(text: bytes) -> bool:
 
 
 def _undecodable(decoder: codecs.IncrementalDecoder, chunk: bytes) -> int | None:
-    """The number, from 0, of the first line of `chunk` with bytes that are not text."""
+    """Return the number, from 0, of the first line of `chunk` with bytes that are not text; None if all bytes
+    are text.
+    """
     if chunk.isascii() and not decoder.getstate()[0]:
         return None
     try:
