@@ -1,4 +1,5 @@
-"""Asks one HTTP server for JSON, with patience: waits, tries again, and never goes to another server.
+"""Requests JSON from one HTTP server: waits if the server asks for it, retries, and never follows a link to another
+server.
 
 Secrets go with each request, so a redirect or a link to the next page is followed only at the origin (protocol, host
 and port) of the task's own URL, which the node allows.
@@ -82,7 +83,9 @@ class ApiClient:
         return with_parameters(self.params.url, self.parameters | dict(more))
 
     def follow(self, link: str, base: str, what: str) -> str:
-        """The URL to which the server refers as `link` at `base`. Raises `SourceUnfit` if it is at another origin."""
+        """Return the URL to which the server refers as `link` at `base`. Raises `SourceUnfit` if it is at another
+        origin.
+        """
         try:
             url = urljoin(base, link)
             same = origin(url) == origin(self.params.url)
@@ -96,7 +99,9 @@ class ApiClient:
         return with_parameters(url, self._secrets)  # links do not repeat secrets
 
     def get(self, url: str) -> ApiReply:
-        """The answer to GET. Raises `ApiAway`, `ApiReadStopped`, and `SourceUnfit` for an error that will not pass."""
+        """Return the answer to GET. Raises `ApiAway`, `ApiReadStopped`, and `SourceUnfit` for an error that a retry
+        cannot solve.
+        """
         for number in range(1, self.params.tries + 1):
             said, wait_s = "", None
             try:
@@ -112,7 +117,7 @@ class ApiClient:
         raise AssertionError("the last try returns or raises")
 
     def _tried(self, url: str) -> tuple[ApiReply | None, str, float | None]:
-        """The answer; or None, the reason, and the seconds that the server asks to wait."""
+        """Send one request. Returns the answer; or None, the reason, and the seconds that the server asks to wait."""
         for _ in range(REDIRECTS_MAX + 1):
             with self._opened(url) as response:
                 if response.status in _REDIRECTS and "location" in response.headers:
@@ -168,7 +173,8 @@ def _errors() -> tuple[type[Exception], ...]:
 
 
 def origin(url: str) -> tuple[str, str]:
-    """The protocol, and the host with port. Raises `ValueError` for a URL that libraries may read in different ways.
+    """Return the protocol, and the host with port. Raises `ValueError` for a URL that libraries may read in different
+    ways.
 
     >>> origin("https://API.internal/v1?x=1"), origin("https://api.internal:443/")
     (('https', 'api.internal:443'), ('https', 'api.internal:443'))
@@ -180,12 +186,12 @@ def origin(url: str) -> tuple[str, str]:
 
 
 def without_query(url: str) -> str:
-    """A URL without its query, which may hold a secret."""
+    """Return a URL without its query, which may contain a secret."""
     return url.partition("?")[0][:500]
 
 
 def with_parameters(url: str, parameters: Mapping[str, str]) -> str:
-    """The URL with `parameters` in its query, in place of its own parameters of the same names.
+    """Return the URL with `parameters` in its query, in place of its own parameters of the same names.
 
     >>> with_parameters("http://a/b?x=1&limit=5", {"limit": "9", "at": "1 2"})
     'http://a/b?x=1&limit=9&at=1+2'
@@ -197,7 +203,7 @@ def with_parameters(url: str, parameters: Mapping[str, str]) -> str:
 
 
 def _pause_s(number: int, said_s: float | None) -> float:
-    """How long to wait after try `number`, in seconds; `said_s` is the wait that the server asks for (pure).
+    """Return how long to wait after try `number`, in seconds; `said_s` is the wait that the server asks for (pure).
 
     >>> _pause_s(1, None), _pause_s(3, None), _pause_s(20, None), _pause_s(1, 90)
     (1.0, 4.0, 60.0, 90)

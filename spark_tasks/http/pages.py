@@ -26,10 +26,10 @@ class ApiPage:
 
 
 def pages_of(client: ApiClient, params: HttpRows, more: Mapping[str, str]) -> Iterator[ApiPage]:
-    """The pages, asked for one by one; `more` are parameters of the first request.
+    """Request the pages one by one, and yield them; `more` are parameters of the first request.
 
-    Raises `SourceUnfit` for a page that is no JSON, lacks the list of records or leads back to an earlier page, and for
-    too many pages or bytes; also the errors of `ApiClient.get`.
+    Raises `SourceUnfit` for a page that is no JSON, lacks the list of records or links to an earlier page, and for too
+    many pages or bytes. Also raises the errors of `ApiClient.get`.
     """
     url, seen, before, taken, size_bytes = _first(client, params, more), set[bytes](), b"", 0, 0
     for number in range(1, params.max_pages + 1):
@@ -91,7 +91,9 @@ def _read(answer: ApiReply, params: HttpRows, number: int) -> tuple[Any, list[An
 
 
 def _next(client: ApiClient, params: HttpRows, answer: ApiReply, body: Any, at: tuple[int, int, int]) -> str | None:
-    """The URL of the next page. `at` has this page's number, its number of records, and that of all records so far."""
+    """Return the URL of the next page, or None. `at` has this page's number, its number of records, and the number of
+    records of all pages so far.
+    """
     pages, (number, here, taken) = params.pages, at
     if pages is None:
         return None
@@ -117,7 +119,8 @@ def _next(client: ApiClient, params: HttpRows, answer: ApiReply, body: Any, at: 
 
 
 def next_link(header: str) -> str | None:
-    """The target of the link with the relation `next` in a Link header (RFC 8288); None if there is none.
+    """Return the target of the link with the relation `next` in a Link header (RFC 8288); None if there is no such
+    link.
 
     >>> next_link('<https://a/?p=1>; rel="prev", <https://a/?p=3>; rel="next last"; title="a, b"')
     'https://a/?p=3'

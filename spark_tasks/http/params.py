@@ -55,7 +55,7 @@ def _path(text: str) -> str:
 
 
 def header_text(name: str, value: str) -> str:
-    """Raise `ValueError`, which does not show the value, unless `value` can be the value of a header."""
+    """Raise `ValueError`, without showing the value, unless `value` can be the value of a header."""
     if not _TEXT.fullmatch(value):
         raise ValueError(f"the value of the header {name} has characters that no header may have")
     return value
@@ -173,7 +173,9 @@ class HttpRows(BaseModel):
 
     @property
     def origin(self) -> str | None:
-        """The data that a cursor belongs to, in words; without the host, since another server may answer by now."""
+        """The data that a cursor belongs to, in words. It lacks the host, because the API may have moved to another
+        server.
+        """
         return f"the API at {urlsplit(self.url).path or '/'}"
 
     @property
@@ -182,7 +184,7 @@ class HttpRows(BaseModel):
         return False
 
     def addresses(self) -> tuple[str, ...]:
-        """The server's address, as `tasks.access.check_address` takes it."""
+        """The server's address, in the form that `tasks.access.check_address` accepts."""
         return addresses(self.url, {})
 
     def reach(self, field: str) -> Reach:

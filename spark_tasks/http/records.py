@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST: Final = 10**15
-"""The greatest number that is taken for a time: one with a large exponent would fill the memory."""
+"""The greatest number that is read as a time: to convert one with a large exponent would fill the memory."""
 
 _FINER: Final = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]")
 """A fraction of a second that is no whole number of microseconds."""
@@ -26,7 +26,7 @@ class NotOfType(ValueError):
 
 
 def parse_json(text: bytes) -> Any:
-    """The JSON value, with fractions as decimals, so that none is rounded. Raises `ValueError`."""
+    """Parse JSON, with fractions as decimals, so that no fraction is rounded. Raises `ValueError`."""
     try:
         return json.loads(text, parse_float=Decimal, parse_constant=_no_number)
     except RecursionError:
@@ -66,7 +66,9 @@ def _integer(bits: int) -> Callable[[Any], Any]:
 
 
 def _double(value: Any) -> Any:
-    """A double. Refuses an integer that it cannot hold exactly, and a number other than 0 that would become 0."""
+    """Convert to a double. Refuses an integer that a double cannot hold exactly, and a number other than 0 that would
+    become 0.
+    """
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return _wrong(value)
     try:
@@ -75,7 +77,7 @@ def _double(value: Any) -> Any:
         return _wrong(value)
     if not math.isfinite(number) or bool(number) != bool(value):
         return _wrong(value)
-    # A program that writes a large double as an integer writes its first 17 digits, and zeros.
+    # A program that writes a large double as an integer writes its first 17 digits and then zeros. Accept these, too.
     whole = isinstance(value, Decimal) or int(number) == value or Decimal(repr(number)) == value
     return number if whole else _wrong(value)
 
@@ -95,7 +97,7 @@ def _decimal(precision: int, scale: int) -> Callable[[Any], Any]:
 
 
 def _fits(exact: Decimal, precision: int, scale: int) -> bool:
-    """Whether a number has no more digits than a decimal of that precision and scale holds."""
+    """Whether a decimal of that precision and scale can hold all digits of a number."""
     if not exact.is_finite():
         return False
     _, digits, exponent = exact.as_tuple()
@@ -146,7 +148,7 @@ def _json(value: Any) -> Any:
 
 
 def _json_text(value: Any, *, ascii_only: bool) -> str:
-    """JSON of a value that was parsed. Fractions keep their digits, which `json` itself would round."""
+    """Return a parsed value as JSON. Fractions keep their digits, which `json` itself would round."""
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, dict):
@@ -179,7 +181,7 @@ _CONVERT: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def converter(kind: str) -> Callable[[Any], Any]:
-    """A function that converts JSON values to a column of that type, or raises `NotOfType`. Null stays null.
+    """Return a function that converts JSON values to a column of that type, or raises `NotOfType`. Null stays null.
 
     >>> converter("decimal(5,2)")(Decimal("1.50")), converter("timestamp")("2026-01-01T02:00:00+02:00").isoformat()
     (Decimal('1.50'), '2026-01-01T00:00:00+00:00')
@@ -228,7 +230,7 @@ class RecordRows:
         self._converters = [(name, converter(kind)) for name, kind in columns.items()]
 
     def row(self, record: Any, where: str) -> tuple[Any, ...]:
-        """The values of a record. Raises `NotOfType`, whose message begins with `where`."""
+        """Return the values of a record. Raises `NotOfType`, whose message begins with `where`."""
         if not isinstance(record, dict):
             raise NotOfType(f"{where}: it is no object: {json.dumps(record, default=str)[:100]}")
         values = []
@@ -242,7 +244,7 @@ class RecordRows:
 
 
 def within(body: Any, path: str | None) -> Any:
-    """The value at a dotted path in a body; None if there is none.
+    """Return the value at a dotted path in a body; None if there is no such value.
 
     >>> within({"data": {"items": [1]}}, "data.items"), within({}, "a.b"), within([2], None)
     ([1], None, [2])
@@ -253,7 +255,7 @@ def within(body: Any, path: str | None) -> Any:
 
 
 def table_of(rows: Sequence[tuple[Any, ...]], schema: "pa.Schema") -> "pa.Table":
-    """The rows as an Arrow table."""
+    """Return the rows as an Arrow table."""
     import pyarrow as pa
 
     columns = zip(*rows, strict=True) if rows else ([] for _ in schema)

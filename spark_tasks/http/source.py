@@ -1,8 +1,8 @@
-"""Rows of an HTTP API: the driver asks for the pages in order, and writes their records to a Parquet file.
+"""Reads rows of an HTTP API: the driver requests the pages in order, and writes their records to a Parquet file.
 
 An API has no snapshot: a record that changes between two pages may come twice, or not at all. With a cursor, a batch
-has the records whose cursor is above that of the last batch and older than `lag_s`, whatever else the API sends, so a
-record that changes while the pages are read is left for the next batch.
+has the records whose cursor is above the cursor of the last batch and older than `lag_s`, whatever else the API sends.
+So a record that changes while the pages are read is left for the next batch.
 """
 
 import os
@@ -86,7 +86,8 @@ class HttpReader:
         self._loaded = False
 
     def plan(self, after: Cursor | None) -> Plan | None:
-        """The next batch (`RowSource`). Fetches it, unless the batch after that cursor was fetched and not read yet.
+        """Plan the next batch (`RowSource`). Fetches it, unless the batch after that cursor was fetched already and not
+        read yet.
 
         Raises `ApiAway`, `ApiReadStopped`, `SourceReplaced` and `SourceUnfit`.
         """
@@ -178,7 +179,9 @@ class HttpReader:
         return last_rows(rows, self.params.keys, order, ties=False).drop(ORDER)
 
     def release(self) -> None:
-        """Remove the batch if it was read (`RowSource`). Else it stays, so that the API is not asked for it again."""
+        """Remove the batch if it was read (`RowSource`). Else it stays, so that it need not be requested from the API
+        again.
+        """
         if self._loaded:
             self.path.unlink(missing_ok=True)
             self._fetched, self._loaded = None, False

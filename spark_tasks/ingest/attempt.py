@@ -1,4 +1,4 @@
-"""One attempt at an ingest: plans the batches, and ingests them one after another (`kind` has the order of steps)."""
+"""One attempt at an ingest: plans the batches, and ingests them one after another (`kind` describes the steps)."""
 
 import time
 from collections import Counter
@@ -85,11 +85,11 @@ class Figures:
 
 
 REFUSED_LISTED = 5
-"""The most refused files that a run's error describes. Its log describes all of them."""
+"""The most refused files that a run's error describes. The run's log describes all of them."""
 
 
 class IngestAttempt:
-    """One attempt, batch by batch. `open_quarantine` is called when there are rows for the quarantine."""
+    """One attempt, batch by batch. `open_quarantine` is called once there are rows for the quarantine."""
 
     def __init__(self, ctx: Context[IngestParams], table: "Table", open_quarantine: "Callable[[], Quarantine]") -> None:
         self.ctx = ctx
@@ -143,7 +143,7 @@ class IngestAttempt:
             self._check_disks(newest.disks, f"batch {newest.mark.batch} of the table")
         pages = list(self.table.ledger.pages(self.last))
         for page in reversed(pages):
-            self._quarantine(page)  # an attempt may have been killed after its commit, before this
+            self._quarantine(page)  # an earlier attempt may have been killed after its commit, before this step
         for page in pages:
             # Earlier versions wrote a path as its glob spelled it.
             taken.update((canonical(path), size_bytes) for path, size_bytes in page.files)
@@ -202,9 +202,9 @@ class IngestAttempt:
     def _claim(self, *, first: bool) -> None:
         """Make this attempt the holder of the table, if there is a table. Raises `Fenced` if the run was taken over.
 
-        If the attempt's own token is current, a greater token that it finds at its beginning is from an abandoned
-        cluster, as a new cluster counts from 1 again. A greater token that it finds later is from another run of the
-        task.
+        If the attempt's own token is current, a greater token that it finds when it begins is from an abandoned
+        cluster, because a new cluster counts from 1 again. A greater token that it finds later is from another run of
+        the task.
         """
         token = self.ctx.token
 
@@ -224,7 +224,7 @@ class IngestAttempt:
         become_holder(token, holder, check_current, claim)
 
     def _ingest(self, converter: BatchConverter, batch: tuple[Source, ...]) -> None:
-        """Commit a batch, without those of its files that are refused."""
+        """Commit a batch, but leave out those of its files that are refused."""
         rest = tuple(source for source in batch if source.path not in self.refused)
         while rest:
             if self.ctx.cancelled:
@@ -241,7 +241,7 @@ class IngestAttempt:
         self._progress()
 
     def _progress(self, inside: str = "") -> None:
-        """Report how many files are in the table, and how far the present batch is."""
+        """Report how many files are in the table, and the progress of the present batch."""
         self.ctx.progress(self.figures.files, self.total, f"files; {inside}" if inside else "files")
 
     def _convert(self, converter: BatchConverter, batch: tuple[Source, ...]) -> None:
@@ -266,7 +266,9 @@ class IngestAttempt:
         return mark, plan
 
     def _commit(self, batch: tuple[Source, ...], mark: Mark, plan: dict[str, Any], done: Converted) -> Page:
-        """Put the batch into the table, with its page in the ledger, and its malformed rows into the quarantine."""
+        """Commit the batch to the table, with its page in the ledger, and put its malformed rows into the
+        quarantine.
+        """
         page = Page(
             mark=mark,
             previous=self.last,
@@ -311,7 +313,8 @@ class IngestAttempt:
         """Commit a checkpoint of the present state. Raises `Fenced` if the run has been taken over.
 
         `plan` is the present batch's plan. The checkpoint's `intent` is a batch that is not in the table yet, but whose
-        page was written by this attempt or an earlier one. A member on which the run goes on must see that page.
+        page was written by this attempt or an earlier one. If the run moves to another member, that member must see the
+        page.
         """
         batch = 0 if self.last is None else self.last.batch
         intent = self.written if self.written is not None and self.written > batch else None
@@ -320,7 +323,7 @@ class IngestAttempt:
         self.ctx.save_checkpoint(standing | figures | {"disks": self.disks})
 
     def _quarantine(self, page: Page) -> None:
-        """Put the malformed rows of a committed batch into the quarantine, if they are not there yet."""
+        """Put the malformed rows of a committed batch into the quarantine, unless they are there already."""
         if not page.quarantined:
             return
         with store_errors(self.table.place):

@@ -1,4 +1,4 @@
-"""The checkpoint of an ingest: the planned batch, and facts that show if the table or the sources were exchanged.
+"""The checkpoint of an ingest: the planned batch, and facts that show whether the table or the sources were replaced.
 
 A file counts as ingested by its path. If the disks were not compared, files of another machine at the same path would
 count as ingested already, or would be added to the wrong table.
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from spark_tasks.table.delta import Table
 
 DIGEST_CHARS: Final = 32
-"""The length of a digest in a checkpoint: a checkpoint is replicated, and a batch may have 10,000 files."""
+"""The length of a digest in a checkpoint. It stands for a batch's list of files, which may have 10,000 entries, because
+a checkpoint is replicated.
+"""
 
 
 def planned(batch: int, files: Sequence[Source]) -> dict[str, Any]:
-    """The plan of a batch (JSON): its number, the number and the bytes of its files, and a digest of their list.
+    """Return the plan of a batch (JSON): its number, the number and the bytes of its files, and a digest of their list.
 
     Two batches have the same plan if they have the same files, with the same sizes, in the same order.
 
@@ -42,7 +44,7 @@ def planned(batch: int, files: Sequence[Source]) -> dict[str, Any]:
 
 
 def again(before: Any, plan: dict[str, Any]) -> str:
-    """A clause for the log if the checkpoint `before` of an earlier attempt has a plan of this batch; else "".
+    """Return a clause for the log if the checkpoint `before` of an earlier attempt has a plan of this batch; else "".
 
     >>> again({"plan": {"batch": 7, "digest": "x"}}, {"batch": 7, "digest": "x"})
     ', as it was planned before'
@@ -86,13 +88,16 @@ def check_hint(hint: Any, table: "Table", last: Mark | None, version: int | None
 
 FOLDERS_MAX: Final = 50
 FOLDER_CHARS_MAX: Final = 512
-"""The most folders that are checked, and the longest path of one: their facts are part of each checkpoint."""
+"""The most folders that are checked, and the most characters of a folder's path, because the facts are in each
+checkpoint.
+"""
 
 
 def disks_of(globs: Iterable[str], node: str) -> dict[str, Facts]:
-    """The identity facts of the local folders of `globs` on the member `node`, by folder. Raises `NoSourceFiles`.
+    """Return the identity facts of the local folders of `globs` on the member `node`, by folder. Raises
+    `NoSourceFiles`.
 
-    The node is not among the facts: a table is mostly on storage that all members share, and so are its sources.
+    The node is not one of the facts, because a table and its sources are mostly on storage that all members share.
     """
     folders = sorted({fixed_folder(without_protocol(url)) for url in globs if is_local(url)})
     found: dict[str, Facts] = {}
@@ -109,7 +114,7 @@ def disks_of(globs: Iterable[str], node: str) -> dict[str, Facts]:
 def check_same(before: Any, now: Mapping[str, Facts], accepted: Collection[str], node: str, whence: str) -> None:
     """Raise `OtherSource` if a folder's facts differ from those in `before`.
 
-    `before` is from a checkpoint or from the ledger, as `whence` says; `accepted` are ids of accepted identities.
+    `before` is from a checkpoint or from the ledger; `whence` says which. `accepted` are ids of accepted identities.
     """
     if not isinstance(before, Mapping):
         return

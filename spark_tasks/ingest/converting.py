@@ -56,20 +56,20 @@ def check_partitions(columns: "StructType", by: Sequence[str], shown: str, *, in
 class Converted:
     """A converted batch, to be committed."""
 
-    #: The table's columns once it has the batch.
+    #: The table's columns after the batch.
     columns: "StructType"
     #: The Parquet files of the batch's rows.
     parts: "tuple[Part, ...]"
     #: How many rows were read, quarantined and dropped.
     counts: Counts
-    #: The files whose rows are written again because `columns` are wider than before; None: they are not wider.
+    #: The files whose rows are written again because `columns` have wider types than before; None: no type is wider.
     replaced: frozenset[str] | None
     #: The new Parquet files with these rows.
     widened: "tuple[Part, ...]"
 
 
 class BatchConverter:
-    """Converts batches for the table, in one session of Spark. `tell` gets the present batch's progress."""
+    """Converts batches for the table, in one Spark session. `tell` is called with the present batch's progress."""
 
     def __init__(
         self, ctx: Context[IngestParams], table: "Table", spark: "SparkSession", tell: Callable[[str], None]
@@ -83,10 +83,10 @@ class BatchConverter:
     def convert(self, batch: Sequence[Source], mark: "Mark", before: "StructType | None") -> Converted:
         """Check and read the files, and write their rows. `before` are the table's columns, if they are known.
 
-        Raises `BadFile` for a file without which the batch may succeed; `IngestStopped`, `IngestFailed`, and the errors
-        of `files`, `writing`, `widening` and the storage's `errors`.
+        Raises `BadFile` for a file without which the batch may succeed. Also raises `IngestStopped`, `IngestFailed`,
+        and the errors of `files`, `writing`, `widening` and the storage's `errors`.
         """
-        # A Spark on other machines can open files only by their own paths.
+        # Spark on other machines can open files only by their own paths.
         pins = FileGuard(self.ctx.access, "source") if is_local_master(os.environ) else None
         sweep_exchange(os.environ, self.ctx.task, self.ctx.token)
         folder = exchange_folder(os.environ, self.ctx.scratch, self.ctx.task, self.ctx.token)
@@ -115,7 +115,7 @@ class BatchConverter:
     def _columns(
         self, before: "StructType | None", places: Mapping[Path, Source], found: Sequence[Layout] | None
     ) -> "StructType":
-        """The table's columns once it has this batch."""
+        """Return the columns that the table has after this batch."""
         if before is None:
             standing, by = self.table.schema_json(), self.table.partitioned_by()
             first = table_columns(self.spark, self.ctx.params, standing, places, by, found)
@@ -143,7 +143,9 @@ class BatchConverter:
         return Converted(columns, parts, counts, replaced, wider)
 
     def _widened(self, columns: "StructType", mark: "Mark") -> "tuple[frozenset[str] | None, tuple[Part, ...]]":
-        """Write the table again if columns get wider. Returns the replaced files, or None, and the new files."""
+        """Write the table's rows again if a column's type becomes wider. Returns the replaced files, or None, and the
+        new files.
+        """
         standing = self.table.schema_json() if self.ctx.params.schema_evolution == "widen" else None
         names = [] if standing is None else widened(loads_columns(standing), columns)
         if not names:

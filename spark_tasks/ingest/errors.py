@@ -1,4 +1,4 @@
-"""How an ingest fails."""
+"""The errors of an ingest."""
 
 from tasks.kind import Failed, Unretryable
 
@@ -24,4 +24,6 @@ class IngestFailed(Failed):
 
 
 class CountsDiffer(Exception):
-    """A batch has not written or left out as many rows as it has read. It was not committed."""
+    """The numbers of rows that a batch has written and left out do not add up to the rows read. The batch was not
+    committed.
+    """

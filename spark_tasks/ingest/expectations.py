@@ -55,11 +55,11 @@ _FLAG: Final = "_rota_expect_"
 
 
 def flagged(rows: "DataFrame", expected: Mapping[str, Expectation]) -> "DataFrame":
-    """The rows, with a column for each expectation that says whether it is true. Raises `ExpectationFailed`."""
+    """Add a column for each expectation that says whether the row meets it. Raises `ExpectationFailed`."""
     from pyspark.sql import functions as f
 
     conditions: dict[str, Column] = {}
-    for name, each in expected.items():  # parse all before Spark analyses the first
+    for name, each in expected.items():  # parse all expectations before Spark analyses the first one
         with _refused(name):
             conditions[name] = checked.condition(rows.sparkSession, each.sql)
     for name, condition in conditions.items():
@@ -84,14 +84,14 @@ def _refused(name: str) -> Iterator[None]:
 
 
 def failed(name: str) -> "Column":
-    """Whether a flagged row does not meet the expectation `name`."""
+    """Return the condition that a flagged row does not meet the expectation `name`."""
     from pyspark.sql import functions as f
 
     return ~f.col(_FLAG + name)
 
 
 def dropped(expected: Mapping[str, Expectation]) -> "Column":
-    """Whether a flagged row is to be left out."""
+    """Return the condition that a flagged row is left out."""
     from pyspark.sql import functions as f
 
     found: Column = f.lit(False)
@@ -102,7 +102,7 @@ def dropped(expected: Mapping[str, Expectation]) -> "Column":
 
 
 def without_flags(rows: "DataFrame", expected: Iterable[str]) -> "DataFrame":
-    """The rows without the columns that `flagged` has added."""
+    """Return the rows without the columns that `flagged` has added."""
     return rows.drop(*(_FLAG + name for name in expected))
 
 

@@ -1,13 +1,15 @@
 """The kind `ingest`: reads files into a Delta table, every row exactly once.
 
-The new files are cut into batches. The steps of a batch: a checkpoint records the plan, before a file is read, and
-raises `Fenced` if the run has been taken over; Spark writes Parquet files into a folder of this attempt; the batch's
-page of the ledger is written; a checkpoint records that; Delta commits, and refuses a batch that another attempt has
-committed; a checkpoint records the visible batch. Every attempt starts by reading the table's log, so a crash between
-any two steps neither loses nor duplicates a row. The log decides what is in the table; the checkpoint only checks it.
+The new files are cut into batches. The steps of a batch: (1) A checkpoint records the plan before any file is read, and
+raises `Fenced` if the run has been taken over. (2) Spark writes Parquet files into a folder of this attempt. (3) The
+batch's page of the ledger is written. (4) A checkpoint records the page. (5) Delta commits the batch, and refuses it if
+another attempt has committed it. (6) A checkpoint records the visible batch.
 
-An attempt that has work first makes sure that its token is current, and then writes to the table's log that it holds
-the table, after which no attempt with an older token can commit. If an older attempt has committed before that, the log
+Every attempt starts by reading the table's log, so a crash between any two steps neither loses nor duplicates a row.
+The log decides what is in the table; the checkpoint only serves to check the log.
+
+An attempt that has work first makes sure that its token is current, and then records in the table's log that it holds
+the table. From then on no attempt with an older token can commit. If an older attempt has committed in between, the log
 is read again.
 """
 
@@ -101,7 +103,7 @@ class Ingest:
     actions: ClassVar[Mapping[str, type[BaseModel]]] = {"preview": PreviewArgs}
 
     def preview(self, ctx: Context[IngestParams], args: PreviewArgs) -> dict[str, Any]:
-        """The first rows of new files as they would go into the table, and Spark's plan. Nothing is written."""
+        """Return the first rows of new files as the table would have them, and Spark's plan. Nothing is written."""
         from spark_tasks.ingest.previewing import preview_files
         from spark_tasks.table.delta import Table
 
@@ -109,10 +111,10 @@ class Ingest:
         return preview_files(ctx, table, args.rows, lambda: session_of(ctx))
 
     def run(self, ctx: Context[IngestParams]) -> dict[str, Any]:
-        """Ingest the new files. The result has this run's figures, the table and its version.
+        """Ingest the new files. Returns this run's figures, the table and its version.
 
-        A file that cannot be read as the task says is left out, and the rest of its batch is ingested. Raises
-        `FilesRefused` or `FilesUnfit` for such files at the end; `AccessRefused`, `Fenced`, `IngestStopped`,
+        A file that cannot be read with the task's settings is left out, and the rest of its batch is ingested. Raises
+        `FilesRefused` or `FilesUnfit` for such files at the end; also `AccessRefused`, `Fenced`, `IngestStopped`,
         `OtherSource`, `SourceChanged`, `TableReplaced`, `CountsDiffer`, and the errors of `files`, `table`, `java` and
         the storage's `errors`.
         """
@@ -165,7 +167,7 @@ def _reach(params: IngestParams, table: str) -> Reach:
 
 
 def _check_links(ctx: Context[IngestParams], table: str) -> None:
-    """Raise `AccessRefused` unless this attempt may write to a table's folder, and to the targets of links in it."""
+    """Raise `AccessRefused` unless this attempt may write to a table's folder, and to the targets of symlinks in it."""
     if is_local(table):
         folder, guard = Path(table), FileGuard(ctx.access, "destination")
         for inner in (folder, folder / "_delta_log", folder / "_rota" / ctx.task, folder / ctx.task):

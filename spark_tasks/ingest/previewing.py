@@ -40,10 +40,11 @@ def preview_files(
     most: int,
     start_spark: "Callable[[], AbstractContextManager[SparkSession]]",
 ) -> dict[str, Any]:
-    """The first `most` rows of the first new files, with the columns that the table would have (`sample.RESULT`).
+    """Return the first `most` rows of the first new files, with the columns that the table would have
+    (`sample.RESULT`).
 
-    The result's `files` are the files that were read. If no file is new, the first files of the table are read. Raises
-    the errors of files and of the table that `kind` names.
+    The result's `files` are the files that were read. If no file is new, the first files of the table are read again.
+    Raises the errors of files and of the table that `kind` names.
     """
     files = _first_files(ctx, table)
     if not files:

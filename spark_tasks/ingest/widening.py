@@ -1,6 +1,6 @@
-"""Writes the rows of a table again with wider columns, for the commit that widens them.
+"""Writes a table's rows again with wider column types, for the commit that widens the columns.
 
-Delta's own type widening leaves the old files as they are, but is a feature that deltalake neither reads nor writes.
+Delta's own type widening leaves the old files as they are, but it is a feature that deltalake neither reads nor writes.
 """
 
 import sys
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from tasks.places.place import Place
 
 PORTION_BYTES: Final = 4 << 30
-"""About how many bytes of a table in an object store are written at once: Spark on this machine writes them into the
-scratch folder first."""
+"""About how many bytes of a table in an object store are written at once, because Spark on this machine writes them
+into the scratch folder first.
+"""
 
 _FOOTERS: Final = 16
 """How many footers of files are read at once."""
@@ -39,11 +40,11 @@ def rewritten(
 ) -> tuple[frozenset[str], tuple[Part, ...]]:
     """Write the rows of the table's present files again, with the columns `schema`, into new files.
 
-    Returns the present files, and the new ones. `scratch` is a local folder of the attempt.
+    Returns the present files and the new files. `scratch` is a local folder of the attempt.
 
-    Raises `SchemaDrift` for a table that is partitioned, or has features that make its rows other than those in its
-    files; `TableUnfit` for files that a commit could not remove; `CountsDiffer`; for an object store also `NoBucket`,
-    `NoPermission` and `StoreAway`.
+    Raises `SchemaDrift` for a table that is partitioned, or has features with which its rows differ from those in its
+    files. Raises `TableUnfit` for files that a commit could not remove; `CountsDiffer`; and for an object store also
+    `NoBucket`, `NoPermission` and `StoreAway`.
     """
     from spark_tasks.table.executor_errors import executor_errors
     from spark_tasks.table.live_files import live_files, row_changing_features
@@ -70,7 +71,7 @@ def rewritten(
 
 
 def _rows(spark: "SparkSession", place: "Place", columns: "StructType", files: "Sequence[LiveFile]") -> "DataFrame":
-    """The rows of files of a table that is not partitioned."""
+    """Return the rows of files of a table that is not partitioned."""
     from spark_tasks.table.parquet_files import ParquetRows, load_parquet
 
     if not place.is_local:
@@ -79,7 +80,7 @@ def _rows(spark: "SparkSession", place: "Place", columns: "StructType", files: "
 
 
 def _cast(rows: "DataFrame", schema: "StructType") -> "DataFrame":
-    """The rows with the columns `schema`. Columns that the rows lack are null."""
+    """Return the rows with the columns `schema`. Columns that the rows lack are null."""
     from pyspark.sql import functions as f
 
     known = set(rows.columns)
@@ -90,7 +91,7 @@ def _cast(rows: "DataFrame", schema: "StructType") -> "DataFrame":
 
 
 def _count(place: "Place", files: "Sequence[LiveFile]") -> int:
-    """The number of rows in the files, by their footers."""
+    """Return the number of rows in the files, from their footers."""
     from pyarrow import parquet
 
     def count(file: "LiveFile") -> int:

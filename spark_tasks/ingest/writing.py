@@ -61,17 +61,17 @@ class BatchWriter:
     ) -> "tuple[tuple[Part, ...], Counts]":
         """Write the rows as Parquet, and malformed rows into a file beside the batch's page.
 
-        `taken` are malformed rows that were taken out of the files before. Returns the Parquet files, and the counts.
+        `taken` are malformed rows that were removed from the files before. Returns the Parquet files, and the counts.
 
-        Raises `BadFile` for a file with a malformed row if these are not kept, or with too many of them; and
-        `ExpectationFailed`.
+        Raises `BadFile` for a file with a malformed row if malformed rows are not kept, and for a file with too many of
+        them; also `ExpectationFailed`.
         """
         from pyspark.sql import Observation
 
         place, kept = self.table.place, self.table.ledger.malformed(mark)
         if self.form.malformed == "quarantine":
             with store_errors(place):
-                place.remove(kept)  # an earlier try, with a file that was then left out, may have written it
+                place.remove(kept)  # an earlier try, with a file that was left out afterwards, may have written it
         rows, seen = load_files(self.spark, self.form, self.schema, places, layouts), Observation()
         marked = flagged(rows, self.expected)
         written = _kept(self.form, marked.observe(seen, *self._figures()), self.expected)
@@ -107,12 +107,12 @@ class BatchWriter:
 
 
 def kept_rows(params: IngestParams, rows: "DataFrame") -> "DataFrame":
-    """The rows of `rows` that would go into the table."""
+    """Return those of the rows that would be written to the table."""
     return _kept(params, flagged(rows, params.expect), params.expect)
 
 
 def _kept(form: Form, rows: "DataFrame", expected: Expectations) -> "DataFrame":
-    """The flagged rows that go into the table, without their flags."""
+    """Return the flagged rows that are written to the table, without their flags."""
     if marks(form):
         rows = rows.filter(~_bad(form)).drop(CORRUPT)
     if any(each.on_fail == "drop" for each in expected.values()):

@@ -1,4 +1,4 @@
-"""One attempt at the maintenance of a table, step by step (`kind` has their order)."""
+"""One attempt at the maintenance of a table, step by step (`kind` describes the steps)."""
 
 import time
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
-"""Writes the rows of a bin into new files, and compares these with the old rows before anything is committed.
+"""Writes the rows of a bin (see `layout`) into new files, and compares them with the old rows before a commit.
 
-The rows pass in small batches: those of the old files are summed as they are read (`row_sums`) and written; then the
-new files are read from the place again, and summed. Nothing refers to the new files before a commit names them.
+The rows pass in small batches: the rows of the old files are summed as they are read (`row_sums`) and then written.
+Then the new files are read from storage again, and summed. Nothing refers to the new files until a commit names them.
 """
 
 import errno
@@ -25,8 +25,8 @@ from spark_tasks.table.part import Part
 from tasks.places.place import Place
 
 SHARE: Final = 8
-"""The memory is divided by this number for the rows of a row group, or those that a sort holds at once: there are
-several copies of these rows while they are sorted, encoded and uploaded.
+"""The memory is divided by this number to get the size of a row group, or of the rows that a sort holds at once,
+because there are several copies of these rows while they are sorted, encoded and uploaded.
 """
 
 
@@ -52,7 +52,7 @@ class BinWriter:
     folder: str
     #: The folder for rows that are sorted on disk.
     scratch: Path
-    #: How much memory sorting may take.
+    #: How much memory sorting may use.
     memory_bytes: int
     #: The size of a new file.
     target_bytes: int
@@ -61,13 +61,13 @@ class BinWriter:
 
     @property
     def _group_bytes(self) -> int:
-        """The size of a row group in memory. A file gets several, each about a third as large on the disk."""
+        """The size of a row group in memory. A file has several row groups, each about a third as large on the disk."""
         return min(GROUP_BYTES, self.memory_bytes // SHARE, self.target_bytes)
 
     def write(self, one: Bin, number: int, columns: list[str], mark: str) -> WrittenBin:
         """Write the rows of a bin, sorted by `columns` if the bin is to be clustered. `number` is the bin's number.
 
-        If this fails, no new file is left, unless the storage fails, too. Raises `FileGone`, `FileUnreadable`,
+        If this fails, the new files are removed, unless the storage fails, too. Raises `FileGone`, `FileUnreadable`,
         `NoBucket`, `NoPermission`, `NoRoom`, `RewriteDiffers`, `StoreAway`, and the errors of `progress`.
         """
         summer = RowSummer(self.progress)
@@ -78,7 +78,7 @@ class BinWriter:
             self._write(rows, name, one, parts)
             self._compare(one, summer.sum, parts)
         except BaseException:
-            with suppress(Exception):  # the storage may have failed; a vacuum with `full` finds files that are left
+            with suppress(Exception):  # the storage may have failed; a vacuum with `full` finds files that remain
                 self.remove(parts)
             raise
         return WrittenBin(tuple(parts), summer.sum)
@@ -104,7 +104,7 @@ class BinWriter:
         return sorter.sorted(read, summer.passing)
 
     def _write(self, rows: Iterator[pa.RecordBatch], name: str, one: Bin, parts: list[Part]) -> None:
-        """Write the rows of a bin into files, and note each file in `parts`."""
+        """Write the rows of a bin into files, and append each file to `parts`."""
         groups = row_groups(rows, self._group_bytes)
         full_bytes = self.target_bytes if one.how == "cluster" else None
         texts = dict(zip(self.by, one.partition, strict=True))

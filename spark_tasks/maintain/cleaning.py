@@ -16,13 +16,13 @@ NEWEST: Final = 10
 """The number of newest pages that stay in files of their own."""
 
 WORTHWHILE: Final = 100
-"""The number of older files that makes merging them worthwhile."""
+"""The number of older page files from which merging them is worthwhile."""
 
 
 def clean_log(table: MaintainedTable) -> int:
     """Write a checkpoint, and remove the log's entries that have expired. Returns the number of removed files.
 
-    The app transactions that the checkpoint holds stay in the log for ever.
+    The app transactions that the checkpoint contains stay in the log for ever.
     """
     with store_errors(table.place):
         before = set(table.place.names(LOG))
@@ -43,15 +43,16 @@ class PageWork:
 
     #: The page of this mark is merged with all older pages; None: no pages are merged.
     merge: Mark | None
-    #: The marks of the pages whose files are removed, because the pages were merged into another file before.
+    #: The marks of the pages whose files are removed, because an earlier merge has copied the pages into another file.
     remove: tuple[Mark, ...]
 
 
 def page_work(files: Sequence[PageFile], there: Collection[Mark], now_s: float, keep_s: float) -> PageWork:
-    """The work that a ledger with these files needs. They are newest first; `there` are all marks with a file (pure).
+    """Return the work that a ledger with these files needs. They are newest first; `there` are all marks with a file
+    (pure).
 
-    An attempt that began before a merge may still be reading the merged files one by one. So they are removed `keep_s`
-    after the merge, and until then there is no other merge.
+    An attempt that began before a merge may still be reading the merged files one by one. So they are removed only
+    `keep_s` after the merge, and the next merge waits for that.
     """
     merged = files[-1] if files and files[-1].merged_s is not None else None
     if merged is not None and merged.merged_s is not None and now_s < merged.merged_s + keep_s:
@@ -88,7 +89,9 @@ def clean_ledgers(table: MaintainedTable, now_s: float, keep_s: float, *, dry_ru
 
 
 def _remove_unfinished(ledger: Ledger, before_s: float) -> None:
-    """Remove partial files, older than `before_s`, of attempts that were killed. In an object store there are none."""
+    """Remove partial files, older than `before_s`, of attempts that were killed. An object store has no
+    partial files.
+    """
     if not ledger.place.is_local:
         return
     for path in (Path(ledger.place.path) / ledger.folder).glob("*.partial"):

@@ -1,4 +1,4 @@
-"""How a maintenance of a table fails."""
+"""The errors of the maintenance of a table."""
 
 from tasks.kind import Unretryable
 
@@ -16,7 +16,7 @@ class RewriteDiffers(Unretryable):
 
 
 class KeepTooShort(Unretryable):
-    """`keep_h` is less than the table's own properties ask for."""
+    """`keep_h` is less than the table's own properties require."""
 
 
 class NoRoom(Exception):
@@ -28,4 +28,4 @@ class TableInUse(Exception):
 
 
 class MaintainStopped(Exception):
-    """The attempt was asked to stop. The steps that it has done count; the next run does the others."""
+    """The attempt was asked to stop. Its completed steps stay in effect; the next run does the other steps."""

@@ -1,9 +1,9 @@
-"""The kind `maintain`: keeps a Delta table in shape, by pyarrow and deltalake alone, without Spark.
+"""The kind `maintain`: keeps a Delta table in shape, with only pyarrow and deltalake, without Spark.
 
-The steps: merge small files, or sort the rows of partitions, and compare the new files with the old ones before each
-commit; remove files that have not been part of the table for long enough; write a checkpoint of the log and remove
-expired entries; merge old pages of the ledgers. Each step may be repeated, and the table is correct at any moment in
-between.
+The steps: (1) Merge small files, or sort the rows of partitions, and compare the new files with the old ones before
+each commit. (2) Remove files that have not been part of the table for long enough. (3) Write a checkpoint of the log
+and remove expired entries. (4) Merge old pages of the ledgers. Each step may be repeated, and the table is correct at
+any moment between them.
 """
 
 import time
@@ -68,7 +68,7 @@ class Maintain:
         return Needs(reaches=(reach,), network=reach.path is None, own_credentials=params.own_credentials)
 
     def run(self, ctx: Context[MaintainParams]) -> dict[str, Any]:
-        """Maintain the table. Result: its files before and after, and the removed files.
+        """Maintain the table. Returns its files before and after, and the removed files.
 
         Raises `AccessRefused`, `Fenced`, `LedgerDamaged`, `MissingSecret`, `TableUnfit`, and the errors of
         `maintain.errors` and `storage.errors`.

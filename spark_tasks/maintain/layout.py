@@ -1,6 +1,7 @@
-"""Which files of a table are rewritten together, and how (pure).
+"""Decides which files of a table are rewritten together, and how (pure).
 
-A *bin* is a set of files of one partition whose rows become new files. The bins of a *group* are one commit.
+A *bin* is a set of files of one partition whose rows are written into new files. The bins of a *group* are committed
+together.
 """
 
 import json
@@ -12,10 +13,10 @@ from typing import Final, Literal
 from spark_tasks.storage.packing import packed
 
 UNCLUSTERED_SHARE: Final = 0.2
-"""A partition is clustered again once more than this share of its bytes is in files that are not clustered."""
+"""A partition is clustered again once files that are not clustered have more than this share of its bytes."""
 
 PartitionTexts = tuple[str | None, ...]
-"""The texts of the values of a table's partition columns, in the order of these columns."""
+"""The values of a table's partition columns as text, in the order of these columns."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class DataFile:
     size_bytes: int
     #: The number of rows; None: the log does not say.
     rows: int | None = None
-    #: The texts of the values of its partition.
+    #: The values of its partition columns, as text.
     partition: PartitionTexts = ()
     #: When it was written, in milliseconds since the epoch.
     modified_ms: int = 0
@@ -55,7 +56,7 @@ class Bin:
 
 
 def cluster_mark(columns: Sequence[str]) -> str:
-    """The mark in the name of a file whose rows were sorted by these columns.
+    """Return the mark in the name of a file whose rows were sorted by these columns.
 
     >>> cluster_mark(["origin", "at"]) != cluster_mark(["at", "origin"])
     True
@@ -64,9 +65,9 @@ def cluster_mark(columns: Sequence[str]) -> str:
 
 
 def bins(files: Iterable[DataFile], mark: str | None, target_bytes: int, min_files: int) -> list[Bin]:
-    """The bins of these files. A file that is in shape is in no bin, and no file is in two.
+    """Group these files into bins. A file that is in shape is in no bin, and no file is in two bins.
 
-    `mark` is in the names of files that are clustered; None if the table is not to be clustered.
+    `mark` is in the names of files that are clustered already; None if the table is not to be clustered.
 
     >>> [bin.size_bytes for bin in bins([DataFile("a", 100), DataFile("b", 10), DataFile("c", 10)], None, 100, 2)]
     [20]
@@ -94,7 +95,7 @@ def _bins_of(files: Sequence[DataFile], mark: str | None, target_bytes: int, min
     small = [file for file in files if file.size_bytes < target_bytes / 2]
     if len(small) < min_files:
         return
-    # Files that were written one after another often have rows that are near each other.
+    # Files that were written one after another often have similar rows.
     small.sort(key=lambda file: (file.modified_ms, file.path))
     for some in packed(small, target_bytes):
         if len(some) > 1:
@@ -102,5 +103,7 @@ def _bins_of(files: Sequence[DataFile], mark: str | None, target_bytes: int, min
 
 
 def groups(found: Iterable[Bin], target_bytes: int) -> Iterator[tuple[Bin, ...]]:
-    """Form groups of about the target size, or of one bin, so that a thousand small partitions need few commits."""
+    """Form groups of about the target size, or of one larger bin, so that a thousand small partitions need
+    few commits.
+    """
     return packed(found, target_bytes)

@@ -1,4 +1,4 @@
-"""The params of the kind `maintain`: which table, and what it should be like."""
+"""The params of the kind `maintain`: which table to maintain, and in which shape to keep it."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 KEEP_H: Final = 168
-"""A week, in hours: Delta's own default for how long it keeps files that are no longer part of the table."""
+"""A week, in hours: for how long Delta by default keeps files that are no longer part of the table."""
 
 
 class MaintainParams(StoredTable):

@@ -20,11 +20,12 @@ BUFFER_BYTES: Final = 1 << 20
 
 
 class FileGone(Exception):
-    """A file is not there. Others may have rewritten its rows and removed it."""
+    """A file does not exist. Another writer may have rewritten its rows and removed it."""
 
 
 def read_rows(place: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, with the columns `schema`. A column that the file lacks is null; others are left out.
+    """Yield the rows of a file, with the columns `schema`. A column that the file lacks is null; other columns are left
+    out.
 
     Raises `FileGone`, `FileUnreadable`, `NoBucket`, `NoPermission` and `StoreAway`.
     """
@@ -34,7 +35,7 @@ def read_rows(place: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordB
         with store_errors(place), place.reading(path) as opened:
             file = parquet.ParquetFile(opened, coerce_int96_timestamp_unit="us", pre_buffer=False, buffer_size=buffered)
             there = set(file.schema_arrow.names)
-            # Without any column, batches would not say how many rows they have.
+            # With no column at all, batches would not say how many rows they have.
             wanted = [name for name in schema.names if name in there] or file.schema_arrow.names[:1]
             for batch in file.iter_batches(_rows_at_once(file.metadata), columns=wanted):
                 yield _fitted(batch, schema)
@@ -51,7 +52,7 @@ def read_rows(place: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordB
 
 
 def _check_inside(place: Place, path: str) -> None:
-    """Raise `FileUnreadable` if a local file, or a folder above it, is a symlink that leads out of the table."""
+    """Raise `FileUnreadable` if a local file, or a folder above it, is a symlink to a place outside the table."""
     if place.is_local:
         root = Path(place.path).resolve()
         if not (root / path).resolve().is_relative_to(root):
@@ -64,7 +65,7 @@ def _rows_at_once(about: "parquet.FileMetaData") -> int:
 
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns `schema` of these rows. Raises `pyarrow.ArrowException` for values that do not fit."""
+    """Convert these rows to the columns `schema`. Raises `pyarrow.ArrowException` for values that do not fit."""
     columns = []
     for field in schema:
         if field.name in batch.schema.names:

@@ -1,7 +1,7 @@
-"""Rewrites those files of a table that are not in shape, and commits a group of bins at a time.
+"""Rewrites the files of a table that are not in shape, and commits one group of bins (see `layout`) at a time.
 
-The rows of a group are written and compared first. Then its commit is tried (`MaintainedTable.exchange`). If other
-writers have changed one of its files meanwhile, the new files are removed, and the work is planned again.
+The rows of a group are first written and compared, and then committed (`MaintainedTable.exchange`). If another writer
+has changed one of the group's files meanwhile, the new files are removed, and the work is planned again.
 """
 
 import uuid
@@ -22,7 +22,9 @@ from spark_tasks.maintain.table import FOLDER, MaintainedTable, TableForm, schem
 from tasks.kind import Context
 
 ROUNDS: Final = 5
-"""The most rounds of planning, if other writers change some of the files while they are rewritten."""
+"""The most rounds of planning. Another round is needed if other writers change some of the files while they are
+rewritten.
+"""
 
 
 @dataclass
@@ -83,7 +85,9 @@ class Rewriting:
         return bins(files, mark, params.target_bytes, params.min_files)
 
     def _rewrite(self, handle: DeltaTable, wanted: list[Bin]) -> bool:
-        """Rewrite bins of the table at the version of `handle`. Returns False if others have changed some files."""
+        """Rewrite bins of the table at the version of `handle`. Returns False if other writers have changed some of the
+        files.
+        """
         params, form = self.params, self.table.form(handle)
         writer = BinWriter(
             place=self.table.place,
@@ -122,7 +126,9 @@ class Rewriting:
             raise MaintainStopped("asked to stop; what was committed stays, and the next run does the rest")
 
     def _written(self, writer: BinWriter, some: Sequence[Bin]) -> list[WrittenBin] | None:
-        """The new files of these bins, compared with the old ones; None if an old file is gone."""
+        """Write the new files of these bins, and compare them with the old ones. Returns None if an old file was
+        removed meanwhile.
+        """
         written: list[WrittenBin] = []
         columns, mark = self.params.cluster_by, cluster_mark(self.params.cluster_by)
         try:
@@ -134,7 +140,7 @@ class Rewriting:
             self._check_gone(some, error)
             return None
         except BaseException:
-            with suppress(Exception):  # the storage may have failed; a vacuum with `full` finds files that are left
+            with suppress(Exception):  # the storage may have failed; a vacuum with `full` finds files that remain
                 self._remove(writer, written)
             raise
         return written
@@ -143,7 +149,7 @@ class Rewriting:
         writer.remove([part for one in written for part in one.parts])
 
     def _check_gone(self, some: Sequence[Bin], error: FileGone) -> None:
-        """Raise `FileUnreadable` if a file that is gone is still part of the table."""
+        """Raise `FileUnreadable` if a missing file is still part of the table."""
         there = {file.path for file in self.table.data_files(self.table.handle())}
         if all(file.path in there for one in some for file in one.files):
             raise FileUnreadable(
@@ -156,8 +162,8 @@ class Rewriting:
         old = [file for one in some for file in one.files]
         new = [part for one in written for part in one.parts]
         self.ctx.log.info("compared: %d rows, checksum %s", rows.rows, rows.shown)
-        # If this raises, the outcome may be unknown, so the new files stay: a vacuum with `full` finds files that are
-        # left.
+        # If this raises, the outcome may be unknown, so the new files stay. A vacuum with `full` finds them if they
+        # were not committed.
         if not self.table.exchange(self.ctx.token, form, old, new, uuid.uuid4().hex):
             self._remove(writer, written)
             return False

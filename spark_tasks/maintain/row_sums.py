@@ -1,9 +1,9 @@
-"""A checksum of rows that does not depend on their order, nor on how they are spread over files.
+"""A checksum of rows that does not depend on their order, or on how they are distributed over files.
 
-It is the sum, modulo 2**64, of a 64-bit hash of each row. The hash of a row is made from those of its values, in the
-order of the columns, by pyarrow's own functions on whole columns. A value counts by its bytes, so NaN, negative zero
-and all digits of a decimal count. The checksum is the same in each process and on each machine, and uses no secret: it
-finds damage, not forgery.
+It is the sum, modulo 2**64, of a 64-bit hash of each row. The hash of a row is computed from the hashes of its values,
+in the order of the columns, by pyarrow's own functions on whole columns. A value is hashed by its bytes, so NaN,
+negative zero and all digits of a decimal make a difference. The checksum is the same in each process and on each
+machine, and uses no secret: it detects damage, not forgery.
 
 Source: Steele, Lea, Flood: Fast splittable pseudorandom number generators (the function that mixes bits).
 """
@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 
 PIECE_ROWS: Final = 16_384
 PIECE_BYTES: Final = 1 << 20
-"""The most rows, and bytes of rows, that are hashed at once. To hash a byte of text takes about 40 bytes of memory."""
+"""The most rows, and the most bytes of rows, that are hashed at once. Hashing a byte of text needs about 40 bytes of
+memory.
+"""
 
 _BITS: Final = (1 << 64) - 1
 _BASE: Final = 0x9E3779B97F4A7C15
-"""The base of the polynomial by which the elements of a text or a list are summed: odd, so it has an inverse."""
+"""The base of the polynomial in which the hashes of the elements of a text or list are summed: odd, so it has an
+inverse.
+"""
 
 _INVERSE: Final = pow(_BASE, -1, 1 << 64)
 _NULL: Final = 0x6A09E667F3BCC909
@@ -36,7 +40,7 @@ class RowSum:
     total: int = 0
 
     def __add__(self, other: "RowSum") -> "RowSum":
-        """The sum of the rows of both."""
+        """Return the sum of both sets of rows."""
         return RowSum(self.rows + other.rows, (self.total + other.total) & _BITS)
 
     @property
@@ -62,7 +66,7 @@ class RowSummer:
 
 
 def row_sum(batches: "Iterable[pa.RecordBatch]", progress: Callable[[], None] = lambda: None) -> RowSum:
-    """The sum of the rows. `progress` is as for `RowSummer`. Raises `TypeError`."""
+    """Return the sum of the rows. `progress` is called as in `RowSummer`. Raises `TypeError`."""
     summer = RowSummer(progress)
     for _ in summer.passing(batches):
         pass
@@ -89,7 +93,7 @@ def _number(value: int) -> "pa.Scalar":
 
 
 def _mixed(values: "pa.Array") -> "pa.Array":
-    """The numbers with their bits mixed, so that each bit depends on all."""
+    """Mix the bits of the numbers, so that each bit depends on all bits."""
     from pyarrow import compute
 
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -100,7 +104,7 @@ def _mixed(values: "pa.Array") -> "pa.Array":
 
 
 def _hashes(columns: "Iterable[pa.Array]", rows: int) -> "pa.Array":
-    """The hash of each row of these columns."""
+    """Return the hash of each row of these columns."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -111,7 +115,7 @@ def _hashes(columns: "Iterable[pa.Array]", rows: int) -> "pa.Array":
 
 
 def _column(array: "pa.Array") -> "pa.Array":
-    """The hash of each value, as `uint64` without nulls."""
+    """Return the hash of each value, as `uint64` without nulls."""
     from pyarrow import compute
 
     found = compute.if_else(array.is_valid(), _values(array), _number(_NULL))
@@ -119,7 +123,7 @@ def _column(array: "pa.Array") -> "pa.Array":
 
 
 def _values(array: "pa.Array") -> "pa.Array":
-    """As `_column`, but the hashes of nulls are arbitrary."""
+    """Hash as `_column` does, except that the hashes of nulls are arbitrary."""
     import pyarrow as pa
     from pyarrow import types
 
@@ -160,7 +164,9 @@ _UNSIGNED: Final = {width: _uint(width) for width in (8, 16, 32, 64)}
 
 
 def _lists(array: "pa.Array", *inner: "pa.Array") -> "pa.Array":
-    """The hash of each list. `inner` are the arrays of its elements, or of the elements' parts (keys and values)."""
+    """Return the hash of each list. `inner` are the arrays of its elements, or of the elements' parts (keys and
+    values).
+    """
     import pyarrow as pa
     from pyarrow import compute
 
@@ -171,7 +177,7 @@ def _lists(array: "pa.Array", *inner: "pa.Array") -> "pa.Array":
 
 
 def _texts(array: "pa.Array") -> "pa.Array":
-    """The hash of each value of an array of `large_binary`."""
+    """Return the hash of each value of an array of `large_binary`."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -195,7 +201,7 @@ def _each(content: "pa.Array", offsets: "pa.Array", first: int) -> "Iterator[pa.
 
 
 def _long_text(content: "pa.Array") -> int:
-    """The hash of one value, computed a piece at a time. It equals that of `_sequences`."""
+    """Return the hash of one value, computed a piece at a time. It equals the hash that `_sequences` would return."""
     from pyarrow import compute
 
     total = 0
@@ -213,7 +219,9 @@ def _one(value: int) -> "pa.Array":
 
 
 def _sequences(elements: "pa.Array", offsets: "pa.Array") -> "pa.Array":
-    """The hash of each sequence, from the hashes of its elements: a polynomial in `_BASE`, computed by running sums."""
+    """Return the hash of each sequence, from the hashes of its elements: a polynomial in `_BASE`, computed by running
+    sums.
+    """
     import pyarrow as pa
     from pyarrow import compute
 
@@ -234,13 +242,15 @@ def _finished(polynomial: "pa.Array", lengths: "pa.Array") -> "pa.Array":
 
 
 def _rounded(size: int) -> int:
-    """The size of the table of powers for this many elements: one of a few sizes, so that few tables are made."""
+    """Return the size of the table of powers for this many elements. There are only a few sizes, so that few tables are
+    made.
+    """
     return max(PIECE_BYTES, 1 << max(0, size - 1).bit_length())
 
 
 @lru_cache(maxsize=4)
 def _powers(base: int, size: int) -> Any:
-    """The first `size` powers of `base`: 1, `base` and so on."""
+    """Return the first `size` powers of `base`: 1, `base` and so on."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -249,7 +259,7 @@ def _powers(base: int, size: int) -> Any:
 
 @cache
 def _byte_hashes() -> Any:
-    """The hashes of the 256 values of a byte."""
+    """Return the hashes of the 256 values of a byte."""
     import pyarrow as pa
 
     return _mixed(pa.array([(value + 1) * _BASE & _BITS for value in range(256)], pa.uint64()))

@@ -1,4 +1,6 @@
-"""Sorts more rows than fit into memory: first into portions of a curve, each in a file, then each portion by itself."""
+"""Sorts more rows than fit into memory: divides them into portions of a Z-order curve, one file each, and sorts each
+portion.
+"""
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,20 +21,20 @@ PORTIONS_MAX: Final = 256
 """The most portions, each of which is an open file for a while."""
 
 PLACE: Final = "rota~place"
-"""The name of a temporary column, with a row's place on the curve."""
+"""The name of a temporary column with a row's position on the curve."""
 
 Read = Callable[[pa.Schema], Iterator[pa.RecordBatch]]
 """Reads the rows to be sorted, with the given columns."""
 
 Pass = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""Yields the given rows unchanged, and may look at each of them."""
+"""Yields the given rows unchanged, and may process each of them, for example sum them."""
 
 
 class RowSorter:
     """Sorts rows by `columns` along a Z-order curve, with about `bound_bytes` of them in memory.
 
-    `schema` are the columns of the rows. Rows that do not fit go into files in `scratch`. Sorted rows come in batches
-    of at most `batch_bytes`.
+    `schema` are the columns of the rows. Rows that do not fit into memory are written to files in `scratch`. Sorted
+    rows are yielded in batches of at most `batch_bytes`.
     """
 
     def __init__(
@@ -45,9 +47,10 @@ class RowSorter:
         self.batch_bytes = batch_bytes
 
     def sorted(self, read: Read, passing: Pass) -> Iterator[pa.RecordBatch]:
-        """The rows that `read` reads, sorted. `passing` sees each of them once, in the order in which they are read.
+        """Yield the rows that `read` reads, sorted. `passing` receives each of them once, in the order in which they
+        are read.
 
-        Raises `NoRoom`, `OSError`, and the errors of both.
+        Raises `NoRoom`, `OSError`, and the errors of `read` and `passing`.
         """
         sample, rows = self._sample(read)
         order = ZOrder(self.columns, sample)
@@ -67,7 +70,7 @@ class RowSorter:
                 file.unlink(missing_ok=True)
 
     def _sample(self, read: Read) -> tuple[pa.Table, int]:
-        """A sample, which is every n-th row with the order's columns, and the number of all rows."""
+        """Return a sample (every n-th row, with the columns to sort by), and the number of all rows."""
         narrow = pa.schema([self.schema.field(name) for name in self.columns])
         sample, step, rows = narrow.empty_table(), 1, 0
         for batch in read(narrow):
@@ -80,7 +83,7 @@ class RowSorter:
         return sample, rows
 
     def _size_bytes(self, read: Read, rows: int) -> int:
-        """About how many bytes of memory all rows would take, judged by the first rows."""
+        """Estimate, from the first rows, how many bytes of memory all rows would need."""
         seen = size_bytes = 0
         for batch in read(self.schema):
             seen, size_bytes = seen + batch.num_rows, size_bytes + batch.nbytes
@@ -126,7 +129,7 @@ class RowSorter:
             flush()
 
     def _sorted(self, file: Path) -> Iterator[pa.RecordBatch]:
-        """The rows of a portion: sorted, or in several sorted runs if they are more than fit into memory."""
+        """Yield the rows of a portion, sorted; or in several sorted runs if the portion does not fit into memory."""
         with file.open("rb") as opened, pa.ipc.open_stream(opened) as stream:
             held: list[pa.RecordBatch] = []
             held_bytes = 0
@@ -141,7 +144,7 @@ class RowSorter:
 
     def _in_order(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = pa.Table.from_batches(batches).combine_chunks()
-        # Rows at the same place on the curve are sorted by the columns themselves.
+        # Rows at the same position on the curve are sorted by the columns themselves.
         keys = [(name, "ascending") for name in (PLACE, *self.columns)]
         order = compute.sort_indices(table.select([PLACE, *self.columns]), sort_keys=keys)
         rows = max(1, self.batch_bytes * table.num_rows // max(1, table.nbytes))
@@ -149,7 +152,7 @@ class RowSorter:
 
 
 def _divided(batch: pa.RecordBatch, numbers: pa.Array) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Group the rows by the numbers of their portions. Yields each number once."""
+    """Group the rows by the numbers of their portions. Yields each number once, with its rows."""
     order = compute.sort_indices(numbers)
     batch, numbers = batch.take(order), numbers.take(order)
     runs = compute.run_end_encode(numbers, run_end_type=pa.int64())

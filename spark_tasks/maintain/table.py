@@ -1,13 +1,13 @@
-"""A table that is maintained: its data files at a version, and commits that replace files by others.
+"""A table that is maintained: its data files at a version, and commits that replace some files by others.
 
 **A rewrite is committed to exactly one version**, in which all files that it removes are still part of the table. If
 another program commits in between, the commit of the rewrite is refused. It is then tried on the newer version if all
-its files are still part of that version; if not, their rows may have changed, and the rewrite is given up. So at each
-version of the table each row is there as often as before, however late a commit comes.
+files to be removed are still part of that version. If they are not, their rows may have changed, and the rewrite is
+given up. So each version of the table has each row as often as before, however late a commit arrives.
 
-**One attempt at a time** may commit rewrites: each claims the table by an app transaction in its log, with its token,
-before it writes anything. An attempt that finds another attempt's token there stops. No task's name is empty, so this
-app transaction cannot be a task's.
+**One attempt at a time** may commit rewrites. Before it writes anything, an attempt claims the table by an app
+transaction in the table's log, with its token. An attempt that finds another attempt's token there stops. No task's
+name is empty, so this app transaction cannot be a task's.
 """
 
 import json
@@ -40,7 +40,7 @@ FOLDER: Final = "maintain-"
 """The prefix of the folder for an attempt's new files, in the folder of its task."""
 
 TRIES: Final = 20
-"""How often a commit is tried if other writers commit in between. Each try takes little more than reading the log."""
+"""How often a commit is tried if other writers commit in between. A try takes little more time than reading the log."""
 
 FORGETS: Final = "delta.setTransactionRetentionDuration"
 """The table property that makes Delta forget which batches are in the table."""
@@ -49,7 +49,7 @@ _WRITABLE: Final = frozenset(
     "appendOnly invariants checkConstraints changeDataFeed generatedColumns timestampNtz v2Checkpoint "
     "vacuumProtocolCheck".split()
 )
-"""The features of a table's protocol that a rewrite respects anyway, since it does not change any row."""
+"""The features of a table's protocol that do not prevent a rewrite, because a rewrite does not change any row."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class MaintainedTable(Table):
     """The existing table at `place`, which the task `task` maintains."""
 
     def handle(self) -> DeltaTable:
-        """The table at its newest version. Raises `NoTable`."""
+        """Open the table at its newest version. Raises `NoTable`."""
         try:
             return self._load()
         except TableNotFoundError:
@@ -109,12 +109,12 @@ class MaintainedTable(Table):
         self._check_conditions()
 
     def form(self, handle: DeltaTable) -> TableForm:
-        """The form of the table's rows at that version."""
+        """Return the form of the table's rows at that version."""
         about = handle.metadata()
         return TableForm(str(about.id), str(handle.schema().to_json()), tuple(about.partition_columns))
 
     def data_files(self, handle: DeltaTable) -> list[DataFile]:
-        """The files that hold the table's rows at that version.
+        """Return the files that hold the table's rows at that version.
 
         Raises `TableUnfit` for a file outside of the table, and for a partition value that programs write differently.
         """
@@ -145,12 +145,14 @@ class MaintainedTable(Table):
         )
 
     def holder_of(self, handle: DeltaTable) -> int | None:
-        """The token of the attempt that maintains the table at that version; None if there never was one."""
+        """Return the token of the attempt that maintains the table at that version; None if no attempt has ever
+        maintained it.
+        """
         found = handle.transaction_version(HOLDER)
         return None if found is None else int(found)
 
     def hold(self, token: int) -> None:
-        """Make the attempt with that token the one that maintains the table. Raises `TableInUse`.
+        """Make the attempt with that token the one that may maintain the table. Raises `TableInUse`.
 
         The caller must know that its token is current. From then on every earlier attempt's commits are refused.
         """
@@ -162,7 +164,7 @@ class MaintainedTable(Table):
             try:
                 self._append(handle, [], [Transaction(HOLDER, token)], alone=True)
             except (DeltaError, StoreAway):
-                # Refused, or its outcome is unknown: the log has the answer.
+                # The commit was refused, or its outcome is unknown: the log has the answer.
                 if self.handle().version() == handle.version():
                     raise
         raise TableInUse(f"other writers commit to {self.shown} all the time: run this task when fewer are active")
@@ -179,11 +181,12 @@ class MaintainedTable(Table):
     def exchange(
         self, token: int, form: TableForm, old: Collection[DataFile], new: Sequence[Part], rewrite_id: str
     ) -> bool:
-        """Put `new` files into the table and remove the `old` ones, in one commit. Returns False if it was not made.
+        """Add the `new` files to the table and remove the `old` ones, in one commit. Returns False if no commit was
+        made.
 
-        It is not made if one of the old files is not part of the table any more, or if the table's columns have
-        changed. Raises `TableInUse` if another attempt maintains the table, or others commit in between again and
-        again.
+        No commit is made if one of the old files is not part of the table any more, or if the table's columns have
+        changed. Raises `TableInUse` if another attempt maintains the table, or if other writers commit in between too
+        many times.
         """
         gone = {file.path for file in old}
         by = form.partition_by
@@ -199,7 +202,7 @@ class MaintainedTable(Table):
         raise TableInUse(f"other writers commit to {self.shown} all the time: run this task when fewer are active")
 
     def _replace(self, handle: DeltaTable, files: list[AddAction | RemoveAction], token: int, rewrite_id: str) -> bool:
-        """Commit to the version of `handle`, or not at all. Returns False if another commit came first."""
+        """Commit to the version of `handle`, or not at all. Returns False if another writer has committed first."""
         said = CommitProperties(
             {REWRITE: rewrite_id, "rota.task": self.task, "rota.token": str(token)}, max_commit_retries=0
         )
@@ -210,7 +213,7 @@ class MaintainedTable(Table):
                     files, "append", handle.schema(), partition_by=by, commit_properties=said
                 )
         except (DeltaError, StoreAway, OSError):
-            # Refused, or its outcome is unknown: the entry of the next version says whose it is.
+            # The commit was refused, or its outcome is unknown: the entry of the next version shows which commit it is.
             mine = self.is_committed(handle.version() + 1, rewrite_id)
             if mine is None:
                 raise
@@ -218,7 +221,7 @@ class MaintainedTable(Table):
         return True
 
     def is_committed(self, version: int, rewrite_id: str) -> bool | None:
-        """Whether that version of the table was made by that rewrite; None if there is no such version yet."""
+        """Whether that rewrite made that version of the table; None if the version does not exist yet."""
         with store_errors(self.place):
             entry = self.place.read(f"{LOG}/{version:020d}.json")
         if entry is None:
@@ -231,7 +234,7 @@ class MaintainedTable(Table):
 
 
 def schema_in_files(handle: DeltaTable) -> pa.Schema:
-    """The columns in the table's files, all of them nullable: every column except the partition columns."""
+    """Return the columns in the table's files, all of them nullable: every column except the partition columns."""
     by = set(handle.metadata().partition_columns)
     fields = pa.schema(handle.schema().to_arrow())
     return pa.schema([pa.field(field.name, field.type) for field in fields if field.name not in by])

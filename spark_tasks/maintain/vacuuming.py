@@ -1,8 +1,8 @@
 """Removes files that have not been part of a table for long enough.
 
-deltalake decides which: a file that was removed from the table longer than `keep_h` ago; with `full` also a file that
-the log does not name and that was written longer than `keep_h` ago. The files of a running attempt are younger than
-that. Names that begin with `_` are left alone: Delta's log and the ledger.
+deltalake decides which files: a file that was removed from the table longer than `keep_h` ago, and with `full` also a
+file that the log does not name and that was written longer than `keep_h` ago. The files of a running attempt are
+younger than that. Files and folders whose names begin with `_`, such as Delta's log and the ledger, are left alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ STATED: Final = "delta.deletedFileRetentionDuration"
 
 @dataclass(frozen=True)
 class RemovedFiles:
-    """The files that were, or would be, removed: their number and size."""
+    """The number and size of the files that were, or would be, removed."""
 
     files: int = 0
     size_bytes: int = 0
@@ -56,7 +56,7 @@ def _sum(found: Mapping[str, int]) -> RemovedFiles:
 
 
 def _removable(table: MaintainedTable, handle: DeltaTable, keep_h: int, *, full: bool) -> dict[str, int]:
-    """The sizes of the files that deltalake would remove, by their paths in the table."""
+    """Return the sizes of the files that deltalake would remove, by their paths in the table."""
     names = _vacuumed(table, handle, keep_h, full=full, dry_run=True)
     if not names:
         return {}
@@ -65,7 +65,7 @@ def _removable(table: MaintainedTable, handle: DeltaTable, keep_h: int, *, full:
     if hit := sorted(live & {*names, *map(unquote, names)}):
         raise TableUnfit(f"deltalake would remove {hit[0]} of {table.shown}, which is part of the table")
     sizes = _sizes(table)
-    return {name: sizes[name] for name in names if name in sizes}  # deltalake also names files that are gone already
+    return {name: sizes[name] for name in names if name in sizes}  # deltalake also names files that no longer exist
 
 
 def _vacuumed(table: MaintainedTable, handle: DeltaTable, keep_h: int, *, full: bool, dry_run: bool) -> list[str]:
@@ -96,7 +96,7 @@ def _check_inside(table: MaintainedTable, names: Sequence[str]) -> None:
 
 
 def _sizes(table: MaintainedTable) -> Mapping[str, int]:
-    """The sizes of all files of the table, by their paths in it."""
+    """Return the sizes of all files of the table, by their paths in it."""
     place = table.place
     with store_errors(place):
         found = place.files.find(place.path, detail=True)
@@ -105,7 +105,9 @@ def _sizes(table: MaintainedTable) -> Mapping[str, int]:
 
 
 def _remove_empty(table: MaintainedTable, removed: Sequence[str]) -> None:
-    """Remove folders of batches that have become empty. A running ingest may list them, but writes into new ones."""
+    """Remove folders of batches that have become empty. A running ingest may list them, but writes only into new
+    folders.
+    """
     if not table.place.is_local:
         return
     root = Path(table.place.path)
@@ -114,11 +116,12 @@ def _remove_empty(table: MaintainedTable, removed: Sequence[str]) -> None:
             try:
                 (root / folder).rmdir()
             except OSError:
-                break  # it is not empty, or it is gone
+                break  # it is not empty, or was removed already
 
 
 def batch_folders(name: str) -> list[str]:
-    """The folder of the batch or maintenance that wrote the file `name`, and the folders in it that lead to the file.
+    """Return the folder of the batch or maintenance that wrote the file `name`, and the folders between it and the
+    file.
 
     The innermost is the first.
 

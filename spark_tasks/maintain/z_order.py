@@ -1,7 +1,7 @@
-"""The order of rows along a Z-order curve: rows that are near each other in several columns come near each other.
+"""The order of rows along a Z-order curve, in which rows with similar values in several columns are near each other.
 
-Each column's values get ranks, by bounds that a sample of the rows gives, so that about as many rows have each rank.
-The bits of the ranks, one of each column in turn, are the row's place on the curve (Morton code).
+A sample of the rows gives bounds, by which each column's values get ranks, so that about as many rows have each rank.
+The bits of the ranks, one bit of each column in turn, are the row's position on the curve (Morton code).
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class ZOrder:
         self._bounds = {name: _bounds(sample.column(name), self._bits) for name in self.columns}
 
     def places(self, rows: pa.RecordBatch) -> pa.Array:
-        """The place of each row on the curve, an integer."""
+        """Return the position of each row on the curve, an integer."""
         ranks = [_ranks(rows.column(name), self._bounds[name], self._bits) for name in self.columns]
         place = _filled(0, rows.num_rows)
         for bit in reversed(range(self._bits)):
@@ -36,7 +36,7 @@ class ZOrder:
 
 
 def portions(places: pa.Array, bounds: pa.Array) -> pa.Array:
-    """For each place, the number, from 0, of the portion of the curve that contains it.
+    """Return, for each place, the number (from 0) of the portion of the curve that contains it.
 
     `bounds` are the places where all portions but the first begin, in order.
     """
@@ -46,7 +46,9 @@ def portions(places: pa.Array, bounds: pa.Array) -> pa.Array:
 
 
 def quantiles(values: pa.Array, number: int) -> pa.Array:
-    """`number` values that divide the sorted values into parts of about the same size; none without values."""
+    """Return `number` values that divide the sorted values into parts of about the same size; empty if there are no
+    values.
+    """
     values = values.drop_null()
     ordered = values.take(compute.sort_indices(values))
     size = len(ordered)
@@ -61,7 +63,7 @@ def _bounds(column: Any, bits: int) -> pa.Array:
 
 
 def _ranks(column: pa.Array, bounds: pa.Array, bits: int) -> pa.Array:
-    """For each value the number of bounds that are not greater; 0 for a null. There are 2**bits - 1 bounds."""
+    """Return, for each value, the number of bounds that are not greater; 0 for a null. There are 2**bits - 1 bounds."""
     found = _filled(0, len(column))
     if len(bounds) == 0:
         return found

@@ -1,9 +1,9 @@
-"""The PostgreSQL type that a column keeps on its way into a PostgreSQL table, if no transform touches it in between.
+"""The PostgreSQL type that a column keeps from a PostgreSQL source to a PostgreSQL sink, if there is no transform.
 
-Spark has no counterpart for most of PostgreSQL's types. A column of such a type travels as text, which PostgreSQL
-writes and reads back, and has its type in the metadata of its field. Dates and times travel as Spark's own types, which
-is quicker; values that Spark cannot hold (`infinity`, years after 294247) are in one more column, as JSON by column
-name.
+Spark has no counterpart for most of PostgreSQL's types. A column of such a type is carried as text, which PostgreSQL
+writes and reads back, and the metadata of its field has its type. Dates and times are carried as Spark's own types,
+which is quicker. Values that Spark cannot hold (`infinity`, years after 294247) are in one more column, as JSON by
+column name.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -19,24 +19,28 @@ _LC_MONETARY: Final = "rota.postgres.lc_monetary"
 
 
 def metadata(type_: str, lc_monetary: str | None = None) -> dict[str, str]:
-    """The metadata of a field of that type, as `format_type` writes it; `lc_monetary` is the locale for `money`."""
+    """Return the metadata of a field of that type, as `format_type` writes it; `lc_monetary` is the locale
+    for `money`.
+    """
     return {_TYPE: type_} | ({} if lc_monetary is None else {_LC_MONETARY: lc_monetary})
 
 
 def type_of(field: Any) -> str | None:
-    """The PostgreSQL type in the metadata of a field of Spark; None if it has none."""
+    """Return the PostgreSQL type in the metadata of a field of Spark; None if the metadata has no type."""
     found = field.metadata.get(_TYPE)
     return None if found is None else str(found)
 
 
 def lc_monetary_of(field: Any) -> str | None:
-    """The `lc_monetary` with which a field's amounts of `money` are written as text; None for another type."""
+    """Return the `lc_monetary` with which a field's amounts of `money` are written as text; None for another type."""
     found = field.metadata.get(_LC_MONETARY)
     return None if found is None else str(found)
 
 
 def as_people_see_them(rows: "DataFrame") -> "DataFrame":
-    """The rows with all dates and times in their own columns, as text if Spark cannot hold some. Metadata stays."""
+    """Return the rows with all dates and times in their own columns, as text if Spark cannot hold some.
+    Metadata stays.
+    """
     from pyspark.sql import functions as f
 
     fields = rows.schema.fields

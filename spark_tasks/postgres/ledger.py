@@ -1,4 +1,4 @@
-"""Which batches a PostgreSQL sink has taken: `rota_sinks` and `rota_batches` beside the target table.
+"""The ledger of the batches in a PostgreSQL sink: the tables `rota_sinks` and `rota_batches` beside the target table.
 
 `rota_sinks` has one row for each task and table, with the token of the attempt that holds it. A commit locks that row
 and reads it, so of two attempts one waits for the other, and the one that was overtaken commits nothing.
@@ -19,7 +19,9 @@ LOCK_S: Final = 90
 """How long a statement waits for another attempt's transaction, in seconds. Longer than `IDLE_S`."""
 
 IDLE_S: Final = 60
-"""After this many seconds the server ends a transaction whose client is silent: frozen, or cut off."""
+"""After this many seconds the server ends a transaction whose client is silent, because it is frozen or
+disconnected.
+"""
 
 
 class BatchLedger:
@@ -33,7 +35,7 @@ class BatchLedger:
         self.target = target
 
     def create(self, session: Session) -> None:
-        """Make the two tables if they are not there, and commit."""
+        """Create the two tables if they do not exist, and commit."""
         there = self.is_there(session)
         session.commit()
         if there:
@@ -57,7 +59,7 @@ class BatchLedger:
                     raise
 
     def is_there(self, session: Session) -> bool:
-        """Whether the two tables are there."""
+        """Whether the two tables exist."""
         found = (f"to_regclass({literal(table)}) IS NOT NULL" for table in (self.sinks, self.batches))
         return bool(session.rows(f"SELECT {' AND '.join(found)}")[0][0])
 
@@ -78,12 +80,14 @@ class BatchLedger:
         return bool(session.rows(f"SELECT 1 FROM {self.batches} WHERE {self.mine} AND {run} LIMIT 1"))
 
     def holder(self, session: Session, lock: bool = False) -> int | None:
-        """The token of the holder; with `lock` its row stays locked until the transaction ends."""
+        """Return the token of the holder; with `lock`, its row stays locked until the transaction ends."""
         found = session.rows(f"SELECT token FROM {self.sinks} WHERE {self.mine}{' FOR UPDATE' if lock else ''}")
         return int(found[0][0]) if found else None
 
     def claim(self, session: Session, token: int, instead_of: int | None) -> bool:
-        """Make the attempt with `token` the holder, and commit. Returns False if `instead_of` is not the holder."""
+        """Make the attempt with `token` the holder in place of `instead_of`, and commit. Returns False if another
+        attempt is the holder.
+        """
         _bound(session)
         session.run(f"INSERT INTO {self.sinks} VALUES ({self.row}, {token}) ON CONFLICT DO NOTHING")
         there = self.holder(session, lock=True)
@@ -115,7 +119,7 @@ class BatchLedger:
 
 
 def _bound(session: Session) -> None:
-    """Bound how long this transaction waits for others, and how long others wait for it if its client is frozen.
+    """Limit how long this transaction waits for others, and how long others wait for it if its client is frozen.
 
     Each of its statements sees all commits before it, whatever the role's default isolation level is.
     """

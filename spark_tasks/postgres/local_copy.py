@@ -1,8 +1,8 @@
 """Copies the rows of a batch into Parquet files on this machine, for a Spark that runs on it.
 
 Spark reads Parquet files without Python. To read from Python, it would start at least five Python processes before it
-had the first row, and each takes as long to start as it takes to read some hundred thousand rows. Executors on other
-machines do not see the files: they read from the database themselves (`partition`).
+had the first row, and starting each takes as long as reading some hundred thousand rows. Executors on other machines do
+not see the files, so they read from the database themselves (`partition`).
 """
 
 import shutil
@@ -30,7 +30,9 @@ class CopyStopped(Exception):
 
 
 class LocalCopy:
-    """The rows of a batch in files in `folder`, which only this object uses. `stopped` returns whether to stop."""
+    """The rows of a batch in files in `folder`, which only this object uses. `stopped` returns True if the attempt
+    should stop.
+    """
 
     def __init__(self, folder: Path, stopped: Callable[[], bool]) -> None:
         self.folder = folder
@@ -39,7 +41,7 @@ class LocalCopy:
     def load(
         self, spark: "SparkSession", uri: str, snapshot: str, queries: Sequence[str], columns: SourceColumns
     ) -> "DataFrame":
-        """Copy the rows of the queries, in place of earlier copies, and return them. The files stay until `remove`.
+        """Copy the rows of the queries, replacing earlier copies, and return them. The files stay until `remove`.
 
         Raises the errors of `copy_out`.
         """
@@ -100,7 +102,7 @@ def copy_out(
             _wait(copies, stopped)
         except BaseException:
             over.set()
-            # Cancel again and again: a statement may begin just after a cancel.
+            # Cancel again and again, because a statement may begin just after a cancel.
             while wait(copies, STOP_CHECK_S).not_done:
                 for opened in sessions:
                     with suppress(ServerAway):  # the session's own thread reports it

@@ -1,4 +1,4 @@
-"""The statements that put staged rows into a PostgreSQL table, and the errors for rows that the table refuses."""
+"""The statements that write staged rows to a PostgreSQL table, and the errors for rows that the table refuses."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _NO_CAST = ("22", "42846")
 """The SQLSTATEs of data exceptions, and of cannot_coerce: one type has no cast to the other."""
 
 _TWICE = "21000"
-"""SQLSTATE cardinality_violation: an upsert meets a key twice in one batch."""
+"""SQLSTATE cardinality_violation: an upsert encounters a key twice in one batch."""
 
 
 _LOSSLESS: Final = frozenset(
@@ -39,10 +39,10 @@ _LOSSLESS: Final = frozenset(
 
 
 class TargetColumn(NamedTuple):
-    """A column of the target table: its type without a length or precision, and as it is declared.
+    """A column of the target table: its type without a length or precision, and its type as declared.
 
-    Values are cast to the type without a length, so that text that is too long is refused when it is inserted, and not
-    cut by a cast.
+    Values are cast to the type without a length, so that a text that is too long is refused when it is inserted,
+    instead of being truncated by a cast.
     """
 
     type: str
@@ -50,7 +50,7 @@ class TargetColumn(NamedTuple):
 
 
 def target_columns(session: Session, table: str) -> dict[str, TargetColumn]:
-    """The columns of a table; empty if there is no such table."""
+    """Return the columns of a table; empty if there is no such table."""
     found = session.rows(
         "SELECT attname, format_type(atttypid, -1), format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid "
         f"= to_regclass({literal(table)}) AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum"
@@ -59,7 +59,7 @@ def target_columns(session: Session, table: str) -> dict[str, TargetColumn]:
 
 
 def known_types(session: Session, types: Collection[str]) -> set[str]:
-    """The types among `types` that a column can have in this database."""
+    """Return the types among `types` that a column can have in this database."""
     if not types:
         return set()
     asked = ", ".join(f"({literal(one)})" for one in sorted(types))
@@ -71,7 +71,7 @@ def known_types(session: Session, types: Collection[str]) -> set[str]:
 
 @dataclass(frozen=True)
 class Merge:
-    """A batch in a staging table, whose rows go to the target table."""
+    """A batch in a staging table, whose rows are written to the target table."""
 
     #: The params of the sink.
     params: PostgresTable
@@ -81,7 +81,7 @@ class Merge:
     table: str
     #: The staging table, quoted.
     stage: str
-    #: The numbers of the writers whose rows count.
+    #: The numbers of the writers whose rows count (see `staging`).
     parts: tuple[int, ...]
 
     @property
@@ -136,7 +136,9 @@ class Merge:
         return f"{self.counted} AND NOT {self.dead()}"
 
     def create(self, known: Collection[str]) -> str:
-        """The statement that creates the target table with the batch's columns; carried types in `known` are kept."""
+        """Return the statement that creates the target table with the batch's columns; carried types in `known` are
+        kept.
+        """
         brought = {each: type_ for each, type_ in self.carried.items() if type_ in known}
         columns = [f"{name(each)} {brought.get(each) or self.staged_type(each)}" for each in self.columns]
         if self.params.keys:
@@ -149,7 +151,7 @@ class Merge:
             raise SinkUnfit(f"{self.table} has no column {', '.join(missing)}; it has {', '.join(target)}")
 
     def delete(self, target: Target) -> str:
-        """The statement that deletes all rows of the target, or those whose tombstones are in the batch."""
+        """Return the statement that deletes all rows of the target, or those whose tombstones are in the batch."""
         if self.params.mode == "replace":
             return f"DELETE FROM {self.table}"
         same = " AND ".join(f"target.{name(key)} = {self.value(key, target, 'stage.')}" for key in self.params.keys)
@@ -159,7 +161,7 @@ class Merge:
         )
 
     def put(self, target: Target) -> str:
-        """The statement that inserts the rows, or updates the rows of the target that have their keys."""
+        """Return the statement that inserts the rows, or updates the rows of the target that have their keys."""
         columns = ", ".join(map(name, self.columns))
         values = ", ".join(self.value(column, target) for column in self.columns)
         into = f"INSERT INTO {self.table} ({columns}) SELECT {values} FROM {self.stage} WHERE {self.counted}"
@@ -172,12 +174,12 @@ class Merge:
         return f"{into} AND NOT {self.dead()} ON CONFLICT ({keys}) DO {act}"
 
     def without_keys(self) -> str:
-        """A query for the number of rows whose keys are not complete."""
+        """Return a query for the number of rows whose keys are not complete."""
         nulls = " OR ".join(f"{self.staged(key)} IS NULL" for key in self.params.keys)
         return f"SELECT count(*) FROM {self.stage} WHERE {self.counted} AND ({nulls})"
 
     def twice(self, target: Target) -> str:
-        """A query for a key that the batch has more than once, by the target's own comparison."""
+        """Return a query for a key that the batch has more than once, by the target's own comparison."""
         keys = ", ".join(self.value(key, target) for key in self.params.keys)
         return (
             f"SELECT concat_ws(', ', {keys}), count(*) FROM {self.stage} WHERE {self.counted} "
@@ -185,7 +187,8 @@ class Merge:
         )
 
     def changed(self, column: str, target: Target) -> str | None:
-        """A query for a value that the target's column changes, and the changed value; None if no value can change.
+        """Return a query for a value that the target's column would change, with the changed value; None if no value
+        can change.
 
         A column of text is compared as its type without a length, others as the type in which they are staged.
         """
@@ -231,7 +234,9 @@ def check_kept(session: Session, merge: Merge, target: Target) -> None:
 
 
 def explain_rows(error: QueryFailed, session: Session, merge: Merge, target: Target) -> Exception:
-    """The error of a batch that the target refused, with the key or the column that is to blame if it is known."""
+    """Return the error of a batch that the target refused, with the key or the column that caused it if that
+    is known.
+    """
     if error.sqlstate == _TWICE and merge.params.keys and (found := session.rows(merge.twice(target))):
         key, count = found[0]
         return SinkUnfit(f"{merge.table}: one batch has {count} rows with the keys {key}; make them one in `transform`")
@@ -245,12 +250,14 @@ def explain_rows(error: QueryFailed, session: Session, merge: Merge, target: Tar
 
 
 def _refused(session: Session, merge: Merge, target: Target) -> str:
-    """The first column with a value that the target's type does not take, and the value: PostgreSQL names neither."""
+    """Return the first column with a value that the target's type refuses, and the value, because PostgreSQL names
+    neither.
+    """
     for column in merge.columns:
         value, declared = merge.staged(column), target[column].declared
         where = f", column {column}, which is {declared}"
         try:
-            # The function is there from PostgreSQL 16 on.
+            # PostgreSQL has this function from version 16 on.
             valid = f"pg_input_is_valid({value}::text, {literal(declared)})"
             found = session.rows(
                 f"SELECT left({value}::text, 100) FROM {merge.stage} WHERE {merge.alive} AND NOT {valid} LIMIT 1"

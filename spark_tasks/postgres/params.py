@@ -27,7 +27,7 @@ class DecimalType(BaseModel):
 
 
 def _none_if_null(value: Any) -> Any:
-    """None for the word `null`: YAML reads it as None only if it is not quoted."""
+    """Return None for the word `null`, because YAML reads it as None only if it is not quoted."""
     return None if value == "null" else value
 
 
@@ -72,7 +72,9 @@ class PostgresRows(PostgresConnection):
 
     @property
     def origin(self) -> str | None:
-        """The data that a cursor belongs to, in words; without the server, since another one may have it by now."""
+        """The data that a cursor belongs to, in words. It lacks the server, because the data may have moved to another
+        server.
+        """
         what = "a query" if self.table is None else f"table {self.table.removeprefix('public.')}"
         return f"{what} in the database {parse(self.url).database}"
 
@@ -97,7 +99,7 @@ class PostgresTable(KeyedRows, PostgresConnection):
 
     @property
     def on_own_disk(self) -> bool:
-        """Whether the rows go to the member's own disk, where other members do not see them."""
+        """Whether the rows are written to the member's own disk, where other members do not see them."""
         return False
 
     def reach(self, field: str) -> Reach:

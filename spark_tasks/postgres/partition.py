@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def adopt_snapshot(opened: Session, snapshot: str) -> None:
-    """Have the transaction of a new session read from the snapshot. Raises the errors of `Session`."""
+    """Make the transaction of a new session read from the snapshot. Raises the errors of `Session`."""
     opened.run(
         "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
         f"SET TRANSACTION SNAPSHOT '{snapshot}'",
@@ -23,14 +23,16 @@ def adopt_snapshot(opened: Session, snapshot: str) -> None:
 
 
 def stored(schema: "StructType") -> "StructType":
-    """The columns, renamed `c0`, `c1` and so on: Spark ignores case in names, and would mistake `a` for `A`."""
+    """Return the columns, renamed `c0`, `c1` and so on, because Spark ignores case in names, and would mistake `a` for
+    `A`.
+    """
     from pyspark.sql.types import StructField, StructType
 
     return StructType([StructField(f"c{number}", each.dataType) for number, each in enumerate(schema)])
 
 
 def with_own_names(rows: "DataFrame", schema: "StructType") -> "DataFrame":
-    """The rows, whose columns have the names of `stored`, with the columns' own names and metadata again."""
+    """Give the columns of the rows, which have the names of `stored`, their own names and metadata again."""
     from pyspark.sql import functions as f
 
     return rows.select(*[f.col(f"c{n}").alias(each.name, metadata=each.metadata) for n, each in enumerate(schema)])
@@ -39,7 +41,7 @@ def with_own_names(rows: "DataFrame", schema: "StructType") -> "DataFrame":
 def read_partition(
     opened: Session, query: str, columns: SourceColumns, schema: "pa.Schema"
 ) -> "Iterator[pa.RecordBatch]":
-    """The rows of `query` as Arrow batches of that schema. Raises the errors of `Session`, and `SourceUnfit`."""
+    """Yield the rows of `query` as Arrow batches of that schema. Raises the errors of `Session`, and `SourceUnfit`."""
     try:
         with translated_errors(), opened.connection.cursor() as cursor:
             # The reader of `fetch_record_batch` raises OSError, without a SQLSTATE, for errors midway.
@@ -66,9 +68,10 @@ def _fitted(batch: "pa.RecordBatch", columns: SourceColumns, schema: "pa.Schema"
 def data_source(
     format_name: str, uri: str, snapshot: str, queries: list[str], columns: SourceColumns
 ) -> "type[DataSource]":
-    """A Python data source for Spark, named `format_name`, with a partition for each query and the columns of `stored`.
+    """Return a Python data source for Spark, named `format_name`: a partition for each query, and the columns of
+    `stored`.
 
-    The class is defined here so that its values are pickled with it: the password is in no option, and in no plan.
+    The class is defined here so that its values are pickled with it; so the password is in no option, and in no plan.
     """
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
     from pyspark.sql.pandas.types import to_arrow_schema

@@ -1,4 +1,4 @@
-"""A session on a PostgreSQL server by ADBC, with one transaction at a time. Errors are one sentence each.
+"""A session on a PostgreSQL server by ADBC, with one transaction at a time. Each error is one sentence.
 
 Also snapshots, which the driver holds open so that all readers of a batch see the database at one moment.
 """
@@ -14,15 +14,17 @@ from tasks.postgres.url import with_password
 
 TEXT_FORMS: Final = """SELECT set_config('datestyle', 'ISO', true), set_config('intervalstyle', 'postgres', true),
 set_config('extra_float_digits', '1', true), set_config('xmloption', 'content', true)"""
-"""A statement that sets, until the transaction ends, the text formats of pg_dump, whatever a role or a database
-prefers: values that are written as text lose nothing, and are the same when they are read back.
+"""A statement that sets the text formats of pg_dump until the transaction ends, whatever a role or a database has set.
+With these formats, values that are written as text lose nothing, and are the same when they are read back.
 """
 
 _UNFIT: Final = ("0A", "22", "23", "42", "44", "21", "3F", "54")
-"""The classes of SQLSTATE of errors in data or statements, not of the server: another attempt would meet them again."""
+"""The classes of SQLSTATE for errors in data or statements, not in the server: another attempt would encounter them
+again.
+"""
 
 _AWAY: Final = ("08", "53300", "57P")
-"""The SQLSTATEs of lost connections, and of servers that shut down or take no more connections."""
+"""The SQLSTATEs of lost connections, and of servers that shut down or accept no more connections."""
 
 _IO: Final = 10
 """ADBC's status of an error on a connection. libpq gives no SQLSTATE for such an error."""
@@ -42,7 +44,7 @@ _REFUSED: Final = re.compile(r"\bFATAL: (.+)")
 _FOR_NOW: Final = re.compile(
     r"starting up|shutting down|recovery|not (?:yet )?accepting connections|too many|connection slots|terminating"
 )
-"""The refusals that are temporary: the server takes connections again later."""
+"""The refusals that are temporary: the server will accept connections again."""
 
 _SAID: Final = re.compile(
     r"ERROR: (.+?)(?: DETAIL: (.+?))?(?: (?:HINT|CONTEXT|LINE \d+|QUERY): .*)?\s*\.? SQLSTATE: \w+$"
@@ -50,12 +52,12 @@ _SAID: Final = re.compile(
 
 
 class ServerAway(Away):
-    """A PostgreSQL server cannot be reached, takes no connections now, or closed one."""
+    """A PostgreSQL server cannot be reached, accepts no connections now, or closed one."""
 
 
 class ServerRefused(Failed):
-    """A PostgreSQL server refused the connection: the user, the password or the database. Another attempt resolves them
-    anew.
+    """A PostgreSQL server refused the connection because of the user, the password or the database. Another attempt
+    resolves them again.
     """
 
 
@@ -72,7 +74,7 @@ class QueryUnfit(Unretryable, QueryFailed):
 
 
 class Session:
-    """A session with a transaction that begins at the first statement, and anew after `commit` and `rollback`.
+    """A session with a transaction that begins at the first statement, and again after `commit` and `rollback`.
 
     All methods raise `ServerAway`, `ServerRefused`, `QueryFailed` and `QueryUnfit`.
     """
@@ -90,7 +92,7 @@ class Session:
             return list(cursor.fetchall())
 
     def run(self, *statements: str) -> int:
-        """Carry out statements without values. Returns how many rows the last one wrote, -1 if that is not known."""
+        """Execute statements without values. Returns how many rows the last one wrote, -1 if that is not known."""
         count = -1
         for sql in statements:
             with translated_errors(), self.connection.cursor() as cursor:
@@ -109,19 +111,19 @@ class Session:
             self.connection.rollback()
 
     def cancel(self) -> None:
-        """End the statement that another thread waits for: it raises `QueryFailed` there."""
+        """Cancel the statement for which another thread waits. It raises `QueryFailed` in that thread."""
         with translated_errors():
             self.connection.adbc_cancel()
 
     def close(self) -> None:
-        """End the session; a transaction that is not committed is rolled back."""
+        """End the session. A transaction that is not committed is rolled back."""
         with translated_errors():
             self.connection.close()
 
 
 @contextmanager
 def session(uri: str) -> Iterator[Session]:
-    """A session that lasts as long as the block. A transaction that is not committed is rolled back."""
+    """Open a session for the block. A transaction that is not committed at its end is rolled back."""
     opened = Session(uri)
     try:
         yield opened
@@ -131,7 +133,7 @@ def session(uri: str) -> Iterator[Session]:
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Raise `ServerAway`, `ServerRefused`, `QueryFailed` or `QueryUnfit` instead of ADBC's errors."""
+    """Raise `ServerAway`, `ServerRefused`, `QueryFailed` or `QueryUnfit` instead of ADBC's errors within the block."""
     from adbc_driver_manager import Error
 
     try:
@@ -142,7 +144,7 @@ def translated_errors() -> Iterator[None]:
 
 def _better(error: Any) -> Exception:
     sqlstate = error.sqlstate or ""
-    # The driver gives the names as bytes, and the manager promises text.
+    # The driver gives the names as bytes, although the driver manager promises text.
     facts = {bytes(key).decode() if isinstance(key, bytes) else key: _text(value) for key, value in error.details or ()}
     said = " ".join(str(error).split())
     message, detail = facts.get("PG_DIAG_MESSAGE_PRIMARY"), facts.get("PG_DIAG_MESSAGE_DETAIL")
@@ -190,9 +192,9 @@ class Snapshot:
         try:
             self.session.run(
                 "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
-                # The transaction is idle while others read: the server must not end it for that.
+                # The transaction is idle while others read, and the server must not end it because of that.
                 "SET LOCAL idle_in_transaction_session_timeout = 0",
-                # Cursors are stored as text, which must mean the same in a later session.
+                # Cursors are stored as text, which must have the same meaning in a later session.
                 TEXT_FORMS,
             )
             self.name = str(self.session.rows("SELECT pg_export_snapshot()")[0][0])
@@ -202,19 +204,19 @@ class Snapshot:
 
 
 class BatchSnapshots:
-    """The snapshots of one batch: one for each database, however many sources read it."""
+    """The snapshots of one batch: one for each database, even if several sources read it."""
 
     def __init__(self) -> None:
         self._held: dict[str, Snapshot] = {}
 
     def of(self, uri: str) -> Snapshot:
-        """The snapshot of the database at `uri` (with its password), taken at the first call."""
+        """Return the snapshot of the database at `uri` (with its password), taken at the first call."""
         if uri not in self._held:
             self._held[uri] = Snapshot(uri)
         return self._held[uri]
 
     def release(self) -> None:
-        """End the snapshots: the next call of `of` takes new ones."""
+        """End the snapshots. The next call of `of` takes new ones."""
         held, self._held = self._held, {}
         for snapshot in held.values():
             snapshot.session.close()
@@ -226,10 +228,12 @@ PATIENCE: Final[Mapping[str, str]] = {
     "keepalives_interval": "10",
     "keepalives_count": "3",
 }
-"""How long libpq waits for a server, in seconds, unless a URL says otherwise. So a lost server is noticed."""
+"""How long libpq waits for a server, in seconds, unless a URL sets other values. So a lost server is noticed."""
 
 
 def uri(connection: PostgresConnection, secret: Callable[[Any], str]) -> str:
-    """The connection's URI with its password. `secret` gives the value of a reference; its errors are raised."""
+    """Return the connection's URI with its password. `secret` returns the value of a reference; its errors
+    are raised.
+    """
     password = None if connection.password is None else secret(connection.password)
     return with_password(connection.url, password, **PATIENCE)

@@ -29,7 +29,7 @@ _WHOLE_TIMES: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""Spark's formats for times in JSON, with microseconds. By default Spark leaves out their last three digits."""
+"""Spark's formats for times in JSON, with microseconds. Spark's default formats leave out their last three digits."""
 
 WRITERS: Final = 4
 """How many files of a batch are copied at once on this machine."""
@@ -38,8 +38,8 @@ WRITERS: Final = 4
 class PostgresSink:
     """The table of `params`, to which the task `task` writes. `uri` is the database's URL with its password.
 
-    `local` says that Spark's executors are on this machine: then the driver writes, otherwise the executors do. The
-    class implements `contracts.sink.Sink`. Its methods also raise the errors of `Session`.
+    `local` says that Spark's executors are on this machine: then the driver writes the rows, otherwise the executors
+    do. The class implements `contracts.sink.Sink`. Its methods also raise the errors of `Session`.
     """
 
     def __init__(self, params: PostgresTable, uri: str, task: str, scratch: Path, local: bool = False) -> None:
@@ -96,7 +96,7 @@ class PostgresSink:
         return Staged(sum(count for _, count in parts), tuple(number for number, _ in parts))
 
     def _copied(self, rows: "DataFrame", table: str, mark: Mark) -> list[tuple[int, int]]:
-        """Copy the rows into the staging table: by threads of the driver, from files that Spark writes.
+        """Copy the rows into the staging table: Spark writes them to files, from which threads of the driver copy them.
 
         To write from Python, Spark would first start two planners and a worker in Python, which takes longer.
         """
@@ -127,7 +127,7 @@ class PostgresSink:
             raise SinkUnfit(f"the rows have two columns {twice[0]}: name them apart")
 
     def commit(self, mark: Mark, written: Staged, about: About) -> Committed:
-        """Put the staged rows into the table, and record the batch in `rota_batches`, in one transaction."""
+        """Write the staged rows to the table, and record the batch in `rota_batches`, in one transaction."""
         stage = f"{name(self.schema)}.{name(self._staging(mark))}"
         merge = Merge(self.params, self.schemas[mark], self.table, stage, written.parts)
         try:
@@ -197,7 +197,7 @@ class PostgresSink:
 
 
 def _flattened(rows: "DataFrame") -> "DataFrame":
-    """The rows, with columns that PostgreSQL has no type for (arrays, maps, structs) as JSON."""
+    """Return the rows with the columns for which PostgreSQL has no type (arrays, maps, structs) as JSON."""
     from pyspark.sql import functions as f
 
     def ready(column: Any, number: int) -> Any:

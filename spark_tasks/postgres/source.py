@@ -1,4 +1,4 @@
-"""Rows of a PostgreSQL database, in parallel by key ranges, all under one snapshot that the driver holds.
+"""Reads rows of a PostgreSQL database, in parallel by key ranges, all under one snapshot that the driver holds.
 
 New rows are found in one of two ways.
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KEYS_LEAST: Final = 10_000
-"""The least number of keys that pays for another reader: fewer are read in less time than a reader takes to start."""
+"""The number of keys per reader from which one more reader pays off: fewer keys are read in less time than a reader
+needs to start.
+"""
 
 _HORIZON: Final = """SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
 pg_snapshot_xmax(pg_current_snapshot())::text::bigint"""
@@ -53,7 +55,7 @@ class PostgresReader:
     """The rows of a table or a query, for the view `view`. `uri` is the database's URL with its password.
 
     With `copies`, for Spark on this machine, the driver reads the rows; without, the executors do. `carried` says that
-    the rows go into a PostgreSQL table untouched, so that values of all types can be kept.
+    the rows are written to a PostgreSQL table without a transform, so that values of all types can be kept.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class PostgresReader:
         return f"({self.params.query}) AS source"
 
     def plan(self, after: Cursor | None) -> Plan | None:
-        """The next batch (`RowSource`). Raises `SourceUnfit`, `SourceReplaced`, and the errors of `Session`."""
+        """Plan the next batch (`RowSource`). Raises `SourceUnfit`, `SourceReplaced`, and the errors of `Session`."""
         snapshot = self.snapshots.of(self.uri)
         self._known(snapshot)
         if self.incremental is None:
@@ -92,7 +94,7 @@ class PostgresReader:
         return self._by_xmin(snapshot, after)
 
     def _known(self, snapshot: Snapshot) -> SourceColumns:
-        """The columns. The database is asked for them at the first call only."""
+        """Return the columns. Asks the database for them at the first call only."""
         if self._columns is None:
             with translated_errors(), snapshot.session.connection.cursor() as cursor:
                 cursor.execute(f"SELECT * FROM {self._from} LIMIT 0")
@@ -104,7 +106,7 @@ class PostgresReader:
         return self._columns
 
     def _types(self, snapshot: Snapshot, names: list[str]) -> dict[str, str]:
-        """The columns' types by name. Types of a query's columns have no lengths."""
+        """Return the columns' types by name. Types of a query's columns have no lengths."""
         if self.params.table is not None:
             return dict(snapshot.session.rows(_TYPES, (qualified(self.params.table),)))
         asked = ", ".join(f"format_type(pg_typeof(source.{name(each)})::oid, -1)" for each in names)
@@ -128,7 +130,7 @@ class PostgresReader:
         key = name(column)
         tests = [f"{key} IS NOT NULL"] if low is None else [f"{key} > {literal(low)}::{kind}"]
         if how.lag_s:
-            # A date is old enough once its whole day is.
+            # A date is older than `lag_s` once its whole day is.
             older = "<" if kind == "date" else "<="
             tests.append(f"{key} {older} (transaction_timestamp() - interval '{how.lag_s:f} seconds')::{kind}")
         found = f"SELECT {key} FROM {self._from} WHERE {' AND '.join(tests)}"
@@ -189,7 +191,9 @@ class PostgresReader:
         return with_own_names(spark.read.format(source.name()).load(), columns.schema())
 
     def _queries(self, snapshot: Snapshot, where: str) -> list[str]:
-        """A query for each partition. Together they read each row once; the first one also reads rows without a key."""
+        """Return a query for each partition. Together they read each row once; the first one also reads rows without a
+        key.
+        """
         select = f"SELECT {self._known(snapshot).select} FROM {self._from} WHERE {where}"
         column, keys_least = self._partition_column(snapshot)
         if column is None or self.params.partitions == 1:
@@ -207,7 +211,9 @@ class PostgresReader:
         return [f"{select} AND {test}" for test in tests]
 
     def _partition_column(self, snapshot: Snapshot) -> tuple[str | None, int]:
-        """The column by whose ranges the rows are read, if there is one, and the least number of keys for a reader."""
+        """Return the column by whose ranges the rows are read, if any, and the number of keys from which another reader
+        pays off.
+        """
         if self.params.partition_by is not None:
             if self._known(snapshot).one(self.params.partition_by).type not in INTEGERS:
                 raise SourceUnfit(f"`partition_by` must be an integer column, and {self.params.partition_by} is none")
@@ -227,7 +233,7 @@ class PostgresReader:
 
 
 def key_cuts(low: int, high: int, parts: int) -> list[int]:
-    """The keys at which `low` to `high` is cut into at most `parts` ranges of nearly the same width.
+    """Return the keys at which `low` to `high` is cut into at most `parts` ranges of nearly the same width.
 
     >>> key_cuts(1, 10, 4), key_cuts(5, 6, 4), key_cuts(5, 5, 4)
     ([3, 6, 8], [6], [])
@@ -238,9 +244,9 @@ def key_cuts(low: int, high: int, parts: int) -> list[int]:
 
 
 def _within(low: int | None, high: int, newest: int) -> str:
-    """An SQL condition: a transaction from `low` on and below `high` wrote the row, by its whole 64-bit id.
+    """Return an SQL condition: a transaction from `low` on and below `high` wrote the row, by its whole 64-bit id.
 
-    A row has only the lower 32 bits of its transaction's id; `newest` is greater than all ids, and gives the upper
+    A row has only the lower 32 bits of its transaction's id. `newest` is greater than all ids, and gives the upper
     bits. Ids below 3 are PostgreSQL's own, in rows from before a pg_upgrade.
     """
     whole = f"({newest} - (({newest} - xmin::text::bigint) & 4294967295))"

@@ -1,7 +1,7 @@
-"""PostgreSQL's types as Spark's: the type of each column, the expression that reads it, and the types that are refused.
+"""PostgreSQL's types as Spark's: each column's type, the expression that reads it, and the types that are refused.
 
-A value that Spark's type cannot hold makes the query itself fail: the statement that reads it casts a text that names
-the column and the value to a type that has no such value, and PostgreSQL's error quotes the text.
+A value that Spark's type cannot hold makes the query itself fail: for such a value, the statement casts a text with the
+column and the value to a type that cannot hold the text, and PostgreSQL's error then quotes the text.
 """
 
 import re
@@ -76,13 +76,13 @@ class Column:
     expression: str
     #: The metadata of Spark's field, which may have the PostgreSQL type (`carried`).
     metadata: Mapping[str, str] = field(default_factory=dict)
-    #: The SQL expression for values that Spark's type cannot hold, as text; None: it holds all values.
+    #: The SQL expression for values that Spark's type cannot hold, as text; None: Spark's type holds all values.
     odd: str | None = None
 
 
 @dataclass(frozen=True)
 class SourceColumns:
-    """All columns of the source, in their order. Errors name the source as `shown`."""
+    """All columns of the source, in their order. Errors call the source `shown`."""
 
     shown: str
     columns: tuple[Column, ...]
@@ -106,13 +106,14 @@ class SourceColumns:
         fields = [(one.name, _IN_JSON.get(one.spark, one.spark), dict(one.metadata)) for one in self.columns]
         if any(one.odd for one in self.columns):
             fields.append((carried.ODD, "string", {}))
-        # From JSON: pyspark would need a JVM to parse the types, and the processes that read copies have none.
+        # From JSON, because pyspark would need a JVM to parse types in DDL, and the processes that read copies have no
+        # JVM.
         return StructType.fromJson(
             {"fields": [{"name": n, "type": t, "nullable": True, "metadata": about} for n, t, about in fields]}
         )
 
     def one(self, wanted: str) -> Column:
-        """The column of that name. Raises `SourceUnfit`."""
+        """Return the column of that name. Raises `SourceUnfit`."""
         for column in self.columns:
             if column.name == wanted:
                 return column
@@ -120,12 +121,14 @@ class SourceColumns:
         raise SourceUnfit(f"the source has no column {wanted}; it has {names}")
 
     def refused(self, said: str) -> SourceUnfit | None:
-        """The error for a value that Spark's type cannot hold, from PostgreSQL's message; None for another message."""
+        """Return the error for a value that Spark's type cannot hold, from PostgreSQL's message; None for any other
+        message.
+        """
         found = _REFUSED.search(said)
         return None if found is None else self.unfit(self.columns[int(found[1])], found[2])
 
     def unfit(self, column: Column, value: str) -> SourceUnfit:
-        """The error for a value that Spark's type cannot hold. It says where the value is, and what to do."""
+        """Return the error for a value that Spark's type cannot hold. It says where the value is, and what to do."""
         shown = value if len(value) <= 100 else f"{value[:50]}... ({len(value)} characters)"
         advice = f"leave the row out by a `query`, or read the column as text by one: {name(column.name)}::text"
         if column.type == "numeric" and value[-1:].isdigit():
@@ -142,10 +145,10 @@ class SourceColumns:
 def columns_of(
     params: PostgresRows, schema: "pa.Schema", types: Mapping[str, str], lc_monetary: str | None = None
 ) -> SourceColumns:
-    """The columns of a query's result as ADBC describes it. Raises `SourceUnfit`.
+    """Return the columns of a query's result as ADBC describes it. Raises `SourceUnfit`.
 
-    `types` has the columns' types as `format_type` writes them, if the rows go into a PostgreSQL table untouched; else
-    it is empty.
+    If the rows are written to a PostgreSQL table without a transform, `types` has the columns' types as `format_type`
+    writes them; else it is empty.
     """
     shown = params.table or "the query"
     described = [(each.name, each.metadata or {}) for each in schema]
@@ -167,7 +170,7 @@ def columns_of(
 
 
 def _carried(number: int, named: str, kind: str, type_: str, params: PostgresRows, lc_monetary: str | None) -> Column:
-    """A column that goes into a PostgreSQL table untouched."""
+    """Describe a column that is written to a PostgreSQL table without a transform."""
     about = carried.metadata(type_, lc_monetary if type_ == "money" else None)
     value = name(named)
     if named in params.decimal:
@@ -192,7 +195,7 @@ def _carried(number: int, named: str, kind: str, type_: str, params: PostgresRow
 
 
 def _read(number: int, named: str, kind: str, typmod: int, params: PostgresRows) -> Column:
-    """A column that becomes one of Spark's types."""
+    """Describe a column that is converted to one of Spark's types."""
     value = name(named)
     if kind in TIMES:
         return Column(named, kind, _AS_THEY_ARE[kind], _time(number, value, kind, params.infinity))
@@ -221,7 +224,9 @@ def _time(number: int, value: str, kind: str, infinity: str | None) -> str:
 
 
 def _decimal(number: int, named: str, kind: str, wanted: DecimalType) -> Column:
-    """A `numeric` as a decimal. A value that the decimal does not hold is refused."""
+    """Describe a `numeric` column that is read as a decimal. A value that the decimal cannot hold exactly is
+    refused.
+    """
     value, scale = name(named), wanted.scale
     small = f"abs({value}) < 1e{wanted.precision - scale}"  # false for NaN, which is greater than all numbers
     read = (
@@ -233,7 +238,8 @@ def _decimal(number: int, named: str, kind: str, wanted: DecimalType) -> Column:
 
 
 def spark_numeric(typmod: int) -> str:
-    """Spark's type for a `numeric` with that type modifier; `string` if Spark has no decimal that holds all values.
+    """Return Spark's type for a `numeric` with that type modifier; `string` if no decimal of Spark holds all its
+    values.
 
     >>> spark_numeric(655366), spark_numeric((50 << 16 | 3) + 4), spark_numeric((3 << 16 | 5) + 4)
     ('decimal(10,2)', 'string', 'string')
@@ -243,7 +249,7 @@ def spark_numeric(typmod: int) -> str:
 
 
 def first_uncastable(values: "pa.Array", kind: "pa.DataType") -> Any:
-    """The first of the values that cannot be cast to `kind`, after a cast of all of them has failed."""
+    """Return the first of the values that cannot be cast to `kind`, after a cast of all of them has failed."""
     import pyarrow as pa
 
     for value in values:

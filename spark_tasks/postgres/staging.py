@@ -1,7 +1,7 @@
 """Writes a batch into a staging table by COPY, in parallel, from the executors.
 
-Each writer's rows are one transaction and bear the writer's number. Spark may run a part twice; the receipt that the
-driver gets names the writers that count, and the rows of others are ignored.
+Each writer writes its rows in one transaction, with the writer's number in each row. Spark may run a writer twice. So
+the driver gets a receipt that names the writers that count, and ignores the rows of the others.
 """
 
 import json
@@ -40,14 +40,16 @@ _TYPES: Final = {
 
 
 _DAYS: Final = (-2440588, 2145042905)
-"""The first and the last day that PostgreSQL knows, in days since 1970."""
+"""The first and the last day that PostgreSQL can store, in days since 1970."""
 
 _MICROSECONDS: Final = (-2440588 * 86_400_000_000, 2**63 - 1)
-"""The first time that PostgreSQL knows, and the last one that Arrow knows, in microseconds since 1970."""
+"""The first time that PostgreSQL can store, and the last one that Arrow can, in microseconds since 1970."""
 
 
 def postgres_type(kind: "DataType") -> str | None:
-    """The type of a staging table's column for a Spark column; None if the column has to be converted to JSON first."""
+    """Return the type of a staging table's column for a Spark column; None if the column must be converted to JSON
+    first.
+    """
     simple = kind.simpleString()
     if simple.startswith(("varchar", "char")):
         return "text"
@@ -55,7 +57,9 @@ def postgres_type(kind: "DataType") -> str | None:
 
 
 def create(table: str, schema: "StructType") -> str:
-    """The statement that creates a staging table, unlogged, since it is not needed after a crash. `table` is quoted."""
+    """Return the statement that creates a staging table, unlogged, because it is not needed after a crash. `table` is
+    quoted.
+    """
     columns = [f"{name(PART)} bigint"]
     columns += [f"{name(field.name)} {postgres_type(field.dataType)}" for field in schema.fields]
     return f"CREATE UNLOGGED TABLE {table} ({', '.join(columns)})"
@@ -108,7 +112,9 @@ def copy_in(
 
 
 def check_times(batch: "pa.RecordBatch", names: Sequence[str]) -> None:
-    """Raise `SinkUnfit` for a date or time outside of PostgreSQL's range: the ADBC driver would write a wrong one."""
+    """Raise `SinkUnfit` for a date or time outside PostgreSQL's range, because the ADBC driver would write a
+    wrong one.
+    """
     import pyarrow as pa
     from pyarrow import compute, types
 
@@ -134,10 +140,10 @@ def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
 
 
 def staging_format(uri: str, schema: str, table: str, receipt: Path, names: Sequence[str]) -> "type[DataSource]":
-    """A Python data source for Spark that writes rows into the columns `names` of the staging table.
+    """Return a Python data source for Spark that writes rows into the columns `names` of the staging table.
 
-    When all parts are written, `receipt` on the driver's machine has `[[writer, rows], ...]` as JSON. The class is
-    defined here so that its values are pickled with it: the password is in no option, and in no plan.
+    When all writers are done, the file `receipt` on the driver's machine has `[[writer, rows], ...]` as JSON. The class
+    is defined here so that its values are pickled with it; so the password is in no option, and in no plan.
     """
     from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 

@@ -1,4 +1,4 @@
-"""The causes of failed Spark jobs, from the texts of Spark's exceptions."""
+"""Finds the causes of failed Spark jobs in the texts of Spark's exceptions."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _WRAPPERS: Final = frozenset({"TASK_WRITE_FAILED", "FAILED_READ_FILE", "FAILED_E
 """Conditions that say where something failed, not why."""
 
 _MARKED: Final = re.compile(r"== SQL[^=]*==\n(?:[^\n]*\n)*?([^\n]*)\n( *)(\^+)")
-"""The line of a query in which something failed, with a mark below it."""
+"""The line of a query in which something failed, with carets below the part."""
 
 _CAUSED_BY: Final = re.compile(r"^Caused by: (?:[a-z_][\w$]*\.)+([A-Z][\w$]*(?:: [^\n]*)?)", re.MULTILINE)
 _LOST_TASK: Final = re.compile(
@@ -27,20 +27,20 @@ _LOST_TASK: Final = re.compile(
 _OUTERMOST: Final = re.compile(r"^: (?:[a-z_][\w$]*\.)+([A-Z][\w$]*(?:: [^\n]*)?)", re.MULTILINE)
 
 _NO_PROGRAM: Final = re.compile(r'Cannot run program "[^"]+"[^\n]*')
-"""Java's message about a program that it cannot start. The exception that caused it does not name the program."""
+"""Java's message about a program that it cannot start. The outer exception does not name the program."""
 
 _JVM_GONE: Final = re.compile(r"Answer from Java side is empty|Error while sending or receiving|Error while receiving")
 
 
 class Cause(NamedTuple):
-    """Why a Spark job failed: a sentence, and the name of Spark's error condition if it has one."""
+    """Why a Spark job failed: a sentence, and the name of Spark's error condition if known."""
 
     said: str
     condition: str = ""
 
 
 def messages(error: Exception) -> Iterator[str]:
-    """The messages of a Java exception and its causes, outermost first; for any other error its own message."""
+    """Yield the messages of a Java exception and its causes, outermost first; for any other error its own message."""
     cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     if cause is None:
         yield str(error)
@@ -57,12 +57,12 @@ _HINTS: Final = {
 
 
 def is_sparks(error: BaseException) -> bool:
-    """Whether pyspark, or the bridge to its JVM, raised an error."""
+    """Whether pyspark, or its bridge to the JVM, raised the error."""
     return type(error).__module__.startswith(("pyspark", "py4j"))
 
 
 def cause(said: str) -> Cause:
-    r"""Why a Spark job failed, from the text of its exception: one sentence instead of the JVM's stack.
+    r"""Return why a Spark job failed, from the text of its exception: one sentence instead of the JVM's stack.
 
     >>> cause("Job aborted\nTraceback (most recent call last):\n  File ...\nKeyError: 'a'\n\n\tat org.x").said
     "KeyError: 'a'"
@@ -95,7 +95,7 @@ def cause(said: str) -> Cause:
 
 
 def _fragment(said: str) -> str:
-    """The part of the query that Spark marks, in brackets; "" if it marks no part."""
+    """Return the part of the query that Spark marks, in brackets; "" if it marks no part."""
     marked = _MARKED.search(said)
     if marked is None:
         return ""

@@ -2,8 +2,8 @@
 
 Most of a start goes into loading and checking some 20,000 classes. A JVM can store them in the form that they have in
 memory: from Java 17 on in an archive of shared class data (JEP 350), from Java 25 on in an ahead-of-time cache, which
-also has profiles of how they ran (JEP 514 and 515). It uses a cache only if the cache was made with the same Java, jars
-and relevant options; else it starts without.
+also has profiles of how the classes ran (JEP 514 and 515). A JVM uses a cache only if the cache was made with the same
+Java, jars and relevant options; else it starts without a cache.
 
 `python -m spark_tasks.spark.make_class_cache` makes the cache. The cache is in the Python environment, where only users
 who may install programs can write, because a JVM trusts the content of a cache.
@@ -22,9 +22,10 @@ AOT_SINCE: Final = 25
 
 
 def cache_file(java: Java, pyspark_version: str, prefix: Path | None = None) -> Path:
-    """The path of the cache for that Java and that pyspark, made or not. `prefix` is the Python environment's.
+    """Return the path of the cache for that Java and that pyspark, even if it was not made yet. `prefix` is the Python
+    environment's folder.
 
-    A JVM with other options or another class path needs another cache, so the name depends on these, too.
+    A JVM with other options or another class path needs another cache, so the name depends on both.
     """
     library = java.home / "lib" / "server" / "libjvm.so"
     try:
@@ -40,7 +41,7 @@ def cache_file(java: Java, pyspark_version: str, prefix: Path | None = None) -> 
 
 
 def using(java: Java, file: Path) -> list[str]:
-    """The options of a JVM that uses the cache; empty if it was not made."""
+    """Return the options of a JVM that uses the cache; empty if the cache does not exist."""
     if not file.is_file():
         return []
     if java.major >= AOT_SINCE:
@@ -49,7 +50,7 @@ def using(java: Java, file: Path) -> list[str]:
 
 
 def making(java: Java, file: Path) -> list[str]:
-    """The options of a JVM that writes the cache when it ends."""
+    """Return the options of a JVM that writes the cache when it ends."""
     if java.major >= AOT_SINCE:
         return [f"-XX:AOTCacheOutput={file}", "-Xlog:aot*=off"]
     return [f"-XX:ArchiveClassesAtExit={file}", "-Xlog:cds*=off"]

@@ -1,8 +1,8 @@
-"""An attempt on a Spark cluster: its share of the cluster, and the cluster's faults in a sentence each.
+"""An attempt on a Spark cluster: its share of the cluster, and one-sentence errors for faults of the cluster.
 
 The driver is on this node, in the attempt's own processes, and the executors are on the cluster's machines. While the
 node's lease has lapsed, the driver is frozen and the executors are not: they finish the work that they were given,
-without an effect, since only the driver commits. They end once the driver has been silent for an hour.
+without an effect, because only the driver commits. Executors exit once the driver has been silent for an hour.
 """
 
 import logging
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("rota.spark")
 
 CORES: Final = "RUN_SPARK_CORES"
-"""The environment variable that bounds the cores of a cluster that an attempt takes."""
+"""The environment variable that limits how many cores of a cluster an attempt takes."""
 
 EXECUTOR_MEMORY: Final = "RUN_SPARK_EXECUTOR_MEMORY"
 """The environment variable that sets the heap of an executor."""
@@ -31,9 +31,9 @@ CORES_DEFAULT: Final = "2"
 
 CHECK_S: Final = 5.0
 CHECKS_MAX: Final = 60
-"""Jobs are cancelled once this many checks in a row, `CHECK_S` seconds apart, found none of the cluster's executors.
+"""Jobs are cancelled once this many checks in a row, `CHECK_S` seconds apart, have found no executor of the cluster.
 
-Checks are counted instead of the time, since this process may have been frozen in between.
+The checks are counted, not the time, because this process may have been frozen in between.
 """
 
 _MODULE: Final = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
@@ -45,17 +45,17 @@ class ExecutorsUnfit(Unretryable):
 
 
 def cluster_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """Spark's configuration for an attempt on a cluster, in addition to that of any attempt.
+    """Return Spark's configuration for an attempt on a cluster, in addition to the configuration of every attempt.
 
     >>> cluster_settings({})["spark.cores.max"], "spark.executor.memory" in cluster_settings({})
     ('2', False)
     """
     chosen = {
-        # Without a bound the first attempt takes all cores, and the next one waits until it ends.
+        # Without this limit the first attempt takes all cores, and the next one waits until the first ends.
         "spark.cores.max": environ.get(CORES) or CORES_DEFAULT,
         # An attempt keeps its executors from its start to its end.
         "spark.dynamicAllocation.enabled": "false",
-        # Executors are not frozen with their driver: they have to wait for a silent driver for an hour.
+        # Executors are not frozen with their driver, so they must wait for a silent driver, for an hour.
         "spark.executor.heartbeatInterval": "60s",
         "spark.executor.heartbeat.maxFailures": "60",
     }
@@ -68,10 +68,10 @@ def cluster_settings(environ: Mapping[str, str]) -> dict[str, str]:
 def on_cluster(
     spark: "SparkSession", master: str, checks_max: int = CHECKS_MAX, check_s: float = CHECK_S
 ) -> Iterator[None]:
-    """While the block lasts, end jobs that wait for executors in vain, and raise errors that name the cluster's fault.
+    """Within the block, cancel jobs that wait for executors in vain, and raise errors that name the cluster's fault.
 
     Raises `SparkAway` if there was no executor for `checks_max` checks or the master ended the application, and
-    `ExecutorsUnfit` if executors lack a program or a module; other errors of the block pass.
+    `ExecutorsUnfit` if executors lack a program or a module. Other errors of the block are raised unchanged.
     """
     watch = _ExecutorWatch(spark, checks_max, check_s)
     watch.start()
@@ -89,7 +89,7 @@ def on_cluster(
 
 
 def executors_fault(error: Exception) -> ExecutorsUnfit | None:
-    """The error for a program or module that the executors lack, if `error` of Spark is about one; else None.
+    """Return the error for a program or module that the executors lack, if `error` of Spark is about one; else None.
 
     >>> executors_fault(Exception("Job aborted: ModuleNotFoundError: No module named 'deltalake'"))
     ... # doctest: +ELLIPSIS
@@ -109,7 +109,7 @@ def executors_fault(error: Exception) -> ExecutorsUnfit | None:
 
 
 class _ExecutorWatch:
-    """Looks for the executors of a session while a job runs, in a thread of its own."""
+    """Checks, in a thread of its own, whether a session has executors while a job runs."""
 
     def __init__(self, spark: "SparkSession", checks_max: int, check_s: float) -> None:
         self._context = spark.sparkContext
@@ -130,7 +130,7 @@ class _ExecutorWatch:
         self._thread.join()
 
     def fault(self, master: str) -> SparkAway | None:
-        """The error for a fault of the cluster that stops all jobs; None if no such fault is known."""
+        """Return the error for a fault of the cluster that stops all jobs; None if no such fault is known."""
         if self._gave_up:
             return SparkAway(
                 f"the Spark cluster {master} gave this attempt no executor for {self._checks_max * self._check_s:g} s: "
@@ -149,7 +149,7 @@ class _ExecutorWatch:
         try:
             return bool(self._context._jsc.sc().isStopped())
         except Py4JError:
-            return False  # the JVM is gone, which has nothing to do with the cluster
+            return False  # the JVM has ended, which has nothing to do with the cluster
 
     def _run(self) -> None:
         from py4j.protocol import Py4JError

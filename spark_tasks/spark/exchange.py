@@ -8,9 +8,10 @@ from spark_tasks.spark.session import SHARED, is_local_master
 
 
 def exchange_folder(environ: Mapping[str, str], scratch: Path, task: str, token: int) -> Path:
-    """The folder of the attempt with that token: in the shared folder if Spark has a cluster and there is one.
+    """Return the folder of the attempt with that token: in the shared folder if Spark has a cluster and a shared folder
+    is set.
 
-    Else it is `scratch`.
+    Otherwise the folder is `scratch`.
     """
     shared = _shared(environ, task)
     return scratch if shared is None else shared / str(token)

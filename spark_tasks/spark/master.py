@@ -1,6 +1,6 @@
 """The master of a Spark cluster: its address, and whether it answers.
 
-It is tried before Spark is started, because a JVM takes seconds to start, and then tries for a minute.
+The master is tried before Spark is started, because a JVM takes seconds to start, and then tries for a minute.
 """
 
 import socket
@@ -26,7 +26,7 @@ class MasterUnfit(Unretryable):
 
 
 def standalone_masters(master: str) -> list[tuple[str, int]]:
-    """The hosts and ports of a standalone master and of its standby masters; empty for another kind of cluster.
+    """Return the hosts and ports of a standalone master and of its standby masters; empty for another kind of cluster.
 
     Raises `MasterUnfit`.
 
@@ -52,10 +52,10 @@ def standalone_masters(master: str) -> list[tuple[str, int]]:
 
 
 def own_address(master: str, connect_s: float = CONNECT_S) -> str | None:
-    """This machine's address on the way to the master, at which the cluster's executors reach a driver here.
+    """Return this machine's address on the route to the master, at which the cluster's executors reach a driver here.
 
-    None for a cluster whose master is not known by an address. Raises `MasterUnfit`, and `SparkAway` if nothing
-    accepts a connection within `connect_s` seconds.
+    Returns None for a cluster whose master is not given by an address. Raises `MasterUnfit`, and `SparkAway` if no
+    master accepts a connection within `connect_s` seconds.
     """
     failures = []
     for host, port in standalone_masters(master):
@@ -70,7 +70,7 @@ def own_address(master: str, connect_s: float = CONNECT_S) -> str | None:
 
 
 def bracketed(host: str) -> str:
-    """The host as Spark takes it before a port: an IPv6 address is in brackets.
+    """Return the host as Spark needs it before a port: an IPv6 address is in brackets.
 
     >>> bracketed("10.0.0.5"), bracketed("::1")
     ('10.0.0.5', '[::1]')

@@ -1,4 +1,4 @@
-"""Texts on how far Spark's present job is, from Spark's status, and on how long a batch took."""
+"""Texts about the progress of Spark's present job, from Spark's status, and about the time that a batch took."""
 
 import logging
 import threading
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POLL_S: Final = 1.0
-"""The seconds between two looks at Spark's status. Each is a few calls to its JVM, of less than a millisecond."""
+"""The seconds between two checks of Spark's status. A check is a few calls to its JVM, of less than a millisecond."""
 
 _log = logging.getLogger("rota.spark")
 
@@ -23,7 +23,7 @@ class StageTasks(NamedTuple):
 
 
 def job_text(stages: Sequence[StageTasks | None]) -> str:
-    """How far a job with these stages is; None is a stage that has not begun.
+    """Return the progress of a job with these stages, as text. None is a stage that has not begun.
 
     >>> job_text([StageTasks(8, 8), StageTasks(3, 8), None])
     'stage 2 of 3, 3 of 8 tasks'
@@ -38,7 +38,7 @@ def job_text(stages: Sequence[StageTasks | None]) -> str:
 
 @contextmanager
 def followed(spark: "SparkSession", tell: Callable[[str], None]) -> Iterator[None]:
-    """While the block lasts, call `tell` from a thread each time Spark's latest job has come further (`job_text`)."""
+    """Within the block, call `tell` from a thread each time Spark's latest job has made progress (`job_text`)."""
     over = threading.Event()
     tracker = spark.sparkContext.statusTracker()
 
@@ -64,7 +64,7 @@ def followed(spark: "SparkSession", tell: Callable[[str], None]) -> Iterator[Non
 
 
 def _latest_job(tracker: Any) -> str:
-    """The `job_text` of the latest active job; "" if no job is active."""
+    """Return the `job_text` of the latest active job; "" if no job is active."""
     active = tracker.getActiveJobsIds()
     job = tracker.getJobInfo(max(active)) if active else None
     if job is None:
@@ -74,7 +74,7 @@ def _latest_job(tracker: Any) -> str:
 
 
 def speed_text(rows: int, seconds: float) -> str:
-    """The time that a batch took, and its rows per second.
+    """Return the time that a batch took, and its rows per second, as text.
 
     >>> speed_text(1_500_000, 12.5)
     '12.5 s, 120,000 rows a second'

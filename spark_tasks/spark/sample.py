@@ -37,7 +37,7 @@ class PreviewArgs(BaseModel):
 
 
 def sample(rows: "DataFrame", most: int) -> dict[str, Any]:
-    """A sample of the rows with the fields of `RESULT`, and at most `most` rows. Raises Spark's errors."""
+    """Return a sample of the rows with the fields of `RESULT`, and at most `most` rows. Raises Spark's errors."""
     found = [[cell_value(value) for value in row] for row in rows.limit(most + 1).collect()]
     kept = fitting(found[:most])
     return {
@@ -49,12 +49,12 @@ def sample(rows: "DataFrame", most: int) -> dict[str, Any]:
 
 
 def nothing() -> dict[str, Any]:
-    """The sample of a source without rows."""
+    """Return the sample of a source without rows."""
     return {"columns": [], "rows": [], "more": False, "plan": ""}
 
 
 def fitting(rows: list[list[Any]], most_bytes: int = ROWS_BYTES_MAX) -> list[list[Any]]:
-    """The first of these rows that have at most `most_bytes` as JSON together.
+    """Return as many of these rows, from the first, as have at most `most_bytes` as JSON together.
 
     >>> fitting([["a" * 10], ["b" * 10]], 20)
     [['aaaaaaaaaa']]
@@ -68,7 +68,7 @@ def fitting(rows: list[list[Any]], most_bytes: int = ROWS_BYTES_MAX) -> list[lis
 
 
 def cell_value(value: Any) -> Any:
-    r"""A value of a row as JSON can hold it; a long text is cut.
+    r"""Convert a value of a row to a value that JSON can hold; a long text is cut.
 
     >>> cell_value(2.5), cell_value(2**70), cell_value(b"\xff0"), cell_value(float("nan")), len(cell_value("x" * 999))
     (2.5, '1180591620717411303424', '0xff30', 'nan', 200)
@@ -91,7 +91,7 @@ def _plan(rows: "DataFrame") -> str:
 
 
 def short_plan(said: str) -> str:
-    r"""The plan that `explain` prints, without its heading and the ids of columns, and with its long lines cut.
+    r"""Shorten the plan that `explain` prints: remove its heading and the ids of columns, and cut its long lines.
 
     >>> short_plan("== Physical Plan ==\n*(1) Project [id#0L AS n#2L]\n+- *(1) Range (0, 9, step=1, splits=2)\n\n")
     '*(1) Project [id AS n]\n+- *(1) Range (0, 9, step=1, splits=2)'

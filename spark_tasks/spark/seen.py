@@ -1,4 +1,6 @@
-"""Whether the executors of a Spark cluster see the files that they are to read and the folders that they write to."""
+"""Checks that the executors of a Spark cluster see the files that they will read and the folders that they will write
+to.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -10,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WAIT_S: Final = 10.0
-"""How long an executor waits for a file: a network's file system may show it later there than here."""
+"""How long an executor waits for a file, because a network file system may show the file later there than here."""
 
 
 class NotSeen(Failed):
@@ -23,7 +25,7 @@ def check_seen(
     """Raise `NotSeen` unless the executors find these files, no smaller than here, and these folders.
 
     `fetched` has the sources of files that were fetched to this node. Paths that do not exist here are left out. Only
-    the present executors are asked; an executor that joins later and does not see a file fails its part of a job.
+    the present executors check; an executor that joins later and does not see a file fails its part of a job.
     """
     wanted = [(str(path), path.stat().st_size if path.is_file() else 0) for path in paths if path.exists()]
     if not wanted:
@@ -41,7 +43,7 @@ def check_seen(
 
 
 def _looker(wanted: list[tuple[str, int]], wait_s: float) -> Callable[[Iterable[int]], Iterable[tuple[str, str]]]:
-    """The function that executors run. It uses nothing of this package, which may be missing there."""
+    """Return the function that executors run. It uses no module of this package, because they may not have it."""
 
     def look(_: Iterable[int]) -> Iterator[tuple[str, str]]:
         import os

@@ -3,8 +3,8 @@
 `RUN_SPARK_MASTER` in the worker's environment is the node's setting `ROTA_SPARK_MASTER` (see `ENVIRONMENT`); without it
 the master is `local[*]`. `RUN_SPARK_MEMORY`, from `ROTA_SPARK_MEMORY`, is the driver's heap, 512m by default.
 
-**Started before**: a worker may start the session before there is an attempt for it (`prepare`). The session serves one
-attempt.
+**Started in advance**: a worker may start the session before there is an attempt for it (`prepare`). The session serves
+one attempt.
 
 **Long timeouts**: while its member's lease has lapsed, a worker is frozen with SIGSTOP together with its JVM. When it
 is thawed, every timer of Spark that became due in the meantime fires at once. So each timer that could mistake the
@@ -56,7 +56,7 @@ UI = "RUN_SPARK_UI"
 """The environment variable that turns Spark's UI on (`spark.ui`)."""
 
 JVM_OPTIONS = "RUN_SPARK_JVM_OPTIONS"
-"""The environment variable with options of the driver's JVM that replace those for the class cache."""
+"""The environment variable with options of the driver's JVM that replace the options for the class cache."""
 
 ENVIRONMENT: Final[Mapping[str, str]] = {
     MASTER: "ROTA_SPARK_MASTER",
@@ -66,16 +66,18 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
     SHARED: "ROTA_SPARK_SHARED",
     UI: "ROTA_SPARK_UI",
 }
-"""The node's settings that a kind on Spark needs (`tasks.kind.Kind`): workers do not inherit ROTA_* variables."""
+"""The node's settings that a kind on Spark needs (`tasks.kind.Kind`), because workers do not inherit ROTA_*
+variables.
+"""
 
 AT_ONCE: Final = "ROTA_SPARK_SESSIONS"
-"""The node's setting that bounds how many sessions it has at once (`tasks.kind.Kind`)."""
+"""The node's setting that limits how many sessions it has at once (`tasks.kind.Kind`)."""
 
 _NOT_REGISTERED: Final = "spark-application-"
-"""The prefix of an application id that Spark itself has made up, because it has none from a master."""
+"""The prefix of an application id that Spark itself generates if no master has given one."""
 
 _prepared: "Final[list[SparkSession]]" = []
-"""The session that `prepare` has started for this process's attempt, until it is taken."""
+"""The session that `prepare` has started for this process's attempt, until the attempt takes it."""
 
 _LOG4J = """rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -105,7 +107,7 @@ def is_local_master(environ: Mapping[str, str]) -> bool:
 
 
 def attempt_configuration(environ: Mapping[str, str], scratch: Path) -> dict[str, str]:
-    """Spark's configuration for an attempt with the scratch folder `scratch`."""
+    """Return Spark's configuration for an attempt with the scratch folder `scratch`."""
     master = environ.get(MASTER) or "local[*]"
     chosen = {
         "spark.master": master,
@@ -126,7 +128,7 @@ def attempt_configuration(environ: Mapping[str, str], scratch: Path) -> dict[str
             "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
         ),
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-        # Long timeouts (see above): the peers of a frozen session are frozen with it.
+        # Long timeouts (see above), because the peers of a frozen session are frozen with it.
         "spark.network.timeout": "3600s",
         "spark.rpc.askTimeout": "3600s",
         "spark.rpc.lookupTimeout": "3600s",
@@ -147,7 +149,7 @@ def attempt_configuration(environ: Mapping[str, str], scratch: Path) -> dict[str
 
 @contextmanager
 def spark_session(app: str, scratch: Path, environ: Mapping[str, str] | None = None) -> "Iterator[SparkSession]":
-    """A session that lasts as long as the block. All its temporary files are in `scratch`.
+    """Start a session for the block. All its temporary files are in `scratch`.
 
     Changes the environment of this process, which is the worker. Raises `java.NoJava`, pyspark's errors, and on a
     cluster `SparkAway`, `MasterUnfit` and `ExecutorsUnfit`.
@@ -166,10 +168,10 @@ def spark_session(app: str, scratch: Path, environ: Mapping[str, str] | None = N
 
 
 def prepare(environment: Mapping[str, str], scratch: Path) -> None:
-    """Start the session of the next `spark_session`, before there is an attempt for it (`tasks.kind.Kind`).
+    """Start the session for the next `spark_session` call, before there is an attempt for it (`tasks.kind.Kind`).
 
-    One small job is run, since the first job of a JVM takes a second longer than others. For a cluster only the JVM is
-    started, because a session would hold executors that others could use.
+    One small job is run, because the first job of a JVM takes a second longer than others. For a cluster only the JVM
+    is started, because a session would hold executors that other attempts could use.
     """
     for module in ("deltalake", "pyarrow.parquet", "pyspark.sql.functions", "pyspark.sql.types"):
         importlib.import_module(module)
@@ -182,7 +184,9 @@ def prepare(environment: Mapping[str, str], scratch: Path) -> None:
 
 
 def _take_prepared(app: str) -> "SparkSession | None":
-    """The session that `prepare` has started, for the attempt `app`; None if there is none, or its JVM has ended."""
+    """Return the session that `prepare` has started, for the attempt `app`. Returns None if there is none, or its JVM
+    has ended.
+    """
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
@@ -255,9 +259,9 @@ def _started(app: str, scratch: Path, given: Mapping[str, str], configuration: M
 
 
 def _have_jvm(scratch: Path, given: Mapping[str, str], configuration: Mapping[str, str]) -> None:
-    """Start the JVM of a session with that configuration, unless this process has one.
+    """Start the JVM of a session with that configuration, unless this process has a JVM.
 
-    Changes this process's environment, so that its temporary files are in `scratch`, too.
+    Changes this process's environment, so that its own temporary files are in `scratch`, too.
     """
     import pyspark
     from pyspark import SparkContext
@@ -268,7 +272,7 @@ def _have_jvm(scratch: Path, given: Mapping[str, str], configuration: Mapping[st
     temporary = scratch / "tmp"
     temporary.mkdir(parents=True, exist_ok=True)
     os.environ["TMPDIR"] = str(temporary)
-    # Executors' Python, for rows that Python writes: this one, unless the cluster has its own somewhere else.
+    # The Python of executors, for rows that Python writes: this Python, unless the cluster has its own somewhere else.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if SparkContext._gateway is not None:
         return
@@ -306,14 +310,14 @@ CHECK_S = 0.2
 
 @contextmanager
 def session_of(ctx: Context[Any]) -> "Iterator[SparkSession]":
-    """The session of an attempt. Its jobs are cancelled once the attempt should stop."""
+    """Start the session of an attempt for the block. Its jobs are cancelled once the attempt should stop."""
     with spark_session(f"{ctx.task} {ctx.run_id}", ctx.scratch) as spark, stopping(ctx, spark):
         yield spark
 
 
 @contextmanager
 def stopping(ctx: Context[Any], spark: "SparkSession") -> Iterator[None]:
-    """While the block lasts, cancel Spark's running jobs once the attempt should stop."""
+    """Within the block, cancel Spark's running jobs once the attempt should stop."""
     over = threading.Event()
 
     def watch() -> None:

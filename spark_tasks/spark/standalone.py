@@ -4,7 +4,7 @@
     python -m spark_tasks.spark.standalone FOLDER worker --cores 2 --memory 2g spark://spark-master:7077
 
 Executors write into FOLDER. Its file system must allow running programs, because Java loads libraries that it has
-written there. The other arguments are Spark's own options. Variables of Spark's own that are set already are kept.
+written there. The other arguments are Spark's own options. Spark's own variables keep the values that are set already.
 """
 
 import os
@@ -22,7 +22,7 @@ CLASSES: Final[Mapping[str, str]] = {
 
 
 def variables(environ: Mapping[str, str], folder: Path, home: Path) -> dict[str, str]:
-    """The environment of a daemon with the folder `folder` and Spark in `home`. Raises `java.NoJava`.
+    """Return the environment of a daemon with the folder `folder` and Spark in `home`. Raises `java.NoJava`.
 
     Executors inherit it from their worker.
     """
@@ -38,7 +38,7 @@ def variables(environ: Mapping[str, str], folder: Path, home: Path) -> dict[str,
         "SPARK_LOCAL_DIRS": temporary,
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC",
-        # This server would take programs from anybody.
+        # This server would accept programs from anybody.
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
         "SPARK_WORKER_OPTS": "-Dspark.worker.cleanup.enabled=true",
     }

@@ -17,16 +17,18 @@ SPARK_TOOLS: Final = "spark_tasks.spark.tools:spark_tools"
 
 
 def spark_tools(environ: Mapping[str, str], access: Access) -> Iterator[Tool]:
-    """Java, Python for rows that Python reads and writes, Hadoop's programs, and the folder shared with a cluster.
+    """Yield Java, Python for rows that Python reads and writes, Hadoop's programs, and the folder shared with a
+    cluster.
 
-    `access` is not used, because no param names these. Without a Java there are no tools: the session reports that.
+    `access` is not used, because no param names these. Without a Java no tools are yielded, and the session reports the
+    lack.
     """
     try:
         home = find_java(environ).home
     except NoJava:
         return
     yield Tool(str(home), "read")
-    # Distributions keep the configuration that an administrator may change in /etc, and link to it.
+    # Distributions keep the configuration that an administrator may change in /etc, with symlinks to it.
     for folder in ("conf", "lib/security"):
         yield from (Tool(str(path), "read") for path in (home / folder).rglob("*") if path.is_symlink())
     for program in ("java", "jspawnhelper"):  # java starts other programs through jspawnhelper

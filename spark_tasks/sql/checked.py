@@ -1,4 +1,4 @@
-"""Parses texts in Spark's SQL once, checks the parsed trees, and gives these same trees to Spark.
+"""Parses SQL texts with Spark once, checks the parsed trees, and gives these same trees to Spark.
 
 Each tree is checked before Spark analyses it, because Spark executes parts of a query while it analyses it.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def query(spark: "SparkSession", sql: str, views: Collection[str]) -> "DataFrame":
-    """The rows of a query that reads the session's `views`. Nothing is read yet.
+    """Return the rows of a query that reads the session's `views`, without reading any yet.
 
     Raises `SqlRefused` for a query that is not allowed, and pyspark's `ParseException` and `AnalysisException`.
     """
@@ -30,7 +30,7 @@ def query(spark: "SparkSession", sql: str, views: Collection[str]) -> "DataFrame
 
 
 def condition(spark: "SparkSession", sql: str) -> "Column":
-    """An expression about the columns of a row. Call `check_rows` with the rows in which it is used.
+    """Return an expression about the columns of a row. Call `check_rows` with the rows in which it is used.
 
     Raises `SqlRefused` for an expression that is not allowed, and pyspark's `ParseException`.
     """
@@ -44,13 +44,13 @@ def condition(spark: "SparkSession", sql: str) -> "Column":
 
 
 def check_rows(rows: "DataFrame") -> None:
-    """Raise `SqlRefused` if Spark, in analysing the rows, has taken a column's name for a function that is refused."""
+    """Raise `SqlRefused` if Spark, when it analysed the rows, took a column's name for a refused function."""
     check_analysed(classes(rows.sparkSession, rows._jdf.queryExecution().analyzed()))
 
 
 @contextmanager
 def not_too_deep() -> Iterator[None]:
-    """Raise `SqlRefused` if Spark, in parsing a tree or working with it, has overflowed the JVM's stack."""
+    """Raise `SqlRefused` if parsing a tree, or working with it, has overflowed the stack of Spark's JVM."""
     from py4j.protocol import Py4JJavaError
 
     try:

@@ -1,6 +1,6 @@
 """Reads the columns that a task names for a table, without Spark: their names and types. Pure.
 
-So every member refuses the same texts at a `PUT`, where no JVM is running. A test makes sure that Spark's own parser
+Because no JVM is needed, every member refuses the same texts at a `PUT`. A test makes sure that Spark's own parser
 reads each accepted text in the same way.
 """
 
@@ -34,7 +34,7 @@ _ALIASES: Final = {
     "string": "string",
     "binary": "binary",
 }
-"""The names of simple types in Spark's SQL, and the name that Spark shows for each."""
+"""Maps the names of simple types in Spark's SQL to the name that Spark shows for each."""
 
 _DECIMALS: Final = ("decimal", "dec", "numeric")
 _DIGITS_MAX: Final = 38
@@ -64,7 +64,7 @@ _TYPES: Final = (
 )
 
 _DEEPEST: Final = 50
-"""How deeply types may be nested."""
+"""The greatest depth to which types may be nested."""
 
 
 class NamedColumn(NamedTuple):
@@ -85,7 +85,7 @@ class _Token(NamedTuple):
 
 
 def read_columns(text: str) -> tuple[NamedColumn, ...]:
-    """The columns in `text`. Raises `ColumnsWrong`.
+    """Parse the columns in `text`. Raises `ColumnsWrong`.
 
     >>> read_columns("n INT, `a b` DECIMAL(5, 2) NOT NULL COMMENT 'x', s STRUCT<k: ARRAY<LONG>>")[1:]
     (NamedColumn(name='a b', kind='decimal(5,2)'), NamedColumn(name='s', kind='struct<k:array<bigint>>'))
@@ -133,7 +133,7 @@ class _Reader:
         return self._tokens[self._at] if self._at < len(self._tokens) else None
 
     def _takes(self, text: str) -> bool:
-        """Whether the next token is this sign or word. If it is, moves past it."""
+        """Whether the next token is this sign or word. If so, moves past it."""
         there = self._next
         if there is None or there.sort not in ("sign", "word") or there.text.lower() != text:
             return False
@@ -166,7 +166,7 @@ class _Reader:
         return NamedColumn(name, kind)
 
     def _ending(self, within: str) -> None:
-        """Read NOT NULL and COMMENT '...', if they are there, in either order."""
+        """Read NOT NULL and COMMENT '...', if present, in either order."""
         while True:
             if self._takes("not"):
                 self._needs("null", within)
@@ -264,7 +264,7 @@ def _advice(word: str) -> str:
 
 
 def _near(one: str, other: str) -> bool:
-    """Whether one edit turns the one word into the other: a letter added, removed or replaced."""
+    """Whether one edit turns one word into the other: a letter added, removed or replaced."""
     if abs(len(one) - len(other)) > 1:
         return False
     same = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

@@ -1,4 +1,4 @@
-"""Spark's functions, each reviewed. Those that are allowed use only their arguments, the time and random numbers.
+"""Spark's functions, each reviewed. Allowed functions use only their arguments, the time and random numbers.
 
 A function in neither list is refused. A test compares both lists with the functions of the installed Spark.
 """
@@ -122,18 +122,18 @@ ALLOWED_TABLES: Final = frozenset(
     variant_explode variant_explode_outer
     """.split()
 )
-"""The allowed functions that return a table, and are called in FROM."""
+"""The allowed functions that return a table and are called in FROM."""
 
 REFUSED_TABLES: Final[Mapping[str, str]] = {"python_worker_logs": "it reads what other work on this Spark has logged"}
 
 TYPE_TEXTS: Final[Mapping[str, int]] = {"from_json": 1, "from_csv": 1, "variant_get": 2, "try_variant_get": 2}
-"""The functions with an argument that is the text of a type, and the number of that argument, from 0.
+"""The functions with an argument that is a type as text, and the number of that argument, from 0.
 
 Spark takes such a text in SQL or in JSON, and in JSON it may name any class of the JVM, which Spark then instantiates.
 """
 
 TYPE_MAKERS: Final = frozenset({"schema_of_json", "schema_of_csv"})
-"""The functions that return such a text, in SQL."""
+"""The functions that return a type as text, in SQL."""
 
 HINTS: Final = frozenset(
     """
@@ -144,4 +144,6 @@ HINTS: Final = frozenset(
 """The hints that only change how a query is executed."""
 
 CURRENT: Final[Mapping[str, str]] = {"CurrentUser": "user, current_user or session_user, and no column of that name"}
-"""Spark takes a name for such a function if no column has the name. By the function's class: its names in SQL."""
+"""Functions that Spark also calls by a bare name, if no column has the name. By the function's class: its
+names in SQL.
+"""

@@ -1,4 +1,6 @@
-"""Whether a parsed text has known classes and functions only. Pure: takes the parts of the tree, raises an error."""
+"""Checks that a parsed text has only known classes and functions. Pure: receives the parts of the tree, raises an
+error.
+"""
 
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -12,7 +14,9 @@ _TYPE_BEGINS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTU
 
 
 class SqlRefused(Exception):
-    """A text in SQL has a part that is not known to be harmless. The message names the part, and what is allowed."""
+    """An SQL text has a part that is not known to be harmless. The message names the part, and the allowed
+    alternatives.
+    """
 
 
 def check_query(root: ParsedPart, views: Collection[str]) -> None:
@@ -34,7 +38,8 @@ def check_condition(root: ParsedPart) -> None:
 
 
 def check_analysed(classes: Collection[str]) -> None:
-    """Raise `SqlRefused` if Spark has taken a column's name for a refused function. `classes` are those of expressions.
+    """Raise `SqlRefused` if Spark has taken a column's name for a refused function. `classes` are the classes of
+    expressions.
 
     >>> check_analysed({"org.apache.spark.sql.catalyst.expressions.CurrentUser"})
     Traceback (most recent call last):
@@ -156,7 +161,9 @@ def _texts(part: ParsedPart, element: str) -> list[str]:
 
 
 def _text(part: ParsedPart, element: str) -> str:
-    """The text of the value named `element`. Raises `SqlRefused` if there is none, as in another version of Spark."""
+    """Return the text of the value named `element`. Raises `SqlRefused` if there is no such value, as in another
+    version of Spark.
+    """
     found = part.element(element)
     if found is None or found.sort != "value":
         raise SqlRefused(f"{part.simple} is not known as this version of Spark has it: it has no {element}")

@@ -1,7 +1,7 @@
-"""Errors of a text in SQL that can be found without Spark's parser: in quotes, comments and brackets. Pure.
+"""Finds errors of an SQL text that need no parser of Spark: in quotes, comments and brackets. Pure.
 
-So every member refuses the same texts at a `PUT`. A text that passes may still be wrong: Spark reports that when the
-task runs, and at a preview.
+So every member refuses the same texts at a `PUT`. A text that passes may still be wrong; Spark then reports the error
+when the task runs, and at a preview.
 """
 
 import re
@@ -16,7 +16,8 @@ _ENDS: Final = {")": "(", "]": "["}
 
 
 def unbalanced(sql: str) -> str | None:
-    """The first bracket, quote or comment that is not closed, or closes nothing, as a message; None if all is balanced.
+    """Return a message about the first bracket, quote or comment that is not closed, or closes nothing; None if all are
+    balanced.
 
     >>> unbalanced("n > 0 AND (t = ')' OR t LIKE '%(' /* ( */)"), unbalanced("(n > 0"), unbalanced("t = 'a")
     (None, "'(' at character 1 is not closed", "the quote ' at character 5 is not closed")
@@ -28,7 +29,7 @@ def unbalanced(sql: str) -> str | None:
         assert match is not None
         piece = match[0]
         if piece[0] in "'\"" and _RAW.search(sql, 0, at):
-            return None  # a raw string, in which a backslash is a character: left to Spark
+            return None  # a raw string, in which a backslash is a character: Spark's parser checks it
         if piece in ("'", '"', "`"):
             return f"the quote {piece} at character {at + 1} is not closed"
         if piece == "/*":
@@ -36,7 +37,7 @@ def unbalanced(sql: str) -> str | None:
             if end < 0:
                 return f"the comment at character {at + 1} is not closed"
             if "/*" in sql[at + 2 : end]:
-                return None  # a comment within a comment: left to Spark
+                return None  # a comment within a comment: Spark's parser checks it
             at = end + 2
             continue
         if piece in ("(", "["):

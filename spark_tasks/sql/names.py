@@ -2,7 +2,7 @@
 
 
 def quoted(name: str) -> str:
-    """A column's name, quoted for Spark's SQL, whatever characters it has.
+    """Quote a column's name for Spark's SQL, whatever characters it has.
 
     >>> quoted("a.b`c")
     '`a.b``c`'

@@ -1,4 +1,4 @@
-"""The classes in Spark's parsed queries, each reviewed: those that are allowed, and those that are refused.
+"""The classes in Spark's parsed queries, each reviewed: the allowed ones, and the refused ones.
 
 A class in neither list is refused. A test compares both lists with the classes that the installed Spark's parser makes.
 """
@@ -31,7 +31,7 @@ PLANS: Final = (
         """,
     )
 )
-"""The allowed plans, that is operators on rows."""
+"""The allowed plans, that is, operators on rows."""
 
 EXPRESSIONS: Final = (
     _of(
@@ -61,7 +61,7 @@ EXPRESSIONS: Final = (
 """The allowed expressions."""
 
 SUBQUERIES: Final = _of(f"{_CATALYST}.expressions", "Exists InSubquery LateralSubquery ListQuery ScalarSubquery")
-"""The expressions that read other rows than the present one."""
+"""The expressions that read other rows than the current one."""
 
 _TYPES: Final = """
     ArrayType BinaryType$ BooleanType$ ByteType$ CalendarIntervalType$ CharType DateType$ DayTimeIntervalType

@@ -1,4 +1,4 @@
-"""Reads a parsed tree out of Spark's JVM, whole and in one call."""
+"""Reads a whole parsed tree out of Spark's JVM, in one call."""
 
 import re
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _readers: "Final[WeakKeyDictionary[Any, Any]]" = WeakKeyDictionary()
-"""The methods of the `Reader` that each JVM has compiled, by its gateway."""
+"""The methods of the `Reader` that was compiled in each JVM, by the JVM's gateway."""
 
 _ESCAPE: Final = re.compile(r"\\(n|t|\\|u[0-9a-f]{4})")
 _ESCAPED: Final = {"n": "\n", "t": "\t", "\\": "\\"}
@@ -20,17 +20,17 @@ _ESCAPED: Final = {"n": "\n", "t": "\t", "\\": "\\"}
 
 @dataclass(slots=True)
 class ParsedPart:
-    """An object of a parsed tree, with the objects that it holds."""
+    """An object of a parsed tree, with the objects that it contains."""
 
     name: str
-    """Its name in the object that holds it; begins with + if it is no element of a case class."""
+    """Its name in the object that contains it. The name begins with + if it is no element of a case class."""
     sort: str
-    """One of node, product, sequence, value and trouble, which is an object that could not be read."""
+    """One of node, product, sequence, value and trouble. A trouble is an object that could not be read."""
     of: str
-    """Its class, in full."""
+    """Its full class name."""
     text: str = ""
     """A value's text."""
-    #: The objects that it holds, in order.
+    #: The objects that it contains, in order.
     parts: "list[ParsedPart]" = field(default_factory=list)
 
     @property
@@ -43,7 +43,7 @@ class ParsedPart:
         return self.of.rpartition(".")[2].removesuffix("$")
 
     def element(self, name: str) -> "ParsedPart | None":
-        """The element of that name; None if the class has none, as in another version of Spark."""
+        """Return the element of that name; None if the class has no such element, as in another version of Spark."""
         return next((part for part in self.parts if part.name == name), None)
 
     def values(self) -> list[str]:
@@ -51,7 +51,7 @@ class ParsedPart:
         return [part.text for part in self.parts if part.sort == "value"]
 
     def walk(self) -> "Iterator[ParsedPart]":
-        """This part and all below it."""
+        """Yield this part and all parts below it."""
         waiting = [self]
         while waiting:
             part = waiting.pop()
@@ -81,12 +81,12 @@ def _unescaped(found: "re.Match[str]") -> str:
 
 
 def read_parts(spark: "SparkSession", tree: Any) -> ParsedPart:
-    """The parts of `tree`, an object of the session's JVM. Spark does not analyse it."""
+    """Return the parts of `tree`, an object of the session's JVM. Spark does not analyse it."""
     return parts_of(_called(spark, "read", tree))
 
 
 def classes(spark: "SparkSession", analysed: Any) -> frozenset[str]:
-    """The classes of all expressions in an analysed plan."""
+    """Return the classes of all expressions in an analysed plan."""
     return frozenset(_called(spark, "classes", analysed).split())
 
 

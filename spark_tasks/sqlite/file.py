@@ -1,8 +1,9 @@
 """Opens an SQLite file for writing, checked against the node's policy. Each error is one sentence.
 
-SQLite opens files by their paths. So the file and those beside it are first checked and held by O_PATH descriptors
-(closing an ordinary descriptor would release SQLite's own locks), and compared with the files that SQLite has open
-before anything is read or written. SQLite itself follows no symlink at the last part of a path.
+SQLite opens files by their paths. So the database file and the files beside it are first checked and held open by
+O_PATH descriptors, because closing an ordinary descriptor would release SQLite's own locks. They are compared with the
+files that SQLite has opened before anything is read or written. SQLite itself follows no symlink at the last part of a
+path.
 """
 
 import os
@@ -32,7 +33,7 @@ _AWAY: Final = {
     sqlite3.SQLITE_NOMEM: "memory is short",
     sqlite3.SQLITE_PROTOCOL: "it cannot be locked",
 }
-"""The errors that may be gone at another attempt."""
+"""The errors that may not occur at another attempt."""
 
 _UNFIT: Final = {
     sqlite3.SQLITE_READONLY: "this member may only read it",
@@ -43,7 +44,9 @@ _UNFIT: Final = {
 
 
 class CommitUnknown(SinkAway):
-    """The disk failed at the end of a commit. The file has to be read again to see if the commit took effect."""
+    """The disk failed at the end of a commit. The file has to be read again to find out whether the commit
+    took effect.
+    """
 
 
 class SqliteFile:
@@ -56,7 +59,7 @@ class SqliteFile:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection | None]:
-        """A connection in a read transaction; None if the file does not exist."""
+        """Open a connection in a read transaction for the block. Yields None if the file does not exist."""
         with ExitStack() as closing:
             database = self._connected(closing, make=False)
             if database is None:
@@ -70,7 +73,8 @@ class SqliteFile:
 
     @contextmanager
     def writing(self, staged: Path | None = None) -> Iterator[sqlite3.Connection]:
-        """A connection in a transaction, which is committed at the end of the block, or rolled back if it raises.
+        """Open a connection in a transaction, which is committed at the end of the block, or rolled back if the block
+        raises.
 
         The file is created if it does not exist. `staged` is another database file, attached under the name `staged`.
         """
@@ -80,7 +84,8 @@ class SqliteFile:
             with self.explained():
                 if staged is not None:
                     database.execute("ATTACH ? AS staged", (f"{staged.as_uri()}?mode=ro&immutable=1",))
-                # The folder is synced as well: a journal that comes back after a power cut would undo the commit.
+                # The folder is synced as well, because a journal that reappears after a power cut would undo the
+                # commit.
                 database.execute("PRAGMA synchronous = EXTRA")
                 database.execute("PRAGMA foreign_keys = ON")
                 database.execute("BEGIN IMMEDIATE")
@@ -121,7 +126,7 @@ class SqliteFile:
         return database
 
     def _held(self, closing: ExitStack, folder: int, name: str, make: bool) -> FileId | None:
-        """The identity of the file, which is checked, and with `make` created; None if it does not exist."""
+        """Check the file, and with `make` create it. Returns its identity; None if it does not exist."""
         if make:
             with suppress(FileExistsError):
                 made = os.open(
@@ -158,7 +163,7 @@ class SqliteFile:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Raise `SinkAway` or `SinkUnfit` instead of SQLite's errors."""
+        """Raise `SinkAway` or `SinkUnfit` instead of SQLite's errors within the block."""
         try:
             yield
         except sqlite3.Error as error:
@@ -169,5 +174,5 @@ class SqliteFile:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """SQLite's primary result code; 0 for an error of Python's module itself."""
+    """Return SQLite's primary result code; 0 for an error of Python's module itself."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

@@ -1,6 +1,6 @@
-"""Which batches an SQLite sink has taken: `rota_sinks` and `rota_batches` in the file itself.
+"""The ledger of the batches in an SQLite sink: the tables `rota_sinks` and `rota_batches` in the file itself.
 
-SQLite has one writer at a time, so of two attempts one waits for the other, and then reads the other's entry.
+SQLite has one writer at a time, so one of two attempts waits for the other, and then reads the other's entry.
 """
 
 import json
@@ -16,13 +16,13 @@ KEPT: Final = 1000
 
 
 class SqliteLedger:
-    """The batches of `task` in the table `target`. Names of tables are compared as SQLite does: without case."""
+    """The ledger of the batches of `task` in the table `target`. Table names are case-insensitive."""
 
     def __init__(self, task: str, target: str) -> None:
         self.mine = (task, target.lower())
 
     def create(self, database: sqlite3.Connection) -> None:
-        """Make the two tables if they are not there."""
+        """Create the two tables if they do not exist."""
         database.execute(
             f"CREATE TABLE IF NOT EXISTS main.{SINKS} (task TEXT, target TEXT, token INTEGER NOT NULL, "
             "PRIMARY KEY (task, target))"
@@ -63,14 +63,18 @@ class SqliteLedger:
         return None if found is None else int(found[0])
 
     def claim(self, database: sqlite3.Connection, token: int, instead_of: int | None) -> bool:
-        """Make the attempt with `token` the holder. Returns False if the present holder is not `instead_of`."""
+        """Make the attempt with `token` the holder in place of `instead_of`. Returns False if another attempt is the
+        holder.
+        """
         if self.holder(database) not in {token, instead_of}:
             return False
         database.execute(f"INSERT OR REPLACE INTO main.{SINKS} VALUES (?, ?, ?)", (*self.mine, token))
         return True
 
     def check(self, database: sqlite3.Connection, mark: Mark) -> bool:
-        """Whether this attempt has committed the batch already. Raises `SinkOvertaken`, and `SinkUnfit` for a gap."""
+        """Whether this attempt has committed the batch already. Raises `SinkOvertaken`, and `SinkUnfit` if an earlier
+        batch is missing.
+        """
         return is_in(mark, self.last(database), self.holder(database), self.mine[1])
 
     def add(self, database: sqlite3.Connection, mark: Mark, about: About, rows: int, deleted: int) -> None:

@@ -1,4 +1,4 @@
-"""Puts the staged rows of a batch into a table of an SQLite file."""
+"""Writes the staged rows of a batch to a table of an SQLite file."""
 
 import sqlite3
 from dataclasses import dataclass
@@ -40,7 +40,9 @@ class SqliteMerge:
         return f"coalesce({column}, 0)" if boolean else f"{column} IS NOT NULL"
 
     def apply(self, database: sqlite3.Connection) -> Committed:
-        """Put the rows into the table, and create it if need be. Raises `SinkUnfit`, and SQLite's errors."""
+        """Write the rows to the table, and create the table if it does not exist. Raises `SinkUnfit`, and SQLite's
+        errors.
+        """
         self._check_kind(database)
         there = self._columns(database)
         if not there:
@@ -68,7 +70,9 @@ class SqliteMerge:
             raise SinkUnfit(f"{self.params.path}: {self.params.table} is a {found[0]}, and not a table")
 
     def _columns(self, database: sqlite3.Connection) -> dict[str, str]:
-        """The declared types of the table's columns, by lower-case name, without generated ones; empty if no table."""
+        """Return the declared types of the table's columns, by lower-case name, without generated columns; empty if no
+        table exists.
+        """
         rows = database.execute(
             "SELECT name, type FROM pragma_table_xinfo(?, 'main') WHERE hidden = 0", (self.params.table,)
         )
@@ -98,7 +102,9 @@ class SqliteMerge:
             )
 
     def _collations(self, database: sqlite3.Connection) -> list[str]:
-        """The collation of each key in a unique index on the keys. Raises `SinkUnfit` if there is no such index."""
+        """Return the collation of each key in a unique index on the keys. Raises `SinkUnfit` if there is no
+        such index.
+        """
         keys = [key.lower() for key in self.params.keys]
         query = "SELECT name FROM pragma_index_list(?, 'main') WHERE \"unique\" AND NOT partial"
         for (index,) in database.execute(query, (self.params.table,)).fetchall():
@@ -122,7 +128,7 @@ class SqliteMerge:
         return database.execute(f"DELETE FROM {self._table} WHERE ({keys}) IN ({dead})").rowcount
 
     def _put(self) -> str:
-        """The statement that inserts the rows, or updates those whose keys are there."""
+        """Return the statement that inserts the rows, or updates the rows whose keys exist."""
         columns = ", ".join(map(name, self._written))
         values = ", ".join(map(self._staged, self._written))
         into = f"INSERT INTO {self._table} ({columns}) SELECT {values} FROM staged.rows WHERE NOT {self._dead()}"

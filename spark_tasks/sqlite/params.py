@@ -65,7 +65,7 @@ class SqliteTable(KeyedRows):
 
     @property
     def on_own_disk(self) -> bool:
-        """Whether the rows go to the member's own disk, where other members do not see them."""
+        """Whether the rows are written to the member's own disk, where other members do not see them."""
         return not self.shared
 
     def reach(self, field: str) -> Reach:

@@ -1,6 +1,6 @@
 """A table in an SQLite file: one transaction writes a batch's rows and records the batch as committed.
 
-The driver writes. It first puts the rows into a database of its own in the attempt's scratch folder, so that the
+The driver writes the rows. It first stages them in a database of its own in the attempt's scratch folder, so that the
 target is locked only while SQLite copies from one file into the other.
 """
 
@@ -76,7 +76,7 @@ class SqliteSink:
         return self.scratch / f"{mark.name}.db"
 
     def commit(self, mark: Mark, written: Staged, about: About) -> Committed:
-        """Put the staged rows into the table, and record the batch in `rota_batches`, in one transaction."""
+        """Write the staged rows to the table, and record the batch in `rota_batches`, in one transaction."""
         staged = self._staged(mark)
         try:
             with self.file.writing(staged) as database:
@@ -113,7 +113,7 @@ class SqliteSink:
 
 
 def _stage(fetched: FetchedRows, path: Path) -> int:
-    """Write the rows into the table `rows` of a new SQLite database at `path`. Returns how many there were."""
+    """Write the rows into the table `rows` of a new SQLite database at `path`. Returns their number."""
     path.unlink(missing_ok=True)
     schema = fetched.schema()
     encoders = [encoder(field.type, field.name) for field in schema]

@@ -1,7 +1,7 @@
-"""Rows of a table in an SQLite file on this machine, read in one read transaction.
+"""Reads rows of a table in an SQLite file on this machine, in one read transaction.
 
-The driver copies the rows of a batch into Parquet files in its scratch folder, and ends the transaction: in SQLite's
-older journal modes writers wait for it. Spark reads the copy.
+The driver copies the rows of a batch into Parquet files in its scratch folder, and then ends the transaction, because
+in SQLite's older journal modes writers wait for it. Spark reads the copy.
 """
 
 import math
@@ -49,7 +49,7 @@ class SqliteReader:
         self.database: sqlite3.Connection | None = None
 
     def plan(self, after: Cursor | None) -> Plan | None:
-        """The next batch (`RowSource`). Raises `AccessRefused`, `SourceBusy`, `SourceReplaced`, `SourceUnfit`."""
+        """Plan the next batch (`RowSource`). Raises `AccessRefused`, `SourceBusy`, `SourceReplaced`, `SourceUnfit`."""
         database = self._opened()
         columns = self._columns(database)
         if self.incremental is None:
@@ -87,7 +87,9 @@ class SqliteReader:
         return Plan({"cursor": column, "value": high}, about, more=count == self.incremental.batch_rows)
 
     def _check_has_text(self, database: sqlite3.Connection, column: str, low: str) -> None:
-        """Raise `SourceUnfit` if the column has only numbers: SQLite takes text as greater, so no row would be new."""
+        """Raise `SourceUnfit` if the column has only numbers, because SQLite sorts text after all numbers, so no row
+        would be new.
+        """
         newest = self._asked(database, f"SELECT max({name(column)}) FROM {name(self.params.table)}")[0][0]
         if isinstance(newest, int | float):
             raise SourceUnfit(f"the cursor {low!r} is text, and the column {column} of {self.params.table} has numbers")
@@ -156,7 +158,7 @@ class SqliteReader:
             raise SourceBusy(f"{self.params.path}: {error}") from error
 
     def _columns(self, database: sqlite3.Connection) -> dict[str, str]:
-        """The table's columns with their types: `integer`, `real` or `blob` if declared so, else `text`."""
+        """Return the table's columns with their types: `integer`, `real` or `blob` if declared so, else `text`."""
         found = self._asked(database, f"PRAGMA table_info({name(self.params.table)})")
         if not found:
             raise SourceUnfit(f"{self.params.path} has no table {self.params.table}")
@@ -170,7 +172,8 @@ class SqliteReader:
 
 
 def affinity(declared: str) -> str:
-    """The type with which values of a column so declared are read, by SQLite's rules for type affinity.
+    """Return the type with which values of a column with this declared type are read, by SQLite's rules for type
+    affinity.
 
     >>> affinity("BIGINT"), affinity("double precision"), affinity("BLOB"), affinity("varchar(3)"), affinity("DATE")
     ('integer', 'real', 'blob', 'text', 'text')
@@ -215,14 +218,14 @@ _KEPT: Final[Mapping[str, type]] = {"int64": int, "double": float, "binary": byt
 
 
 class _Misfit(Exception):
-    """A value that the type of its column does not hold."""
+    """A value that the type of its column cannot hold."""
 
 
 def _of(kept: type, value: Any) -> Any:
-    """Convert a value to the type `kept` if nothing is lost: SQLite keeps any value in any column.
+    """Convert a value to the type `kept` without loss, because SQLite stores any value in any column.
 
-    Raises `_Misfit` if something is. Arrow itself would cut off a fraction, and take text for binary and binary for
-    text.
+    Raises `_Misfit` if the conversion would lose something. Arrow itself would cut off a fraction, and would accept
+    text as binary and binary as text.
     """
     if value is None or type(value) is kept:
         return value
@@ -234,7 +237,7 @@ def _of(kept: type, value: Any) -> Any:
 
 
 def number_text(value: float) -> str:
-    """A number as SQLite casts it to text, but with all its digits where SQLite leaves some out.
+    """Return a number as SQLite casts it to text, but with all its digits where SQLite leaves some out.
 
     >>> number_text(7), number_text(1.5), number_text(100.0), number_text(1e20), number_text(0.1 + 0.2)
     ('7', '1.5', '100.0', '1.0e+20', '0.30000000000000004')

@@ -1,4 +1,4 @@
-"""How values are kept in SQLite, which has integers, floating-point numbers, text and binary, and no other types."""
+"""How values are stored in SQLite, which has integers, floating-point numbers, text and binary, and no other types."""
 
 import json
 import math
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _EXACT_DIGITS: Final = 15
-"""The digits of a decimal that a floating-point number keeps."""
+"""The number of digits of a decimal that a floating-point number keeps."""
 
 
 def declared(kind: "pa.DataType") -> str:
-    """The declared type of a new column for values of that Arrow type."""
+    """Return the declared type of a new column for values of that Arrow type."""
     import pyarrow.types as t
 
     if t.is_integer(kind) or t.is_boolean(kind):
@@ -27,7 +27,9 @@ def declared(kind: "pa.DataType") -> str:
 
 
 def encoder(kind: "pa.DataType", name: str) -> Callable[[Any], Any]:
-    """A function from Python's values and None to SQLite's. Raises `SinkUnfit` for NaN in the column `name`."""
+    """Return a function that converts Python's values and None to SQLite's. It raises `SinkUnfit` for NaN in the column
+    `name`.
+    """
     import pyarrow.types as t
 
     if t.is_integer(kind) or t.is_string(kind) or t.is_binary(kind):
@@ -60,7 +62,8 @@ def encoder(kind: "pa.DataType", name: str) -> Callable[[Any], Any]:
 
 
 def kept_as(declaration: str) -> str:
-    """The type affinity of a column with that declaration: the type to which SQLite converts values where it can.
+    """Return the type affinity of a column with that declaration: the type to which SQLite converts values where it
+    can.
 
     >>> kept_as("BIGINT"), kept_as("varchar(3)"), kept_as("DOUBLE"), kept_as(""), kept_as("DECIMAL(10,2)")
     ('INTEGER', 'TEXT', 'REAL', 'BLOB', 'NUMERIC')

@@ -1,4 +1,4 @@
-"""How an object store fails: the errors of its libraries as one sentence that says what to do."""
+"""The errors of an object store: the errors of its libraries, each as one sentence that says what to do."""
 
 import errno
 import re
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class NoPermission(Failed):
-    """The object store refuses the credentials. Another attempt resolves them anew."""
+    """The object store refuses the credentials. Another attempt resolves them again."""
 
 
 class StoreAway(Away):
@@ -25,7 +25,7 @@ _NAMED: Final = {kind.__name__: kind for kind in (NoBucket, NoPermission, StoreA
 _QUOTED: Final = re.compile(
     rf"\b(?:{'|'.join(re.escape(kind.__module__) for kind in _NAMED.values())})\.({'|'.join(_NAMED)}): (.+)"
 )
-"""Matches one of these errors in a text that quotes it with its module, as a Python traceback does."""
+"""Matches one of this module's errors in a text that quotes it with its module, as a Python traceback does."""
 
 _NO_BUCKET: Final = re.compile(r"NoSuchBucket|specified bucket does not exist")
 _REFUSED: Final = re.compile(
@@ -41,11 +41,13 @@ _AWAY: Final = re.compile(
 
 
 _LIBRARIES: Final = {"botocore", "aiobotocore", "aiohttp", "s3fs", "deltalake", "_internal"}
-"""The packages whose errors are a store's, as are all `OSError`s. deltalake's own errors are in `_internal`."""
+"""The packages whose errors count as a store's errors, as all `OSError`s do. deltalake's own errors are in
+`_internal`.
+"""
 
 
 def store_error(error: BaseException, url: str) -> Exception | None:
-    """The error to raise for `error` of s3fs, botocore or deltalake at `url`; None if it is no error of a store.
+    """Return the error to raise for `error` of s3fs, botocore or deltalake at `url`; None if it is no error of a store.
 
     >>> store_error(PermissionError("Access Denied"), "s3://lake/flights")  # doctest: +ELLIPSIS
     NoPermission("s3://lake/flights: the store refuses ... (Access Denied): ...
@@ -72,14 +74,17 @@ def store_error(error: BaseException, url: str) -> Exception | None:
 
 
 def _short(error: BaseException) -> str:
-    """The error's message in one line without colours: deltalake's messages have several lines and colours."""
+    """Return the error's message in one line without colours, because deltalake's messages have several lines and
+    colours.
+    """
     plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     lines = [line.strip(" ↳") for line in plain.splitlines()]
     return (" - ".join(line for line in lines if line) or type(error).__name__)[:300]
 
 
 def quoted_error(said: str) -> Exception | None:
-    r"""The store's error that an executor raised, from the text in which Spark quotes it.
+    r"""Return the store's error that an executor raised, from the text in which Spark quotes it; None if the
+    text quotes no such error.
 
     >>> quoted_error("File x, line 1\nspark_tasks.storage.errors.StoreAway: s3://lake: away\n at org.apache.spark")
     StoreAway('s3://lake: away')
@@ -90,7 +95,7 @@ def quoted_error(said: str) -> Exception | None:
 
 @contextmanager
 def store_errors(place: "Place") -> Iterator[None]:
-    """While the block lasts, raise errors of an object store as `NoBucket`, `NoPermission` and `StoreAway`."""
+    """Within the block, raise errors of an object store as `NoBucket`, `NoPermission` and `StoreAway`."""
     if place.is_local:
         yield
         return
@@ -100,7 +105,7 @@ def store_errors(place: "Place") -> Iterator[None]:
 
 @contextmanager
 def store_errors_at(url: str) -> Iterator[None]:
-    """As `store_errors`, for the object store at `url`."""
+    """Raise errors as `store_errors` does, for the object store at `url`."""
     try:
         yield
     except tuple(_NAMED.values()):
@@ -114,7 +119,7 @@ def store_errors_at(url: str) -> Iterator[None]:
 
 @contextmanager
 def away_errors_at(url: str) -> Iterator[None]:
-    """While the block lasts, raise `StoreAway` for a store at `url` that does not answer; other errors pass."""
+    """Within the block, raise `StoreAway` if a store at `url` does not answer; other errors are raised unchanged."""
     try:
         yield
     except Exception as error:

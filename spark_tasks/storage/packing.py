@@ -19,8 +19,8 @@ S = TypeVar("S", bound=Sized)
 def packed(items: Iterable[S], bytes_max: int, items_max: int | None = None) -> Iterator[tuple[S, ...]]:
     """Pack the items, in their order, into as few portions as both limits allow.
 
-    An item of more than `bytes_max` is a portion of its own. Where a portion ends depends only on its own items and the
-    next one, so packing can start again after any portion, with the same result for the other items.
+    An item of more than `bytes_max` is a portion of its own. The end of a portion depends only on its own items and the
+    next item, so packing can start again after any portion, with the same result for the other items.
     """
     held: list[S] = []
     size_bytes = 0

@@ -19,14 +19,15 @@ REGION: Final = "us-east-1"
 
 
 def delta_options(options: Mapping[str, Any], region: str) -> dict[str, str]:
-    """deltalake's storage options from fsspec's `options` for s3://, secrets resolved. The values are not for logs.
+    """Return deltalake's storage options from fsspec's `options` for s3://, with secrets resolved. They must not be
+    logged.
 
     >>> delta_options({"key": "k", "endpoint_url": "http://box:9000", "max_concurrency": 3}, "us-east-1")
     ... # doctest: +NORMALIZE_WHITESPACE
     {'aws_region': 'us-east-1', 'aws_conditional_put': 'etag', 'aws_access_key_id': 'k',
      'aws_endpoint_url': 'http://box:9000', 'aws_allow_http': 'true'}
     """
-    # A commit is a conditional write: of two writers of one version the store refuses the second.
+    # A commit is a conditional write: if two writers write one version, the store refuses the second.
     chosen = {"aws_region": region, "aws_conditional_put": "etag"}
     chosen |= {theirs: str(options[ours]) for ours, theirs in _NAMES.items() if options.get(ours) is not None}
     if str(options.get("endpoint_url", "")).startswith("http://"):
@@ -50,7 +51,7 @@ def open_store(place: Place) -> dict[str, str] | None:
         try:
             about = place.files.call_s3("head_bucket", Bucket=bucket)
         except FileNotFoundError as error:
-            # The answer to HEAD has no body that gives the reason; only the bucket can be missing here.
+            # The answer to HEAD has no body with the reason, but only the bucket can be missing here.
             raise FileNotFoundError(f"NoSuchBucket: {error}") from None
         except OSError as error:
             if error.errno != errno.EINVAL:

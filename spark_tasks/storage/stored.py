@@ -64,7 +64,7 @@ class Stored(BaseModel):
 
     @property
     def on_own_disk(self) -> bool:
-        """Whether the data is on the member's own disk, where other members do not see it, or see other data."""
+        """Whether the data is on the member's own disk, where other members do not see it, or have other data."""
         return self.is_local and not self.shared
 
     def reach(self, field: str) -> Reach:
@@ -94,7 +94,8 @@ class StoredTable(Stored):
 
 
 def open_place(ctx: Context[Any], params: Stored, inner: Iterable[str]) -> Place:
-    """The place that the params name. `inner` are folders in it to which the attempt writes, and which may be symlinks.
+    """Open the place that the params name. `inner` are folders in it to which the attempt writes, and which may be
+    symlinks.
 
     Raises `AccessRefused`, `MissingSecret` and `BadDestination`.
     """

@@ -1,4 +1,4 @@
-"""Which URLs are local paths, and which can be a table's (pure)."""
+"""Decides which URLs are local paths, and which can be a table's (pure)."""
 
 import re
 from typing import Final
@@ -19,7 +19,7 @@ def is_local(url: str) -> bool:
 
 
 def without_protocol(url: str) -> str:
-    """The path of a local URL.
+    """Return the path of a local URL.
 
     >>> without_protocol("file:///data/flights"), without_protocol("/data/flights")
     ('/data/flights', '/data/flights')
@@ -30,9 +30,9 @@ def without_protocol(url: str) -> str:
 def table_url(url: str, *, what: str = "a table") -> str:
     """Normalize `url` for all libraries: without a slash at its end, and with the usual name of its protocol.
 
-    Raises `ValueError` for anything but a local folder or a prefix in an S3 bucket. `what` is the word for it in the
-    error. Names in a bucket may have only characters that fsspec and deltalake read alike, because deltalake decodes
-    URLs.
+    Raises `ValueError` for anything but a local folder or a prefix in an S3 bucket. In the error, `what` says what the
+    URL is for. Names in a bucket may have only characters that fsspec and deltalake read in the same way, because
+    deltalake decodes URLs.
 
     >>> table_url("s3a://lake/flights/"), table_url("/data/flights"), table_url("file:///data/flights")
     ('s3://lake/flights', '/data/flights', 'file:///data/flights')

@@ -1,6 +1,6 @@
 r"""Commits the Parquet files that Spark wrote for a batch to a Delta table, exactly once.
 
-A table is a local folder, or a prefix in an object store that knows conditional writes. What it holds after an ingest:
+A table is a local folder, or a prefix in an object store that supports conditional writes. Its content after an ingest:
 
     _delta_log/                              Delta's own log
     TASK/00000007-42/part-*.parquet          the rows of batch 7, written by the attempt with token 42
@@ -13,8 +13,8 @@ read.
 
 **A batch is committed once**, whichever attempt tries: the attempt reads the table, compares the batch number, and
 commits against the version that it has read. If another attempt commits the same batch in between, Delta refuses the
-second commit, because both carry the same app transaction. Two writers of one version of the log are kept apart by
-hard links in a folder, and by conditional writes in an object store.
+second commit, because both carry the same app transaction. If two writers create one version of the log, one of them
+fails: by a hard link in a folder, and by a conditional write in an object store.
 
 **An attempt with an old token commits nothing** after a later attempt has begun: the later attempt first writes its
 token to the log as `rota/TASK/holder`. Every batch's commit carries and checks this transaction as well.
@@ -44,14 +44,16 @@ FIRST = f"{LOG}/{0:020d}.json"
 """The first entry of a table's log."""
 
 PROBE = "_rota/.conditional-writes"
-"""The path of an empty object that tests a store: a second write on condition that it does not exist has to fail."""
+"""The path of an empty object that tests a store: a second write on condition that the object does not exist
+must fail.
+"""
 
 RECENT = 8
-"""The number of newest log entries to sync: each may be from a writer that was killed before it synced its own."""
+"""The number of newest log entries to sync: each may be from a writer that was killed before it synced its entry."""
 
 
 class Overtaken(Exception):
-    """Another attempt has committed this batch, or holds the table now. The table has no row of this attempt's."""
+    """Another attempt has committed this batch, or holds the table now. The table has no rows of this attempt."""
 
 
 class TableUnfit(Exception):
@@ -59,7 +61,7 @@ class TableUnfit(Exception):
 
 
 def app_id(task: str) -> str:
-    """The id of the app transaction that counts a task's batches, which Delta keeps in the table's log."""
+    """Return the id of the app transaction that counts a task's batches, which Delta keeps in the table's log."""
     return f"rota/{task}"
 
 
@@ -81,7 +83,7 @@ class Table:
 
     @property
     def shown(self) -> str:
-        """The table's path, or its URL, for people."""
+        """The table's path or URL, for messages."""
         return self.place.path if self.place.is_local else self.place.url
 
     def _load(self) -> DeltaTable:
@@ -110,7 +112,7 @@ class Table:
         return None if table is None else str(table.schema().to_json())
 
     def table_id(self) -> str:
-        """The id that Delta gave to the table when it was made. Raises `TableNotFoundError`."""
+        """Return the id that Delta gave to the table when it was created. Raises `TableNotFoundError`."""
         return str(self._load().metadata().id)
 
     def partitioned_by(self) -> list[str]:
@@ -131,7 +133,7 @@ class Table:
         return found
 
     def last(self) -> Mark | None:
-        """The last batch of this task in the table; None if there is none."""
+        """Return the last batch of this task in the table; None if there is no batch."""
         table = self._open()
         return None if table is None else self._last(table)
 
@@ -141,7 +143,9 @@ class Table:
         return None if batch is None or token is None else Mark(batch, token)
 
     def holder(self) -> int | None:
-        """The token of the attempt that holds this task's part of the table; None if there never was one."""
+        """Return the token of the attempt that holds this task's part of the table; None if no attempt has ever held
+        it.
+        """
         table = self._open()
         return None if table is None else self._holder(table)
 
@@ -186,7 +190,9 @@ class Table:
         return self._open()
 
     def widened_folder(self, mark: Mark) -> str:
-        """The folder in the table for the rows of earlier batches, which a batch that widens columns writes again."""
+        """Return the folder in the table for rows of earlier batches that a batch writes again because it widens
+        columns.
+        """
         return f"{self.task}/{mark.name}.widened"
 
     def _folders(self, mark: Mark) -> set[str]:
@@ -201,9 +207,9 @@ class Table:
         replace them in the same transaction. Then `parts` also hold the rows of these files, and the table's columns
         become those of `schema_json`.
 
-        Raises `Overtaken` if another attempt has committed the batch, or if one with a greater token holds the table;
-        `TableUnfit` if Delta cannot take the schema, or if an earlier batch is missing. The same attempt may repeat the
-        commit.
+        Raises `Overtaken` if another attempt has committed the batch, or if an attempt with a greater token holds the
+        table; `TableUnfit` if Delta cannot represent the schema, or if an earlier batch is missing. The same attempt
+        may repeat the commit.
         """
         self._check_conditions()
         table = self._open() or self._create(schema_json)
@@ -254,11 +260,12 @@ class Table:
         *,
         alone: bool = False,
     ) -> None:
-        """Commit against the version of `table`: Delta refuses if one of these app transactions has changed since.
+        """Commit against the version of `table`. Delta refuses the commit if one of these app transactions has changed
+        since.
 
         With `wider`, `files` replace all files of the table, and its columns become those of `wider`. Such a commit is
-        not retried: Delta would accept it after another commit whose files have the earlier columns. With `alone` it is
-        not retried either, so that any commit in between makes it fail.
+        not retried, because Delta would accept it after another commit whose files have the earlier columns. With
+        `alone` it is not retried either, so that any commit in between makes it fail.
         """
         retries = 0 if alone or wider is not None else None
         said = CommitProperties(about, max_commit_retries=retries, app_transactions=transactions)
@@ -268,7 +275,9 @@ class Table:
             table.create_write_transaction(files, mode, schema, partition_by=by, commit_properties=said)
 
     def _add_columns(self, table: DeltaTable, mark: Mark, schema_json: str) -> None:
-        """Add the columns of `schema_json` that `table` lacks. Delta refuses this to an attempt that was overtaken."""
+        """Add the columns of `schema_json` that `table` lacks. Delta refuses this commit of an attempt that was
+        overtaken.
+        """
         known = {field.name for field in table.schema().fields}
         new = [field for field in Schema.from_json(schema_json).fields if field.name not in known]
         if new:
@@ -277,7 +286,9 @@ class Table:
                 table.alter.add_columns(new, commit_properties=said)
 
     def sync_log(self) -> None:
-        """Sync the newest entries of the log: an attempt may have been killed between its commit and its sync."""
+        """Sync the newest entries of the log, because an attempt may have been killed between its commit and
+        its sync.
+        """
         version = self.version() if self.place.is_local else None
         if version is None:
             return
@@ -291,11 +302,11 @@ class Table:
         sync_names(log, top=folder)
 
     def _create(self, schema_json: str) -> DeltaTable:
-        """Make an empty table: Delta checks a commit for conflicts only if there is a table to read.
+        """Create an empty table, because Delta checks a commit for conflicts only if there is a table to read.
 
         If two attempts create a table at the same time, deltalake lets both succeed, and one replaces the other's
-        table. So the log's first entry is made in a temporary folder, and written only if there is none yet: one of the
-        two succeeds.
+        table. So the log's first entry is made in a temporary folder, and written to the table only if the table has no
+        first entry yet. Then only one of the two succeeds.
         """
         try:
             schema = Schema.from_json(schema_json)
@@ -343,9 +354,9 @@ class Table:
     def clean(self, run_id: str) -> list[str]:
         """Remove files of earlier attempts that can never be committed, and return their paths in the table.
 
-        A file is removed if another attempt has committed its batch; a later batch may belong to a running attempt. In
-        an object store, files of the run `run_id` are also removed if its pages do not list them: Spark may run a task
-        twice.
+        A file is removed if another attempt has committed its batch; files of a later batch stay, because they may
+        belong to a running attempt. In an object store, files of the run `run_id` are also removed if its pages do not
+        list them, because Spark may run a task twice.
         """
         last = self.last()
         if last is None:
@@ -369,7 +380,7 @@ class Table:
 
 
 def add_action(part: Part) -> AddAction:
-    """The log entry that adds a file. deltalake encodes the path itself."""
+    """Return the log entry that adds a file. deltalake encodes the path itself."""
     return AddAction(
         part.path,
         part.size_bytes,

@@ -1,4 +1,4 @@
-"""Errors of an object store on Spark's executors, raised here as if this process had met them."""
+"""Errors of an object store on Spark's executors, raised here as if they had occurred in this process."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from spark_tasks.storage.errors import quoted_error
 
 @contextmanager
 def executor_errors() -> Iterator[None]:
-    """While the block lasts, raise `NoBucket`, `NoPermission` and `StoreAway` for errors of Spark that quote them."""
+    """Within the block, raise `NoBucket`, `NoPermission` and `StoreAway` for errors of Spark that quote them."""
     try:
         yield
     except Exception as error:

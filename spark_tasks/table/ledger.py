@@ -15,7 +15,7 @@ from tasks.places.place import Place
 from tasks.source_identity import Facts
 
 AHEAD: Final = 200
-"""The number of pages that are read at once from an object store, where each request takes long."""
+"""The number of pages that are read at once from an object store, because each request takes long there."""
 
 
 class LedgerDamaged(Exception):
@@ -36,7 +36,7 @@ class Mark:
 
 
 def mark_named(name: str) -> Mark | None:
-    """The mark with that name; None for any other name.
+    """Return the mark with that name; None if the name is not that of a mark.
 
     >>> mark_named("00000007-42"), mark_named("part-7")
     (Mark(batch=7, token=42), None)
@@ -46,7 +46,7 @@ def mark_named(name: str) -> Mark | None:
 
 
 def quarantine_of(table: str) -> str:
-    """The path or the URL of the quarantine of the table at that path or URL.
+    """Return the path or the URL of the quarantine of the table at that path or URL.
 
     >>> quarantine_of("/data/flights"), quarantine_of("s3://lake/flights")
     ('/data/flights_quarantine', 's3://lake/flights_quarantine')
@@ -60,13 +60,13 @@ class Page:
 
     #: The batch's mark.
     mark: Mark
-    #: The mark of the batch before; None if this is the first batch.
+    #: The mark of the previous batch; None if this is the first batch.
     previous: Mark | None
     #: The id of the run that made the batch.
     run_id: str
-    #: The number of rows that it brought to the table.
+    #: The number of rows that it added to the table.
     rows: int
-    #: The number of rows that went to the quarantine.
+    #: The number of rows that were put into the quarantine.
     quarantined: int
     #: The files that the batch was made from, as (path, size in bytes).
     files: tuple[tuple[str, int], ...]
@@ -76,8 +76,8 @@ class Page:
     dropped: int = 0
     #: The number of rows that fail an expectation, by the expectation's name.
     failed: Mapping[str, int] = field(default_factory=dict)
-    #: The paths of the Parquet files that the batch brought to the table: files with its own rows, and files with rows
-    #: of earlier batches that it wrote again.
+    #: The paths of the Parquet files that the batch added to the table: files with its own rows, and files with rows of
+    #: earlier batches that it wrote again.
     parts: tuple[str, ...] = ()
     #: The cursor: how far the source has been read, as JSON; None: the source has no cursor.
     cursor: dict[str, Any] | None = None
@@ -85,7 +85,7 @@ class Page:
 
 @dataclass(frozen=True)
 class PageFile:
-    """The file of `page`. `earlier` are all pages before it, newest first, if they were merged into it at `merged_s`.
+    """The file of `page`. `earlier` are all previous pages, newest first, if they were merged into it at `merged_s`.
 
     `merged_s` is in seconds since 1970, by the clock of the node that merged them; None if the file has its own page
     only.
@@ -113,13 +113,14 @@ class Ledger:
         return f"{self.folder}/{mark.name}.malformed.jsonl"
 
     def pages(self, last: Mark | None) -> Iterator[Page]:
-        """The pages from `last` backwards. Raises `LedgerDamaged`, and the errors of `store_errors`."""
+        """Yield the pages from `last` backwards. Raises `LedgerDamaged`, and the errors of `store_errors`."""
         for file in self.files(last):
             yield file.page
             yield from file.earlier
 
     def files(self, last: Mark | None) -> Iterator[PageFile]:
-        """The page files from that of `last` backwards, to the first batch's or to one that holds all earlier pages.
+        """Yield the page files backwards from the file of `last`, until the file of the first batch or one with all
+        earlier pages.
 
         Raises the same errors as `pages`.
         """
@@ -147,11 +148,13 @@ class Ledger:
             first, last = False, None if file.merged_s is not None else file.page.previous
 
     def _paths(self) -> list[str]:
-        """The paths of all pages, committed or not, sorted by their batches."""
+        """Return the paths of all pages, committed or not, sorted by their batches."""
         return [f"{self.folder}/{mark.name}.json" for mark in self.marks()]
 
     def marks(self) -> list[Mark]:
-        """The batches of all pages that have a file, committed or not, sorted. Raises the errors of `store_errors`."""
+        """Return the marks of all pages that have a file, committed or not, sorted. Raises the errors of
+        `store_errors`.
+        """
         with store_errors(self.place):
             names = self.place.names(self.folder)
         found = (mark_named(name.removesuffix(".json")) for name in names if name.endswith(".json"))
@@ -162,16 +165,16 @@ class Ledger:
         return any(mark.batch == batch for mark in self.marks())
 
     def write(self, page: Page) -> None:
-        """Write the batch's page durably; it becomes valid when the batch is committed."""
+        """Write the batch's page durably. The page becomes valid when the batch is committed."""
         with store_errors(self.place):
             self.place.write_whole(self.path(page.mark), json.dumps(asdict(page)).encode())
 
     def merge(self, pages: Sequence[Page], merged_s: float, writer: str) -> None:
         """Put copies of all of `pages`, newest first, into the file of the newest.
 
-        `pages` are committed, and go back to the first batch. Readers may come at any time, because the newest page in
-        the file stays the same, and writers that merge the same pages at once write the same content. `writer` keeps
-        the temporary files of several writers apart. Raises `LedgerDamaged` if pages are missing.
+        `pages` are committed, and go back to the first batch. Readers may read at any time, because the newest page in
+        the file stays the same. Writers that merge the same pages at once write the same content. `writer` keeps the
+        temporary files of several writers apart. Raises `LedgerDamaged` if pages are missing.
         """
         file = PageFile(pages[0], tuple(pages[1:]), merged_s)
         try:

@@ -24,7 +24,7 @@ _PLAIN: Final = "/!$&'()+,:;=@~"
 
 
 def spelled_path(spelled: str) -> str | None:
-    """Decode a file's path from the log; None if deltalake would encode the path in another way.
+    """Decode a file's path from the log. Returns None if deltalake would encode the path in another way.
 
     >>> spelled_path("at=05%253A00/part%200.parquet")
     'at=05%3A00/part 0.parquet'
@@ -55,13 +55,14 @@ class LiveFile:
     highest: Mapping[str, Any]
 
     def remove(self) -> RemoveAction:
-        """The log entry that removes the file."""
+        """Return the log entry that removes the file."""
         values = {name: partition_text(value) for name, value in self.partition.items()}
         return RemoveAction(self.path, True, time.time_ns() // 1_000_000, self.size_bytes, values)
 
 
 def live_files(handle: DeltaTable, bounded: Collection[str] = ()) -> list[LiveFile]:
-    """The files of the table at the version of `handle`, with the lowest and highest values of the columns `bounded`.
+    """Return the files of the table at the version of `handle`, with the least and greatest values of the columns
+    `bounded`.
 
     Raises `TableUnfit` if a commit could not remove one of them.
     """
@@ -90,7 +91,9 @@ def _path(spelled: str) -> str:
 
 
 def _values(found: "pa.Table", struct: str, names: Collection[str]) -> list[dict[str, Any]]:
-    """For each file, the values of the fields `names` of the column `struct`, without fields that `struct` lacks."""
+    """Return, for each file, the values of the fields `names` of the column `struct`, without fields that `struct`
+    lacks.
+    """
     from pyarrow import compute
 
     values: list[dict[str, Any]] = [{} for _ in range(found.num_rows)]
@@ -107,7 +110,7 @@ def _values(found: "pa.Table", struct: str, names: Collection[str]) -> list[dict
 
 
 def row_changing_features(handle: DeltaTable) -> list[str]:
-    """The features, such as deletion vectors, with which the table's rows differ from those in its files."""
+    """Return the features, such as deletion vectors, with which the table's rows differ from those in its files."""
     protocol, settings = handle.protocol(), handle.metadata().configuration
     found = set(protocol.reader_features or ()) - _READABLE
     if settings.get("delta.columnMapping.mode", "none") != "none":

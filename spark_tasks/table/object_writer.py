@@ -1,9 +1,9 @@
 """Executors write Parquet files into an object store, by pyarrow and fsspec.
 
-It uses Spark's Python Data Source API. Each task of Spark writes a file whose name bears the task's attempt, and
-returns the file's path, size, rows and statistics. Spark passes the results of the successful tasks to `commit`, in a
-process of its own on the driver's machine. `commit` writes them to the attempt's scratch folder for the driver. Files
-of a task that was lost or run twice are not among them, and are swept later.
+It uses Spark's Python Data Source API. Each Spark task writes a file whose name contains the Spark task's attempt, and
+returns the file's path, size, rows and statistics. Spark passes the results of the successful Spark tasks to `commit`,
+in a process of its own on the driver's machine. `commit` writes them to the attempt's scratch folder for the driver.
+Files of a Spark task that was lost or run twice are not among them, and are swept later.
 """
 
 import json
@@ -33,13 +33,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """The files that one task of Spark wrote: none if it had no rows; several if it wrote for several partitions."""
+    """The files that one Spark task wrote: none if it had no rows; several if it wrote for several partitions."""
 
     parts: tuple[Part, ...]
 
 
 class ObjectWriter(DataSourceArrowWriter):
-    """Writes a task's rows as one file in `folder` of the table at `url`. `options` are fsspec's, secrets resolved.
+    """Writes a Spark task's rows as one file in `folder` of the table at `url`. `options` are fsspec's, with secrets
+    resolved.
 
     `messages` is the file on the driver's machine that `commit` writes. With `by` there is a file for each value of
     these columns, without the columns themselves; rows with the same values must come one after another.
@@ -60,7 +61,7 @@ class ObjectWriter(DataSourceArrowWriter):
             return Written(tuple(part for part in found if part is not None))
 
     def _write(self, place: Place, batches: "Iterator[pa.RecordBatch]", texts: PartitionTexts) -> Part | None:
-        """Write one file; None if there are no rows."""
+        """Write one file. Returns None if there are no rows."""
         from pyspark import TaskContext
 
         task = TaskContext.get()
@@ -80,15 +81,18 @@ class ObjectWriter(DataSourceArrowWriter):
         aside.rename(self.messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Do nothing: the files are swept later, with those of lost tasks, which `messages` does not name."""
+        """Do nothing, because the files are swept later together with files of lost Spark tasks, which `messages` does
+        not name.
+        """
 
 
 def partitions(
     batches: "Iterable[pa.RecordBatch]", by: Sequence[str]
 ) -> "Iterator[tuple[PartitionTexts, Iterator[pa.RecordBatch]]]":
-    """Group the rows by the columns `by`. Yields the log's texts of their values, and the rows without these columns.
+    """Group the rows by the columns `by`. Yields the values of these columns as in the log, and the rows without the
+    columns.
 
-    Each group has to be read before the next one.
+    Each group must be read before the next one.
     """
     if not by:
         yield (), iter(batches)
@@ -114,7 +118,7 @@ def _runs(batches: "Iterable[pa.RecordBatch]", by: Sequence[str]) -> "Iterator[t
 def distributed_writer(
     spark: "SparkSession", table: PartsFolder, scratch: Path
 ) -> "Callable[[DataFrame, Mark], tuple[Part, ...]]":
-    """A function with which Spark's executors write the rows of a batch of `table` into its object store."""
+    """Return a function with which Spark's executors write the rows of a batch of `table` into its object store."""
     url, options = table.place.url, table.place.options
 
     # Defined here, so that Spark's processes get the options with the class. Options of a write would be visible in its

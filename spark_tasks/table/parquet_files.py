@@ -1,8 +1,8 @@
 """Reads a table's Parquet files on Spark's executors, as a Python data source, from a folder or an object store.
 
 Spark's own reader takes partition columns from the names of folders, and pip brings it no class for S3. This reader
-gets the values of columns that a file does not hold from its caller. With a guard it opens a local file itself and
-checks the opened file, so that a symlink that is swapped in meanwhile gains nothing.
+gets the values of columns that a file does not contain from its caller. With a guard, it opens a local file itself and
+checks the opened file, so that replacing the file by a symlink meanwhile has no effect.
 """
 
 import os
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 PORTION_ROWS: Final = 16_384
 TASK_BYTES: Final = 64 << 20
-"""About how many bytes of the files one task of Spark reads."""
+"""About how many bytes of the files one Spark task reads."""
 
 BLOCK_BYTES: Final = 8 << 20
 """The number of bytes that are requested from an object store at once."""
 
 _numbers = cycle(range(64))
-"""Numbers for the names of formats, used in turn: Spark keeps each name for as long as it runs."""
+"""Numbers for the names of formats, used in turn, because Spark keeps each name for as long as it runs."""
 
 
 class TableFileUnfit(Unretryable):
@@ -41,7 +41,7 @@ class TableFileUnfit(Unretryable):
 
 
 class TableFileGone(Failed):
-    """A file that the table's log names is not there any more. Another attempt reads the log anew."""
+    """A file that the table's log names does not exist any more. Another attempt reads the log again."""
 
 
 def _gone(shown: str) -> Exception:
@@ -50,7 +50,7 @@ def _gone(shown: str) -> Exception:
 
 @dataclass(frozen=True)
 class ParquetRows:
-    """Row groups of a file of the table: those whose number, divided by `of`, has the remainder `part`."""
+    """Some row groups of a file of the table: those whose number, divided by `of`, has the remainder `part`."""
 
     #: The path of the file in the table.
     path: str
@@ -58,14 +58,14 @@ class ParquetRows:
     size_bytes: int
     #: The values of columns that the file does not hold, by column.
     constants: Mapping[str, Any] = field(default_factory=dict)
-    #: Which part of the file this is, from 0.
+    #: The number of this part of the file, from 0.
     part: int = 0
-    #: Into how many parts the file is cut.
+    #: The number of parts into which the file is cut.
     of: int = 1
 
 
 def read_tasks(files: Sequence[ParquetRows], task_bytes: int = TASK_BYTES) -> list[list[ParquetRows]]:
-    """The files, cut and packed into tasks of about `task_bytes` (pure).
+    """Cut the files and pack them into tasks of about `task_bytes` (pure).
 
     >>> [[(one.path, one.part) for one in task] for task in read_tasks(
     ...     [ParquetRows("a", 3), ParquetRows("b", 4), ParquetRows("c", 19)], 10)]
@@ -88,7 +88,7 @@ def read_tasks(files: Sequence[ParquetRows], task_bytes: int = TASK_BYTES) -> li
 
 
 class ParquetReader(DataSourceReader):
-    """Reads the files in the table at `url`. `options` are fsspec's, secrets resolved; `guard` checks local files.
+    """Reads the files in the table at `url`. `options` are fsspec's, with secrets resolved; `guard` checks local files.
 
     `gone` makes the error for a missing file from its path or URL.
     """
@@ -110,11 +110,11 @@ class ParquetReader(DataSourceReader):
         self.gone = gone
 
     def partitions(self) -> list[InputPartition]:
-        """One partition of Spark for each task."""
+        """Return one partition for each task of `read_tasks`."""
         return [InputPartition(task) for task in self.tasks]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """The rows of a task.
+        """Yield the rows of a task.
 
         Raises `TableFileUnfit`, the error of `gone`, `AccessRefused`, and for an object store `NoBucket`,
         `NoPermission` and `StoreAway`.
@@ -145,7 +145,7 @@ class ParquetReader(DataSourceReader):
 
 
 def rows_of_file(file: IO[bytes], one: ParquetRows, schema: "pa.Schema", shown: str) -> "Iterator[pa.RecordBatch]":
-    """The rows of a Parquet file, or of a part of it, with the columns `schema`. Raises `TableFileUnfit`."""
+    """Yield the rows of a Parquet file, or of a part of it, with the columns `schema`. Raises `TableFileUnfit`."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -154,7 +154,7 @@ def rows_of_file(file: IO[bytes], one: ParquetRows, schema: "pa.Schema", shown: 
         groups = [number for number in range(found.num_row_groups) if number % one.of == one.part]
         held = {name.lower(): name for name in found.schema_arrow.names}
         names = {each.name: held.get(each.name.lower()) for each in schema if each.name not in one.constants}
-        # Without any column, a batch would not say how many rows it has.
+        # With no column at all, a batch would not say how many rows it has.
         wanted: list[str] | None = [name for name in names.values() if name is not None] or [*held.values()][:1]
         if any("." in name for name in wanted or ()):
             wanted = None  # a dot would name a field of a struct
@@ -171,7 +171,7 @@ def _fitted(
     schema: "pa.Schema",
     shown: str,
 ) -> "pa.RecordBatch":
-    """The rows with the columns of `schema`; `names` are their names in the file. Raises `TableFileUnfit`."""
+    """Convert the rows to the columns of `schema`; `names` are their names in the file. Raises `TableFileUnfit`."""
     import pyarrow as pa
 
     arrays = []
@@ -192,7 +192,7 @@ def _fitted(
 
 
 def constant(value: Any, kind: "pa.DataType") -> "pa.Scalar":
-    """A value as a scalar of the type `kind`. Text is parsed as in Delta's log, where empty text is a null."""
+    """Return a value as a scalar of the type `kind`. Text is parsed as in Delta's log, where empty text is a null."""
     import pyarrow as pa
 
     if value is None or value == "":
@@ -213,7 +213,7 @@ def load_parquet(
     guard: FileGuard | None = None,
     gone: Callable[[str], Exception] = _gone,
 ) -> "DataFrame":
-    """The rows of the files of the table in `place`, with the given columns. A column that a file lacks is null.
+    """Return the rows of the files of the table in `place`, with the given columns. A column that a file lacks is null.
 
     `guard` checks each local file after it is opened; `gone` makes the error for a missing file, from its path or URL.
     """

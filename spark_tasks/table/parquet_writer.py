@@ -15,14 +15,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 GROUP_BYTES: Final = 64 << 20
-"""The size in memory of a row group: a writer holds one of them."""
+"""The size of a row group in memory. A writer holds one row group."""
 
 UPLOAD_BYTES: Final = 16 << 20
-"""The size of one part of an upload. A store takes 10,000 parts, so a file may have 160 GB."""
+"""The size of one part of an upload. A store accepts 10,000 parts, so a file may have 160 GB."""
 
 
 def row_groups(batches: "Iterable[pa.RecordBatch]", group_bytes: int) -> "Iterator[pa.Table]":
-    """Collect the rows in tables of about `group_bytes`: Spark's batches of 10,000 rows would make small row groups."""
+    """Collect the rows in tables of about `group_bytes`, because Spark's batches of 10,000 rows would make small row
+    groups.
+    """
     import pyarrow as pa
 
     held: list[pa.RecordBatch] = []
@@ -44,9 +46,9 @@ def write_file(
 ) -> Part:
     """Write the row groups `first` and `groups` to the new file `name` in `place`, and return its `Part` for the log.
 
-    With `full_bytes` it stops once the file is at least that large; the other row groups stay in `groups`. The file is
-    synced to the disk, or uploaded; if this fails, there is no file. Raises `FileExistsError`, and the storage's
-    errors.
+    With `full_bytes`, writing stops once the file is at least that large; the other row groups stay in `groups`. The
+    file is synced to the disk, or uploaded; if this fails, the file does not exist. Raises `FileExistsError`, and the
+    storage's errors.
     """
     if not place.is_local:
         with uploading(place, name) as out:
@@ -67,7 +69,7 @@ def write_file(
 
 @contextmanager
 def uploading(place: Place, name: str) -> Iterator[IO[bytes]]:
-    """Open a new object for writing. It exists once the block has ended, and not at all if the block raises."""
+    """Open a new object for writing. The object exists after the block has ended, but not if the block raises."""
     file = place.files.open(f"{place.path}/{name}", "wb", block_size=UPLOAD_BYTES)
     try:
         yield file
@@ -81,7 +83,7 @@ def uploading(place: Place, name: str) -> Iterator[IO[bytes]]:
 
 
 def _until_full(file: IO[bytes], groups: "Iterator[pa.Table]", full_bytes: int | None) -> "Iterator[pa.Table]":
-    """The row groups, until the file to which they are written is full."""
+    """Yield the row groups, until the file to which they are written is full."""
     while full_bytes is None or file.tell() < full_bytes:
         group = next(groups, None)
         if group is None:
@@ -113,7 +115,7 @@ def write_parquet(file: IO[bytes], name: str, first: "pa.Table", groups: "Iterat
 
 
 def nan_columns(table: "pa.Table") -> set[tuple[str, ...]]:
-    """The columns, also in structs, that hold NaN."""
+    """Return the columns, also in structs, that contain NaN."""
     from pyarrow import compute, types
 
     found = set()

@@ -36,11 +36,11 @@ PartitionTexts = tuple[tuple[str, str | None], ...]
 
 
 PLAIN_PARTITIONS: Final = ("tinyint", "smallint", "int", "bigint", "string", "date", "boolean")
-"""The types of partition columns whose values all writers spell the same."""
+"""The types of partition columns whose values all writers write as the same text."""
 
 
 def odd_partitions(columns: "StructType", by: Sequence[str]) -> list[str]:
-    """The columns of `by` whose type `partition_text` does not take, each with its type."""
+    """Return the columns of `by` whose type `partition_text` does not accept, each with its type."""
     kinds = {name: columns[name].dataType for name in by}
     return [
         f"{name}, which is {kind.simpleString()}"
@@ -50,7 +50,7 @@ def odd_partitions(columns: "StructType", by: Sequence[str]) -> list[str]:
 
 
 def partition_text(value: Any) -> str | None:
-    """The text of a partition's value in the log. Raises `TypeError` for a type that writers spell differently.
+    """Return the text of a partition's value in the log. Raises `TypeError` for a type that writers write differently.
 
     >>> partition_text(True), partition_text(date(2026, 1, 5)), partition_text("a b")
     ('true', '2026-01-05', 'a b')
@@ -73,7 +73,7 @@ def partition_text(value: Any) -> str | None:
 
 
 def part_from(value: Mapping[str, Any]) -> Part:
-    """The part from its JSON value, which `dataclasses.asdict` made."""
+    """Return the part from its JSON value, which `dataclasses.asdict` made."""
     return Part(**value)
 
 
@@ -88,7 +88,7 @@ class PartsFolder(Protocol):
         """The folder for the files of the batch and attempt that `mark` names."""
 
     def partitioned_by(self) -> list[str]:
-        """The partition columns: rows with different values go to different folders."""
+        """The partition columns. Rows with different values are written to different folders."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ class PlainFolder:
     name: str
 
     def parquet_folder(self, mark: "Mark") -> str:
-        """The folder, the same for every batch (`PartsFolder`)."""
+        """Return the folder, the same for every batch (`PartsFolder`)."""
         return self.name
 
     def partitioned_by(self) -> list[str]:
-        """No columns (`PartsFolder`)."""
+        """Return no columns (`PartsFolder`)."""
         return []

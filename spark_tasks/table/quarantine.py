@@ -1,8 +1,8 @@
 """The quarantine: a Delta table `<table>_quarantine` beside a table, which keeps the rows that did not fit.
 
-A batch's malformed rows are first written durably into a file beside the batch's page. Once the batch is committed to
-its table, they are put into the quarantine exactly once: the quarantine's log carries the batch's number as an app
-transaction. After a crash in between, the next attempt puts them there, from the same file.
+A batch's malformed rows are first written durably into a file beside the batch's page in the ledger. Once the batch is
+committed to its table, the rows are put into the quarantine exactly once, because the quarantine's log carries the
+batch's number as an app transaction. After a crash in between, the next attempt puts them there, from the same file.
 """
 
 import io
@@ -47,10 +47,10 @@ class Quarantine(Table):
         self.of = of
 
     def put(self, page: Page) -> None:
-        """Put the malformed rows of a batch into the quarantine, if they are not there yet.
+        """Put the malformed rows of a batch into the quarantine, unless they are there already.
 
-        `page` is of a committed batch; batches come in order. Raises `LedgerDamaged` if rows are missing, and
-        `TableUnfit`.
+        `page` must be of a committed batch, and batches must come in order. Raises `LedgerDamaged` if rows are missing,
+        and `TableUnfit`.
         """
         kept = self.of.ledger.malformed(page.mark)
         with store_errors(self.place):
@@ -58,7 +58,7 @@ class Quarantine(Table):
         if content is None:
             return  # already in the quarantine: the file is removed last
         self._check_conditions()
-        app = f"{app_id(self.task)}/{self.of.table_id()}"  # a new table counts its batches anew
+        app = f"{app_id(self.task)}/{self.of.table_id()}"  # a new table counts its batches from 1 again
         handle = self._open() or self._create(_COLUMNS)
         if (handle.transaction_version(app) or 0) < page.mark.batch:
             part = self._write(page, content)

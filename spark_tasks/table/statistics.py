@@ -1,7 +1,8 @@
-"""A Parquet file's statistics, in Delta's form: readers skip a file that cannot contain the values they look for.
+"""A Parquet file's statistics, in Delta's form, with which readers skip a file that cannot contain the values they look
+for.
 
 They come from the file's own footer, so that no row is read again. A bound that cannot be given exactly is widened, or
-left out: then readers skip less, and never too much.
+left out. Then readers skip fewer files, but never one that they need.
 """
 
 import json
@@ -19,7 +20,7 @@ COLUMNS_MAX: Final = 32
 """The number of columns, from the first, that have statistics, as in other Delta writers."""
 
 TEXT_MAX: Final = 32
-"""The length in characters to which a text is cut in a bound."""
+"""The number of characters to which a text in a bound is truncated."""
 
 _LAST_CHARACTER: Final = "\U0010ffff"
 _NONE: Final = object()
@@ -29,10 +30,10 @@ FieldPath = tuple[str, ...]
 
 
 def statistics(footer: "FileMetaData", with_nan: Collection[FieldPath] = ()) -> str:
-    """Delta's statistics of the file with that footer, as JSON.
+    """Return Delta's statistics of the file with that footer, as JSON.
 
-    `with_nan` are the columns that hold NaN, which a footer does not tell: they have no bounds, because for Spark NaN
-    is greater than all numbers.
+    `with_nan` are the columns that contain NaN, which a footer does not show. They have no bounds, because for Spark
+    NaN is greater than all numbers.
     """
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     lowest: dict[str, Any] = {}
@@ -57,7 +58,7 @@ def statistics(footer: "FileMetaData", with_nan: Collection[FieldPath] = ()) -> 
 
 
 def _leaves(schema: "pa.Schema") -> Iterator[FieldPath | None]:
-    """The path of each of Parquet's columns, in their order; None for one within a list or a map."""
+    """Yield the path of each of Parquet's columns, in their order; None for a column within a list or a map."""
     for name in schema.names:
         yield from _leaves_of(schema.field(name).type, (name,))
 
@@ -84,7 +85,7 @@ def _put(values: dict[str, Any], path: FieldPath, value: Any) -> None:
 
 
 def bounds(found: list[Any]) -> tuple[Any, Any]:
-    """The least and the greatest value of a column in all row groups; `_NONE` for one that is unknown."""
+    """Return the least and the greatest value of a column in all row groups; `_NONE` for a value that is unknown."""
     if not found or not all(one.has_min_max for one in found):
         return _NONE, _NONE
     try:
@@ -97,7 +98,7 @@ def bounds(found: list[Any]) -> tuple[Any, Any]:
 
 
 def at_most(value: Any) -> Any:
-    """A value of JSON that is not greater than `value`; `_NONE` if JSON has none.
+    """Return a JSON value that is not greater than `value`; `_NONE` if JSON has no such value.
 
     >>> at_most("x" * 40) == "x" * 32, at_most(datetime(2026, 1, 1, 9, 0, 0, 123456, UTC))
     (True, '2026-01-01T09:00:00.123Z')
@@ -112,7 +113,7 @@ def at_most(value: Any) -> Any:
 
 
 def above(value: Any) -> Any:
-    """A value of JSON that is not less than `value`; `_NONE` if JSON has none.
+    """Return a JSON value that is not less than `value`; `_NONE` if JSON has no such value.
 
     >>> above("x" * 40) > "x" * 40, above(datetime(2026, 1, 1, 9, 0, 0, 123456, UTC))
     (True, '2026-01-01T09:00:00.124Z')
@@ -137,7 +138,7 @@ def _exact(value: Any) -> Any:
         case float():
             return value if math.isfinite(value) else _NONE
         case Decimal():
-            # Some readers read JSON's numbers as floats.
+            # Some readers read numbers in JSON as floats.
             return float(value) if Decimal(repr(float(value))) == value else _NONE
         case date():
             return value.isoformat()

@@ -1,10 +1,10 @@
-"""Write the rows of a batch where no reader sees them yet: into Parquet files that a commit will name.
+"""Writes the rows of a batch where no reader sees them yet: into Parquet files that a commit will name.
 
-Spark itself writes into a local folder. For an object store it would need jars: in local mode it writes into the
-scratch folder, and the driver uploads the files; on a cluster the executors write by pyarrow and fsspec
-(`object_writer`), and Spark returns the list of their files. In local mode Python processes would only share the
-processors with Spark, which writes Parquet in less time than it takes to pass the rows to Python. All three return the
-same `Part`s.
+Spark itself writes only into a local folder, because for an object store it would need jars. In local mode with an
+object store, Spark writes into the scratch folder, and the driver uploads the files, because Python processes would
+only share the processors with Spark, which writes Parquet in less time than it takes to pass the rows to Python. On a
+cluster the executors write by pyarrow and fsspec (`object_writer`), and Spark returns the list of their files. In all
+three cases the same `Part`s are returned.
 """
 
 import shutil
@@ -37,14 +37,15 @@ _COPY_BYTES: Final = 1 << 20
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 Write = Callable[["DataFrame", "Mark"], tuple[Part, ...]]
-"""Writes the rows as files of the batch, and returns these, without files that an earlier try left there."""
+"""Writes the rows as files of the batch, and returns these files, without files that an earlier try has left there."""
 
 
 def batch_writer(spark: "SparkSession", table: PartsFolder, scratch: Path) -> Write:
-    """A function that writes batches of `table` in the session `spark`. `scratch` is a local folder of the attempt.
+    """Return a function that writes batches of `table` in the session `spark`. `scratch` is a local folder of the
+    attempt.
 
-    The function raises Spark's errors; for an object store also `NoBucket`, `NoPermission` and `StoreAway`; for a
-    folder `seen.NotSeen`, if executors on other machines have another folder at its path.
+    The function raises Spark's errors; for an object store also `NoBucket`, `NoPermission` and `StoreAway`; and for a
+    folder `seen.NotSeen`, if executors on other machines have a different folder at its path.
     """
     here = str(spark.sparkContext.master).startswith("local")  # its executors run on this machine, too
     if table.place.is_local:
@@ -66,7 +67,7 @@ def _local(spark: "SparkSession", table: PartsFolder, here: bool) -> Write:
 
 
 def _check_shared(spark: "SparkSession", folder: Path) -> None:
-    """Raise `NotSeen` unless the executors see what this node puts into the folder.
+    """Raise `NotSeen` unless the executors see the files that this node puts into the folder.
 
     Otherwise each executor would create the folder on its own disk, and its rows would be lost without an error.
     """
@@ -80,12 +81,12 @@ def _check_shared(spark: "SparkSession", folder: Path) -> None:
 
 
 def local_parts(table: PartsFolder, folder: str) -> tuple[Part, ...]:
-    """The Parquet files in that folder of the table, with the statistics in their footers."""
+    """Return the Parquet files in that folder of the table, with the statistics in their footers."""
     return parts_in(Path(table.place.path), folder)
 
 
 def parts_in(root: Path, folder: str) -> tuple[Part, ...]:
-    """The Parquet files in `folder`, relative to `root`, with the statistics in their footers."""
+    """Return the Parquet files in `folder`, relative to `root`, with the statistics in their footers."""
     return tuple(_part(path, path.relative_to(root)) for path in sorted((root / folder).rglob("part-*.parquet")))
 
 
@@ -104,7 +105,7 @@ def _part(path: Path, inner: Path) -> Part:
 
 
 def partition_values(folder: Path) -> dict[str, str | None]:
-    """The values of the partition columns of the files in a folder, from the names that Spark gives to such folders.
+    """Return the values of the partition columns of a folder's files, from the names that Spark gives to such folders.
 
     >>> partition_values(Path("TASK/00000001-1/year=2013/at=05%3A00/by=__HIVE_DEFAULT_PARTITION__"))
     {'year': '2013', 'at': '05:00', 'by': None}
@@ -114,9 +115,10 @@ def partition_values(folder: Path) -> dict[str, str | None]:
 
 
 def upload_writer(table: PartsFolder, scratch: Path) -> Write:
-    """A function that writes the rows of a batch of `table` with Spark, and uploads the files to its object store.
+    """Return a function that writes the rows of a batch of `table` with Spark, and uploads the files to its object
+    store.
 
-    It raises `NoBucket`, `NoPermission`, `StoreAway`, and Spark's errors.
+    The function raises `NoBucket`, `NoPermission`, `StoreAway`, and Spark's errors.
     """
     place, aside = table.place, scratch / "uploads"
 
@@ -125,7 +127,8 @@ def upload_writer(table: PartsFolder, scratch: Path) -> Write:
         rows.write.mode("overwrite").partitionBy(*table.partitioned_by()).parquet(str(aside / folder))
 
         def upload(part: Part) -> Part:
-            # Without Spark's partition folders: the log has the values, and stores may quote such names.
+            # The name is without Spark's partition folders, because the log has the values, and stores may quote such
+            # names.
             sent = replace(part, path=f"{folder}/part-{uuid.uuid4().hex}.snappy.parquet")
             with (aside / part.path).open("rb") as file, uploading(place, sent.path) as out:
                 shutil.copyfileobj(file, out, _COPY_BYTES)

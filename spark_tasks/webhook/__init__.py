@@ -1,1 +1,1 @@
-"""Webhooks as sink: requests that are kept before they are sent, and sent until they are acknowledged."""
+"""Webhooks as sink: requests are stored before they are sent, and are sent until they are acknowledged."""

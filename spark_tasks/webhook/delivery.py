@@ -33,12 +33,14 @@ _LOOK_S: Final = 0.2
 _BACKOFF_MAX_S: Final = 15.0
 
 _LATER: Final = frozenset({408, 409, 425, 429})
-"""Refusals that are temporary. 409: a request with the same key is still being worked on."""
+"""Status codes of temporary refusals. 409: the server is still processing a request with the same key."""
 
 
 @dataclass(frozen=True)
 class Receiver:
-    """The server that gets the requests. Secrets in `headers` are resolved; `keys`, if there are any, sign requests."""
+    """The server that receives the requests. Secrets in `headers` are resolved; `keys`, if there are any, sign
+    requests.
+    """
 
     url: str
     headers: Mapping[str, str]
@@ -53,7 +55,9 @@ class Receiver:
 
 @dataclass(frozen=True)
 class Message:
-    """A request: its idempotency key, its id, and its body. All three stay the same, however often it is sent."""
+    """A request: its idempotency key, its id, and its body. All three stay the same, even if the request is
+    sent again.
+    """
 
     key: str
     id: str
@@ -61,7 +65,7 @@ class Message:
 
 
 class Delivery:
-    """Posts messages over one connection. `stopped` returns whether to end before the next request."""
+    """Posts messages over one connection. `stopped` returns True to stop before the next request."""
 
     def __init__(self, receiver: Receiver, stopped: Callable[[], bool], patience_s: float) -> None:
         self.receiver = receiver
@@ -71,7 +75,7 @@ class Delivery:
 
     @asynccontextmanager
     async def connected(self) -> "AsyncIterator[Delivery]":
-        """Open the connection for `post` while the block lasts."""
+        """Open the connection for `post` within the block."""
         import aiohttp
 
         async with aiohttp.ClientSession(
@@ -82,7 +86,9 @@ class Delivery:
             yield self
 
     async def post(self, message: Message) -> bool:
-        """Post a message until it is acknowledged. Returns False if told to stop. Raises `SinkAway` and `SinkUnfit`."""
+        """Post a message until it is acknowledged. Returns False if asked to stop. Raises `SinkAway` and
+        `SinkUnfit`.
+        """
         import aiohttp
 
         failed_first_s: float | None = None
@@ -133,7 +139,7 @@ class Delivery:
 
 
 def without_queries(text: str) -> str:
-    """The text without the queries of its URLs, which may hold secrets.
+    """Return the text without the queries of its URLs, which may contain secrets.
 
     >>> without_queries("message='Bad', url='http://hooks/in?token=x'")
     "message='Bad', url='http://hooks/in?...'"
@@ -142,7 +148,7 @@ def without_queries(text: str) -> str:
 
 
 async def _said(response: "ClientResponse") -> str:
-    """The first characters of an answer, in one line."""
+    """Return the first characters of an answer, in one line."""
     content = await response.content.read(4 * SAID_CHARS)
     text = content.decode(errors="replace")
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:SAID_CHARS]

@@ -1,8 +1,8 @@
-"""The ledger of a webhook's task: the holder, the last batch, and how many of its requests were acknowledged.
+"""The ledger of a webhook's task: the holder, the last batch, and how many of the batch's requests were acknowledged.
 
-Each file in the folder `versions` has the whole state of the ledger, and is never changed: 000000000007.json. The file
-with the greatest number counts. The next file is written on condition that it does not exist, so of two attempts that
-read the same state one changes it, and the other reads again.
+Each file in the folder `versions`, such as 000000000007.json, has the whole state of the ledger, and is never changed.
+The file with the greatest number is the current one. The next file is written on condition that it does not exist. So
+if two attempts have read the same state, only one can change it, and the other reads again.
 """
 
 import json
@@ -66,7 +66,9 @@ class LedgerState:
         return self.last if self.last is not None and self.delivered < self.last.requests else None
 
     def sealing(self, sealed: Sealed, target: str) -> "LedgerState | None":
-        """The state after the batch was sealed; None if this attempt has sealed it. Raises the errors of `is_in`."""
+        """Return the state after the batch is sealed; None if this attempt has sealed it already. Raises the errors of
+        `is_in`.
+        """
         if is_in(sealed.mark, self.visible, self.holder, target):
             return None
         if self.waiting is not None:
@@ -74,7 +76,9 @@ class LedgerState:
         return LedgerState(self.holder, sealed, 0, (*self.runs, sealed.run_id)[-RUNS_KEPT:])
 
     def having_delivered(self, token: int, mark: Mark, requests: int, target: str) -> "LedgerState | None":
-        """The state after `requests` were acknowledged; None if the state has them. Raises `SinkOvertaken`."""
+        """Return the state after `requests` were acknowledged; None if the state has them already. Raises
+        `SinkOvertaken`.
+        """
         if self.holder != token or self.last is None or self.last.mark != mark:
             raise SinkOvertaken(f"the attempt with token {self.holder}, not {token}, holds {target}")
         return replace(self, delivered=requests) if requests > self.delivered else None
@@ -88,13 +92,14 @@ class WebhookLedger:
         self._heeds = False
 
     def read(self) -> LedgerState:
-        """The present state."""
+        """Return the present state."""
         return self._read()[1]
 
     def change(self, decide: "Callable[[LedgerState], LedgerState | None]") -> bool:
-        """Store the state that `decide` returns for the present one. Returns False if `decide` returns None.
+        """Store the state that `decide` returns for the present state. Returns False if `decide` returns None.
 
-        `decide` may be called again. Raises its errors, `SinkOvertaken`, `SinkUnfit` and `SinkAway`.
+        `decide` may be called several times. Raises the errors of `decide`, `SinkOvertaken`, `SinkUnfit` and
+        `SinkAway`.
         """
         for _ in range(_TRIES):
             version, state = self._read()
@@ -115,7 +120,7 @@ class WebhookLedger:
                 content = self.place.read(path)
             if content is not None:
                 return versions[-1], self._parsed(path, content)
-            # The file was removed since: others have written many newer versions.
+            # The file was removed since it was listed, because other attempts have written many newer versions.
         raise SinkAway(f"{self.place.shown(VERSIONS)}: other attempts kept changing the ledger, {_TRIES} times")
 
     def _parsed(self, path: str, content: bytes) -> LedgerState:
@@ -133,7 +138,7 @@ class WebhookLedger:
         return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal())
 
     def _write(self, version: int, state: LedgerState) -> bool:
-        """Write the version. Returns False if another attempt has written a version of that number."""
+        """Write the version. Returns False if another attempt has written a version with that number."""
         if not self._heeds:
             if not heeds_conditions(self.place, _PROBE):
                 raise SinkUnfit(
@@ -163,8 +168,9 @@ def _path(version: int) -> str:
 def _follows(version: int, versions: Iterable[int]) -> bool:
     """Whether `version` was new when it was written; `versions` are those that exist now.
 
-    If the writer stood still for long, others may have written the same version before, and removed it. Then the
-    version before it is gone, too; if it is the first version, there are others with numbers above `KEPT`.
+    If the writer was paused for long, other attempts may have written a version with the same number before, and
+    removed it. Then the previous version was removed, too; or, if it is the first version, there are versions with
+    numbers above `KEPT`.
 
     >>> _follows(7, [5, 6, 7]), _follows(7, [7, 31, 32]), _follows(1, [1]), _follows(1, [1, 9, 29])
     (True, False, True, False)

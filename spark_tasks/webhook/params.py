@@ -16,14 +16,14 @@ from tasks.secret import Reference
 VERSIONS: Final = "versions"
 OUTBOX: Final = "outbox"
 FOLDERS: Final = (VERSIONS, OUTBOX)
-"""The folders of a task in its ledger."""
+"""The folders of a task within its ledger."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _OURS: Final = re.compile(
     r"webhook-.*|idempotency-key|content-.*|host|connection|transfer-encoding|te|trailer|upgrade|expect|accept-encoding",
     re.IGNORECASE,
 )
-"""Headers that the sink sets, or that would change what a request is."""
+"""Headers that the sink itself sets, or that would change how a request is interpreted."""
 
 _SECRET: Final = re.compile(r"authorization|proxy-authorization|cookie", re.IGNORECASE)
 
@@ -36,7 +36,7 @@ def _http_url(url: str) -> str:
             "the URL must name no user, because it is replicated and shown: give `headers` with a reference to a secret"
         )
     addresses(url, {})
-    if urlsplit(url).port == 0:  # raises `ValueError` itself for one that is too great
+    if urlsplit(url).port == 0:  # raises `ValueError` itself for a port that is too great
         raise ValueError("the port is a number from 1 to 65535")
     return url
 
@@ -102,7 +102,7 @@ class Webhook(BaseModel):
 
     @property
     def adds(self) -> bool:
-        """Whether a row that is written again is there twice."""
+        """Whether a row that is written twice is posted twice."""
         return True
 
     @property
@@ -125,6 +125,6 @@ class Webhook(BaseModel):
 
 
 def check_header(name: str, value: str) -> None:
-    """Raise `ValueError`, which does not show the value, unless `value` can be sent in one header."""
+    """Raise `ValueError`, without showing the value, unless `value` can be sent in one header."""
     if not re.fullmatch(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?", value):
         raise ValueError(f"the value of the header {name} has characters other than printable ASCII, or spaces around")

@@ -1,9 +1,9 @@
-"""Rows posted to an HTTP server, which takes part in no transaction.
+"""Posts rows to an HTTP server, which takes part in no transaction.
 
 A batch is committed once the ledger records it as sealed: its requests are then stored beside the ledger, and never
-change. Then this attempt, or a later one, delivers them, always with the same keys and the same bytes. After a crash
-between a delivery and its record, a request is sent again; the server can recognize it, even if the source has changed
-since.
+change. Then this attempt, or a later one, delivers them, always with the same keys and the same bodies. After a crash
+between a delivery and its record in the ledger, a request is sent again. The server can recognize it by its key, even
+if the source has changed since.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 BODY_BYTES: Final = 4 << 20
-"""A request whose body has reached this size gets no further row."""
+"""A request whose body has reached this size gets no more rows."""
 
 
 def bodies(fetched: "FetchedRows", rows_max: int) -> Iterator[tuple[int, bytes]]:
-    """The requests' bodies, each a JSON array of objects, with the number of their rows. Raises `SinkUnfit`."""
+    """Yield the requests' bodies, each a JSON array of objects, with the number of their rows. Raises `SinkUnfit`."""
     objects: list[bytes] = []
     size = 0
     for each in _objects(fetched):
@@ -75,7 +75,7 @@ def write_bodies(out: IO[bytes], found: Iterator[tuple[int, bytes]]) -> tuple[in
 
 
 def read_bodies(file: IO[bytes], requests: int, named: str) -> Iterator[bytes]:
-    """The bodies in a file of `write_bodies`. Raises `SinkUnfit` if there are not `requests` of them."""
+    """Yield the bodies in a file of `write_bodies`. Raises `SinkUnfit` if their number is not `requests`."""
     import zstandard
 
     found = 0
@@ -91,7 +91,9 @@ def read_bodies(file: IO[bytes], requests: int, named: str) -> Iterator[bytes]:
 
 
 NOTE_S: Final = 5.0
-"""The seconds between two records of acknowledged requests. Later ones may be sent again after a crash."""
+"""The seconds between two records of acknowledged requests. Requests acknowledged after the last record may be sent
+again after a crash.
+"""
 
 
 class WebhookSink:
@@ -137,7 +139,7 @@ class WebhookSink:
         return f"{OUTBOX}/{mark.name}.jsonl.zst"
 
     def write(self, rows: "DataFrame", mark: Mark) -> Staged:
-        """Write the requests beside the ledger. None of them is sent yet."""
+        """Write the requests beside the ledger. No request is sent yet."""
         check_case_distinct(rows.columns)
         fetched = fetch(rows, self.scratch / mark.name, self.local)
         with store_errors(self.place), self.place.writing(self._outbox(mark)) as out:
@@ -182,7 +184,7 @@ class WebhookSink:
         return done
 
     async def _posted(self, sealed: Sealed, first: int) -> bool:
-        """Post all requests but the first `first` ones. Returns False if asked to stop before the end."""
+        """Post all requests except the first `first` ones. Returns False if asked to stop before the end."""
         outbox = self._outbox(sealed.mark)
         delivered, noted_s = first, time.monotonic()
         try:
@@ -202,8 +204,8 @@ class WebhookSink:
         return True
 
     def _message(self, sealed: Sealed, number: int, body: bytes) -> Message:
-        # A receiver may remember keys for longer than the ledger exists: the random id tells batches with the same
-        # number in two ledgers apart. A message's id may have no full stop, which a task's name may have.
+        # A receiver may remember keys for longer than the ledger exists, so the random id distinguishes batches with
+        # the same number in two ledgers. A message's id may not contain a full stop, which a task's name may.
         return Message(f"{self.ctx.task}/{sealed.mark.batch}-{sealed.id}/{number}", f"msg_{sealed.id}_{number}", body)
 
     def _note(self, sealed: Sealed, delivered: int) -> None:
