@@ -54,7 +54,7 @@ class GapStore(Protocol):
     """The part of `node.history.store.HistoryStore` that is used here."""
 
     def gaps(self) -> Sequence[Gap]:
-        """The gaps, oldest first."""
+        """Return the gaps, oldest first."""
 
     def fill(self, gap: Gap, portion: Portion) -> None:
         """Add a portion of a gap. Raises `ValueError` if it is not a portion of that gap."""
@@ -71,10 +71,10 @@ class BackfillTime(Protocol):
     """Time, as it passes for the backfill."""
 
     def now_us(self) -> int:
-        """The wall clock, in microseconds since the epoch."""
+        """Return the wall clock, in microseconds since the epoch."""
 
     def now_s(self) -> float:
-        """A monotonic clock, in seconds."""
+        """Return the time on a monotonic clock, in seconds."""
 
     async def round(self, seconds: float, /) -> None:
         """Wait between two rounds."""

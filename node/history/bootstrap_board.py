@@ -63,7 +63,7 @@ class BootstrapBoard:
             self._heard[bootstrap.member] = Heard(self._clock(), bootstrap)
 
     def known(self, state: State) -> dict[str, Bootstrap]:
-        """The latest known bootstraps, by member."""
+        """Return the latest known bootstraps, by member."""
         found = current(self._heard, state, self._clock())
         return found if self.own is None else {**found, self._me: self.own}
 
@@ -85,7 +85,7 @@ class BootstrapBoard:
 
 
 def current(heard: Mapping[str, Heard], state: State, now_s: float) -> dict[str, Bootstrap]:
-    """The bootstraps in `heard` that are of members in `state`, and not out of date at `now_s`."""
+    """Return the bootstraps in `heard` that are of members in `state`, and not out of date at `now_s`."""
     return {
         member: bootstrap
         for member, (at_s, bootstrap) in heard.items()

@@ -76,7 +76,7 @@ class HistoryDatabase:
         return next(iter(self._read(query, {"run_id": run_id})), None)
 
     def gaps(self) -> tuple[Gap, ...]:
-        """The gaps that are still to be filled from other members, oldest first."""
+        """Return the gaps that are still to be filled from other members, oldest first."""
         with self.lock:
             return gaps.all_gaps(self.connection)
 

@@ -15,7 +15,7 @@ from node.peer.bootstrap import task_of
 
 
 def feeders(slots: Sequence[Slot], member: str) -> list[str]:
-    """The members that may feed `member`, in their order. The first is the owner of its bootstrap.
+    """Return the members that may feed `member`, in their order. The first is the owner of its bootstrap.
 
     >>> slots = [Slot("a"), Slot("b"), Slot("c", "down"), Slot("d")]
     >>> feeders(slots, "d"), feeders([Slot("a"), Slot("b", "draining"), *slots[2:]], "d"), feeders(slots[2:], "d")
@@ -26,7 +26,7 @@ def feeders(slots: Sequence[Slot], member: str) -> list[str]:
 
 
 def next_feeder(slots: Sequence[Slot], member: str, asked: Container[str]) -> str | None:
-    """The first feeder that has not been asked yet; None if all have been asked."""
+    """Return the first feeder that has not been asked yet; None if all have been asked."""
     return next((feeder for feeder in feeders(slots, member) if feeder not in asked), None)
 
 
@@ -46,7 +46,7 @@ def why_feeder(slots: Sequence[Slot], member: str) -> list[Reason]:
 
 
 def _others(slots: Sequence[Slot], member: str) -> Iterator[tuple[str | None, Slot]]:
-    """The slots in the order of the succession, without the member's own."""
+    """Return the slots in the order of the succession, without the member's own."""
     order = (slots[position] for position in succession(key64(task_of(member)), len(slots)))
     return ((slot.member, slot) for slot in order if slot.member != member)
 

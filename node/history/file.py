@@ -121,7 +121,7 @@ def put_aside(path: Path) -> str:
 
 
 def crc(*values: object) -> int:
-    """The checksum of a row of these values."""
+    """Return the checksum of a row of these values."""
     return zlib.crc32(b" ".join(value if isinstance(value, bytes) else str(value).encode() for value in values))
 
 

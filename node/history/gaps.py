@@ -14,7 +14,7 @@ from node.peer.portions import Gap
 
 
 def all_gaps(db: sqlite3.Connection) -> tuple[Gap, ...]:
-    """All gaps, oldest first."""
+    """Return all gaps, oldest first."""
     return tuple(gap for gap, _ in _rows(db))
 
 

@@ -119,7 +119,7 @@ class HistoryStore:
     # -- gaps, filled from other members
 
     def gaps(self) -> tuple[Gap, ...]:
-        """The gaps that are still to be filled from other members, oldest first."""
+        """Return the gaps that are still to be filled from other members, oldest first."""
         with self._report_damage():
             self._flush_or_pending()  # a gap that cannot be written cannot be filled either
             return self._database.gaps()
@@ -290,7 +290,7 @@ def with_unwritten(
 
 
 def _identity(ended: EndedRun) -> tuple[int, str]:
-    """The creation time and id, by which lists are sorted."""
+    """Return the creation time and id, by which lists are sorted."""
     return ended.run.created_at_us, ended.run.run_id
 
 

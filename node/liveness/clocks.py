@@ -97,7 +97,7 @@ class Correction:
             self._ahead_us = agreed_us - round((sent_s + now_s) / 2 * _US)
 
     def off_us(self, wall_us: int, now_s: float) -> int | None:
-        """How far the own wall clock, which reads `wall_us`, is ahead of the last agreed one; None before an agreement.
+        """Return how far the own wall clock `wall_us` is ahead of the last agreed one; None before an agreement.
 
         >>> correction = Correction()
         >>> correction.agree(5_000_000, 1.0, 1.0)
@@ -107,7 +107,7 @@ class Correction:
         return None if self._ahead_us is None else wall_us - round(now_s * _US) - self._ahead_us
 
     def now_us(self, wall_us: int, now_s: float) -> int:
-        """The time to use while the own wall clock reads `wall_us`.
+        """Return the time to use while the own wall clock reads `wall_us`.
 
         >>> correction = Correction()
         >>> correction.now_us(3_600_000_000, 1.0)

@@ -124,7 +124,7 @@ class Detector:
         return others + 1 >= view.majority
 
     def next_s(self, now_s: float) -> float | None:
-        """When the next verdict is due if no message arrives before."""
+        """Return when the next verdict is due if no message arrives before."""
         view = self._view
         if view is None or not view.leading or not self._lead_applied(view):
             return None

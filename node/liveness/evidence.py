@@ -62,14 +62,14 @@ class Evidence:
             trail.links.discard(link)
 
     def probes_due(self, peers: Mapping[str, Peer], now_s: float) -> list[str]:
-        """The members whose ports to probe now. For each, call `probed` with the result."""
+        """Return the members whose ports to probe now. For each, call `probed` with the result."""
         due = [member for member, at_s in self._due(peers) if at_s <= now_s]
         for member in due:
             self._trails[member].probing = True
         return due
 
     def next_s(self, peers: Mapping[str, Peer]) -> float | None:
-        """When the next probe is due."""
+        """Return when the next probe is due."""
         return min((at_s for _, at_s in self._due(peers)), default=None)
 
     def probed(self, member: str, incarnation: int, refused: bool, now_s: float) -> None:
@@ -87,7 +87,7 @@ class Evidence:
             trail.dead = True
 
     def dead_at(self, member: str, incarnation: int, margin_s: float) -> float | None:
-        """The time from which that incarnation's process and its workers count as dead; None if they do not."""
+        """Return the time from which that incarnation's process and its workers count as dead; None if they do not."""
         trail = self._trails.get(member)
         if trail is None or trail.incarnation != incarnation or not trail.dead or trail.ended_s is None:
             return None

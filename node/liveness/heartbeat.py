@@ -198,7 +198,7 @@ class Heartbeat:
         return self._owner.wall_us()
 
     def raft_turns(self) -> int:
-        """The number of turns of Raft's thread so far."""
+        """Return the number of turns of Raft's thread so far."""
         return self._owner.raft_turns()
 
     def follow(self, leader: Peer | None, now_s: float) -> None:

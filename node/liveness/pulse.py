@@ -30,7 +30,7 @@ class PulseOwner(Protocol):
         """This machine's wall clock, in microseconds since the epoch."""
 
     def raft_turns(self) -> int:
-        """The number of turns of Raft's thread. If it stays the same for `STILL_S`, heartbeats stop."""
+        """Return the number of turns of Raft's thread. If it stays the same for `STILL_S`, heartbeats stop."""
 
     def on_lease(self, lease: LeaseNow) -> None:
         """The lease was renewed or dropped. A refused renewal is not reported: the lease then expires."""
@@ -117,7 +117,7 @@ class Pulse:
         return beats
 
     def due_s(self, now_s: float) -> float:
-        """When the next turn is due if no message arrives before."""
+        """Return when the next turn is due if no message arrives before."""
         if self._view is None:
             return self._next_beat_s
         extra = (self.evidence.next_s(self._view.peers), self.detector.next_s(now_s))
@@ -170,5 +170,5 @@ class Pulse:
 
 
 def _stance(view: View) -> tuple[object, ...]:
-    """The part of a view whose change makes a heartbeat due at once."""
+    """Return the part of a view whose change makes a heartbeat due at once."""
     return (view.term, view.leader, view.incarnation, view.lead_applied)

@@ -49,13 +49,13 @@ class Timeouts:
         self._former = [(times, now_s + wait_s) for times, _ in self._standing(now_s)]
 
     def to_grant(self, now_s: float) -> Times:
-        """The timeouts for granting leases: the shortest that may be in force on any member."""
+        """Return the timeouts for granting leases: the shortest that may be in force on any member."""
         if self._present is not None and not self._former:
             return self._present
         return Times(*map(min, zip(*self._in_force(now_s), strict=True)))
 
     def to_judge(self, now_s: float) -> Times:
-        """The timeouts for marking a member down: the longest that may be in force on any member."""
+        """Return the timeouts for marking a member down: the longest that may be in force on any member."""
         if self._present is not None and not self._former:
             return self._present
         return Times(*map(max, zip(*self._in_force(now_s), strict=True)))

@@ -21,7 +21,7 @@ class WallClock:
         self._logged_off = False
 
     def now_us(self) -> int:
-        """The time for the stamps of entries and for schedules."""
+        """Return the time for the stamps of entries and for schedules."""
         return self._correction.now_us(machine_us(), boottime_s())
 
     @property
@@ -51,7 +51,7 @@ class WallClock:
 
 
 def machine_us() -> int:
-    """The machine's wall clock, right or wrong."""
+    """Return the machine's wall clock, right or wrong."""
     return time.time_ns() // 1000
 
 

@@ -76,11 +76,11 @@ class HeartbeatChannel:
         return self._key is not None and (self._dialled or self._introduced)
 
     def greeting(self) -> bytes:
-        """The first bytes to send."""
+        """Return the first bytes to send."""
         return MAGIC + self._nonce
 
     def introduction(self) -> bytes:
-        """The first frame. To be sent as soon as the channel is ready."""
+        """Return the first frame, which the caller sends as soon as the channel is ready."""
         return self._frame(["from", self._me, self._cluster.known, self._start])
 
     def farewell(self, error: BadPeerError) -> bytes:

@@ -34,7 +34,7 @@ class NoMember(Exception):
 
 
 def at_start(me: str, configured: Mapping[str, Address], agreed: Mapping[str, Agreed]) -> dict[str, Address]:
-    """The members' addresses to use until members answer. Raises `NoMember`."""
+    """Return the members' addresses to use until members answer. Raises `NoMember`."""
     if not agreed:
         return dict(configured)
     if me not in agreed:

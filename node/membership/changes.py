@@ -126,14 +126,14 @@ class MembershipChanges:
         return self._raft.members ^ frozenset(self._port.state().members) if self._raft.members else frozenset()
 
     def _under_way(self, others: frozenset[str]) -> str | None:
-        """The reason to refuse a change now: `others` are only half added or removed. None: the change may begin.
+        """Return the reason to refuse a change while `others` are only half added or removed. None: it may begin.
 
         If two members were removed from the state only, both would still count for Raft's majority after their end.
         """
         return f"the change of {', '.join(sorted(others))} is not finished: ask again in a moment" if others else None
 
     def _without_majority(self, members: set[str]) -> str | None:
-        """The reason why a cluster of these `members` would have no quorum: too many are down. None: it would have one.
+        """Return why a cluster of these `members` would have no quorum, as too many are down. None: it would have one.
 
         A change that leaves no quorum cannot be undone.
         """

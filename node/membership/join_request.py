@@ -64,7 +64,7 @@ class JoinRequest:
         """The cluster's id, once `members` has returned."""
 
     def members(self, sleep: Callable[[float], None] = time.sleep, tries: int = TRIES) -> tuple[Seed, ...]:
-        """The members of the cluster, with `me` at the end if it is no member yet. Blocks. Raises `NotLetIn`."""
+        """Return the members of the cluster, with `me` at the end if it is no member yet. Blocks. Raises `NotLetIn`."""
         roster = _founded(self._me.id, self._url, self._cluster, sleep, tries)
         self.cluster_id = roster.cluster_id
         return roster.members if self._among(roster) else (*roster.members, self._me)

@@ -29,7 +29,7 @@ class RosterSource(Protocol):
     """The part of `node.peer.client.PeerClient` that is used here."""
 
     async def roster(self, member: str, timeout_s: float) -> Roster:
-        """The members, as another member knows them. Raises `PeerAway`."""
+        """Return the members, as another member knows them. Raises `PeerAway`."""
 
 
 class RemovalWatch:

@@ -121,7 +121,7 @@ def _send(order: dict[str, Any]) -> tuple[bool, str]:
 
 
 def _memory_bytes() -> int:
-    """The peak memory of this program. (`ru_maxrss` would include that of the process that started it.)"""
+    """Return the peak memory of this program. (`ru_maxrss` would include that of the process that started it.)"""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 

@@ -44,13 +44,13 @@ class WatchedMember(Protocol):
         """Whether the member has a live lease."""
 
     def state(self) -> State:
-        """The newest state."""
+        """Return the newest state."""
 
     def now_us(self) -> int:
-        """The wall clock, in microseconds since the epoch."""
+        """Return the wall clock, in microseconds since the epoch."""
 
     async def late_tasks(self) -> Sequence[str]:
-        """The tasks that are overdue."""
+        """Return the tasks that are overdue."""
 
 
 class DeadMansSwitch:
@@ -81,7 +81,7 @@ class DeadMansSwitch:
                 wait_s -= IDLE_S
 
     def _watched(self) -> Watchdog | None:
-        """The watcher that this member has to ping; None: there is no watcher, or another member leads."""
+        """Return the watcher that this member has to ping; None: there is no watcher, or another member leads."""
         return self._member.state().settings.watchdog if self._member.role.is_leader else None
 
     async def step(self) -> float:

@@ -46,10 +46,10 @@ class TellerPort(Insisting, Protocol):
         """The member's id."""
 
     def state(self) -> State:
-        """The newest state."""
+        """Return the newest state."""
 
     def lease_now(self) -> LeaseView | None:
-        """The live lease of this process's incarnation; None while there is none."""
+        """Return the live lease of this process's incarnation; None while there is none."""
 
 
 class MessageSender(Protocol):

@@ -116,7 +116,7 @@ class SideResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """The addresses of `host`. Raises `OSError`."""
+        """Return the addresses of `host`. Raises `OSError`."""
 
         def look_up() -> list[ResolveResult]:
             found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)

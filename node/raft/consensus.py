@@ -134,16 +134,16 @@ class Consensus(MendedSyncObj):
         return self.transport.duplicate_starts.settled
 
     def fence(self) -> int:
-        """The latest term in which another process of this member may have voted (`start_claim`)."""
+        """Return the latest term in which another process of this member may have voted (`start_claim`)."""
         return self.transport.duplicate_starts.claim.fence
 
     def leader_node(self) -> Node | None:
-        """The leader that was heard last in this term."""
+        """Return the leader that was heard last in this term."""
         node: Node | None = self._getLeader()
         return node
 
     def standing(self) -> Standing:
-        """The term and index of the log's last entry."""
+        """Return the term and index of the log's last entry."""
         return Standing(self.journal[-1][2], self.journal[-1][1])
 
     @property
@@ -168,7 +168,7 @@ class Consensus(MendedSyncObj):
             self.transport.announce()
 
     def agreed_members(self) -> list[str]:
-        """The members as of the last entry that is known to be committed, each as "id host port"."""
+        """Return the members as of the last entry that is known to be committed, each as "id host port"."""
         if self.is_changing:
             return list(self._cluster_at(self.raftCommitIndex))
         return sorted(self.book.text(member) for member in self.members())
@@ -184,7 +184,7 @@ class Consensus(MendedSyncObj):
         self._SyncObj__updateClusterConfiguration(others)
 
     def next_index(self, node: Node) -> int:
-        """The index of the next entry to send to a member."""
+        """Return the index of the next entry to send to a member."""
         return int(self._SyncObj__raftNextIndex.get(node, 0))
 
     def keep_next_index(self, node: Node, index: int) -> None:

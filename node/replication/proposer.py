@@ -30,7 +30,7 @@ class Proposing(Protocol):
     """A member that commits entries, as its services see it. Called on the event loop."""
 
     def now_us(self) -> int:
-        """The wall clock, in microseconds since the epoch."""
+        """Return the wall clock, in microseconds since the epoch."""
 
     async def propose(self, entry: Entry, timeout_s: float, /) -> Result:
         """Commit an entry and wait for its result. Raises the errors of `Proposer.propose`."""
@@ -51,10 +51,10 @@ class MemberPort(Proposing, Protocol):
         """The member's id."""
 
     def state(self) -> State:
-        """The newest state."""
+        """Return the newest state."""
 
     def role(self) -> RaftRole:
-        """The member's role in Raft."""
+        """Return the member's role in Raft."""
 
     def standing(self) -> int | None:
         """This process's incarnation while it is a member that is up or draining; else None."""

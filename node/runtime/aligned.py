@@ -8,7 +8,7 @@ GRID_S: Final = 0.5
 
 
 def to_grid(wait_s: float, now_s: float) -> float:
-    """The longest wait that is not longer than `wait_s` and ends at a multiple of `GRID_S` on the clock of `now_s`.
+    """Return the longest wait up to `wait_s` that ends at a multiple of `GRID_S` on the clock of `now_s`.
 
     Never 0 if `wait_s` is `GRID_S` or more. Services with such waits wake in the same turns of the loop, because a
     wakeup of an idle process costs far more than the work of such a service.

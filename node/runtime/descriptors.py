@@ -37,14 +37,14 @@ _NR_OPEN: Final = Path("/proc/sys/fs/nr_open")
 
 
 def hard_limit() -> int:
-    """The maximum number of descriptors that this process, and each process that it starts, may have."""
+    """Return the maximum number of descriptors that this process, and each process that it starts, may have."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = int(_NR_OPEN.read_text())
     return most if hard == resource.RLIM_INFINITY else min(hard, most)
 
 
 def attempts_limit(hard: int) -> int:
-    """The maximum number of descriptors that a process of an attempt may have, if the node may have `hard`.
+    """Return the maximum number of descriptors that a process of an attempt may have, if the node may have `hard`.
 
     >>> attempts_limit(1_048_576), attempts_limit(1_024)
     (1047552, 768)
@@ -60,13 +60,13 @@ def raise_soft_limit() -> int:
 
 
 def below_own() -> tuple[int, int]:
-    """The soft and the hard limit for the processes of an attempt, computed in its supervisor."""
+    """Return the soft and the hard limit for the processes of an attempt, computed in its supervisor."""
     hard = attempts_limit(hard_limit())
     return min(SOFT_MAX, hard), hard
 
 
 def streams_for(clients: int) -> int:
-    """The maximum number of responses that may be streamed at once, for this number of clients.
+    """Return the maximum number of responses that may be streamed at once, for this number of clients.
 
     >>> streams_for(4_096), streams_for(16)
     (256, 4)
@@ -75,7 +75,7 @@ def streams_for(clients: int) -> int:
 
 
 def clients_for(descriptors: int, max_runs: int) -> int:
-    """The maximum number of clients that may be connected at once, for this limit on descriptors.
+    """Return the maximum number of clients that may be connected at once, for this limit on descriptors.
 
     >>> clients_for(1_024, 8), clients_for(16_384, 8), clients_for(100, 8)
     (400, 4096, 16)

@@ -17,7 +17,7 @@ Resolve = Callable[[str], str | None]
 
 
 def look_up(host: str, ask: Callable[..., list[Any]] = socket.getaddrinfo) -> str | None:
-    """The address of a host name, IPv4 if there is one; None if the name has no address. Blocks."""
+    """Return the address of a host name, IPv4 if there is one; None if the name has no address. Blocks."""
     try:
         found = ask(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -48,7 +48,7 @@ class Resolver:
         self._lock = threading.Lock()
 
     def address(self, host: str) -> str | None:
-        """The last known address of a host; None if no address is known yet. Never blocks."""
+        """Return the last known address of a host; None if no address is known yet. Never blocks."""
         try:
             return str(ipaddress.ip_address(host))
         except ValueError:

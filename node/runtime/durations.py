@@ -6,7 +6,7 @@ _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def duration(length_s: float) -> str:
-    """A duration as text, in its two largest units.
+    """Format a duration in its two largest units.
 
     >>> duration(0.4), duration(59), duration(61), duration(7260), duration(200_000)
     ('0 s', '59 s', '1 min 1 s', '2 h 1 min', '2 d 7 h')
@@ -22,7 +22,7 @@ def duration(length_s: float) -> str:
 
 
 def seconds(length_s: float) -> str:
-    """A duration as text, with decimals if it is short.
+    """Format a duration with decimals if it is short.
 
     >>> seconds(0.034), seconds(2.46), seconds(75)
     ('0.03 s', '2.5 s', '1 min 15 s')

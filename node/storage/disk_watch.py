@@ -86,7 +86,7 @@ class DiskOwner(Protocol):
     """The node whose disk is watched. Called on the event loop."""
 
     def running(self) -> Running:
-        """The attempts that run on this node."""
+        """Return the attempts that run on this node."""
 
     def stop_attempt(self, run_id: str, error: str) -> None:
         """Stop an attempt, which fails with this error."""
@@ -275,7 +275,7 @@ class DiskWatch:
 
 
 def space_of(folder: Path) -> Space:
-    """The size and free space of a folder's file system. Raises `OSError`."""
+    """Return the size and free space of a folder's file system. Raises `OSError`."""
     found = os.statvfs(folder)
     return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize, found.f_files, found.f_favail)
 

@@ -49,7 +49,7 @@ class Bounds:
     history_bytes: int = 4 * GIB
 
     def on(self, total_bytes: int) -> "Bounds":
-        """The limits on a file system of this size: each is at most a certain fraction of it.
+        """Return the limits on a file system of this size: each is at most a certain fraction of it.
 
         >>> Bounds().on(16 * MIB) == Bounds(MIB, 8 * MIB, MIB, 2 * MIB, 4 * MIB)
         True
@@ -106,7 +106,7 @@ def _times(free: int, kept: int) -> float:
 
 
 def poll_s(space: Space, reserve_bytes: int, *, idle: bool = False) -> float:
-    """The seconds until the next measurement. `idle`: no attempt runs here, and there is ample space.
+    """Return the seconds until the next measurement. `idle`: no attempt runs here, and there is ample space.
 
     Even an attempt that starts meanwhile and writes as fast as it can is noticed before it has used up the reserve.
 
@@ -135,7 +135,7 @@ def to_stop(held: Mapping[Key, int], missing_bytes: int) -> list[Key]:
 
 
 def size(count_bytes: float) -> str:
-    """A number of bytes for display.
+    """Format a number of bytes for display.
 
     >>> size(0), size(15 * 1024), size(14 * MIB), size(3 * GIB // 2)
     ('0 B', '15 KiB', '14 MiB', '1.5 GiB')

@@ -10,7 +10,7 @@ BLOCK_BYTES = 512
 
 
 def held_bytes(path: Path) -> int:
-    """The bytes that a file or folder takes up on the disk; 0 if it does not exist.
+    """Return the bytes that a file or folder takes up on the disk; 0 if it does not exist.
 
     Mount points below a folder and the targets of links do not count.
     """

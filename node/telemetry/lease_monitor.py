@@ -23,7 +23,7 @@ class LeaseMonitor:
         self._reported = False
 
     def observe(self, now_s: float, held: bool, leader: str | None) -> tuple[int, str] | None:
-        """The level and text of the line to log now; None: no line. `leader`: the leader known to this member, if any.
+        """Return the level and text of the line to log now; None: no line. `leader`: the leader, if it is known here.
 
         >>> monitor = LeaseMonitor(0.0)
         >>> monitor.observe(1.0, held=True, leader="a"), monitor.observe(2.0, held=False, leader=None)

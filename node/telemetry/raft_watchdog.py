@@ -35,10 +35,10 @@ class RaftWatchdog:
         return self._blocked_s >= REPORT_AFTER_S
 
     def observe(self, now_s: float, turns: int) -> tuple[int, str] | None:
-        """The level and text of the line to log now; None: no line. `turns`: the thread's steps so far; 0: not started.
+        """Return the level and text of the line to log now; None: no line. `turns`: the thread's steps; 0: not started.
 
-        Of the time between two observations, at most `COUNTED_S_MAX` counts: while the whole process was suspended, the
-        thread was not blocked.
+        Of the time between two observations, at most `COUNTED_S_MAX` counts, because the thread was not blocked while
+        the whole process was suspended.
 
         >>> watchdog = RaftWatchdog(silent_after_s=15)
         >>> [watchdog.observe(at / 4, turns=7) for at in range(4)]

@@ -62,7 +62,7 @@ class Worst:
             self._worst[part] = value
 
     def over_a_minute(self, now_s: float) -> float:
-        """The maximum of the last minute; 0 if no value was noted."""
+        """Return the maximum of the last minute; 0 if no value was noted."""
         since = int(now_s // PART_S) - PARTS
         return max((worst for part, worst in list(self._worst.items()) if part >= since), default=0.0)
 
@@ -87,8 +87,8 @@ class ProbePace:
         self._probed_s = self._cpu_s = self._late_s = 0.0
 
     def next_s(self, probed_s: float, late_s: float, cpu_s: float) -> float:
-        """The seconds until the next probe. The last probe took `probed_s` and was `late_s` late; meanwhile the process
-        used `cpu_s` of processor time.
+        """Return the seconds until the next probe. The last probe took `probed_s` and was `late_s` late. Meanwhile the
+        process used `cpu_s` of processor time.
 
         >>> pace = ProbePace()
         >>> [pace.next_s(0.5, 0.0, 0.001), pace.next_s(0.5, 0.0, 0.001), pace.next_s(0.1, 0.2, 0.001)]
@@ -103,7 +103,7 @@ class ProbePace:
 
 
 def start_delays() -> Histogram:
-    """The histogram of the delays from each attempt's due time to its beginning, for /metrics."""
+    """Return the histogram of the delays from each attempt's due time to its beginning, for /metrics."""
     return Histogram(
         "rota_start_delay_seconds", "From when an attempt was due until it began", buckets=_DELAYS_S, registry=None
     )

@@ -42,7 +42,7 @@ class ChangesConsensus(Protocol):
     """The part of the consensus that `Changes` needs."""
 
     def leader_node(self) -> object | None:
-        """The leader that was heard last in this term."""
+        """Return the leader that was heard last in this term."""
 
     def is_committed(self, there: bool, member: str) -> bool:
         """Whether the log has `member` (or, if not `there`, lacks it), and all changes in the log are committed."""

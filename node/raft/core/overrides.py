@@ -145,7 +145,7 @@ class MendedSyncObj(SyncObj):  # type: ignore[misc]  # the library ships no type
         return membership.may_follow(before, after, knowing | {self.me})
 
     def members(self) -> set[str]:
-        """The ids of all members, by this member's log."""
+        """Return the ids of all members, by this member's log."""
         return {node.id for node in self._SyncObj__otherNodes} | {self.me}
 
     # -- snapshots

@@ -92,7 +92,7 @@ class InquiryPort(Protocol):
         """Answer a connected member's question about founding."""
 
     def answer(self, message: Message) -> Message:
-        """The answer to a node's question about founding: this member's statement."""
+        """Return the answer to a node's question about founding: this member's statement."""
 
     def answered(self, node: Node, message: Message) -> None:
         """Handle the statement of a connected member."""
@@ -120,16 +120,16 @@ class SingleCallsPort(Protocol):
         """Let the next call to a node begin without a pause."""
 
     def under_way(self, node: Node) -> Any:
-        """The connection of the call to a node, if a call is under way."""
+        """Return the connection of the call to a node, if a call is under way."""
 
     def called(self) -> list[Node]:
-        """The nodes to which a call is under way."""
+        """Return the nodes to which a call is under way."""
 
     def begun_s(self, node: Node) -> float:
-        """When the last call to a node began; -inf before the first call."""
+        """Return when the last call to a node began; -inf before the first call."""
 
     def refused_s(self, node: Node) -> float:
-        """When the last call to a node that got "connection refused" began; -inf if there was no such call."""
+        """Return when the last call to a node that got "connection refused" began; -inf if there was no such call."""
 
     def hang_up(self, node: Node) -> None:
         """End the call to a node, if a call is under way."""
@@ -153,10 +153,10 @@ class TransportPort(Protocol):
         """Whether a member is connected, and the connected process is known to be the only one of that member."""
 
     def cluster_of(self, node: Node) -> str:
-        """The id of the cluster to which a connected member says that it belongs; empty without a cluster."""
+        """Return the id of the cluster to which a connected member says that it belongs; empty without a cluster."""
 
     def others(self) -> set[Node]:
-        """All other members, by the log."""
+        """Return all other members, by the log."""
 
     def dials(self, node: Node) -> bool:
         """Whether this member dials `node`, and not the other way round."""
@@ -165,10 +165,10 @@ class TransportPort(Protocol):
         """Whether a node that names `cluster_id` as its cluster may belong to this member's cluster."""
 
     def hello(self, called: Node, *, asks: bool) -> Message:
-        """The first message of a dialler."""
+        """Return the first message of a dialler."""
 
     def refused_s(self, node: Node) -> float:
-        """When the last dial of a member that got "connection refused" began; -inf if there was no such dial."""
+        """Return when the last dial of a member that got "connection refused" began; -inf if there was no such dial."""
 
     def dial_soon(self, node: Node) -> None:
         """Let the next dial of a member begin without a pause."""
@@ -244,16 +244,16 @@ class RaftCore(Protocol):
         """Whether this process may take part in elections, since it is the member's only one (`start_claim`)."""
 
     def fence(self) -> int:
-        """The latest term in which another process of this member may have voted (`start_claim`)."""
+        """Return the latest term in which another process of this member may have voted (`start_claim`)."""
 
     def leader_node(self) -> Node | None:
-        """The leader that was heard last in this term."""
+        """Return the leader that was heard last in this term."""
 
     def members(self) -> set[str]:
-        """The ids of all members, by this member's log."""
+        """Return the ids of all members, by this member's log."""
 
     def standing(self) -> Standing:
-        """The term and index of the log's last entry."""
+        """Return the term and index of the log's last entry."""
 
     def voted_in(self, term: int) -> bool:
         """Whether this member has given its vote in a term."""
@@ -262,13 +262,13 @@ class RaftCore(Protocol):
         """Note this member's cluster, unless it is known already."""
 
     def agreed_members(self) -> Collection[str]:
-        """The members as of the last entry that is known to be committed, each as "id host port"."""
+        """Return the members as of the last entry that is known to be committed, each as "id host port"."""
 
     def begin_with(self, cluster: Iterable[str]) -> None:
         """Set the initial members of the empty log, each as "id host port"."""
 
     def next_index(self, node: Node) -> int:
-        """The index of the next entry to send to a member."""
+        """Return the index of the next entry to send to a member."""
 
     def keep_next_index(self, node: Node, index: int) -> None:
         """Move a member's next index to `index` at least, so that entries under way are not sent again."""

@@ -163,7 +163,7 @@ class Proposals:
 
 
 def timeout_error(sent: bool) -> Exception:
-    """The error for a proposal whose result was not seen before its deadline."""
+    """Return the error for a proposal whose result was not seen before its deadline."""
     if sent:
         return OutcomeUnknown(
             "proposed, and not seen committed in time: it may still be committed; ask, or try again under the same id"

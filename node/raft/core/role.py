@@ -30,7 +30,7 @@ class KnownLeadership:
 
 
 def raft_role(me: str, seen: KnownLeadership, now_s: float, quorum_s: float, *, was_ready: bool) -> RaftRole:
-    """The role of `me`. A member that has not been heard for `quorum_s` counts as unreachable.
+    """Return the role of `me`. A member that has not been heard for `quorum_s` counts as unreachable.
 
     `was_ready`: whether the previous role was `ready`, which stays True from then on.
 

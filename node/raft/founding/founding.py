@@ -163,7 +163,7 @@ class Founding:
         return len(here) == len(others) or any(one.complete for one in here)
 
     def statement(self, cluster_id: str = "", members: Iterable[str] = ()) -> Statement:
-        """The node's statement. `cluster_id` and `members` are those of its cluster, if it belongs to one."""
+        """Return the node's statement. `cluster_id` and `members` are those of its cluster, if it belongs to one."""
         cluster = KnownCluster(cluster_id, self.me) if cluster_id else self.known or KnownCluster("", "")
         return Statement(
             member=self.me,

@@ -34,16 +34,16 @@ class Statement:
     without: tuple[str, ...] = ()
 
     def question(self) -> dict[str, Any]:
-        """The fields of a question, without lists, so that it is short enough for a caller not identified yet."""
+        """Return the fields of a question. It has no lists, so that an unidentified caller may send it."""
         return {**self.message(), "members": [], "without": []}
 
     def message(self) -> dict[str, Any]:
-        """The fields of an answer."""
+        """Return the fields of an answer."""
         return {**asdict(self), "members": list(self.members), "without": list(self.without)}
 
 
 def read_statement(message: Mapping[str, Any]) -> Statement:
-    """The statement in a message. Raises KeyError, TypeError or ValueError if the message has none."""
+    """Return the statement in a message. Raises KeyError, TypeError or ValueError if the message has none."""
     return Statement(
         member=str(message["member"]),
         life=int(message["life"]),
@@ -67,12 +67,12 @@ class KnownCluster:
     by: str
 
     def note(self) -> str:
-        """The text of the journal's note."""
+        """Return the text of the journal's note."""
         return f"{self.cluster_id} {self.by}"
 
 
 def read_known_cluster(note: str) -> KnownCluster | None:
-    """The inverse of `KnownCluster.note`; None for an empty note."""
+    """Parse the text of `KnownCluster.note`. Returns None for an empty note."""
     cluster_id, _, by = note.partition(" ")
     return KnownCluster(cluster_id, by) if cluster_id else None
 
@@ -91,12 +91,12 @@ class Binding:
         return self.listed - self.without
 
     def note(self) -> str:
-        """The text of the journal's note."""
+        """Return the text of the journal's note."""
         return json.dumps([self.founding, sorted(self.listed), sorted(self.without)])
 
 
 def read_binding(note: str) -> Binding | None:
-    """The inverse of `Binding.note`; None for an empty note."""
+    """Parse the text of `Binding.note`. Returns None for an empty note."""
     if not note:
         return None
     founding, listed, without = json.loads(note)

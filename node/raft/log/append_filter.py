@@ -24,7 +24,7 @@ class Log(Protocol):
         """The index of the last entry."""
 
     def term_at(self, index: int) -> int:
-        """The term of the entry at an index, from `first_index` to `last_index`."""
+        """Return the term of the entry at an index, from `first_index` to `last_index`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Unmatched:
 
 
 class CommittedConflict(Exception):
-    """The leader's entries contradict committed ones, which must never happen. The log must not be changed."""
+    """The leader's entries contradict committed ones, which must never happen. The log must stay unchanged."""
 
 
 def trim(

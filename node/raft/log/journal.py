@@ -73,15 +73,15 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         return self._entries[-1][1]
 
     def term_at(self, index: int) -> int:
-        """The term of the entry at an index, from `first_index` to `last_index`."""
+        """Return the term of the entry at an index, from `first_index` to `last_index`."""
         return self._entries[index - self._entries[0][1]][2]
 
     def after(self, index: int) -> Sequence[Entry]:
-        """The entries after an index."""
+        """Return the entries after an index."""
         return self._entries[max(0, index + 1 - self._entries[0][1]) :] if self._entries else ()
 
     def reaching_back(self, index: int, entries: int, size_bytes: int) -> int:
-        """The lowest index such that the entries from it up to `index` have at most this number and size."""
+        """Return the lowest index such that the entries from it up to `index` have at most this number and size."""
         position = index - self.first_index
         lowest = max(0, position - entries)
         while position > lowest and size_bytes >= len(self._entries[position - 1][0]):
@@ -222,7 +222,7 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         self.set_note("commit", str(raftCommitIndex))
 
     def getRaftCommitIndex(self) -> int:
-        """The commit index as of the last write, which may be lower than the real one, but never higher."""
+        """Return the commit index as of the last write, which may be lower than the real one, but never higher."""
         return min(int(self.note("commit") or 1), self.last_index)
 
     def setCurrentTerm(self, term: int, votedForNodeId: str | None) -> None:
@@ -232,11 +232,11 @@ class SqliteJournal(Journal):  # type: ignore[misc]  # the library ships no type
         self.flush()
 
     def getCurrentTerm(self) -> int:
-        """The stored term."""
+        """Return the stored term."""
         return int(self.note("term") or 0)
 
     def getVotedForNodeId(self) -> str | None:
-        """The id of the member for which this one voted in the stored term; None: it has not voted."""
+        """Return the id of the member for which this one voted in the stored term; None: it has not voted."""
         return self.note("vote") or None
 
     def onOneSecondTimer(self) -> None:

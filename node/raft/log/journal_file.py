@@ -42,12 +42,12 @@ class Contents(NamedTuple):
 
 
 def entry_crc(command: bytes, index: int, term: int) -> int:
-    """The checksum of an entry."""
+    """Return the checksum of an entry."""
     return zlib.crc32(command, zlib.crc32(_KEY.pack(index & _UINT64, term & _UINT64)))
 
 
 def note_crc(key: str, value: str) -> int:
-    """The checksum of a note."""
+    """Return the checksum of a note."""
     return zlib.crc32(f"{key}={value}".encode())
 
 

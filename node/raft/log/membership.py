@@ -71,12 +71,12 @@ def any_change(entries: Iterable[Entry]) -> bool:
 
 
 def latest(entries: Iterable[Entry], otherwise: int) -> int:
-    """The index of the last change of membership among these entries; `otherwise` if there is none."""
+    """Return the index of the last change of membership among these entries; `otherwise` if there is none."""
     return max((index for command, index, _ in entries if command[0] == MEMBERSHIP), default=otherwise)
 
 
 def removed(entries: Iterable[Entry]) -> frozenset[str]:
-    """The ids of the members that these entries remove, and do not add again."""
+    """Return the ids of the members that these entries remove, and do not add again."""
     last: dict[str, str] = {}
     for command, _, _ in entries:
         if command[0] == MEMBERSHIP:

@@ -78,7 +78,7 @@ class RecoveryProgress:
 
 
 def latest_leader(me: str, answers: Mapping[str, AmnesiaAnswer]) -> LeaderLog | None:
-    """The latest term in which `me` may have taken part, once its leader and enough other members have answered.
+    """Return the latest term in which `me` may have taken part, once its leader and enough other members have answered.
 
     Only members in that term or an earlier one count. A member in a later term does not count, but does not prevent a
     result either: it may have asked for votes in vain and died, or have been removed, and would never answer again.

@@ -27,7 +27,7 @@ class CallersTransport(Protocol):
     duplicate_starts: DuplicateStarts
 
     def listed(self, name: str) -> Node | None:
-        """The node of a member that this log lists, or that was accepted as unlisted; None for any other name."""
+        """Return the node of a member that this log lists, or that was accepted as unlisted; else None."""
 
     def accept_unlisted(self, name: str, cluster_id: str) -> Node | None:
         """Accept a caller that this log does not list, and return its node; None if it is refused."""
@@ -39,7 +39,7 @@ class CallersTransport(Protocol):
         """Whether this member dials `node`, and not the other way round."""
 
     def introduction(self) -> Message:
-        """The message in which this member introduces itself."""
+        """Return the message in which this member introduces itself."""
 
     def take_call(self, node: Node, connection: Any, hello: Message) -> None:
         """Use a call, which the member began with `hello`, as the connection with it."""

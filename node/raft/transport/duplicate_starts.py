@@ -112,7 +112,7 @@ class DuplicateStarts:
             rival.send({"type": "probe", "number": newcomer.number, "where": where})
 
     def _others(self, node: Node, start: str) -> list[Any]:
-        """The connections of other starts of a member."""
+        """Return the connections of other starts of a member."""
         return [
             connection
             for connection, (member, its_start, _) in self._starts.items()

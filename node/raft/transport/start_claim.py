@@ -180,7 +180,7 @@ class StartClaim:
         self.settled = self.settled or not (awaited or self._refused)
 
     def _dead(self, refused_s: Mapping[str, float], now_s: float) -> set[str]:
-        """The members without a process: their ports refused a call begun after a member had admitted this start."""
+        """Return the members without a process, whose ports refused a call that began after this start's admission."""
         if not self._admitted_by:
             return set()
         return {one for one, at_s in refused_s.items() if at_s >= self._held_s and now_s - at_s <= REFUSAL_S}

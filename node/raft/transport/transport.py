@@ -131,7 +131,7 @@ class Transport(OpenTransport):
         return connection in self._clusters
 
     def backlog(self, node: object) -> int:
-        """The number of bytes that wait in the buffer of a member's connection."""
+        """Return the number of bytes that wait in the buffer of a member's connection."""
         connection = self._connections.get(node)
         return connection.getSendBufferSize() if connection is not None else 0
 
@@ -149,7 +149,7 @@ class Transport(OpenTransport):
     # -- the identity and the cluster of the other end
 
     def cluster_of(self, node: Node) -> str:
-        """The id of the cluster to which a connected member says that it belongs; empty without a cluster."""
+        """Return the id of the cluster to which a connected member says that it belongs; empty without a cluster."""
         return self._clusters.get(self._connections.get(node), "")
 
     def announce(self) -> None:
@@ -161,13 +161,13 @@ class Transport(OpenTransport):
                 self._disconnect_stranger(node, self._clusters[connection])
 
     def introduction(self) -> Message:
-        """The message in which this member introduces itself."""
+        """Return the message in which this member introduces itself."""
         here = self._consensus
         introduction = {"type": "cluster", "id": here.cluster.known, "member": here.me, "start": here.start_id}
         return {**introduction, "version": here.version, "term": here.raftCurrentTerm}
 
     def hello(self, called: Node, *, asks: bool) -> Message:
-        """The first message of a dialler. `asks`: it only asks whether this start is accepted (`duplicate_starts`)."""
+        """Return a dialler's first message. `asks`: it only asks for admission of this start (`duplicate_starts`)."""
         here = self._consensus
         port = int(here.conf.bindAddress.rpartition(":")[2])
         hello = {"type": "hello", "member": here.me, "cluster": here.cluster.known, "called": called.id}
@@ -306,7 +306,7 @@ class Transport(OpenTransport):
         self._callers.introduced(conn, message)
 
     def refused_s(self, node: Node) -> float:
-        """When the last dial of a member that got "connection refused" began; -inf if there was no such dial."""
+        """Return when the last dial of a member that got "connection refused" began; -inf if there was no such dial."""
         connection = self._connections.get(node)
         return connection.refused_s if connection is not None else float("-inf")
 

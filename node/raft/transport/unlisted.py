@@ -45,7 +45,7 @@ class OpenTransport(TCPTransport):  # type: ignore[misc]  # the library ships no
         return self._connections.get(node) in self._clusters
 
     def others(self) -> set[Node]:
-        """All other members, by the log."""
+        """Return all other members, by the log."""
         return set(self._nodes) - self.unlisted
 
     def dials(self, node: Node) -> bool:
@@ -53,7 +53,7 @@ class OpenTransport(TCPTransport):  # type: ignore[misc]  # the library ships no
         return bool(self._shouldConnect(node))
 
     def listed(self, name: str) -> Node | None:
-        """The node of a member that this log lists, or that was accepted as unlisted; None for any other name."""
+        """Return the node of a member that this log lists, or that was accepted as unlisted; else None."""
         return self._nodeAddrToNode.get(name)
 
     def accept_unlisted(self, name: str, cluster_id: str) -> Node | None:

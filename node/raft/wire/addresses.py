@@ -20,14 +20,14 @@ class AddressBook:
         return self._addresses[member]
 
     def node(self, text: str) -> "MemberNode":
-        """The library's node for "id" or "id host port", as the log writes a member."""
+        """Return the library's node for "id" or "id host port", as the log writes a member."""
         member, *rest = text.split(" ")
         if rest and member not in self._addresses:
             self._addresses[member] = (rest[0], int(rest[1]))
         return MemberNode(member, self)
 
     def text(self, member: str) -> str:
-        """A member as the log writes it: "id host port"."""
+        """Return a member as the log writes it: "id host port"."""
         host, port = self._addresses[member]
         return f"{member} {host} {port}"
 

@@ -54,7 +54,7 @@ class CallerClaim:
     version: str = ""
 
     def pack(self) -> bytes:
-        """The bytes at the end of a dialler's greeting."""
+        """Return the bytes at the end of a dialler's greeting."""
         packed: bytes = msgpack.packb([self.member, self.version])
         return packed
 
@@ -114,7 +114,7 @@ class EncryptedChannel:
         return self._opened > 0
 
     def greeting(self, mine: CallerClaim | None = None) -> bytes:
-        """The first bytes to send. `mine`: a dialler's claim; None for a listener, which tells strangers nothing."""
+        """Return the first bytes to send. `mine`: a dialler's claim; None: a listener, which sends no claim."""
         return MAGIC + self._nonce + (mine.pack() if mine is not None else b"")
 
     def agree(self, greeting: bytes) -> None:

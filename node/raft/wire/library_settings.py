@@ -56,7 +56,7 @@ replace_encryptor()
 
 
 def configuration(timing: RaftTiming, secret: str, bind: str, journal: Journal) -> SyncObjConf:
-    """The library's settings. `bind` is "host:port"."""
+    """Return the library's settings. `bind` is "host:port"."""
     return SyncObjConf(
         password=secret,
         autoTick=False,

@@ -177,7 +177,7 @@ def pack(message: Message) -> bytes:
 
 
 def unpack(data: bytes) -> Message:
-    """The inverse of `pack`, with tuples in place of lists. Raises `BadMessage`."""
+    """Unpack and check a message from `pack`, with tuples in place of lists. Raises `BadMessage`."""
     kind = data[:1]
     if kind == _PLAIN:
         packed = data[1:]

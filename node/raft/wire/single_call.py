@@ -85,19 +85,19 @@ class SingleCalls:
         self._begun_s.pop(node, None)
 
     def under_way(self, node: Node) -> PeerConnection | None:
-        """The connection of the call to a node; None if no call is under way."""
+        """Return the connection of the call to a node; None if no call is under way."""
         return self._open.get(node)
 
     def called(self) -> list[Node]:
-        """The nodes to which a call is under way."""
+        """Return the nodes to which a call is under way."""
         return list(self._open)
 
     def begun_s(self, node: Node) -> float:
-        """When the last call to a node began; -inf before the first call."""
+        """Return when the last call to a node began; -inf before the first call."""
         return self._begun_s.get(node, _NEVER_S)
 
     def refused_s(self, node: Node) -> float:
-        """When the last call to a node that got "connection refused" began; -inf if there was no such call."""
+        """Return when the last call to a node that got "connection refused" began; -inf if there was no such call."""
         return self._refused_s.get(node, _NEVER_S)
 
     def hang_up(self, node: Node) -> None:
