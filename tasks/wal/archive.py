@@ -88,6 +88,15 @@ def read_archive(place: Place, counted: Counted | None = None) -> Counted:
     return found
 
 
+def archived_history(place: Place, counted: Counted, timeline: int) -> bytes | None:
+    """The history file of a timeline in the archive at `place`; None if there is none. Raises `Damaged`."""
+    stored = counted.histories.get(timeline)
+    if stored is None:
+        return None
+    with _errors_named(place):
+        return Content(stored_content(place, stored.file, quiet)).read()
+
+
 def _from_newest_index(place: Place, last: int) -> Counted:
     """The objects that counted when the newest index was made; an empty `Counted` if there is no index."""
     page = _read_page(place, last)
@@ -183,6 +192,10 @@ class ArchiveWriter:
                 f"{self._place.url} replaced a file that was to be written only if there was none, so two attempts "
                 "could spoil the archive: give a folder, or an object store that knows conditional writes"
             )
+
+    def history(self, timeline: int) -> bytes | None:
+        """The archived history file of a timeline; None if there is none. Raises `Damaged`."""
+        return archived_history(self._place, self.counted, timeline)
 
     def store(
         self,

@@ -13,8 +13,8 @@ from tasks.backup import archive
 from tasks.backup.manifest import Manifest, NoBackup, WalRange
 from tasks.backup.restore import restore_manifest
 from tasks.places.place import Place
-from tasks.postgres.wal_position import lsn_text, segment_start
-from tasks.wal.archive import read_archive
+from tasks.postgres.wal_position import Fork, WalPosition, lsn_text, parse_history, segment_start
+from tasks.wal.archive import archived_history, read_archive
 from tasks.wal.fetch import write_config
 from tasks.wal.pages import Counted
 
@@ -56,8 +56,13 @@ class RestoredServer:
     seconds: float
 
 
-def choose_base(backups: Sequence[Manifest], counted: Counted, system: str, moment: Moment) -> Manifest:
-    """The newest physical backup from which the archived log leads to `moment`. Raises `NotRestorable`."""
+def choose_base(
+    backups: Sequence[Manifest], counted: Counted, system: str, moment: Moment, forks: Sequence[Fork] = ()
+) -> Manifest:
+    """The newest physical backup from which the archived log leads to `moment`. Raises `NotRestorable`.
+
+    `forks` are the ancestors of the archived position's timeline.
+    """
     physical = [(backup, backup.wal) for backup in backups if backup.wal is not None]
     if not physical:
         raise NotRestorable("there is no physical backup: make one with a source of type postgres_physical")
@@ -67,30 +72,51 @@ def choose_base(backups: Sequence[Manifest], counted: Counted, system: str, mome
             why.append(f"{backup.url} is of the system {needed.system}, and the log of {system}")
         elif not moment.is_after(backup, needed):
             why.append(f"{backup.url} was finished after it, at {backup.finished:%Y-%m-%d %H:%M:%S%z}")
-        elif gaps := _gaps(counted, needed, moment):
+        elif left := _left(counted, needed, forks):
+            why.append(f"{backup.url} {left}")
+        elif gaps := _gaps(counted, needed, moment, forks):
             why.append(f"{backup.url}: the archive lacks {gaps}")
         else:
             return backup
+    if moment.time is not None and any("the archive lacks" in each for each in why):
+        why.append("a moment before what is lacking can be restored with --to-lsn")
     raise NotRestorable(f"{moment} cannot be restored: {'; '.join(why)}")
 
 
-def _gaps(counted: Counted, needed: WalRange, moment: Moment) -> str:
+def _left(counted: Counted, needed: WalRange, forks: Sequence[Fork]) -> str:
+    """How the archived log does not go on from a backup, as text; empty if it does."""
+    newest = counted.position.timeline if counted.position else needed.timeline
+    end = {fork.timeline: fork.end for fork in forks}.get(needed.timeline)
+    if needed.timeline < newest and (end is None or needed.end > end):
+        at = "" if end is None else f" from {lsn_text(end)} on"
+        return f"is of timeline {needed.timeline}, which the archived timeline {newest} does not continue{at}"
+    return ""
+
+
+def _gaps(counted: Counted, needed: WalRange, moment: Moment, forks: Sequence[Fork]) -> str:
     """The ranges between a backup and a moment that the archive lacks, as text; empty if it lacks none.
 
-    Checks the timeline of the backup only, from the backup's beginning to the end of the log archived on it.
+    Checks from the backup's beginning on, through all timelines that follow, as far as the log is archived.
     """
-    begins = segment_start(needed.start, counted.segment_bytes) if counted.segment_bytes else needed.start
-    ends = [stored.end for stored in counted.segments.values() if stored.timeline == needed.timeline]
-    ends += [gap.end for gap in counted.gaps if gap.timeline == needed.timeline]
-    ends += [piece.end for each in counted.pieces.values() for piece in each if piece.timeline == needed.timeline]
-    upto = max([needed.end, *ends])
+    size = counted.segment_bytes
+    newest = max(counted.position or WalPosition(0, 0), WalPosition(needed.timeline, 0))
+    upto = max(needed.end, newest.lsn)
     if moment.lsn is not None:
-        upto = max(needed.end, min(upto, moment.lsn))
-        newest = counted.position
-        if newest is not None and moment.lsn > newest.lsn:
-            return f"{lsn_text(newest.lsn)} to {lsn_text(moment.lsn)}"
-    missing = counted.missing(needed.timeline, begins, upto)
-    return ", ".join(f"{lsn_text(start)} to {lsn_text(end)}" for start, end in missing)
+        if moment.lsn > upto:
+            return f"{lsn_text(upto)} to {lsn_text(moment.lsn)}"
+        upto = max(needed.end, moment.lsn)
+    start = segment_start(needed.start, size) if size else needed.start
+    missing: list[tuple[int, int]] = []
+    for timeline, fork in [*((fork.timeline, fork.end) for fork in forks), (newest.timeline, upto)]:
+        if timeline < needed.timeline:
+            continue
+        end = max(start, min(fork, upto))
+        if timeline < newest.timeline and any(counted.missing(timeline, max(start, segment_start(end, size)), end)):
+            # The next timeline repeats the segment in which this one ends.
+            end = max(start, segment_start(end, size))
+        missing += counted.missing(timeline, start, end)
+        start = end
+    return ", ".join(f"{lsn_text(first)} to {lsn_text(last)}" for first, last in missing)
 
 
 def restore_server(
@@ -112,7 +138,7 @@ def restore_server(
     """
     began_s = time.monotonic()
     place, counted = _the_archive(wal_url, wal_options)
-    base = choose_base(backups, counted, place.url.rpartition("/")[2], moment)
+    base = choose_base(backups, counted, place.url.rpartition("/")[2], moment, _forks(place, counted))
     restore_manifest(base, str(target), overwrite, options, progress=progress)
     _recover_on_start(target, moment, place, counted)
     return RestoredServer(
@@ -134,6 +160,12 @@ def _the_archive(url: str, options: dict[str, Any] | None) -> tuple[Place, Count
     if counted.position is None:
         raise NoBackup(f"{inner.url} holds no log yet")
     return inner, counted
+
+
+def _forks(place: Place, counted: Counted) -> tuple[Fork, ...]:
+    """The ancestors of the archived position's timeline. Raises `Damaged`."""
+    content = archived_history(place, counted, counted.position.timeline) if counted.position else None
+    return () if content is None else parse_history(content.decode())
 
 
 def _recover_on_start(target: Path, moment: Moment, place: Place, counted: Counted) -> None:
