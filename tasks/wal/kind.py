@@ -11,15 +11,15 @@ from tasks.errors import Unretryable
 from tasks.kind import Context
 from tasks.needs import Needs, credential_groups
 from tasks.places.place import Place, local_path, resolved
-from tasks.postgres.wal_position import WalPosition, lsn_text
+from tasks.postgres.wal_position import WalPosition, lsn_text, parse_history
 from tasks.reach import Reach, remote
 from tasks.wal.archive import ArchiveAway, ArchiveWriter, archived_systems
 from tasks.wal.pages import Counted, WalGap
 from tasks.wal.params import WalParams, slot_of
-from tasks.wal.plan import StreamPart, WalServer, stream_part
+from tasks.wal.plan import ServerBehind, StreamPart, WalServer, application_prefix, check_history, stream_part
 from tasks.wal.receiver import WalReceiver
 from tasks.wal.retention import remove_unneeded
-from tasks.wal.server import ReplicationServer, WalConnection, WalRemoved, WalServerAway
+from tasks.wal.server import ReplicationServer, WalConnection, WalRemoved, WalServerAway, WalServerRefused
 
 RESULT: Final = {
     "system": "the server's system identifier",
@@ -35,7 +35,7 @@ _SAY_S: Final = 60.0
 _AGAIN_S: Final = 0.5
 _AGAIN_MAX_S: Final = 15.0
 _AWAY_S: Final = 300.0
-"""The time for which an attempt keeps trying to reach a server. Then it fails, so that another member may try."""
+"""The time for which an attempt goes on that archives nothing. Then it fails, so that another member may try."""
 
 
 class OtherSystem(Unretryable):
@@ -100,23 +100,26 @@ class _WalAttempt:
         self._place = Place(place_url(params.destination, ctx.task), resolved(params.options, ctx.secret), ctx.access)
         self._slot = slot_of(params, ctx.task)
         # The slot's name distinguishes tasks; the token shows which attempts are earlier.
-        self._prefix = f"rota-wal {self._slot}"[:42]
+        self._prefix = application_prefix(self._slot)
         self._writer: ArchiveWriter | None = None
         self._system = ""
-        self._heard_s = self._saved_s = self._said_s = time.monotonic()
+        self._well_s = self._saved_s = self._said_s = time.monotonic()
+        self._pages = 0
 
     def run(self) -> dict[str, Any]:
         """Archive until the attempt is cancelled, and return the kind's result."""
         began_s = time.monotonic()
         wait_s = _AGAIN_S
         while not self._ctx.cancelled:
-            heard_s = self._heard_s
+            well_s, archived = self._well_s, self._archived()
             try:
                 self._follow()
-            except (WalServerAway, ArchiveAway) as error:
-                if time.monotonic() - self._heard_s > _AWAY_S:
+            except (WalServerAway, ServerBehind, ArchiveAway) as error:
+                if self._archived() != archived:
+                    self._well_s = time.monotonic()
+                if time.monotonic() - self._well_s > _AWAY_S:
                     raise
-                wait_s = _AGAIN_S if self._heard_s > heard_s else min(wait_s * 2, _AGAIN_MAX_S)
+                wait_s = _AGAIN_S if self._well_s > well_s else min(wait_s * 2, _AGAIN_MAX_S)
                 self._ctx.log.warning("%s; connecting again in %.1f s", error, wait_s)
                 self._sleep(wait_s)
         counted = Counted() if self._writer is None else self._writer.counted
@@ -128,6 +131,9 @@ class _WalAttempt:
             "gaps": len(counted.gaps),
             "seconds": round(time.monotonic() - began_s, 3),
         }
+
+    def _archived(self) -> WalPosition | None:
+        return None if self._writer is None else self._writer.counted.position
 
     def _sleep(self, wait_s: float) -> None:
         until_s = time.monotonic() + wait_s
@@ -145,34 +151,44 @@ class _WalAttempt:
         while not self._ctx.cancelled:
             with closing(server.connect()) as connection:
                 found = connection.identify(kept_from)
-                self._store_history(connection, writer, found)
                 part = stream_part(writer.counted.position, found)
+                self._check_history(writer, found)
+                # Not of a server that is refused: a restore follows each history file that is archived.
+                self._store_history(connection, writer, found)
                 if not self._receive(server, connection, writer, found, part):
                     return
 
     def _primary(self) -> ReplicationServer:
-        """The server to stream from: the first that is a primary, else the first that answers."""
-        away: list[str] = []
-        standby = None
+        """The server to stream from: the primary, else the first that answers.
+
+        Of several primaries, the one on the newest timeline: the others are from before a switch-over.
+        """
+        unheard: list[WalServerAway | WalServerRefused] = []
+        primaries: list[ReplicationServer] = []
+        standbys: list[ReplicationServer] = []
         for named in self._ctx.params.servers:
             password = None if named.password is None else self._ctx.secret(named.password)
             server = ReplicationServer(named.url, password, f"{self._prefix} {self._ctx.token}", self._slot)
             try:
-                if not server.in_recovery():
-                    return server
-            except WalServerAway as error:
-                away.append(str(error))
-                continue
-            standby = standby or server
-        if standby is None:
-            raise WalServerAway("; ".join(away))
-        return standby
+                (standbys if server.in_recovery() else primaries).append(server)
+            except (WalServerAway, WalServerRefused) as error:
+                unheard.append(error)
+        if not primaries and not standbys:
+            away = [error for error in unheard if isinstance(error, WalServerAway)]
+            raise (type(away[0]) if away else WalServerRefused)("; ".join(map(str, unheard)))
+        if len(primaries) > 1:
+            primaries.sort(key=ReplicationServer.timeline, reverse=True)
+            self._ctx.log.warning(
+                "%d of the servers are primaries; the one on the newest timeline is %s",
+                len(primaries),
+                primaries[0].url,
+            )
+        return (primaries or standbys)[0]
 
     def _claimed(self, server: ReplicationServer) -> ArchiveWriter:
         """Claim the archive for this attempt; later calls check the claim, as this process may have been frozen."""
         with closing(server.connect()) as connection:
             found = connection.identify(None)
-        self._heard_s = time.monotonic()
         if self._system not in {"", found.system}:
             raise OtherSystem(f"{server.url} is now the database system {found.system}, and was {self._system}")
         if self._writer is not None:
@@ -220,6 +236,13 @@ class _WalAttempt:
             content = connection.history(found.timeline)
             writer.add([writer.store("history", found.timeline, 0, 0, lambda out: _discard(out.write(content)))])
 
+    def _check_history(self, writer: ArchiveWriter, found: WalServer) -> None:
+        """Raise `OtherHistory` if the server's log only has the number of its timeline in common with the archived."""
+        archived = writer.counted.position
+        content = writer.history(archived.timeline) if archived else None
+        if archived is not None and content is not None:
+            check_history(archived.timeline, parse_history(content.decode()), found)
+
     def _receive(
         self,
         server: ReplicationServer,
@@ -241,7 +264,7 @@ class _WalAttempt:
             housekeeping=lambda: self._keep_house(writer),
         )
         try:
-            return receiver.run(lambda: self._ctx.cancelled, lambda: self._tell(server, writer))
+            return receiver.run(lambda: self._ctx.cancelled, lambda: self._tell(server, writer, receiver))
         except WalRemoved as error:
             if archived is None:
                 raise WalServerAway(f"{server.url}: {error}") from None
@@ -272,9 +295,11 @@ class _WalAttempt:
             backups = Place(url, resolved(params.options, self._ctx.secret), self._ctx.access)
             remove_unneeded(writer, backups, self._system, self._ctx.log)
 
-    def _tell(self, server: ReplicationServer, writer: ArchiveWriter) -> None:
+    def _tell(self, server: ReplicationServer, writer: ArchiveWriter, receiver: WalReceiver) -> None:
         """Save the position every few seconds, and log it every minute. Raises `Fenced`."""
-        now_s = self._heard_s = time.monotonic()
+        now_s = time.monotonic()
+        if receiver.settled or writer.counted.number > self._pages:
+            self._well_s, self._pages = now_s, writer.counted.number
         position = writer.counted.position
         if position is None or now_s - self._saved_s < _CHECKPOINT_S:
             return

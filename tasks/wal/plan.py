@@ -1,10 +1,13 @@
 """Decides from which position an attempt continues the archive, given the server's state (pure)."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tasks.errors import Away, Unretryable
 from tasks.postgres.wal_position import Fork, WalPosition, lsn_text, next_timeline, segment_start
+
+_SLOT_SHOWN: Final = 33
 
 
 class ServerBehind(Away):
@@ -74,6 +77,32 @@ def stream_part(archived: WalPosition | None, server: WalServer) -> StreamPart:
         return StreamPart(archived.timeline, segment_start(archived.lsn, size), end)
     follows = next_timeline(server.forks, archived.timeline, server.timeline)
     return StreamPart(follows, segment_start(end, size), ends.get(follows))
+
+
+def check_history(archived: int, ancestors: Sequence[Fork], server: WalServer) -> None:
+    """Raise `OtherHistory` if the server's timeline `archived` is not the one that is archived, whose `ancestors` are.
+
+    Two copies of a server that are promoted on their own give their new timelines the same number.
+    """
+    own = tuple(fork for fork in server.forks if fork.timeline < archived)
+    if own != tuple(ancestors):
+        raise OtherHistory(
+            f"the server's timeline {archived} began elsewhere than the archived one of that number: it was promoted "
+            "from another copy. Archive it under another task, and begin with a full backup"
+        )
+
+
+def application_prefix(slot: str) -> str:
+    """How the application names of the attempts begin that stream from a slot. Different slots have different ones.
+
+    PostgreSQL cuts application names to 63 bytes, of which the token takes up to 20.
+
+    >>> application_prefix("orders"), len(application_prefix("o" * 63))
+    ('rota-wal orders', 42)
+    """
+    if len(slot) > _SLOT_SHOWN:
+        slot = f"{slot[: _SLOT_SHOWN - 9]}_{hashlib.sha256(slot.encode()).hexdigest()[:8]}"
+    return f"rota-wal {slot}"
 
 
 def timeline_of(forks: Sequence[Fork], newest: int, lsn: int) -> int:

@@ -19,7 +19,7 @@ from tasks.backup.archive import CHUNK_BYTES, Writer
 from tasks.postgres.wal_position import WalPosition, segment_start
 from tasks.wal.archive import ArchiveWriter
 from tasks.wal.plan import StreamPart
-from tasks.wal.server import WalConnection
+from tasks.wal.server import FEEDBACK_S, WalConnection
 
 HOUSEKEEPING_S: Final = 600.0
 """How often log that no backup needs is removed. Storing waits meanwhile."""
@@ -135,7 +135,7 @@ class WalReceiver:
         self._storer = WalStorer(writer, part.timeline)
         self._at = part.start
         self._pieced = part.start
-        self._pieced_s = time.monotonic()
+        self._pieced_s = self._said_s = time.monotonic()
         self._file: int | None = None
         self._path = scratch
 
@@ -144,15 +144,20 @@ class WalReceiver:
         """The position up to which the log was received."""
         return WalPosition(self._part.timeline, self._at)
 
+    @property
+    def settled(self) -> bool:
+        """Whether pages name all that was received."""
+        return self._at in {self._part.start, self._storer.stored}
+
     def run(self, stop: Callable[[], bool], tell: Callable[[], None]) -> bool:
         """Receive until the timeline ends, or `stop` returns True. Returns whether the timeline ended.
 
         `tell` is called about once a second. Raises `Fenced`, and the errors of the server and the storage.
         """
-        self._connection.start(self._part.timeline, self._part.start, self._part.end)
-        shutil.rmtree(self._scratch, ignore_errors=True)
-        self._scratch.mkdir()
         try:
+            self._connection.start(self._part.timeline, self._part.start, self._part.end)
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch.mkdir()
             ended = self._receive(stop, tell)
         finally:
             # Store the received bytes even if the server is gone.
@@ -170,8 +175,11 @@ class WalReceiver:
             if self._storer.waiting < SEGMENTS_MAX:
                 content = self._connection.read(wait_s=0.5)
             else:
+                # The stream is read no further, and with it psycopg2 says nothing: the server would end it.
                 content = b""
                 time.sleep(0.05)
+                if time.monotonic() - self._said_s >= FEEDBACK_S:
+                    self._confirm(now=True)
             if content is None:
                 return True
             self._take(content)
@@ -217,7 +225,9 @@ class WalReceiver:
             self._file = None
 
     def _confirm(self, *, now: bool = False) -> None:
-        if self._storer.stored:
+        if now:
+            self._said_s = time.monotonic()
+        if now or self._storer.stored:
             self._connection.confirm(self._storer.stored, now=now)
 
 

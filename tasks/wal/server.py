@@ -23,7 +23,25 @@ FEEDBACK_S: Final = 5.0
 _NO_FILE: Final = "58P01"
 _IN_USE: Final = "55006"
 _NOT_THERE: Final = "42704"
-_CONNECT_S: Final = "10"
+_PATIENCE: Final = {
+    "connect_timeout": "10",
+    "tcp_user_timeout": "30000",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "4",
+}
+"""A host that vanished is noticed within half a minute, instead of the kernel's quarter of an hour."""
+
+_LOGIN_REFUSED: Final = (
+    "password authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    "pg_hba.conf rejects",
+    "is not permitted to log in",
+    "permission denied to start WAL sender",
+    "must be superuser or replication role to start walsender",
+)
+"""What a server says that refuses a login: an error while connecting has no code. In other languages it is `Away`."""
 
 
 class WalServerAway(Away):
@@ -63,6 +81,8 @@ def _errors_named(url: str) -> Iterator[None]:
             raise WalRemoved(said) from None
         if code[:2] in {"28", "42", "0A", "55"} and code != _IN_USE:
             raise WalServerRefused(f"{url}: {said}") from None
+        if not code and any(refusal in said for refusal in _LOGIN_REFUSED):
+            raise WalServerRefused(f"{url}: {said}") from None
         raise WalServerAway(f"{url}: {said}") from None
 
 
@@ -71,14 +91,15 @@ class ReplicationServer:
 
     def __init__(self, url: str, password: str | None, name: str, slot: str) -> None:
         self.url = url
-        self._target = with_password(url, password, application_name=name, connect_timeout=_CONNECT_S)
+        self._target = with_password(url, password, **_PATIENCE)
+        self._name = name
         self._slot = slot
 
     @contextmanager
     def _asking(self) -> "Iterator[cursor]":
         import psycopg2
 
-        with _errors_named(self.url), closing(psycopg2.connect(self._target)) as opened:
+        with _errors_named(self.url), closing(psycopg2.connect(self._target, application_name=self._name)) as opened:
             opened.autocommit = True
             with opened.cursor() as asked:
                 yield asked
@@ -90,6 +111,11 @@ class ReplicationServer:
             row = asked.fetchone()
         return bool(row and row[0])
 
+    def timeline(self) -> int:
+        """The timeline on which the server is now."""
+        with closing(self.connect()) as connection:
+            return connection.timeline()
+
     def end_earlier(self, prefix: str, token: int) -> list[int]:
         """End the streams of earlier attempts: their application names have `prefix` and a smaller token."""
         with self._asking() as asked:
@@ -100,17 +126,22 @@ class ReplicationServer:
         return ended
 
     def slot(self) -> SlotState | None:
-        """The state of the slot; None if it does not exist."""
+        """The state of the slot; None if it does not exist. Raises `WalServerRefused` if it is a logical one."""
         with self._asking() as asked:
             asked.execute(
                 "SELECT restart_lsn, pg_catalog.pg_wal_lsn_diff(CASE WHEN pg_catalog.pg_is_in_recovery() THEN "
                 "pg_catalog.pg_last_wal_receive_lsn() ELSE pg_catalog.pg_current_wal_lsn() END, restart_lsn), "
-                "coalesce(wal_status, '') FROM pg_catalog.pg_replication_slots WHERE slot_name = %s",
+                "coalesce(wal_status, ''), slot_type FROM pg_catalog.pg_replication_slots WHERE slot_name = %s",
                 (self._slot,),
             )
             row = asked.fetchone()
         if row is None:
             return None
+        if row[3] != "physical":
+            raise WalServerRefused(
+                f"{self.url} has a {row[3]} replication slot named {self._slot}, which is not this archive's: set "
+                "another name in the task's params (`slot`)"
+            )
         return SlotState(None if row[0] is None else parse_lsn(row[0]), int(row[1] or 0), row[2])
 
     def kept_at_most_bytes(self) -> int | None:
@@ -136,8 +167,12 @@ class ReplicationServer:
         import psycopg2.extras
 
         with _errors_named(self.url):
-            factory = psycopg2.extras.PhysicalReplicationConnection
-            return WalConnection(self.url, self._slot, psycopg2.connect(self._target, connection_factory=factory))
+            opened = psycopg2.connect(
+                self._target,
+                application_name=self._name,
+                connection_factory=psycopg2.extras.PhysicalReplicationConnection,
+            )
+        return WalConnection(self.url, self._slot, opened)
 
 
 class WalConnection:
@@ -154,6 +189,10 @@ class WalConnection:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+    def timeline(self) -> int:
+        """The timeline on which the server is now."""
+        return int(self._row("IDENTIFY_SYSTEM")[1])
 
     def identify(self, kept_from: int | None) -> WalServer:
         """The server's own report of its state. `kept_from`: that of its slot, which is copied into the result."""
@@ -212,6 +251,6 @@ class WalConnection:
         return content
 
     def confirm(self, lsn: int, *, now: bool = False) -> None:
-        """Tell the server that the log is archived up to `lsn`, so that it may remove older log."""
+        """Tell the server that the log is archived up to `lsn`: it may remove older log. 0: as told before."""
         with _errors_named(self._url):
             self._cursor.send_feedback(write_lsn=self._at, flush_lsn=lsn, apply_lsn=lsn, force=now)

@@ -3,7 +3,16 @@
 import pytest
 
 from tasks.postgres.wal_position import Fork, WalPosition, next_timeline, segment_name, segment_position
-from tasks.wal.plan import OtherHistory, ServerBehind, StreamPart, WalServer, stream_part
+from tasks.wal.plan import (
+    OtherHistory,
+    ServerBehind,
+    StreamPart,
+    WalServer,
+    application_prefix,
+    check_history,
+    smaller_tokens,
+    stream_part,
+)
 
 SEGMENT = 100
 
@@ -61,3 +70,18 @@ def test_a_segments_name_says_where_it_begins(segment_bytes: int, lsn: int) -> N
 def test_the_next_timeline_is_the_one_on_the_way_to_the_newest() -> None:
     forks = (Fork(1, 10), Fork(3, 20))
     assert [next_timeline(forks, timeline, 4) for timeline in (1, 3)] == [3, 4]
+
+
+def test_a_timeline_of_the_same_number_that_began_elsewhere_is_refused() -> None:
+    check_history(2, (Fork(1, 730),), server(2, 1000, Fork(1, 730)))
+    check_history(2, (Fork(1, 730),), server(3, 1000, Fork(1, 730), Fork(2, 900)))
+    for now in (server(2, 1000, Fork(1, 500)), server(3, 1000, Fork(1, 500), Fork(2, 900))):
+        with pytest.raises(OtherHistory, match="began elsewhere"):
+            check_history(2, (Fork(1, 730),), now)
+
+
+def test_the_streams_of_slots_with_long_names_are_told_apart() -> None:
+    one, other = ("rota_orders_production_eu_west_archive_" + end for end in ("a_11111111", "b_22222222"))
+    names = {7: f"{application_prefix(one)} 41"}
+    assert smaller_tokens(names, application_prefix(one), 42) == [7]
+    assert smaller_tokens(names, application_prefix(other), 42) == []

@@ -1,0 +1,225 @@
+"""What goes wrong around the archive of a server's log: servers, slots and places that are not as they should be."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("psycopg2")
+
+import psycopg2
+import psycopg2.extras
+
+from examples.demo.postgres import Server, run_as_server
+from node.cli.local import wait_for
+from tasks.places.place import Place
+from tasks.postgres.url import with_password
+from tasks.wal import kind
+from tasks.wal.archive import ArchiveAway
+from tasks.wal.kind import Wal
+from tasks.wal.plan import OtherHistory
+from tasks.wal.restore import NotRestorable
+from tasks.wal.server import WalServerAway, WalServerRefused
+from testkit.servers.postgres_servers import standby
+from tests.integration.test_wal import (
+    PASSWORD,
+    WAIT_S,
+    Archiving,
+    _bounded_server,
+    add,
+    back_up,
+    restored,
+    rows,
+    server,
+)
+
+pytestmark = pytest.mark.integration
+
+__all__ = ["server"]
+
+
+def test_a_role_that_cannot_log_in_or_replicate_is_an_error_at_once(server: Server, tmp_path: Path) -> None:
+    archiving = Archiving(tmp_path, server)
+    wrong = archiving.context(1)
+    wrong.secrets = {"pg": "not this"}
+    with pytest.raises(WalServerRefused, match="password authentication failed"):
+        Wal().run(wrong)
+    server.sql("postgres", "CREATE ROLE plain LOGIN PASSWORD 'plain'")
+    archiving.params["servers"][0]["url"] = server.url("postgres").replace("rota@", "plain@")
+    plain = archiving.context(2)
+    plain.secrets = {"pg": "plain"}
+    with pytest.raises(WalServerRefused, match="REPLICATION"):
+        Wal().run(plain)
+
+
+def test_a_logical_slot_of_that_name_is_left_alone(server: Server, tmp_path: Path) -> None:
+    server.sql("postgres", "ALTER SYSTEM SET wal_level = 'logical'")
+    restart(server)
+    archiving = Archiving(tmp_path, server)
+    server.sql("postgres", f"SELECT pg_create_logical_replication_slot('{archiving.slot}', 'pgoutput')")
+    with pytest.raises(WalServerRefused, match="has a logical replication slot named"):
+        Wal().run(archiving.context(1))
+
+
+def test_a_slot_that_another_program_streams_from_ends_the_attempt(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kind, "_AWAY_S", 3.0)
+    archiving = Archiving(tmp_path, server)
+    with _streaming(server, archiving.slot):
+        threads = threading.active_count()
+        with pytest.raises(WalServerAway, match="is active for PID"):
+            Wal().run(archiving.context(1))
+        assert threading.active_count() == threads
+
+
+def test_a_place_that_cannot_be_written_ends_the_attempt(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kind, "_AWAY_S", 3.0)
+    archiving = Archiving(tmp_path, server)
+    with archiving.running(1):
+        wait_for("archived log", lambda: archiving.counted().position, WAIT_S)
+    add(server, 1, 100)
+
+    def full(*_: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Place, "writing", full)
+    with pytest.raises(ArchiveAway, match="No space left on device"):
+        Wal().run(archiving.context(2))
+
+
+@pytest.mark.more
+def test_a_slow_place_does_not_end_the_stream(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tasks.wal.receiver.FEEDBACK_S", 0.5)
+    server.sql("postgres", "ALTER SYSTEM SET wal_sender_timeout = '2s'")
+    server.sql("postgres", "SELECT pg_reload_conf()")
+    archiving = Archiving(tmp_path, server)
+    with archiving.running():
+        wait_for("archived log", lambda: archiving.counted().position, WAIT_S)
+        writing = Place.writing
+
+        def slow(place: Place, name: str) -> Any:
+            time.sleep(3)
+            return writing(place, name)
+
+        monkeypatch.setattr(Place, "writing", slow)
+        for first in range(1, 80_000, 20_000):
+            add(server, first, first + 19_999)
+        time.sleep(10)
+        monkeypatch.undo()
+        archiving.catch_up(server)
+    assert "connecting again" not in caplog.text
+
+
+@pytest.mark.more
+def test_of_two_primaries_the_one_on_the_newest_timeline_counts(tmp_path: Path) -> None:
+    with _bounded_server() as first, standby(first) as other:
+        archiving = Archiving(tmp_path, first, other)
+        with archiving.running(1):
+            wait_for("archived log", lambda: archiving.counted().position, WAIT_S)
+            back_up(first, tmp_path)
+            add(first, 1, 500)
+            archiving.catch_up(first)
+        wait_for("the rows", lambda: rows(other) == rows(first), WAIT_S)
+        other.sql("postgres", "SELECT pg_promote(true, 60)")
+        add(other, 501, 1000)
+        add(first, 501, 510)
+        with archiving.running(2):
+            archiving.catch_up(other)
+        assert restored(archiving, other) == rows(other)
+
+
+@pytest.mark.more
+def test_a_standby_is_followed_through_its_promotion(tmp_path: Path) -> None:
+    with ExitStack() as primary:
+        first = primary.enter_context(_bounded_server())
+        with standby(first) as other:
+            archiving = Archiving(tmp_path, other)
+            with archiving.running():
+                back_up(first, tmp_path)
+                add(first, 1, 500)
+                archiving.catch_up(first)
+                wait_for("the rows", lambda: rows(other) == rows(first), WAIT_S)
+                primary.close()
+                other.sql("postgres", "SELECT pg_promote(true, 60)")
+                add(other, 501, 1000)
+                archiving.catch_up(other)
+            assert restored(archiving, other) == rows(other)
+
+
+@pytest.mark.more
+def test_a_copy_that_was_promoted_on_its_own_is_refused(tmp_path: Path) -> None:
+    with _bounded_server() as first, standby(first) as other, standby(first) as copy:
+        archiving = Archiving(tmp_path, first)
+        with archiving.running(1):
+            wait_for("archived log", lambda: archiving.counted().position, WAIT_S)
+            add(first, 1, 10)
+            archiving.catch_up(first)
+        wait_for("the rows", lambda: rows(other) == rows(first) == rows(copy), WAIT_S)
+        other.sql("postgres", "SELECT pg_promote(true, 60)")
+        add(first, 11, 20)
+        wait_for("the rows of the copy", lambda: rows(copy) == rows(first), WAIT_S)
+        copy.sql("postgres", "SELECT pg_promote(true, 60)")
+        archiving.params["servers"][0]["url"] = other.url("postgres")
+        with archiving.running(2):
+            add(other, 21, 30)
+            archiving.catch_up(other)
+        before = archiving.counted()
+        add(copy, 31, 5000)
+        archiving.params["servers"][0]["url"] = copy.url("postgres")
+        with pytest.raises(OtherHistory, match="began elsewhere"):
+            Wal().run(archiving.context(3))
+        assert archiving.counted().position == before.position
+
+
+@pytest.mark.more
+def test_log_that_was_lost_in_a_switch_over_is_told(tmp_path: Path) -> None:
+    with _bounded_server() as first, standby(first) as other:
+        archiving = Archiving(tmp_path, first)
+        with archiving.running(1):
+            wait_for("archived log", lambda: archiving.counted().position, WAIT_S)
+            back_up(first, tmp_path)
+            archiving.catch_up(first)
+        for number in range(3):
+            add(first, number, number)
+            first.sql("postgres", "SELECT pg_switch_wal()")
+        wait_for("the rows", lambda: rows(other) == rows(first), WAIT_S)
+        other.sql("postgres", "SELECT pg_promote(true, 60)")
+        for number in range(10, 13):
+            add(other, number, number)
+            other.sql("postgres", "SELECT pg_switch_wal()")
+            other.sql("postgres", "CHECKPOINT")
+        archiving.params["servers"][0]["url"] = other.url("postgres")
+        with archiving.running(2):
+            wait_for("a gap", lambda: archiving.counted().gaps, WAIT_S)
+            archiving.catch_up(other)
+        with pytest.raises(NotRestorable, match="the archive lacks"):
+            restored(archiving, other)
+
+
+def restart(server: Server, how: str = "fast") -> None:
+    """Stop a server's processes as pg_ctl's mode `how` says, and start them again with the options they had."""
+    control = [str(server.programs / "pg_ctl"), "-D", f"{server.folder}/data", "-w", "-t", "60", "-m", how]
+    run_as_server([*control, "-l", str(server.folder / "server.log"), "restart"], server.folder)
+
+
+@contextmanager
+def _streaming(server: Server, slot: str) -> Iterator[None]:
+    """Another program that streams from a new slot."""
+    server.sql("postgres", f"SELECT pg_create_physical_replication_slot('{slot}', true)")
+    start = server.sql("postgres", f"SELECT restart_lsn FROM pg_replication_slots WHERE slot_name = '{slot}'")
+    factory = psycopg2.extras.PhysicalReplicationConnection
+    with closing(
+        psycopg2.connect(with_password(server.url("postgres"), PASSWORD), connection_factory=factory)
+    ) as other:
+        asked = other.cursor()
+        asked.start_replication(slot_name=slot, slot_type=psycopg2.extras.REPLICATION_PHYSICAL, start_lsn=start)
+        yield
