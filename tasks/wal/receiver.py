@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from tasks.backup.archive import CHUNK_BYTES, Writer
 from tasks.postgres.wal_position import WalPosition, segment_start
-from tasks.wal.archive import ArchiveWriter
+from tasks.wal.archive import ArchiveAway, ArchiveWriter
 from tasks.wal.plan import StreamPart
 from tasks.wal.server import FEEDBACK_S, WalConnection
 
@@ -47,6 +47,10 @@ class Filled:
     whole: bool
 
 
+STORE_MAX_S: Final = 60.0
+"""How long one range may take to be stored. Then the stream is ended: a server that stops waits for its streams."""
+
+
 class WalStorer:
     """Stores ranges in a separate thread, in the order in which they are put."""
 
@@ -56,6 +60,8 @@ class WalStorer:
         self._waiting: queue.Queue[Filled | Callable[[], None] | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, name="store WAL", daemon=True)
         self._error: BaseException | None = None
+        self.storing_since_s: float | None = None
+        """When it began to store the present range (monotonic); None: it stores none."""
         self.stored = 0
         """The LSN up to which pages name the stored objects; 0: no page yet."""
         self._thread.start()
@@ -85,12 +91,14 @@ class WalStorer:
                 if self._error is not None:
                     continue
                 if isinstance(work, Filled):
+                    self.storing_since_s = time.monotonic()
                     self._store(work)
                 else:
                     work()
             except BaseException as error:  # noqa: BLE001  `check` raises it in the thread of the attempt
                 self._error = error
             finally:
+                self.storing_since_s = None
                 self._waiting.task_done()
 
     def _store(self, filled: Filled) -> None:
@@ -189,6 +197,10 @@ class WalReceiver:
             if now_s - self._kept_house_s >= HOUSEKEEPING_S:
                 self._kept_house_s = now_s
                 self._storer.put(self._housekeeping)
+            since_s = self._storer.storing_since_s
+            if since_s is not None and now_s - since_s > STORE_MAX_S:
+                self._connection.close()
+                raise ArchiveAway(f"the place of the archive has not taken a file for {now_s - since_s:.0f} s")
             self._confirm()
             if now_s - told_s >= 1:
                 told_s = now_s

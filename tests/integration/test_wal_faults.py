@@ -119,6 +119,30 @@ def test_a_slow_place_does_not_end_the_stream(
     assert "connecting again" not in caplog.text
 
 
+def test_a_place_that_hangs_does_not_keep_the_server_from_stopping(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.wal.receiver.STORE_MAX_S", 1.0)
+    archiving = Archiving(tmp_path, server)
+    with archiving.running():
+        wait_for("archived log", lambda: archiving.counted().position, WAIT_S)
+        answers, writing = threading.Event(), Place.writing
+
+        def hang(place: Place, name: str) -> Any:
+            answers.wait(WAIT_S)
+            return writing(place, name)
+
+        monkeypatch.setattr(Place, "writing", hang)
+        try:
+            add(server, 1, 100)
+            restart(server)
+            assert server.sql("postgres", "SELECT count(*) FROM pg_stat_replication") == "0"
+        finally:
+            answers.set()
+        archiving.catch_up(server)
+    assert not archiving.counted().gaps
+
+
 @pytest.mark.more
 def test_of_two_primaries_the_one_on_the_newest_timeline_counts(tmp_path: Path) -> None:
     with _bounded_server() as first, standby(first) as other:
