@@ -80,7 +80,7 @@ def stream_part(archived: WalPosition | None, server: WalServer) -> StreamPart:
 
 
 def check_history(archived: int, ancestors: Sequence[Fork], server: WalServer) -> None:
-    """Raise `OtherHistory` if the server's timeline `archived` is not the one that is archived, whose `ancestors` are.
+    """Raise `OtherHistory` unless the server's timeline `archived` has these `ancestors`, which the archived one has.
 
     Two copies of a server that are promoted on their own give their new timelines the same number.
     """
@@ -93,7 +93,7 @@ def check_history(archived: int, ancestors: Sequence[Fork], server: WalServer) -
 
 
 def application_prefix(slot: str) -> str:
-    """How the application names of the attempts begin that stream from a slot. Different slots have different ones.
+    """The prefix of the application names of all attempts that stream from a slot. Each slot has its own.
 
     PostgreSQL cuts application names to 63 bytes, of which the token takes up to 20.
 

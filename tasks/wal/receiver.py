@@ -61,7 +61,7 @@ class WalStorer:
         self._thread = threading.Thread(target=self._run, name="store WAL", daemon=True)
         self._error: BaseException | None = None
         self.storing_since_s: float | None = None
-        """When it began to store the present range (monotonic); None: it stores none."""
+        """When the storing of the present range began (monotonic clock); None: no range is being stored."""
         self.stored = 0
         """The LSN up to which pages name the stored objects; 0: no page yet."""
         self._thread.start()
@@ -183,7 +183,7 @@ class WalReceiver:
             if self._storer.waiting < SEGMENTS_MAX:
                 content = self._connection.read(wait_s=0.5)
             else:
-                # The stream is read no further, and with it psycopg2 says nothing: the server would end it.
+                # psycopg2 sends feedback only while it reads; without any, the server would end the stream.
                 content = b""
                 time.sleep(0.05)
                 if time.monotonic() - self._said_s >= FEEDBACK_S:

@@ -41,7 +41,7 @@ _LOGIN_REFUSED: Final = (
     "permission denied to start WAL sender",
     "must be superuser or replication role to start walsender",
 )
-"""What a server says that refuses a login: an error while connecting has no code. In other languages it is `Away`."""
+"""Messages of a server that refuses a login. Errors of connecting have no code; in other languages they are `Away`."""
 
 
 class WalServerAway(Away):
