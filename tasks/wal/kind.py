@@ -103,7 +103,9 @@ class _WalAttempt:
         self._prefix = application_prefix(self._slot)
         self._writer: ArchiveWriter | None = None
         self._system = ""
-        self._well_s = self._saved_s = self._said_s = time.monotonic()
+        self._well_s = self._said_s = time.monotonic()
+        # The first checkpoint comes at once: from then on the losses of earlier attempts are forgotten.
+        self._saved_s = self._well_s - _CHECKPOINT_S
         self._pages = 0
 
     def run(self) -> dict[str, Any]:
