@@ -252,7 +252,7 @@ class Core:
     # -- what the controller and the membership services need
 
     def state(self) -> State:
-        """The newest state applied here."""
+        """Return the newest state applied here."""
         return self._ports.machine.state
 
     def role(self) -> RaftRole:
@@ -260,7 +260,7 @@ class Core:
         return self._ports.raft.role
 
     def now_us(self) -> int:
-        """The wall clock, in microseconds since the epoch."""
+        """Return the wall clock, in microseconds since the epoch."""
         return self._ports.clock.now_us()
 
     def standing(self) -> int | None:
@@ -268,11 +268,11 @@ class Core:
         return self.membership.standing
 
     def standing_aside(self) -> str:
-        """Why this member may claim no new runs; "" if it may."""
+        """Return why this member may claim no new runs; "" if it may."""
         return self.membership.self_drain.why
 
     def live_lease(self) -> LeaseView | None:
-        """The live lease of this process's incarnation; None while there is none."""
+        """Return the live lease of this process's incarnation; None while there is none."""
         # Attempts that are launched in this step begin under this lease, even if a renewed lease arrives meanwhile.
         self._stepping = self._lease
         return self._view_of(self._stepping)

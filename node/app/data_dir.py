@@ -132,7 +132,7 @@ class DataDir:
         return not self.agreed()
 
     def agreed(self) -> dict[str, Agreed]:
-        """The members as last committed; empty before that, or if the file was damaged. Raises `ForeignFolder`."""
+        """Return the members as last committed; empty before, or if the file was damaged. Raises `ForeignFolder`."""
         return {name: _agreed(*known) for name, known in self._read(self.path / MEMBERS).items()}
 
     def keep_agreed(self, agreed: Mapping[str, Agreed]) -> None:

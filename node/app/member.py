@@ -147,7 +147,7 @@ class LocalMember(MemberParts):
         return self._core.lease_lapsed_us
 
     def ownership(self) -> Ownership:
-        """The latest placement."""
+        """Return the latest placement."""
         return self._core.placement.ownership
 
     async def placed(self, timeout_s: float) -> Ownership:

@@ -254,9 +254,9 @@ class MemberParts:
         return order_of(run, self._config, self._offered, deadline_s, secrets, needs, prepared=prepared, uid=uid)
 
     def state(self) -> State:
-        """The state as applied here."""
+        """Return the state as applied here."""
         return self._machine.state
 
     def now_us(self) -> int:
-        """The wall clock, in microseconds since the epoch."""
+        """Return the wall clock, in microseconds since the epoch."""
         return self._core.now_us()

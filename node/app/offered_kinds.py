@@ -24,7 +24,7 @@ class KindOffer(NamedTuple):
     unoffered: Mapping[str, str]
 
     def why_not(self, kind: str) -> str | None:
-        """Why this member does not offer a kind (a sentence); None if it does."""
+        """Return why this member does not offer a kind (a sentence); None if it does."""
         return None if kind in self.offered else self.unoffered.get(kind, "it is not installed there")
 
 

@@ -99,7 +99,7 @@ def build_app(
     now_us: Callable[[], int] = clock_us,
     pages: Sequence[Endpoint] = (),
 ) -> web.Application:
-    """The application for `node`. It serves `node.changes()` as events, and closes `peers` when it is cleaned up.
+    """Make the application for `node`. It serves `node.changes()` as events, and closes `peers` at its cleanup.
 
     `now_us` is the wall clock, in microseconds since the epoch. `pages` are served too, but not in /openapi.json.
     """

@@ -41,13 +41,13 @@ class HistoryPort(Protocol):
     def runs(
         self, task: str | None, state: str | None, node: str | None, before: RunPosition | None, limit: int
     ) -> Sequence[EndedRun]:
-        """The runs after the position `before`, sorted newest first by creation time, then by id; `limit` at most."""
+        """Return the runs after the position `before`, newest first by creation time, then by id; `limit` at most."""
 
     def run(self, run_id: str) -> EndedRun | None:
-        """One run; None if it is unknown, or deleted by now."""
+        """Return one run; None if it is unknown, or deleted by now."""
 
     def export(self, gap: Gap) -> Portion | None:
-        """The first portion of another member's gap that this member can send; None if it has no part of the gap."""
+        """Return the first portion of another member's gap that this member can send; None if it has none of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ async def feeder(context: RequestContext, query: OwnerQuery) -> web.Response:
 
 
 def bootstrap_view(bootstrap: Bootstrap) -> BootstrapView:
-    """A bootstrap, as the API shows it."""
+    """Return a bootstrap, as the API shows it."""
     return {
         "state": "done" if bootstrap.finished_us is not None else "waiting" if bootstrap.feeder is None else "fetching",
         "feeder": bootstrap.feeder,
@@ -108,13 +108,13 @@ def catching_up(member: str, known: Mapping[str, Bootstrap]) -> BootstrapView | 
 
 
 def bootstraps_view(state: State, known: Mapping[str, Bootstrap]) -> list[BootstrapTaskView]:
-    """The bootstraps of all members, by slot, as the API shows them."""
+    """Return the bootstraps of all members, by slot, as the API shows them."""
     slots = state.seats()
     return [bootstrap_task_view(slots, member, known.get(member)) for member in state.slots if member is not None]
 
 
 def bootstrap_task_view(slots: Sequence[Slot], member: str, latest: Bootstrap | None) -> BootstrapTaskView:
-    """The bootstrap of one member, with the members that feed it, as the API shows it."""
+    """Return the bootstrap of one member, with the members that feed it, as the API shows it."""
     order = feeders(slots, member)
     return {
         "task": task_of(member),

@@ -88,7 +88,7 @@ async def channels(context: RequestContext) -> web.Response:
 
 @endpoints.add("GET", "/v1/channels/{name}", {200: ResponseSpec("The channel", ChannelView)}, ("not-found",))
 async def channel(context: RequestContext) -> web.Response:
-    """One channel."""
+    """Show one channel."""
     row = _known(context)
     return context.answer(channel_view(context.state, row))
 
@@ -153,7 +153,7 @@ def _chosen(state: State, labels: Mapping[str, str]) -> int:
 
 
 def channel_view(state: State, row: ChannelRow) -> ChannelView:
-    """A channel as the API shows it."""
+    """Return a channel as the API shows it."""
     last, sending = row.last, row.sending
     return {
         "name": row.name,

@@ -142,7 +142,7 @@ endpoints = Endpoints("cluster")
 
 @endpoints.add("GET", "/v1/cluster", {200: ResponseSpec("The cluster", ClusterView)})
 async def cluster(context: RequestContext) -> web.Response:
-    """The cluster as this member sees it.
+    """Show the cluster as this member sees it.
 
     `quorum` false: the answer may be stale, and nothing can be changed until a quorum is back.
     """
@@ -206,7 +206,7 @@ async def found(context: RequestContext) -> web.Response:
 
 @endpoints.add("GET", "/v1/settings", {200: ResponseSpec("The settings", SettingsView)})
 async def settings(context: RequestContext) -> web.Response:
-    """The cluster's settings."""
+    """Show the cluster's settings."""
     return context.answer(settings_view(context.state.settings))
 
 
@@ -226,7 +226,7 @@ async def change_settings(context: RequestContext) -> web.Response:
 
 
 def settings_view(settings: Settings) -> SettingsView:
-    """The settings, as the API shows them."""
+    """Return the settings, as the API shows them."""
     milli = settings.balance_slack_milli
     return {
         "balance_slack": None if milli is None else milli / 1000,

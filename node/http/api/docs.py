@@ -85,7 +85,7 @@ async def openapi(context: RequestContext) -> web.Response:
 
 @endpoints.add("GET", "/docs", {200: ResponseSpec("A page", str, "text/html")}, access="page")
 async def docs(context: RequestContext) -> web.Response:
-    """A page that shows this description and lets you try it."""
+    """Show a page with this description, on which you can try it."""
     return web.Response(text=PAGE, content_type="text/html", headers=POLICY)
 
 

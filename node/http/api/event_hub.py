@@ -288,7 +288,7 @@ class EventHub:
             self._subscribed.set()
 
     def _is_needed(self) -> bool:
-        """Whether a client is connected, or may reconnect. If not, drop the kept events: no later ones are added."""
+        """Return whether a client is connected, or may reconnect. If not, drop the kept events: no more are added."""
         if self._clients or (self._last_left_s is not None and self._now_s() < self._last_left_s + RECONNECT_S):
             return True
         if self._ring:

@@ -79,7 +79,7 @@ async def events(context: RequestContext) -> web.StreamResponse:
 
 @endpoints.add("GET", "/v1/events/kept", {200: ResponseSpec("Events, newest first", KeptEventsPage)}, ("invalid",))
 async def kept_events(context: RequestContext, query: EventsQuery) -> web.Response:
-    """The latest events. This node keeps events while a client follows `/v1/events`, and 2 min longer.
+    """List the latest events. This node keeps events while a client follows `/v1/events`, and 2 min longer.
 
     It keeps 10,000 events at most. The history of runs (`/v1/runs`) is kept for days, without any client, too.
     """

@@ -36,7 +36,7 @@ LACKS: Final = {
 
 @endpoints.add("GET", "/healthz", {200: ResponseSpec("It answers requests", HealthView)}, access="anyone")
 async def healthz(context: RequestContext) -> web.Response:
-    """Whether the process answers requests."""
+    """Say whether the process answers requests."""
     return context.answer({"status": "ok"})
 
 
@@ -44,7 +44,7 @@ async def healthz(context: RequestContext) -> web.Response:
     "GET", "/readyz", {200: ResponseSpec("It is ready", ReadyView)}, ("not-ready", "wrong-tokens"), access="anyone"
 )
 async def readyz(context: RequestContext) -> web.Response:
-    """Whether this member has caught up, knows the leader, and holds a lease. `codes` says what is lacking.
+    """Say whether this member has caught up, knows the leader, and holds a lease. `codes` says what is lacking.
 
     With the token, `leader` names the leader, and `why` says what a node without a cluster waits for.
     """

@@ -39,7 +39,7 @@ endpoints = Endpoints("kinds")
 
 @endpoints.add("GET", "/v1/kinds", {200: ResponseSpec("Kinds, by name", KindPage)}, ("invalid",))
 async def kinds(context: RequestContext, query: PageQuery) -> web.Response:
-    """The kinds of task that members offer, with the JSON schema of their params."""
+    """List the kinds of task that members offer, with the JSON schema of their params."""
     after = name_after(query.after)
     names, more = cut(
         [kind for kind in sorted(offered_kinds(context.state)) if after is None or kind > after], query.limit

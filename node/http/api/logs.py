@@ -44,7 +44,7 @@ PIECE: Final = 65_536
     ("not-found", "invalid", "member-away", "overloaded"),
 )
 async def log(context: RequestContext, query: LogQuery) -> web.StreamResponse:
-    """The log of an attempt. With `follow=true`, streamed until the attempt has ended.
+    """Return the log of an attempt. With `follow=true`, stream it until the attempt has ended.
 
     Logs stay on the member that ran the attempt; any member fetches them.
     """

@@ -80,7 +80,7 @@ _WRITES = ("no-quorum", "outcome-unknown")
 
 @endpoints.add("GET", "/v1/members", {200: ResponseSpec("Members, by slot", MemberPage)}, ("invalid",))
 async def members(context: RequestContext, query: PageQuery) -> web.Response:
-    """The members."""
+    """List the members."""
     after = -1 if query.after is None else int(key_of(query.after, int)[0])
     ownership = await context.ownership()
     state = context.state
@@ -195,6 +195,6 @@ def member_view(
 
 
 def members_view(state: State, ownership: Ownership, bootstraps: Mapping[str, Bootstrap]) -> list[MemberView]:
-    """All members, by slot, as the API shows them."""
+    """Return all members, by slot, as the API shows them."""
     load, held = ownership.load(), held_by_member(state.runs.values())
     return [member_view(state.members[member], load, held, bootstraps) for member in state.slots if member is not None]

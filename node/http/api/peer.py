@@ -161,7 +161,7 @@ async def peer_progress(context: RequestContext) -> web.Response:
 
 @endpoints.add("GET", "/peer/members", {200: ResponseSpec("Their ids and addresses", PeerMembersView)}, access="member")
 async def peer_members(context: RequestContext) -> web.Response:
-    """The members' addresses, for a node that joins or checks whether it was removed; and this member's vitals."""
+    """Return this member's vitals, and all members' addresses for a node that joins or was perhaps removed."""
     return context.answer(asdict(replace(roster_of(context.state), vitals=vitals_here(context))))
 
 
@@ -186,7 +186,7 @@ async def peer_join(context: RequestContext) -> web.Response:
     access="member",
 )
 async def peer_log(context: RequestContext, query: PeerLogQuery) -> web.StreamResponse:
-    """The log of an attempt that ran here."""
+    """Return the log of an attempt that ran here."""
     with context.server.streams.one(context.request.remote):
         return await local(context, query.run_id, query.attempt, follow=query.follow, tail_bytes=query.tail_bytes)
 
@@ -195,7 +195,7 @@ async def peer_log(context: RequestContext, query: PeerLogQuery) -> web.StreamRe
     "GET", "/peer/kinds/{kind}", {200: ResponseSpec("A JSON schema", dict)}, ("not-found", "internal"), access="member"
 )
 async def peer_schema(context: RequestContext) -> web.Response:
-    """The JSON schema of a kind's params."""
+    """Return the JSON schema of a kind's params."""
     try:
         return context.answer(context.node.kinds.schema(context.path("kind")))
     except KeyError:
@@ -206,7 +206,7 @@ async def peer_schema(context: RequestContext) -> web.Response:
 
 @endpoints.add("GET", "/peer/kinds/{kind}/offer", {200: ResponseSpec("Why not", PeerOfferView)}, access="member")
 async def peer_offer(context: RequestContext) -> web.Response:
-    """Why this member does not offer a kind."""
+    """Say why this member does not offer a kind."""
     return context.answer({"why_not": context.node.unoffered(context.path("kind"))})
 
 

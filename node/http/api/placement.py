@@ -113,7 +113,7 @@ _MOVES_BATCH: Final = 500
     "GET", "/v1/tasks/{name}/owner", {200: ResponseSpec("Its owner, and why", OwnerView)}, ("not-found", "invalid")
 )
 async def owner(context: RequestContext, query: OwnerQuery) -> web.Response:
-    """Who owns a task, its standbys, where it runs, and why.
+    """Say who owns a task and why, its standbys, and where it runs.
 
     With `without`, the same as if those members were down; `running_on` stays as it is. `bootstrap%2FID` is the task of
     sending the member ID the finished runs that it lacks.
@@ -152,7 +152,7 @@ async def bootstrap_owner(context: RequestContext, member: str, query: OwnerQuer
 
 @endpoints.add("GET", "/v1/plan", {200: ResponseSpec("What would move", PlanView)}, ("invalid",))
 async def plan(context: RequestContext, query: PlanQuery) -> web.Response:
-    """What would move, and every member's load, if some members were down."""
+    """Predict which tasks would move, and every member's load, if some members were down."""
     now = await context.ownership()
     then = await _without(context, now, query.without)
     return context.answer_packed(await asyncio.to_thread(plan_packed, now, then))

@@ -128,7 +128,7 @@ _VIEWS_BATCH: Final = 100
     "GET", "/v1/tasks/{name}/runs", {200: ResponseSpec("Its runs, newest first", RunPage)}, ("not-found", "invalid")
 )
 async def task_runs(context: RequestContext, query: TaskRunsQuery) -> web.Response:
-    """The runs of a task, newest first; of a deleted task, those that are still kept."""
+    """List the runs of a task, newest first; of a deleted task, the runs that are still kept."""
     name = context.path("name")
     page = await runs_page(context, RunsQuery(**query.model_dump(), task=name))
     if not page["items"] and query.after is None and name not in context.state.tasks:
@@ -138,13 +138,13 @@ async def task_runs(context: RequestContext, query: TaskRunsQuery) -> web.Respon
 
 @endpoints.add("GET", "/v1/runs", {200: ResponseSpec("Runs, newest first", RunPage)}, ("invalid",))
 async def runs(context: RequestContext, query: RunsQuery) -> web.Response:
-    """The runs of all tasks, newest first, by creation time."""
+    """List the runs of all tasks, newest first, by creation time."""
     return context.answer(await runs_page(context, query))
 
 
 @endpoints.add("GET", "/v1/runs/{run_id}", {200: ResponseSpec("The run", RunView)}, ("not-found",))
 async def run(context: RequestContext) -> web.Response:
-    """One run. Its progress is requested from the member that runs it."""
+    """Show one run. Its progress is requested from the member that runs it."""
     found = await find_run(context, context.path("run_id"))
     if isinstance(found, EndedRun):
         return context.answer(ended_view(found))
@@ -268,12 +268,12 @@ def run_view(run: Run, ended: EndedRun | None = None, progress: RunProgress | No
 
 
 def ended_view(ended: EndedRun) -> RunView:
-    """A finished run."""
+    """Return a finished run as the API shows it."""
     return run_view(ended.run, ended)
 
 
 def attempt_view(attempt: Attempt) -> AttemptView:
-    """An attempt of a run."""
+    """Return an attempt as the API shows it."""
     return {
         "attempt": attempt.attempt,
         "node": attempt.node,

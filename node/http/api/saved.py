@@ -93,7 +93,7 @@ LINES_BATCH: Final = 200
 
 @endpoints.add("GET", "/v1/cluster/saved", {200: ResponseSpec("Lines of JSON", bytes, MEDIA_TYPE)}, ("overloaded",))
 async def saved(context: RequestContext) -> web.StreamResponse:
-    """The cluster's settings and tasks, as of one index.
+    """Return the cluster's settings and tasks, as of one index.
 
     The lines are a head, the tasks in the order of their registration, and an end with a checksum. Members and runs are
     not included.

@@ -107,7 +107,7 @@ async def many_specs(context: RequestContext) -> list[CheckedSpec]:
 
 
 async def errors_by_kind(context: RequestContext, kind: str, given: Sequence[ParamsToCheck]) -> list[list[FieldError]]:
-    """Return the errors of each of `given`, found by the kind on this member, or else on one that offers the kind.
+    """Return the errors of each item of `given`, found by the kind on this member, or else on one that offers the kind.
 
     Raises `Problem` member-away if no member that offers it answers.
     """

@@ -63,7 +63,7 @@ _ROWS_BATCH: Final = 2000
 
 @endpoints.add("GET", "/v1/tasks", {200: ResponseSpec("Tasks, by name", TaskPage)}, ("invalid",))
 async def tasks(context: RequestContext, query: TasksQuery) -> web.Response:
-    """The tasks."""
+    """List the tasks."""
     ownership = await context.ownership()
     state = context.state
     names = await context.server.kept(TaskNames).after(state, name_after(query.after))
@@ -95,7 +95,7 @@ async def tasks(context: RequestContext, query: TasksQuery) -> web.Response:
 
 @endpoints.add("GET", "/v1/tasks/{name}", {200: ResponseSpec("The task", TaskView)}, ("not-found",))
 async def task(context: RequestContext) -> web.Response:
-    """One task with its complete definition. The ETag is its version."""
+    """Show one task with its complete definition. The ETag is its version."""
     return await _task_response(context, known_task(context))
 
 
@@ -239,12 +239,12 @@ def next_fire_us(row: TaskRow, now_us: int) -> int | None:
 
 
 def task_view(row: TaskRow, owner: str | None, now_us: int) -> TaskView:
-    """A task, with its definition and its owner."""
+    """Return a task, with its definition and its owner."""
     return {**registered_view(row, now_us), "owner": owner}
 
 
 def registered_view(row: TaskRow, now_us: int) -> RegisteredView:
-    """A task, with its definition."""
+    """Return a task, with its definition."""
     made = {
         "registered_at": rfc3339(row.registered_at_us),
         "next_fire_at": rfc3339_or_none(next_fire_us(row, now_us)),
@@ -257,7 +257,7 @@ def registered_view(row: TaskRow, now_us: int) -> RegisteredView:
 
 
 def last_view(last: Outcome | None) -> LastView | None:
-    """How a task's last run ended."""
+    """Return how a task's last run ended."""
     if last is None:
         return None
     return {
@@ -270,7 +270,7 @@ def last_view(last: Outcome | None) -> LastView | None:
 
 
 def late_view(row: TaskRow | None) -> list[LateView]:
-    """A task's breached deadlines, in the order of their breaches. `row` None: the task was deleted meanwhile."""
+    """Return a task's breached deadlines, the oldest breach first. `row` None: the task was deleted meanwhile."""
     limits = (row and deadlines_of(row.spec_packed)) or Deadlines()
     breaches = () if row is None else row.breaches
     return [
@@ -281,7 +281,7 @@ def late_view(row: TaskRow | None) -> list[LateView]:
 
 
 def breach_view(breach: Breach) -> BreachView:
-    """A deadline that is breached, or was, as the API shows it."""
+    """Return a deadline that is breached, or was, as the API shows it."""
     return {
         "deadline": breach.deadline,
         "due_at": None if breach.deadline == "success_every" else rfc3339(breach.due_us),
@@ -290,7 +290,7 @@ def breach_view(breach: Breach) -> BreachView:
 
 
 def held_view(found: Why | None) -> HeldView | None:
-    """Why a task is held, as shown in a list of tasks."""
+    """Return why a task is held, as shown in a list of tasks."""
     if found is None:
         return None
     return {"code": found.code, "detail": found.detail, "until": rfc3339_or_none(found.until_us)}

@@ -114,7 +114,7 @@ class MemberLag:
 
 @endpoints.add("GET", "/v1/vitals", {200: ResponseSpec("Members, by slot", VitalsPage)})
 async def vitals(context: RequestContext) -> web.Response:
-    """The vitals of each member: lease, log, disk, clock, version, kinds not offered, and missing confinement.
+    """List each member's vitals: lease, log, disk, clock, version, kinds not offered, and missing confinement.
 
     Each member is asked at most once in 2 s, however many clients ask.
     """
@@ -124,7 +124,7 @@ async def vitals(context: RequestContext) -> web.Response:
 
 
 def vitals_view(name: str, lag: MemberLag | None) -> VitalsView:
-    """A member's answer, as the API shows it. `lag` None: the member was not asked, since it is down."""
+    """Return a member's answer, as the API shows it. `lag` None: the member was not asked, since it is down."""
     told = None if lag is None else lag.vitals
     answer: AnswerView = {
         "node": name,

@@ -149,7 +149,7 @@ def _packed(found: WhatIf, limit: int) -> bytes:
 
 
 def what_if_view(found: WhatIf, limit: int) -> WhatIfView:
-    """A prediction, as the API shows it. Each list has `limit` items at most."""
+    """Return a prediction, as the API shows it. Each list has `limit` items at most."""
     majority = found.majority
     return {
         "without": sorted(found.supposition.without),

@@ -64,7 +64,7 @@ endpoints = Endpoints("placement")
     ("not-found", "invalid"),
 )
 async def why(context: RequestContext, query: WhyQuery) -> web.Response:
-    """Why a task does not run: the first thing that holds it, what to do, and the walk up to there; or where it runs.
+    """Say why a task does not run: what holds it first, what to do, and the walk up to there; or where it runs.
 
     The owner is asked if only it can know. If the task has several runs, the answer is about the first that waits,
     unless `run_id` names another one.
@@ -82,7 +82,7 @@ async def why(context: RequestContext, query: WhyQuery) -> web.Response:
 
 
 def why_view(task: str, found: Why, late: list[LateView]) -> WhyView:
-    """Why a task does not run, and which of its deadlines are breached."""
+    """Return why a task does not run, and which of its deadlines are breached."""
     return {
         "task": task,
         "code": found.code,

@@ -63,7 +63,7 @@ class WrongTokens:
         return None
 
     def is_news(self, now_s: float) -> bool:
-        """Whether to log that a wrong token came too soon: at most once in `NEWS_S`, for all addresses together."""
+        """Decide whether to log that a wrong token came too soon: once in `NEWS_S` at most, for all addresses."""
         if now_s < self._next_news_s:
             return False
         self._next_news_s = now_s + NEWS_S
@@ -76,7 +76,7 @@ CSRF_FIELD: Final = "csrf"
 
 
 def role_of(token: str, settings: NodeSettings) -> Role | None:
-    """The role of a token; None if this node does not know it."""
+    """Return the role of a token; None if this node does not know it."""
     if settings.token is not None and tokens_equal(token, settings.token):
         return "operator"
     if settings.read_token is not None and tokens_equal(token, settings.read_token):
@@ -101,7 +101,7 @@ def check_tries(context: RequestContext) -> None:
 
 
 def tokens_of(settings: NodeSettings) -> dict[Role, str]:
-    """The token of each role that has one."""
+    """Return the token of each role that has one."""
     of: tuple[tuple[Role, str | None], ...] = (("operator", settings.token), ("reader", settings.read_token))
     return {role: token for role, token in of if token is not None}
 

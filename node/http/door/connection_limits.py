@@ -40,7 +40,7 @@ class Admission(Generic[C]):
 
 @lru_cache(maxsize=1024)
 def origin_of(host: str) -> str:
-    """The origin whose connections are counted together: an IPv4 address, an IPv6 /64 network, or this machine.
+    """Return the origin of a host, whose connections count together: an IPv4 address, an IPv6 /64, or this machine.
 
     >>> origin_of("10.0.0.7"), origin_of("2001:db8::1"), origin_of("::ffff:127.0.0.1")
     ('10.0.0.7', '2001:db8::/64', 'this machine')
@@ -163,7 +163,7 @@ class ConnectionLimits(Generic[C]):
                 del self._by_size[_size_class(held_bytes)]
 
     def idle_since(self, since_s: float) -> Iterator[C]:
-        """The connections that have been idle since `since_s` or longer."""
+        """Yield the connections that have been idle since `since_s` or longer."""
         for idle in list(self._idle.values()):
             for connection, idle_s in list(idle.items()):
                 if idle_s > since_s:

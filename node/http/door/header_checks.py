@@ -20,7 +20,7 @@ FORM: Final = "application/x-www-form-urlencoded"
 
 
 def tokens_equal(shown: str, expected: str) -> bool:
-    """Whether two tokens are equal, compared in constant time."""
+    """Return whether two tokens are equal. Compares in constant time."""
     # Encoded in the way in which headers are decoded, so that a token that is not UTF-8 is merely wrong.
     return hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), expected.encode("utf-8", "surrogateescape"))
 

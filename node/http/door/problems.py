@@ -95,7 +95,7 @@ class Problem(Exception):
         return CATALOGUE[self.kind][0]
 
     def document(self) -> dict[str, Any]:
-        """The problem document."""
+        """Return the problem document."""
         status, title = CATALOGUE[self.kind]
         document: dict[str, Any] = {
             "type": TYPE_PREFIX + self.kind,
@@ -109,7 +109,7 @@ class Problem(Exception):
         return document
 
     def response(self) -> web.Response:
-        """The response; a 503 has a Retry-After header."""
+        """Return the response; a 503 has a Retry-After header."""
         headers = dict(self.headers)
         if self.status == 503:
             headers.setdefault("Retry-After", "1")
