@@ -38,7 +38,7 @@ class FetchedRows:
     folder: Path
 
     def schema(self) -> "pa.Schema":
-        """The columns and their types."""
+        """Return the columns and their types."""
         import pyarrow as pa
         from pyarrow import parquet
 

@@ -66,13 +66,13 @@ class Sink(Protocol):
     """Receives batches. All rows of a batch become visible at once, and only once. Batches are numbered from 1."""
 
     def last(self) -> Visible | None:
-        """The last batch that is visible."""
+        """Return the last visible batch; None if no batch is visible."""
 
     def has_run(self, run_id: str) -> bool:
         """Whether a batch of that run is visible."""
 
     def holder(self) -> int | None:
-        """The token of the attempt that holds the sink for this task."""
+        """Return the token of the attempt that holds the sink for this task."""
 
     def claim(self, token: int, instead_of: int | None) -> bool:
         """Make the attempt with `token` the holder in place of `instead_of`. Returns False if another attempt is the

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _without_metadata(schema: "StructType") -> "StructType":
-    """The columns without Spark's metadata, all of them nullable."""
+    """Return the columns without Spark's metadata, all of them nullable."""
     return loads_columns(json.dumps(_plain(json.loads(schema.json()))))
 
 

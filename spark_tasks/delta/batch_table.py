@@ -78,7 +78,7 @@ class BatchTable(Table):
         return None if token is None else int(token)
 
     def holder(self) -> int | None:
-        """The token of the attempt that holds this task's part of the table, or will hold it once it exists."""
+        """Return the token of the attempt that holds this task's part of the table, or will hold it once it exists."""
         table = self._open()
         return self._registered() if table is None else self._holder(table)
 
@@ -111,7 +111,7 @@ class BatchTable(Table):
         return False
 
     def previous(self, table: DeltaTable) -> Mark | None:
-        """The last batch in the table at the version of `table`."""
+        """Return the last batch in the table at the version of `table`."""
         return self._last(table)
 
     def apply(

@@ -78,7 +78,7 @@ class KeyedBatch:
         return f.coalesce(column, f.lit(False)) if boolean else column.isNotNull()
 
     def marked(self) -> "DataFrame":
-        """The keys of all rows, and whether each row is a tombstone."""
+        """Return the keys of all rows, and whether each row is a tombstone."""
         from pyspark.sql import functions as f
 
         return self.rows.select(*[f.col(quoted(key)) for key in self.keys], self.dead().alias(_DEAD))

@@ -64,7 +64,7 @@ class ParquetSink:
         return self.table.has_run(run_id)
 
     def holder(self) -> int | None:
-        """The token of the attempt that holds the folder for this task."""
+        """Return the token of the attempt that holds the folder for this task."""
         return self.table.holder()
 
     def claim(self, token: int, instead_of: int | None) -> bool:
@@ -91,7 +91,7 @@ class ParquetSink:
         return self.place.path if self.place.is_local else self.place.url
 
     def _columns(self) -> "StructType | None":
-        """The columns that all batches have; None before the first is committed."""
+        """Return the columns that all batches have; None before the first is committed."""
         if self.table.last() is None:
             return None  # the file may be of a batch that another attempt did not commit
         with store_errors(self.place):

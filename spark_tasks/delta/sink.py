@@ -72,7 +72,7 @@ class DeltaSink:
         self.refused = 0
 
     def last(self) -> Visible | None:
-        """The last batch that is visible."""
+        """Return the last visible batch; None if no batch is visible."""
         with as_sink():
             page = self.table.last_page()
         return None if page is None else visible(page)
@@ -82,7 +82,7 @@ class DeltaSink:
         return self.table.has_run(run_id)
 
     def holder(self) -> int | None:
-        """The token of the attempt that holds the table for this task."""
+        """Return the token of the attempt that holds the table for this task."""
         return self.table.holder()
 
     def claim(self, token: int, instead_of: int | None) -> bool:

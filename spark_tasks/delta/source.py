@@ -163,7 +163,7 @@ class DeltaReader:
         return table
 
     def load(self, spark: "SparkSession", plan: Plan) -> "DataFrame":
-        """The rows of the plan (`RowSource`)."""
+        """Return the rows of the plan (`RowSource`)."""
         table = self._opened(plan.about["version"])
         columns = _nullable(loads_columns(str(table.schema().to_json())))
         if plan.reaches is None or self.params.tombstone is None:

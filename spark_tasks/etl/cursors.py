@@ -121,5 +121,5 @@ def lag_text(cursor: Cursor | None, at: datetime) -> str:
 
 
 def now() -> datetime:
-    """The present time."""
+    """Return the present time."""
     return datetime.now(UTC)

@@ -69,17 +69,17 @@ class Etl:
 
     @staticmethod
     def local_data(params: EtlParams) -> list[str]:
-        """The params that name data on the member's own disk (`tasks.kind.Kind`)."""
+        """Return the params that name data on the member's own disk (`tasks.kind.Kind`)."""
         return parts.on_own_disk(params)
 
     @staticmethod
     def reaches(params: EtlParams, task: str) -> list[Reach]:
-        """The servers and files that the params of `task` name (`tasks.kind.Kind`)."""
+        """Return the servers and files that the params of `task` name (`tasks.kind.Kind`)."""
         return parts.reaches(params)
 
     @staticmethod
     def needs(params: EtlParams, task: str) -> Needs:
-        """The needs of an attempt: paths, servers, tools and credentials (`tasks.kind.Kind`)."""
+        """Return the needs of an attempt: paths, servers, tools and credentials (`tasks.kind.Kind`)."""
         return Needs(
             reaches=(*parts.reaches(params), *parts.certificates(params)),
             tools=(SPARK_TOOLS,),

@@ -25,20 +25,20 @@ def named_sources(params: EtlParams) -> dict[str, tuple[str, SourceParams]]:
 
 
 def reaches(params: EtlParams) -> list[Reach]:
-    """The servers and files that the params name."""
+    """Return the servers and files that the params name."""
     named = [one.reach(field) for field, one in named_sources(params).values()]
     ledger = [params.sink.ledger_reach("sink")] if isinstance(params.sink, Webhook) else []
     return [*named, params.sink.reach("sink"), *ledger]
 
 
 def certificates(params: EtlParams) -> list[Reach]:
-    """The files of root certificates that the URLs of PostgreSQL servers name."""
+    """Return the files of root certificates that the URLs of PostgreSQL servers name."""
     named = [*named_sources(params).values(), ("sink", params.sink)]
     return [reach for field, one in named if isinstance(one, PostgresConnection) for reach in one.certificate(field)]
 
 
 def own_credentials(params: EtlParams) -> tuple[CredentialGroup, ...]:
-    """The node user's own credential files for these servers and stores."""
+    """Return the node user's own credential files for these servers and stores."""
     found: set[CredentialGroup] = set()
     for one in (*(one for _, one in named_sources(params).values()), params.sink):
         match one:
@@ -52,7 +52,7 @@ def own_credentials(params: EtlParams) -> tuple[CredentialGroup, ...]:
 
 
 def on_own_disk(params: EtlParams) -> list[str]:
-    """The params that name data on the member's own disk."""
+    """Return the params that name data on the member's own disk."""
     fields = [field for field, one in named_sources(params).values() if one.on_own_disk]
     if params.sink.on_own_disk:
         fields.append("sink")

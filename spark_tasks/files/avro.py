@@ -65,7 +65,7 @@ _LOGICAL: Final[Mapping[str, t.DataType]] = {
 
 
 def columns_as_written(place: Path) -> t.StructType:
-    """The columns of an Avro file, by the schema that it was written with. Raises `AvroUnreadable`."""
+    """Return the columns of an Avro file, by the schema that it was written with. Raises `AvroUnreadable`."""
     import fastavro
 
     try:
@@ -149,11 +149,11 @@ class AvroSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return NAME
 
     def reader(self, schema: t.StructType) -> "AvroReader":
-        """The reader of the files."""
+        """Return the reader of the files."""
         return AvroReader(schema, json.loads(self.options["places"]))
 
 
@@ -169,7 +169,7 @@ class AvroReader(DataSourceReader):
         return [InputPartition(place) for place in self.places]
 
     def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
-        """The rows of a file. Raises `AvroUnreadable`."""
+        """Yield the rows of a file. Raises `AvroUnreadable`."""
         import fastavro
         from pyarrow import ArrowException, RecordBatch
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -191,6 +191,6 @@ class AvroReader(DataSourceReader):
 
 
 def rows_as_written(spark: "SparkSession", columns: t.StructType, places: Sequence[Path]) -> "DataFrame":
-    """The rows of the files, which all have these columns."""
+    """Return the rows of the files, which all have these columns."""
     spark.dataSource.register(AvroSource)
     return spark.read.format(NAME).schema(columns).option("places", json.dumps([str(each) for each in places])).load()

@@ -67,7 +67,7 @@ def _one(name: str, ours: "DataType", theirs: "DataType", form: Form) -> "tuple[
 
 
 def widened(standing: "StructType", schema: "StructType") -> list[str]:
-    """The columns that have another type in `schema` than in `standing`."""
+    """Return the columns that have another type in `schema` than in `standing`."""
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     before = {field.name: field.dataType.simpleString() for field in standing.fields}
     return [name for name, kind in before.items() if types.get(name, kind) != kind]

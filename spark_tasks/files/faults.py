@@ -102,6 +102,6 @@ def read_failure(name: str, what: str, error: Exception) -> Exception:
 
 
 def first_line(message: str) -> str:
-    """The first line of an error's message, without Spark's codes."""
+    """Return the first line of an error's message, without Spark's codes."""
     first = message.strip().partition("\n")[0]
     return re.sub(r"^\[[A-Z_.]+\] | SQLSTATE: \w+$", "", first).strip()

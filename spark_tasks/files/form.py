@@ -137,7 +137,7 @@ class Form(BaseModel):
         return self
 
     def wrong_together(self) -> Iterator[str]:
-        """The errors of fields that are valid alone, but not together."""
+        """Yield the errors of fields that are valid alone, but not together."""
         if self.format == "tbl" and self.columns is None:
             yield "`columns` is required for format tbl, whose files do not name their columns"
         if self.format != "csv" and self.encoding != "utf-8":

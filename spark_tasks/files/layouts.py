@@ -43,7 +43,7 @@ class Layout:
 
 
 def layouts(spark: "SparkSession", kind: str, places: Mapping[Path, Source]) -> list[Layout]:
-    """The files, grouped by their columns, in the order of each group's first file. Raises `BadFile`."""
+    """Return the files, grouped by their columns, in the order of each group's first file. Raises `BadFile`."""
     alike: dict[Any, list[Path]] = defaultdict(list)
     for place, source in places.items():
         alike[_key(kind, place, source)].append(place)
@@ -179,12 +179,12 @@ def fits(found: "DataType", into: "DataType") -> bool:
 
 
 def load_layouts(spark: "SparkSession", kind: str, schema: "StructType", found: Sequence[Layout]) -> "DataFrame":
-    """The rows of all files, with the columns `schema`."""
+    """Return the rows of all files, with the columns `schema`."""
     return united([fitted(_rows(spark, kind, layout), layout.columns, schema) for layout in found])
 
 
 def united(parts: "Sequence[DataFrame]") -> "DataFrame":
-    """The rows of all these DataFrames, which have the same columns."""
+    """Return the rows of all these DataFrames, which have the same columns."""
     return reduce(lambda one, other: one.unionByName(other), parts)
 
 

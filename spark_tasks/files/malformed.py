@@ -144,7 +144,9 @@ class _FileRows:
 
 
 def _plain(value: Any) -> Any:
-    """A JSON value without nulls, for comparisons. An object in a text column is parsed, since Spark has it as text."""
+    """Return a JSON value without nulls, for comparisons. An object in a text column is parsed, since Spark has it as
+    text.
+    """
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items() if inner is not None}
     if isinstance(value, list):

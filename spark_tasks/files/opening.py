@@ -45,7 +45,7 @@ def opened_text(place: Path, encoding: str) -> Iterator[TextIOWrapper]:
 
 
 def damages() -> tuple[type[Exception], ...]:
-    """The exceptions that reading a damaged file raises."""
+    """Return the exceptions that reading a damaged file raises."""
     import zlib
 
     from zstandard import ZstdError

@@ -50,7 +50,7 @@ class FileRows(Form):
     )
 
     def wrong_together(self) -> Iterator[str]:
-        """The errors of fields that are valid alone, but not together (`Form`)."""
+        """Yield the errors of fields that are valid alone, but not together (`Form`)."""
         yield from super().wrong_together()
         if self.format in ("csv", "json") and self.columns is None:
             yield f"`columns` is required for format {self.format}: the types of text are not guessed"
@@ -66,7 +66,7 @@ class FileRows(Form):
         return is_local(self.files) and not self.shared
 
     def reach(self, field: str) -> Reach:
-        """The files that `field` of the params names."""
+        """Return the files that `field` of the params names."""
         if is_local(self.files):
             return Reach(field, "source", self.files, fixed_folder(without_protocol(self.files)), links=True)
         return remote(field, "source", self.files, {})

@@ -105,7 +105,7 @@ def _first_cut(place: Path, name: str) -> str | None:
 
 
 def _leaf(values: Any) -> Any:
-    """The innermost values of a column, of which only one field was read."""
+    """Return the innermost values of a column, of which only one field was read."""
     from pyarrow import types
 
     while types.is_nested(values.type):

@@ -29,7 +29,7 @@ _LINE = "_rota_line"
 
 
 def infer(spark: "SparkSession", form: Form, places: Mapping[Path, Source]) -> "StructType":
-    """The columns that Spark infers from CSV or JSON files, in one pass over them.
+    """Return the columns that Spark infers from CSV or JSON files, in one pass over them.
 
     Raises `BadFile` for a JSON file in which an object has a key twice, or two that differ in case only: Spark would
     take one of the values.

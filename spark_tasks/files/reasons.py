@@ -75,7 +75,7 @@ def misfit(types: Mapping[str, str], given: Mapping[str, Any], values: Mapping[s
 
 
 def _hint(kind: str, value: Any) -> str:
-    """A hint for a value that nearly fits its column's type; empty if there is no hint."""
+    """Return a hint for a value that nearly fits its column's type; empty if there is no hint."""
     if kind.startswith("decimal") and isinstance(value, str) and _NUMBER.fullmatch(value):
         return ": it has more digits than that"
     if kind.startswith("timestamp") and _EPOCH.fullmatch(str(value)):

@@ -100,7 +100,7 @@ class FilesReader:
         return {"files": len(self._batch), "bytes": sum(one.size_bytes for one in self._batch)}
 
     def load(self, spark: "SparkSession", plan: Plan) -> "DataFrame":
-        """The rows of the plan (`RowSource`)."""
+        """Return the rows of the plan (`RowSource`)."""
         form = self.params
         check_allowed(self._batch, self.access)
         try:

@@ -79,7 +79,7 @@ class ApiClient:
         self._pool = urllib3.PoolManager(retries=False, timeout=waits)
 
     def first(self, more: Mapping[str, str]) -> str:
-        """The task's URL with its parameters, and those in `more`."""
+        """Return the task's URL with its parameters, and those in `more`."""
         return with_parameters(self.params.url, self.parameters | dict(more))
 
     def follow(self, link: str, base: str, what: str) -> str:

@@ -184,11 +184,11 @@ class HttpRows(BaseModel):
         return False
 
     def addresses(self) -> tuple[str, ...]:
-        """The server's address, in the form that `tasks.access.check_address` accepts."""
+        """Return the server's address, in the form that `tasks.access.check_address` accepts."""
         return addresses(self.url, {})
 
     def reach(self, field: str) -> Reach:
-        """The server that `field` of the params names."""
+        """Return the server that `field` of the params names."""
         return Reach(field, "source", self.url, addresses=self.addresses())
 
 

@@ -196,7 +196,7 @@ def converter(kind: str) -> Callable[[Any], Any]:
 
 
 def arrow_schema(columns: Mapping[str, str]) -> "pa.Schema":
-    """The Arrow schema of the columns."""
+    """Return the Arrow schema of the columns."""
     import pyarrow as pa
 
     times = pa.timestamp("us", tz="UTC")

@@ -166,7 +166,7 @@ class HttpReader:
             ) from None
 
     def load(self, spark: "SparkSession", plan: Plan) -> "DataFrame":
-        """The rows of the plan (`RowSource`)."""
+        """Return the rows of the plan (`RowSource`)."""
         from pyspark.sql import functions as f
 
         self._loaded = True

@@ -65,7 +65,7 @@ class Figures:
     _listed: dict[int, dict[str, int]] = field(default_factory=dict)
 
     def latest(self) -> list[dict[str, int]]:
-        """The latest batches, oldest first: the number of each, its files, their bytes, and its rows."""
+        """Return the latest batches, oldest first: the number of each, its files, their bytes, and its rows."""
         return [self._listed[batch] for batch in sorted(self._listed)]
 
     def add(self, page: Page) -> None:

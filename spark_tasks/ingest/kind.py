@@ -63,7 +63,7 @@ class Ingest:
 
     @staticmethod
     def local_data(params: IngestParams) -> list[str]:
-        """The params that name data on the member's own disk (`tasks.kind.Kind`)."""
+        """Return the params that name data on the member's own disk (`tasks.kind.Kind`)."""
         if params.shared:
             return []
         globs = [params.source] if isinstance(params.source, str) else params.source
@@ -72,7 +72,7 @@ class Ingest:
 
     @staticmethod
     def reaches(params: IngestParams, task: str) -> list[Reach]:
-        """The paths and hosts that the params of `task` name (`tasks.kind.Kind`)."""
+        """Return the paths and hosts that the params of `task` name (`tasks.kind.Kind`)."""
         globs = [params.source] if isinstance(params.source, str) else params.source
         return [
             *(
@@ -86,7 +86,7 @@ class Ingest:
 
     @staticmethod
     def needs(params: IngestParams, task: str) -> Needs:
-        """The needs of an attempt: paths, servers, tools and credentials (`tasks.kind.Kind`)."""
+        """Return the needs of an attempt: paths, servers, tools and credentials (`tasks.kind.Kind`)."""
         globs = [params.source] if isinstance(params.source, str) else params.source
         groups = {group for url in globs for group in credential_groups(url, {})}
         groups |= {*credential_groups(params.table, params.options)}
@@ -150,12 +150,12 @@ class Ingest:
 
 
 def _table(params: IngestParams) -> str:
-    """The path of the table's folder, or its URL."""
+    """Return the path of the table's folder, or its URL."""
     return without_protocol(params.table) if is_local(params.table) else params.table
 
 
 def _tables(params: IngestParams) -> list[str]:
-    """The tables that an ingest writes, as paths or URLs: its own, and the quarantine."""
+    """Return the tables that an ingest writes, as paths or URLs: its own, and the quarantine."""
     table = _table(params)
     return [table, quarantine_of(table)] if params.malformed == "quarantine" else [table]
 
@@ -175,7 +175,7 @@ def _check_links(ctx: Context[IngestParams], table: str) -> None:
 
 
 def _place(ctx: Context[IngestParams], table: str) -> Place:
-    """The place of a table of this ingest. Raises `AccessRefused`, `MissingSecret` and `BadDestination`."""
+    """Return the place of a table of this ingest. Raises `AccessRefused`, `MissingSecret` and `BadDestination`."""
     _check_links(ctx, table)
     if is_local(table):
         return Place(table, {}, ctx.access)

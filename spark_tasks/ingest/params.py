@@ -75,7 +75,7 @@ class IngestParams(Form):
     )
 
     def wrong_together(self) -> Iterator[str]:
-        """The errors of fields that are valid alone, but not together (`Form`)."""
+        """Yield the errors of fields that are valid alone, but not together (`Form`)."""
         yield from super().wrong_together()
         try:
             check_options(self.table, self.options)

@@ -53,17 +53,17 @@ class Maintain:
 
     @staticmethod
     def local_data(params: MaintainParams) -> list[str]:
-        """The params that name data on the member's own disk (`tasks.kind.Kind`)."""
+        """Return the params that name data on the member's own disk (`tasks.kind.Kind`)."""
         return ["table"] if params.on_own_disk else []
 
     @staticmethod
     def reaches(params: MaintainParams, task: str) -> list[Reach]:
-        """The paths and hosts that the params of `task` name (`tasks.kind.Kind`)."""
+        """Return the paths and hosts that the params of `task` name (`tasks.kind.Kind`)."""
         return [params.reach("table")]
 
     @staticmethod
     def needs(params: MaintainParams, task: str) -> Needs:
-        """The needs of an attempt: the table, the network and credentials (`tasks.kind.Kind`)."""
+        """Return the needs of an attempt: the table, the network and credentials (`tasks.kind.Kind`)."""
         reach = params.reach("table")
         return Needs(reaches=(reach,), network=reach.path is None, own_credentials=params.own_credentials)
 

@@ -64,7 +64,7 @@ class BatchLedger:
         return bool(session.rows(f"SELECT {' AND '.join(found)}")[0][0])
 
     def last(self, session: Session) -> Visible | None:
-        """The last committed batch."""
+        """Return the last committed batch; None if no batch was committed."""
         found = session.rows(
             f"SELECT batch, token, run_id, cursor::text FROM {self.batches} WHERE {self.mine} "
             "ORDER BY batch DESC LIMIT 1"

@@ -106,11 +106,13 @@ class Merge:
         return f"{name(PART)} IN ({', '.join(map(str, self.parts))})" if self.parts else "false"
 
     def staged_type(self, column: str) -> str | None:
-        """The type of a column in the staging table."""
+        """Return the type of a column in the staging table."""
         return postgres_type(self.schema[column].dataType)
 
     def staged(self, column: str, of: str = "") -> str:
-        """The SQL expression for a column's value in the staging table; `of` is the table's alias, such as `stage.`."""
+        """Return the SQL expression for a column's value in the staging table; `of` is the table's alias, such as
+        `stage.`.
+        """
         value = of + name(column)
         if carried.ODD not in self.schema.fieldNames() or column not in self.carried:
             return value
@@ -119,11 +121,11 @@ class Merge:
         return f"coalesce(({of}{name(carried.ODD)}::json ->> {literal(column)})::{self.staged_type(column)}, {value})"
 
     def value(self, column: str, target: Target, of: str = "") -> str:
-        """The SQL expression for the value of a column, cast to the type of the target's column."""
+        """Return the SQL expression for the value of a column, cast to the type of the target's column."""
         return f"{self.staged(column, of)}::{target[column].type}"
 
     def dead(self) -> str:
-        """An SQL condition: the row deletes a row of the target."""
+        """Return an SQL condition: the row deletes a row of the target."""
         if self.params.tombstone is None:
             return "false"
         column = self.staged(self.params.tombstone)

@@ -84,7 +84,7 @@ class PostgresRows(PostgresConnection):
         return False
 
     def reach(self, field: str) -> Reach:
-        """The servers and files that `field` of the params names."""
+        """Return the servers and files that `field` of the params names."""
         return Reach(field, "source", self.url, addresses=self.addresses())
 
 
@@ -103,5 +103,5 @@ class PostgresTable(KeyedRows, PostgresConnection):
         return False
 
     def reach(self, field: str) -> Reach:
-        """The servers and files that `field` of the params names."""
+        """Return the servers and files that `field` of the params names."""
         return Reach(field, "destination", self.url, addresses=self.addresses())

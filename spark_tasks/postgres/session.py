@@ -86,7 +86,7 @@ class Session:
             self.connection = dbapi.connect(uri)
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a query."""
+        """Run a query, and return its rows."""
         with translated_errors(), self.connection.cursor() as cursor:
             cursor.execute(sql, tuple(values) or None)
             return list(cursor.fetchall())

@@ -57,7 +57,7 @@ class PostgresSink:
         self.prefix = f"{_PREFIX}{sha256(json.dumps([task, target]).encode()).hexdigest()[:12]}_"
 
     def last(self) -> Visible | None:
-        """The last batch that is visible."""
+        """Return the last visible batch; None if no batch is visible."""
         with session(self.uri) as opened:
             return self.ledger.last(opened) if self.ledger.is_there(opened) else None
 
@@ -67,7 +67,7 @@ class PostgresSink:
             return self.ledger.is_there(opened) and self.ledger.has_run(opened, run_id)
 
     def holder(self) -> int | None:
-        """The token of the attempt that holds the table for this task."""
+        """Return the token of the attempt that holds the table for this task."""
         with session(self.uri) as opened:
             return self.ledger.holder(opened) if self.ledger.is_there(opened) else None
 

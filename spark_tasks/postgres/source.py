@@ -181,7 +181,7 @@ class PostgresReader:
         return _within(low, high, snapshot.session.rows(_HORIZON)[0][1])
 
     def load(self, spark: "SparkSession", plan: Plan) -> "DataFrame":
-        """The rows of the plan (`RowSource`)."""
+        """Return the rows of the plan (`RowSource`)."""
         snapshot = self.snapshots.of(self.uri)
         queries, columns = self._queries(snapshot, self._where(snapshot, plan)), self._known(snapshot)
         if self.copies is not None:

@@ -47,7 +47,7 @@ class ParsedPart:
         return next((part for part in self.parts if part.name == name), None)
 
     def values(self) -> list[str]:
-        """The texts of the values among its parts."""
+        """Return the texts of the values among its parts."""
         return [part.text for part in self.parts if part.sort == "value"]
 
     def walk(self) -> "Iterator[ParsedPart]":

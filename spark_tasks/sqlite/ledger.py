@@ -40,7 +40,7 @@ class SqliteLedger:
         return bool(found.fetchone()[0] == 2)
 
     def last(self, database: sqlite3.Connection) -> Visible | None:
-        """The last committed batch."""
+        """Return the last committed batch; None if no batch was committed."""
         found = database.execute(
             f"SELECT batch, token, run_id, cursor FROM main.{BATCHES} WHERE (task, target) = (?, ?) "
             "ORDER BY batch DESC LIMIT 1",
@@ -57,7 +57,7 @@ class SqliteLedger:
         return database.execute(query, (*self.mine, run_id)).fetchone() is not None
 
     def holder(self, database: sqlite3.Connection) -> int | None:
-        """The token of the holder."""
+        """Return the token of the holder."""
         query = f"SELECT token FROM main.{SINKS} WHERE (task, target) = (?, ?)"
         found = database.execute(query, self.mine).fetchone()
         return None if found is None else int(found[0])

@@ -32,7 +32,7 @@ class SqliteMerge:
         return [column for column in self.schema.names if column != self.params.tombstone]
 
     def _dead(self) -> str:
-        """An SQL condition: the row is a tombstone."""
+        """Return an SQL condition: the row is a tombstone."""
         if self.params.tombstone is None:
             return "false"
         column = self._staged(self.params.tombstone)

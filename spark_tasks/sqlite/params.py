@@ -40,7 +40,7 @@ class SqliteRows(BaseModel):
         return not self.shared
 
     def reach(self, field: str) -> Reach:
-        """The file that `field` of the params names."""
+        """Return the file that `field` of the params names."""
         return Reach(field, "source", self.path, self.path, beside=True)
 
 
@@ -69,5 +69,5 @@ class SqliteTable(KeyedRows):
         return not self.shared
 
     def reach(self, field: str) -> Reach:
-        """The file that `field` of the params names."""
+        """Return the file that `field` of the params names."""
         return Reach(field, "destination", self.path, self.path, beside=True)

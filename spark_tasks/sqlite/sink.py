@@ -40,7 +40,7 @@ class SqliteSink:
         self.schemas: dict[Mark, pa.Schema] = {}
 
     def last(self) -> Visible | None:
-        """The last batch that is visible."""
+        """Return the last visible batch; None if no batch is visible."""
         with self.file.reading() as database:
             return None if database is None or not self.ledger.is_there(database) else self.ledger.last(database)
 
@@ -50,7 +50,7 @@ class SqliteSink:
             return database is not None and self.ledger.is_there(database) and self.ledger.has_run(database, run_id)
 
     def holder(self) -> int | None:
-        """The token of the attempt that holds the table for this task."""
+        """Return the token of the attempt that holds the table for this task."""
         with self.file.reading() as database:
             return None if database is None or not self.ledger.is_there(database) else self.ledger.holder(database)
 

@@ -95,7 +95,7 @@ class SqliteReader:
             raise SourceUnfit(f"the cursor {low!r} is text, and the column {column} of {self.params.table} has numbers")
 
     def load(self, spark: "SparkSession", plan: Plan) -> "DataFrame":
-        """The rows of the plan (`RowSource`), which are copied now."""
+        """Return the rows of the plan (`RowSource`), which are copied now."""
         if not is_local_master(os.environ):
             raise SourceUnfit(
                 "the driver copies SQLite files onto its own disk, which Spark's executors on other machines do not see"

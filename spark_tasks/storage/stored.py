@@ -68,7 +68,7 @@ class Stored(BaseModel):
         return self.is_local and not self.shared
 
     def reach(self, field: str) -> Reach:
-        """The folder or bucket that `field` of the params names."""
+        """Return the folder or bucket that `field` of the params names."""
         if self.is_local:
             return Reach(field, self.use, self.url, self.at, inner=self.inner)
         return remote(field, self.use, self.url, self.options)

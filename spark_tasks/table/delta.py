@@ -107,7 +107,7 @@ class Table:
             return None
 
     def schema_json(self) -> str | None:
-        """The schema as JSON, in the form that Spark and Delta share; None if there is no table yet."""
+        """Return the schema as JSON, in the form that Spark and Delta share; None if there is no table yet."""
         table = self._open()
         return None if table is None else str(table.schema().to_json())
 
@@ -116,7 +116,7 @@ class Table:
         return str(self._load().metadata().id)
 
     def partitioned_by(self) -> list[str]:
-        """The columns by which the table is, or will be, partitioned.
+        """Return the columns by which the table is, or will be, partitioned.
 
         Raises `TableUnfit` if the table exists and its partition columns are not those of `partition_by`.
         """
@@ -177,16 +177,16 @@ class Table:
         return Transaction(f"{app_id(self.task)}/holder", token)
 
     def version(self) -> int | None:
-        """The table's version; None if there is no table yet."""
+        """Return the table's version; None if there is no table yet."""
         table = self._open()
         return None if table is None else table.version()
 
     def parquet_folder(self, mark: Mark) -> str:
-        """The folder in the table for the Parquet files of the batch and attempt that `mark` names."""
+        """Return the folder in the table for the Parquet files of the batch and attempt that `mark` names."""
         return f"{self.task}/{mark.name}"
 
     def handle(self) -> DeltaTable | None:
-        """The table at its present version; None if there is no table yet."""
+        """Return the table at its present version; None if there is no table yet."""
         return self._open()
 
     def widened_folder(self, mark: Mark) -> str:

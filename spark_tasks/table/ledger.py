@@ -105,11 +105,11 @@ class Ledger:
         self.folder = f"_rota/{task}"
 
     def path(self, mark: Mark) -> str:
-        """The path of the page of the batch and attempt that `mark` names."""
+        """Return the path of the page of the batch and attempt that `mark` names."""
         return f"{self.folder}/{mark.name}.json"
 
     def malformed(self, mark: Mark) -> str:
-        """The path of the file that keeps the malformed rows of that batch until they are in the quarantine."""
+        """Return the path of the file that keeps the malformed rows of that batch until they are in the quarantine."""
         return f"{self.folder}/{mark.name}.malformed.jsonl"
 
     def pages(self, last: Mark | None) -> Iterator[Page]:

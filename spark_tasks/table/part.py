@@ -85,10 +85,10 @@ class PartsFolder(Protocol):
         """The place to which the paths of parts are relative."""
 
     def parquet_folder(self, mark: "Mark") -> str:
-        """The folder for the files of the batch and attempt that `mark` names."""
+        """Return the folder for the files of the batch and attempt that `mark` names."""
 
     def partitioned_by(self) -> list[str]:
-        """The partition columns. Rows with different values are written to different folders."""
+        """Return the partition columns. Rows with different values are written to different folders."""
 
 
 @dataclass(frozen=True)

@@ -111,11 +111,11 @@ class Webhook(BaseModel):
         return local_path(self.ledger) is not None and not self.shared
 
     def reach(self, field: str) -> Reach:
-        """The server that `field` of the params names."""
+        """Return the server that `field` of the params names."""
         return Reach(field, "destination", self.url, addresses=addresses(self.url, {}))
 
     def ledger_reach(self, field: str) -> Reach:
-        """The folder or bucket of the ledger."""
+        """Return the folder or bucket of the ledger."""
         path = local_path(self.ledger)
         if path is None:
             return remote(f"{field}.ledger", "destination", self.ledger, self.options)

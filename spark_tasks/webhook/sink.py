@@ -114,7 +114,7 @@ class WebhookSink:
         self.local = local
 
     def last(self) -> Visible | None:
-        """The last batch that is sealed."""
+        """Return the last sealed batch; None if no batch is sealed."""
         return self.ledger.read().visible
 
     def has_run(self, run_id: str) -> bool:
@@ -122,7 +122,7 @@ class WebhookSink:
         return run_id in self.ledger.read().runs
 
     def holder(self) -> int | None:
-        """The token of the attempt that holds the task's ledger."""
+        """Return the token of the attempt that holds the task's ledger."""
         return self.ledger.read().holder
 
     def claim(self, token: int, instead_of: int | None) -> bool:
