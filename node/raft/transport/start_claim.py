@@ -26,18 +26,18 @@ later term.
 member is back) has to be admitted anew. It waits `settle_s` for each member that it does not reach, because this member
 may be alive and have admitted another start. It does not wait for a member whose port has refused a call: no process
 listens there, so this member admits no start. The refusal counts only if the call began after some member had admitted
-this start, and only for REFUSAL_S. So two starts that reach the same two members are never both settled: the second one
-would have to be admitted by one member, and then find the other one dead, which had admitted the first start; but with
-this member, the first start has lost its place. A machine that has vanished refuses no calls; `settle_s` is for this
-case.
+this start, and only for REFUSAL_S. So two starts that reach the same two members are never both settled. The second one
+would have to be admitted by one member, and then find the other one dead, which had admitted the first start. But with
+that dead member, the first start has lost its last admission, so it is not settled any more. A machine that has
+vanished refuses no calls; `settle_s` is for this case.
 
 **Not prevented:** two starts that reach different members. Suppose that node-1 reaches only one start, and node-3 only
-the other, for `settle_s` (PATIENCE_S if a member is connected but does not answer, as it does not know the start's
-address; no time if a firewall, or a host that the member has left, refuses the calls). Then each start is settled, just
-as a member must be whose others are dead. So both starts may vote in one term, and node-1 and node-3 may both lead in
-it, if they do not reach each other either (or stand before the other's message arrives). No member can distinguish this
-from the death of the others. Nor can a start see that its folder is older than its member's latest acknowledgement: a
-copy of a folder must not take the member's place (docs/how-to/recover.md).
+the other, for `settle_s`. (The time is PATIENCE_S if a member is connected but does not answer, because it does not
+know the start's address; it is 0 if a firewall, or a host that the member has left, refuses the calls.) Then each start
+is settled, just as a member must be if all others are dead. So both starts may vote in one term, and node-1 and node-3
+may both lead in it, if they do not reach each other either (or stand before the other's message arrives). No member can
+distinguish this from the death of the others. Nor can a start see that its folder is older than its member's latest
+acknowledgement: a copy of a folder must not take the member's place (docs/how-to/recover.md).
 """
 
 from collections.abc import Collection, Mapping

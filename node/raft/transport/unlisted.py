@@ -2,9 +2,9 @@
 """Connections between two members, one of which is not in the other's log yet, because that log is behind.
 
 A member that this log does not list is accepted as `unlisted`, because it may be the leader, which would send the entry
-that lists it (a server must hear others whatever its own configuration: Ongaro 2014, section 4.1). If a member should
-dial this one but does not, this one dials it, since the other's log may not list this one. A removed member still calls
-until it learns of its removal, because its log still lists this one.
+that lists it. (A server must accept messages whatever its own configuration is: Ongaro 2014, section 4.1.) If a member
+should dial this one but does not, this one dials it, since the other's log may not list this one. A removed member
+still calls until it learns of its removal, because its log still lists this one.
 """
 
 import logging
