@@ -151,7 +151,7 @@ class CoreSettings:
 
     #: This member's id.
     me: str
-    #: The number of this process, by which its proposals differ from those of earlier processes.
+    #: The number of this process. It distinguishes this process's proposals from those of earlier processes.
     session: int
     #: How many attempts run here at once, at most.
     max_runs: int

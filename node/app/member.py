@@ -39,7 +39,7 @@ from tasks.version import version
 _log = logging.getLogger("rota.member")
 
 CLOSE_S: Final = 3.0
-"""How long `close` waits for killed attempts, in seconds. One that hangs in the kernel may take longer."""
+"""How long `close` waits for killed attempts, in seconds. An attempt that hangs in the kernel may take longer."""
 
 
 class LocalMember(MemberParts):

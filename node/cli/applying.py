@@ -226,7 +226,7 @@ def _carry_out(api: Api, plan: Difference, done: Done) -> str:
 def _check_result(api: Api, plan: Difference, index: str) -> None:
     """Raise `click.ClickException` if the sets differ from the files although all changes were made.
 
-    If two commands apply different files as one set at the same time, the one that ends later notices it here.
+    If two commands apply different files as one set at the same time, the command that ends later notices it here.
     """
     try:
         mixed = _compared(api, plan.tasks, plan.sets, index).different_names

@@ -278,7 +278,7 @@ def _keep_rules(api: Api, what: str, keep: str | None) -> KeepRules | None:
             return keep_of(api.client.get(path("v1", "tasks", what))["params"])
         return keep_of({"destination": "/", "keep": json.loads(keep)})
     except ValidationError as error:
-        told = error.errors()[-1 if (keep or "{").startswith("{") else 0]  # of a number or of rules, both are told
+        told = error.errors()[-1 if (keep or "{").startswith("{") else 0]  # one for a number, one for rules
         raise click.UsageError(f"keep: {told['msg'].removeprefix('Value error, ')}") from None
     except ValueError as error:
         raise click.UsageError(f"--keep is a number or a JSON object: {error}") from None

@@ -130,7 +130,7 @@ class NodePort(Protocol):
         """
 
     async def wait_index(self, index: int, timeout_s: float) -> bool:
-        """Wait until `state().index >= index`; False if that takes longer than `timeout_s`."""
+        """Wait until `state().index >= index`. Returns False if that takes longer than `timeout_s`."""
 
     async def add_member(self, seed: Seed, timeout_s: float) -> Result:
         """Add a member. Codes `ok`, `exists`, `busy`, `invalid`; raises as `propose`."""

@@ -114,7 +114,7 @@ RECONNECT_S: Final = 120.0
 """How long events are kept after the last client has disconnected, in seconds."""
 
 BATCH: Final = 500
-"""How many events a stream takes from the ring at once."""
+"""How many events a stream reads at once from the kept events."""
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 """A number in an event's id. `int` would accept more, such as other scripts' digits, and fail on very long numbers."""

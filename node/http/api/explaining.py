@@ -49,7 +49,7 @@ async def explain(context: RequestContext, task: str, ownership: Ownership, run_
 
 
 async def unexpectedly_held(context: RequestContext, tasks: Iterable[str], ownership: Ownership) -> dict[str, Why]:
-    """Return why tasks are held although nobody has asked them to wait, by task. Asks each owner of overdue tasks once.
+    """Return why tasks are held although nobody asked them to wait, by task. Asks each owner of overdue tasks once.
 
     Leaves out a task whose schedule says that it is not due, unless no member may run it.
     """

@@ -31,7 +31,7 @@ LACKS: Final = {
     "no-leader": "it knows no leader",
     "no-lease": "it holds no lease",
 }
-"""Why a node is not ready: all codes, and what they mean. Strangers get these texts, and nothing about the cluster."""
+"""Why a node is not ready: all codes, with their meanings. Strangers see these, and nothing about the cluster."""
 
 
 @endpoints.add("GET", "/healthz", {200: ResponseSpec("It answers requests", HealthView)}, access="anyone")

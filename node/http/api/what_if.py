@@ -42,7 +42,7 @@ class UnownedView(TypedDict):
 
 
 InterruptedView = TypedDict("InterruptedView", {"run_id": str, "task": str, "from": str, "to": str | None})
-"""A run that its member would lose, and the member that would continue it; `to` null: none could."""
+"""A run that its member would lose, and the member that would continue it; `to` null: no member could."""
 
 
 class MovesView(TypedDict):

@@ -30,7 +30,7 @@ NEWS_S: Final = 60.0
 """The shortest time between two log lines about too many wrong tokens, in seconds."""
 
 ORIGINS_MAX: Final = 4096
-"""The most addresses that are remembered; the one whose last wrong token is oldest is forgotten first."""
+"""How many addresses are remembered. Of more, the address whose last wrong token is oldest is forgotten first."""
 
 
 class WrongTokens:

@@ -1,4 +1,4 @@
-"""One endpoint: its handler, and all that /openapi.json says of it. The server uses the same declaration."""
+"""One endpoint: its handler, and its description in /openapi.json. The server uses the same declaration."""
 
 import inspect
 import re
@@ -48,7 +48,7 @@ class Endpoint:
     tag: str
     #: The successful responses, by status.
     responses: Mapping[int, ResponseSpec]
-    #: The problem types that it answers with, besides those of all endpoints.
+    #: The problem types of its responses, besides those of all endpoints.
     problems: tuple[str, ...] = ()
     #: Who may send the request.
     access: Access = "client"

@@ -70,7 +70,7 @@ class ProblemDocument(TypedDict, total=False):
 class Problem(Exception):
     """An error response. `kind` is a key of `CATALOGUE`; `detail` says what is wrong and what to do.
 
-    `errors` are those of single fields; `more` are further members of the document.
+    `errors` are errors of single fields; `more` are further members of the document.
     """
 
     def __init__(
