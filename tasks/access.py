@@ -1,11 +1,10 @@
-"""Decides which paths and hosts tasks on a node may reach, from a frozen value made of the node's settings (pure).
+"""Decides which paths and hosts tasks on a node may reach, by an immutable value made from the node's settings (pure).
 
-Clients that may register tasks choose sources and destinations; the node decides which of them it opens. The node's own
+Clients that register tasks choose sources and destinations, and the node decides which of them it opens. The node's own
 files (its data folder, its secret and token, the folder of secrets) are never a source or a destination, whatever the
-settings say. Paths here are absolute and resolved: `tasks.file_guard` resolves them where files are opened.
+settings say. Paths here are absolute and resolved, because `tasks.file_guard` resolves them where files are opened.
 
-Hosts are checked by name. A host that is allowed is trusted, including the address it resolves to and the redirects it
-sends.
+Hosts are checked by name. If a host is allowed, the address it resolves to and the redirects it sends are trusted too.
 """
 
 import re
@@ -51,8 +50,9 @@ OPTIONS: Final[Mapping[str, frozenset[str]]] = {
 }
 """The file systems that tasks may name, and the options that tasks may set for each.
 
-No option that names a program, a file or another host is among them: `key_filename` and `profile` name credentials of
-the node's user, `connection_string` names a host, and the options of a caching or chained file system name another one.
+They include no option that names a program, a file or another host: `key_filename` and `profile` name credentials of
+the node's user, `connection_string` names a host, and the options of a caching or chained file system name another file
+system.
 """
 
 
@@ -86,17 +86,17 @@ class Access:
         return cls(**fields)
 
     def roots(self, use: Use) -> tuple[str, ...]:
-        """The folders allowed for a source, or for a destination."""
+        """Return the folders allowed for a source, or for a destination."""
         return self.source_roots if use == "source" else self.destination_roots
 
     def hosts(self, use: Use) -> tuple[str, ...]:
-        """The hosts and buckets allowed for a source, or for a destination."""
+        """Return the hosts and buckets allowed for a source, or for a destination."""
         return self.source_hosts if use == "source" else self.destination_hosts
 
 
 NOTHING: Final = Access()
 EVERYTHING: Final = Access("", ("/",), ("/",), ("*",), ("*",))
-"""For a process that runs with its caller's own rights, and so may reach everything: the command line, and tests."""
+"""Access to everything, for a process that runs with its caller's own rights: the command line, and tests."""
 
 
 def is_within(path: str, folder: str) -> bool:
@@ -134,7 +134,7 @@ def check_path(access: Access, use: Use, path: str, named: str = "") -> None:
 
 
 def addresses(url: str, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """The addresses of a remote file system: `host:port` (`host` if the port is not known), or `s3://bucket`.
+    """Return the addresses of a remote file system: `host:port` (`host` if the port is not known), or `s3://bucket`.
 
     `options` are fsspec's, with secrets resolved. Raises `ValueError` if `url` and `options` name no address.
 
@@ -192,7 +192,7 @@ def check_options(url: str, options: Mapping[str, Any]) -> None:
 
 
 def check_protocol(url: str) -> str:
-    """The protocol of `url`, in its common name; '' for a local path. Raises `ValueError` if tasks may not name it.
+    """Return the protocol of `url` by its common name; '' for a local path. Raises `ValueError` if it is forbidden.
 
     >>> check_protocol("s3a://bucket/x"), check_protocol("/srv")
     ('s3', '')
@@ -212,7 +212,7 @@ def check_protocol(url: str) -> str:
 
 
 def postgres_address(host: str, port: str) -> str:
-    """A PostgreSQL server's address, as `check_address` takes it; `localhost` for a Unix socket.
+    """Return a PostgreSQL server's address, as `check_address` takes it; `localhost` for a Unix socket.
 
     >>> postgres_address("DB.internal", "5432"), postgres_address("/run/postgresql", ""), postgres_address("::1", "")
     ('db.internal:5432', 'localhost', '[::1]:5432')
@@ -224,7 +224,7 @@ def postgres_address(host: str, port: str) -> str:
 
 
 def parse_hosts(text: str) -> tuple[str, ...]:
-    """The entries of ROTA_SOURCE_HOSTS or ROTA_DESTINATION_HOSTS. Raises `ValueError`.
+    """Return the entries of ROTA_SOURCE_HOSTS or ROTA_DESTINATION_HOSTS. Raises `ValueError`.
 
     >>> parse_hosts("db.internal, S3A://Backups/, *.corp:22")
     ('db.internal', 's3://Backups', '*.corp:22')
@@ -270,7 +270,7 @@ def _allows(entry: str, address: str) -> bool:
 
 
 def _port(given: Any) -> str | None:
-    """The option `port` as text, not reformatted: if its value comes from a secret, redaction must find it.
+    """Return the option `port` as text, not reformatted: if its value comes from a secret, redaction must find it.
 
     Raises `ValueError`, whose message does not contain the value.
     """
@@ -280,7 +280,7 @@ def _port(given: Any) -> str | None:
 
 
 def _host_of(url: str, standard: int | None, port: Any) -> str:
-    """The `host:port` that a URL names. Raises `ValueError` if two libraries could read the URL differently."""
+    """Return the `host:port` that a URL names. Raises `ValueError` if two libraries could read the URL differently."""
     authority = re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]
     match = _AUTHORITY.fullmatch(authority)
     if match is None:
@@ -303,7 +303,7 @@ def _refusal(access: Access, use: Use, what: str, allowed: tuple[str, ...], kind
 
 
 def why_not_as(user: str, allowed: Collection[str], member: str) -> str:
-    """The reason why `member` refuses to run attempts as `user`; "" if `allowed`, its ROTA_RUN_AS, has the user. Pure.
+    """Say why `member` refuses to run attempts as `user`; "" if `allowed`, its ROTA_RUN_AS, has the user. Pure.
 
     >>> why_not_as("deploy", ("deploy", "postgres"), "node-1")
     ''

@@ -1,7 +1,8 @@
 """Facts that identify the disk behind a path, and distinguish it from another machine's disk at the same path.
 
-The node and the machine tell whose disk it is, and the file system's UUID tells which disk. The inode of the mount's
-root tells which folder of the disk is mounted, because the volumes of two containers are mostly on one file system.
+The node and the machine identify the owner of the disk, and the file system's UUID identifies the disk. The inode of
+the mount's root identifies the mounted folder of the disk, because the volumes of two containers are mostly on one file
+system.
 """
 
 import fcntl
@@ -23,7 +24,7 @@ _GET_UUID: Final = 0x80111500
 
 
 def facts_of(path: Path, node: str, *, shared: bool) -> dict[str, str]:
-    """The facts of the folder or file at `path`, as seen by the member `node`; links are followed. Raises `OSError`.
+    """Collect the facts of the folder or file at `path`, as seen by the member `node`. Follows links. Raises `OSError`.
 
     For `shared` data the node is not among the facts, and neither is the machine if several machines may mount the file
     system.
@@ -45,7 +46,7 @@ def facts_of(path: Path, node: str, *, shared: bool) -> dict[str, str]:
 
 
 def place_facts(node: str, machine_id: str, mount: Mount, *, shared: bool) -> dict[str, str]:
-    """The facts of `facts_of` about the place of data on `mount`; "" for a fact that does not count."""
+    """Return the facts of `facts_of` about the place of data on `mount`; "" for a fact that does not count."""
     return {
         "node": "" if shared else node,
         "machine": "" if shared and mount.between_machines else machine_id,
@@ -54,12 +55,12 @@ def place_facts(node: str, machine_id: str, mount: Mount, *, shared: bool) -> di
 
 
 def _fsid(fsid: int, device: int) -> str:
-    """A file system's id; "" if it is derived from the device's number (XFS, FAT), which may change at a reboot."""
+    """Return a file system's id; "" if it derives from the device's number (XFS, FAT), which may change at a reboot."""
     return "" if fsid in (0, device) else f"{fsid:016x}"
 
 
 def _uuid(descriptor: int, device: int) -> str:
-    """The UUID of the file system, from the kernel, else from /dev/disk/by-uuid; "" if neither has it."""
+    """Return the UUID of the file system, from the kernel, else from /dev/disk/by-uuid; "" if neither has it."""
     try:
         answer = fcntl.ioctl(descriptor, _GET_UUID, bytes(17))
     except OSError:
@@ -80,7 +81,7 @@ def _uuid_by_name(device: int) -> str:
 
 
 def _machine() -> str:
-    """A digest of this machine's id; "" in a container, where any id comes from the image."""
+    """Return a digest of this machine's id; "" in a container, where any id comes from the image."""
     return machine(_id_of(MACHINE_ID), mountinfo(), in_container=any(mark.exists() for mark in _IN_CONTAINER))
 
 
@@ -92,7 +93,7 @@ def _id_of(path: Path) -> str:
 
 
 def machine(machine_id: str, mounted: str, *, in_container: bool) -> str:
-    """A digest of a machine's id, which must not be shown (machine-id(5)); "" if the id is not the machine's own.
+    """Make a digest of a machine's id, which must not be shown (machine-id(5)); "" if the id is not the machine's own.
 
     >>> mounts = "22 1 0:40 / / rw - overlay overlay rw"
     >>> machine("3d1219c7c4c5404aaa1f6d2a48adfda4", mounts, in_container=False)

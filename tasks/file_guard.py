@@ -1,8 +1,8 @@
 """Checks files against a node's policy (`tasks.access`) when they are opened.
 
 A path is resolved before it is checked, and the open file is checked again by its path in the kernel. So swapping a
-link or a folder between the two checks gives no access. A hard link or a bind mount gives a file another path: the
-node's own files are therefore recognized by device and inode too.
+link or a folder between the two checks gives no access. Because a hard link or a bind mount gives a file another path,
+the node's own files are recognized by device and inode too.
 """
 
 import os
@@ -23,12 +23,12 @@ _LOCATE: Final = os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def file_id(about: os.stat_result) -> FileId:
-    """The identity of a file, whatever its path."""
+    """Return the identity of a file, whatever its path."""
     return about.st_dev, about.st_ino
 
 
 def file_ids(own: Iterable[str]) -> frozenset[FileId]:
-    """The identities of the paths `own` and of everything in them, two levels deep (journal, history, secrets).
+    """Return the identities of the paths `own` and of everything in them, two levels deep (journal, history, secrets).
 
     Paths that do not exist or cannot be read are skipped.
     """
@@ -42,7 +42,7 @@ _learned: dict[tuple[str, ...], frozenset[FileId]] = {}
 
 
 def learn_own(own: tuple[str, ...]) -> None:
-    """Note the identities of the node's own files for later `FileGuard`s: a confined process cannot see these files."""
+    """Note the identities of the node's own files for later `FileGuard`s, as a confined process cannot see them."""
     _learned[own] = file_ids(own)
 
 
@@ -60,7 +60,7 @@ def _file_ids(path: str, deep: int) -> Iterator[FileId]:
 
 
 class FileGuard:
-    """Checks the files of one use, source or destination. Reads the identities of the node's own files when made."""
+    """Checks the files of one use, source or destination. The constructor reads the identities of the node's files."""
 
     def __init__(self, access: Access, use: Use) -> None:
         self.access = replace(
@@ -80,7 +80,7 @@ class FileGuard:
         return Path(real)
 
     def _check_file_ids(self, real: str, named: str) -> None:
-        """Raise `AccessRefused` if `real`, or a folder above it, is one of the node's own under another path."""
+        """Raise `AccessRefused` if `real` or a parent is a file or folder of the node, under another path."""
         if not self._own:
             return
         for each in (Path(real), *Path(real).parents):
@@ -106,11 +106,11 @@ class FileGuard:
         check_path(self.access, self.use, path_of(descriptor), str(named))
 
     def open_folder(self, path: str | Path) -> tuple[int, Path]:
-        """A descriptor of the folder at `path`, and its resolved path. Raises `AccessRefused` and `OSError`."""
+        """Return a descriptor of the folder at `path`, and its resolved path. Raises `AccessRefused` and `OSError`."""
         return self._open(path, _OPEN | os.O_DIRECTORY)
 
     def locate(self, path: str | Path) -> tuple[int, Path]:
-        """An O_PATH descriptor of the entry at `path`, and its resolved path. Raises `AccessRefused` and `OSError`."""
+        """Return an O_PATH descriptor of the entry at `path`, and its real path. Raises `AccessRefused`, `OSError`."""
         return self._open(path, _LOCATE)
 
     def _open(self, path: str | Path, flags: int) -> tuple[int, Path]:
@@ -129,7 +129,7 @@ def _real(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def path_of(descriptor: int) -> str:
-    """The present path of an open file, as the kernel knows it."""
+    """Return the present path of an open file, as the kernel knows it."""
     return os.readlink(f"/proc/self/fd/{descriptor}").removesuffix(" (deleted)")  # noqa: PTH115  a string is wanted
 
 
@@ -139,7 +139,7 @@ def open_within(folder: int, name: str, *, directory: bool = False) -> int:
 
 
 def locate_within(folder: int, name: str, *, directory: bool = False) -> int:
-    """An O_PATH descriptor of the entry `name` of the open folder `folder`. If the entry is a link, it is not followed.
+    """Return an O_PATH descriptor of the entry `name` of the open folder `folder`. Does not follow links.
 
     `directory`: the entry must be a folder. Raises `OSError` (ENOTDIR if it is not, also if it is a link to one).
     """
@@ -147,7 +147,7 @@ def locate_within(folder: int, name: str, *, directory: bool = False) -> int:
 
 
 def regular_files_open() -> dict[int, FileId]:
-    """The open regular files of this process: their descriptors and identities."""
+    """Return the open regular files of this process: their descriptors and identities."""
     found: dict[int, FileId] = {}
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208  Path.iterdir holds a descriptor of its own open
         try:

@@ -29,7 +29,7 @@ UNBOUND: Final = (
     "the data (group: {node: ID}; a pin is only a preference), or set `shared: true` if all nodes see the same data "
     "there"
 )
-"""The error for params that name data on a member's own disk, in a task that any member may run."""
+"""The error message if a task's params name data on a member's own disk, but any member may run the task."""
 
 
 class KindError(Exception):
@@ -55,7 +55,7 @@ class KindEntry:
 
 
 def installed(points: Iterable[EntryPoint] | None = None) -> dict[str, KindEntry]:
-    """The kinds that are installed here, by name; they are not imported.
+    """Return the kinds that are installed here, by name; they are not imported.
 
     Raises `KindError` if two packages offer different kinds under one name.
     """
@@ -92,17 +92,17 @@ def load_kind(target: str) -> type[Kind[Any]]:
 
 
 def environment_of(kind: type[Any]) -> dict[str, str]:
-    """The settings that a kind (as `load_kind` gave it) asks for, by variable (`tasks.kind.Kind`)."""
+    """Return the settings that a kind (as `load_kind` gave it) asks for, by variable (`tasks.kind.Kind`)."""
     return dict(getattr(kind, "environment", {}))
 
 
 def bound_of(kind: type[Any]) -> str:
-    """The setting that limits how many attempts of a kind (as `load_kind` gave it) run at once on a node; "": none."""
+    """Return the setting that limits how many attempts of a kind (from `load_kind`) run at once on a node; "": none."""
     return str(getattr(kind, "at_once", ""))
 
 
 def action_of(kind: type[Any], action: str) -> type[BaseModel]:
-    """The model of the args of `action`. Raises `KindError` if the kind (as `load_kind` gave it) has no such action."""
+    """Return the model of the args of `action`. Raises `KindError` if the kind (from `load_kind`) has none."""
     actions: Mapping[str, type[BaseModel]] = getattr(kind, "actions", {})
     if action not in actions:
         there = ", ".join(actions) or "none"
@@ -111,7 +111,7 @@ def action_of(kind: type[Any], action: str) -> type[BaseModel]:
 
 
 def preparation_of(kind: type[Any]) -> str:
-    """The function that prepares a worker of a kind (as `load_kind` gave it), as `module:function`; "": none.
+    """Return the function that prepares a worker of a kind (as `load_kind` gave it), as `module:function`; "": none.
 
     Kinds that share the function have the same preparation.
     """
@@ -130,7 +130,7 @@ def preparation_at(target: str) -> Callable[[Mapping[str, str], Path], None]:
 
 
 def settings_asked_for(entries: Iterable[KindEntry]) -> frozenset[str]:
-    """The names of all settings that these kinds ask for. Loads the kinds, and skips one that does not load."""
+    """Return the names of all settings that these kinds ask for. Loads the kinds, and skips one that does not load."""
     found: set[str] = set()
     for entry in entries:
         try:
@@ -142,7 +142,7 @@ def settings_asked_for(entries: Iterable[KindEntry]) -> frozenset[str]:
 
 
 def needs_of(kind: type[Any], params: Mapping[str, Any], task: str) -> Needs:
-    """The needs of an attempt of a kind (as `load_kind` gave it).
+    """Return the needs of an attempt of a kind (as `load_kind` gave it).
 
     A kind without `needs` gets the needs of a command. Invalid params need nothing, as the attempt only reports them.
     """
@@ -157,13 +157,13 @@ def needs_of(kind: type[Any], params: Mapping[str, Any], task: str) -> Needs:
 
 
 def params_schema(kind: type[Any]) -> dict[str, Any]:
-    """The JSON schema of the params of a kind (as `load_kind` gave it)."""
+    """Return the JSON schema of the params of a kind (as `load_kind` gave it)."""
     schema: dict[str, Any] = kind.Params.model_json_schema()
     return schema
 
 
 def check_params(kind: type[Any], params: Mapping[str, Any], *, bound: bool) -> list[FieldError]:
-    """The errors in `params`, field by field; an empty list if they are valid.
+    """Return the errors in `params`, field by field; an empty list if they are valid.
 
     `bound`: the task may run on one member only. If it is not bound, the params that the kind's `local_data` names (see
     `tasks.kind.Kind`) are errors too: on another member they would name other data.
@@ -179,7 +179,7 @@ def check_params(kind: type[Any], params: Mapping[str, Any], *, bound: bool) -> 
 
 
 def refused_reaches(kind: type[Any], params: Mapping[str, Any], task: str, access: Access) -> list[str]:
-    """Sentences about the paths and hosts in the valid `params` that `access` refuses. Needs the kind's `reaches`."""
+    """Return sentences about paths and hosts in the valid `params` that `access` refuses. Uses the kind's `reaches`."""
     reaches = getattr(kind, "reaches", None)
     return [] if reaches is None else refusals(access, reaches(kind.Params.model_validate(dict(params)), task))
 
@@ -204,17 +204,17 @@ class InstalledKinds:
         self._schemas: dict[str, dict[str, Any]] = {}
 
     def names(self) -> frozenset[str]:
-        """The names of the installed kinds."""
+        """Return the names of the installed kinds."""
         return frozenset(self._entries)
 
     def schema(self, kind: str) -> dict[str, Any]:
-        """The JSON schema of a kind's params. Raises `KeyError`, or `KindError` if the kind does not load."""
+        """Return the JSON schema of a kind's params. Raises `KeyError`, or `KindError` if the kind does not load."""
         if kind not in self._schemas:
             self._schemas[kind] = params_schema(self._kind(kind))
         return self._schemas[kind]
 
     def check(self, kind: str, params: Mapping[str, Any], *, bound: bool) -> Sequence[FieldError]:
-        """The errors in `params`. `bound`: the task is bound to one member.
+        """Return the errors in `params`. `bound`: the task is bound to one member.
 
         Raises `KeyError`, or `KindError` if the kind does not load.
         """
@@ -228,7 +228,7 @@ class InstalledKinds:
             return [FieldError("params", f"{kind} failed to check them ({what}): see this node's log")]
 
     def refused(self, kind: str, params: Mapping[str, Any], task: str, run_as: str | None) -> Sequence[str]:
-        """Sentences on what this node forbids to a task with these valid params. Raises the same errors as `check`."""
+        """Return sentences on what this node forbids to a task with these valid params. Raises as `check` does."""
         model = self._kind(kind)
         user = "" if run_as is None else why_not_as(run_as, self._run_as, self._node)
         found = [user] if user else []
@@ -241,7 +241,7 @@ class InstalledKinds:
     def references(
         self, kind: str, params: Mapping[str, Any], action: str = "", args: Mapping[str, Any] = NO_ARGS
     ) -> Sequence[Reference]:
-        """The references to secrets in `params`, and in the args of an `action`; empty if these cannot be read here."""
+        """Return the references to secrets in `params` and in an `action`'s args; empty if they cannot be read here."""
         try:
             model = self._kind(kind)
             named = list(references_in(model.Params.model_validate(dict(params))))

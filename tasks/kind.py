@@ -1,4 +1,4 @@
-"""A kind of task, and the context that its `run` gets.
+"""A kind of task, and the context that its `run` receives.
 
 A kind is a class with a pydantic model for its params and one method. It is found by the entry-point group
 `rota.kinds`, and needs no base class:
@@ -85,7 +85,7 @@ class Context(Protocol[P_co]):
         """This attempt's scratch folder. It is removed when the attempt ends."""
 
     def secret(self, reference: Any) -> str:
-        """The value of a reference `{"secret": name}` or `{"env": NAME}`; a plain text is the name of a `secret`.
+        """Resolve a reference `{"secret": name}` or `{"env": NAME}`; a plain text is the name of a `secret`.
 
         Raises `MissingSecret`, also for a reference that the params (or an action's args) do not name as a
         `tasks.secret.Reference`: an attempt gets the secrets that its task refers to, and no other. The value is

@@ -43,8 +43,8 @@ class Needs:
     network: bool = True
     #: The credential files of the node's user for logging in to hosts, if the params name no secret.
     own_credentials: tuple[CredentialGroup, ...] = ()
-    #: Whether the attempt runs a program of the task's author: it may do all that the node's user may, except with the
-    #: node's own files.
+    #: Whether the attempt runs a program of the task's author. If so, it has all access of the node's user, except to
+    #: the node's own files.
     everything: bool = False
     #: The only folders, beside programs and libraries, that `everything` allows; empty: all folders.
     roots: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Needs:
 
 
 UNCONFINED = Needs(everything=True, confined=False)
-"""For tests, and commands on members with ROTA_COMMAND_CONFINED=0."""
+"""The needs of an attempt that is not confined: in tests, and for commands on members with ROTA_COMMAND_CONFINED=0."""
 
 
 def _tupled(value: Any) -> Any:
@@ -89,7 +89,7 @@ _FILES: Final[Mapping[CredentialGroup, _Files]] = {
 
 
 def credential_groups(url: str, options: Mapping[str, Any]) -> tuple[CredentialGroup, ...]:
-    """The groups of credential files for the file system at an fsspec URL; empty if the options have a secret or
+    """Return the groups of credential files for the file system at an fsspec URL; empty if the options have a secret or
     `anon`.
 
     >>> credential_groups("s3://b/x", {})
@@ -111,7 +111,7 @@ def credential_groups(url: str, options: Mapping[str, Any]) -> tuple[CredentialG
 
 
 def credential_files(groups: Iterable[CredentialGroup], environ: Mapping[str, str]) -> Iterator[str]:
-    """The paths of the groups' files and folders that exist, for a process with the variables `environ`."""
+    """Yield the paths of the groups' files and folders that exist, for a process with the variables `environ`."""
     home = environ.get("HOME") or os.path.expanduser("~")  # noqa: PTH111  paths are strings here
     for group in groups:
         variables, below = _FILES[group]

@@ -24,7 +24,7 @@ _WALKS_MAX: Final = 20
 
 
 def stat_fields(pid: int) -> list[bytes]:
-    """The fields of /proc/PID/stat after the name: field n of proc(5) is at index n - 3. Raises `OSError`."""
+    """Return the fields of /proc/PID/stat after the name: field n of proc(5) is at index n - 3. Raises `OSError`."""
     # No pathlib, for speed: this runs for every process of the machine while an attempt waits to be frozen.
     descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     try:

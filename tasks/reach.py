@@ -37,7 +37,7 @@ class Reach(NamedTuple):
 
 
 def remote(field: str, use: Use, url: str, options: Mapping[str, Any]) -> Reach:
-    """The `Reach` of an fsspec URL. Its `addresses` are empty if a secret or an invalid URL hides them.
+    """Return the `Reach` of an fsspec URL. Its `addresses` are empty if a secret or an invalid URL hides them.
 
     >>> remote("destination", "destination", "s3://backups/rota", {"key": object()}).addresses
     ('s3://backups',)
@@ -55,7 +55,7 @@ def remote(field: str, use: Use, url: str, options: Mapping[str, Any]) -> Reach:
 
 
 def refusals(access: Access, reaches: Iterable[Reach]) -> list[str]:
-    """A sentence for each path or host that a node with `access` would refuse.
+    """Return a sentence for each path or host that a node with `access` would refuse.
 
     >>> refusals(Access("node-1", source_roots=("/srv",)), [Reach("source", "source", "/srv/../etc", "/srv/../etc")])
     ... # doctest: +ELLIPSIS

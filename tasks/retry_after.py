@@ -5,7 +5,7 @@ from email.utils import parsedate_to_datetime
 
 
 def asked_wait_s(header: str | None, now: datetime) -> float | None:
-    """The wait that `Retry-After` asks for, in seconds from `now` (aware); 0 if its date has passed.
+    """Return the wait that `Retry-After` asks for, in seconds from `now` (aware); 0 if its date has passed.
 
     The header is a number of seconds, or a date in any of the three forms of HTTP, which are all in GMT, even if a date
     names no zone. None if there is no header, or if it has neither form. The caller must limit the wait.

@@ -27,9 +27,9 @@ from tasks.file_guard import file_id, file_ids, path_of
 
 VALUE_BYTES_MAX: Final = 64 * 1024
 VALUE_CHARS_MIN: Final = 6
-"""A shorter value is refused: it would be redacted out of every word that it occurs in, and can be guessed."""
+"""The shortest allowed value. A shorter one could be guessed, and would be redacted from every word with it."""
 LINE_BYTES_MIN: Final = 16
-"""Lines of a multi-line secret are redacted one by one from this size on. A shorter line may occur by chance."""
+"""The size from which a line of a multi-line secret is redacted by itself. A shorter line may occur by chance."""
 
 REDACTED: Final = b"[secret]"
 _HEAD_BYTES: Final = 32
@@ -77,12 +77,12 @@ class NodesOwn:
 
 
 def mark(value: str, key: bytes) -> bytes:
-    """A keyed hash of a value."""
+    """Return a keyed hash of a value."""
     return hmac.digest(key, value.encode("utf-8", "surrogateescape"), "sha256")
 
 
 NOBODYS: Final = NodesOwn()
-"""For a process without a node: the command line, and tests."""
+"""No secrets of a node, for a process without a node: the command line, and tests."""
 
 
 def resolve(
@@ -92,7 +92,7 @@ def resolve(
     environ: Mapping[str, str],
     own: NodesOwn = NOBODYS,
 ) -> str:
-    """The value of `reference`, in any form that `reference_of` takes.
+    """Return the value of `reference`, in any form that `reference_of` takes.
 
     Raises `MissingSecret`, also if the value is the node's `own` secret or token under another name, or shorter than
     `VALUE_CHARS_MIN`. The message says where the value was searched for, and never contains a value.
@@ -122,7 +122,7 @@ def _too_short(value: str) -> str | None:
 
 
 def reference_of(given: Any) -> Reference:
-    """The reference in any form: a `Reference`, its dict form, or the name of a file. Raises `MissingSecret`."""
+    """Return the reference in any form: a `Reference`, its dict form, or the name of a file. Raises `MissingSecret`."""
     match given:
         case SecretFile(secret=name) | {"secret": str(name)} | str(name):
             if not _FILE_NAME.fullmatch(name):
@@ -136,7 +136,7 @@ def reference_of(given: Any) -> Reference:
 
 
 def shown(reference: Reference) -> str:
-    """The reference as text for a sentence.
+    """Return the reference as text for a sentence.
 
     >>> shown(SecretFile(secret="hook"))
     "secret 'hook'"
@@ -230,12 +230,12 @@ def _from_env(name: str, env_allow: Collection[str], environ: Mapping[str, str])
 
 
 def spellings(value: str) -> frozenset[bytes]:
-    """The forms in which `value` is likely to be printed: as it is, in a URL, in JSON, in a Python literal, on one
-    line, and in lower or upper case, as the name of a host is.
+    """Return the forms in which `value` is likely to be printed.
 
-    For a multi-line value, each line of `LINE_BYTES_MIN` bytes or more is among them, as a program that prints it line
-    by line may put a prefix before each; a shorter line (`}`, `-----`) may be ordinary text. Empty for a value shorter
-    than `VALUE_CHARS_MIN`, since `resolve` returns no such secret.
+    These are the value as it is, in a URL, in JSON, in a Python literal, on one line, and in lower or upper case, as in
+    the name of a host. For a multi-line value they include each line of `LINE_BYTES_MIN` bytes or more, because a
+    program may print the lines one by one, each after a prefix. A shorter line (`}`, `-----`) may be ordinary text.
+    Returns no form for a value shorter than `VALUE_CHARS_MIN`, because `resolve` returns no such secret.
     """
     if _too_short(value) is not None:
         return frozenset()
@@ -286,7 +286,7 @@ class Redactor:
         self._pattern = re.compile(_any_of(self._sorted)) if self._sorted else None
 
     def feed(self, piece: bytes) -> bytes:
-        """The part of the stream that may be shown after `piece`. A possible beginning of a value is held back."""
+        """Add `piece`, and return the next part of the stream that may be shown. Holds back a possible start."""
         if self._pattern is None:
             return piece
         data = self._held + piece
@@ -304,7 +304,7 @@ class Redactor:
         return b"".join([*shown, data[at:cut]])
 
     def rest(self) -> bytes:
-        """The part that was held back, redacted. Call it at the end of the stream."""
+        """Return the part that was held back, redacted. Call it at the end of the stream."""
         held, self._held = self._held, b""
         return self.redact(held)
 
@@ -321,7 +321,7 @@ class Redactor:
         return any(len(spelling) >= size_min and spelling in data for spelling in self._spellings)
 
     def _beginning_of_value(self, data: bytes) -> int:
-        """The start of the longest suffix of `data` that is a proper prefix of a value; `len(data)`: no such suffix."""
+        """Find where the longest suffix of `data` starts that is a proper prefix of a value; `len(data)`: none."""
         for at in range(max(0, len(data) - self._longest + 1), len(data)):
             if data[at] in self._first_bytes and self._begins(data[at : at + _HEAD_BYTES]) and self._begins(data[at:]):
                 return at
@@ -334,7 +334,7 @@ class Redactor:
 
 
 def _any_of(spellings: list[bytes]) -> bytes:
-    """A pattern that matches any of `spellings` (sorted), grouped by first byte, so that most text is skipped quickly.
+    """Make a pattern that matches any of `spellings` (sorted), grouped by first byte, so that most text is skipped.
 
     In a group, longer spellings come first, so that a value that begins with another one is matched whole.
     """
@@ -358,7 +358,7 @@ def redact_json(value: Any, redactor: Redactor) -> Any:
 
 
 def references_in(params: Any) -> Iterator[SecretFile | SecretEnv]:
-    """Every secret reference in a checked params model, in the order of its fields."""
+    """Yield every secret reference in a checked params model, in the order of its fields."""
     match params:
         case SecretFile() | SecretEnv():
             yield params

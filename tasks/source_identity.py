@@ -44,7 +44,7 @@ class OtherSource(Failed, Unretryable):
 
 
 def identity_id(facts: Facts) -> str:
-    """An id of exactly these facts: 16 hexadecimal digits.
+    """Return an id of exactly these facts: 16 hexadecimal digits.
 
     >>> identity_id({"node": "a", "path": "/srv"}) == identity_id({"path": "/srv", "node": "a"})
     True
@@ -54,7 +54,7 @@ def identity_id(facts: Facts) -> str:
 
 
 def differing(was: Facts, now: Facts) -> list[str]:
-    """The names of the facts that are known of both sources and differ; empty if the sources count as the same.
+    """Return the names of the facts that are known of both sources and differ; empty if the sources count as the same.
 
     The file system's id counts only if its UUID is not known of both: some file systems make a new id at each mount.
 

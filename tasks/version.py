@@ -1,8 +1,8 @@
 """The version of this build: the release, and the commit or a digest of the sources.
 
-setuptools asks this module when a wheel or an image is built (pyproject.toml), so it imports nothing else of Rota. git
-is not needed: the commit is read from git's files. Without these files, a digest of the sources takes its place. The
-version of an installed wheel is the one in its metadata.
+setuptools calls this module when a wheel or an image is built (pyproject.toml), so it imports no other module of Rota.
+It does not run git, but reads the commit from git's files. Without these files, a digest of the sources takes the
+commit's place. The version of an installed wheel is the one in its metadata.
 """
 
 import re
@@ -21,12 +21,12 @@ _SHOWN: Final = 7
 
 @cache
 def version() -> str:
-    """The version of the code that this process has loaded, such as `0.2.0.dev0+g1a2b3c4`: read once."""
+    """Return the version of the code that this process has loaded, such as `0.2.0.dev0+g1a2b3c4`: read once."""
     return version_at(Path(__file__).resolve().parents[1])
 
 
 def version_at(folder: Path) -> str:
-    """The version of the code in `folder`: from its commit, else from installed metadata, else from its sources."""
+    """Find the version of the code in `folder`: by its commit, else by installed metadata, else by its sources."""
     if (commit := commit_at(folder / ".git")) is not None:
         return f"{RELEASE}+g{commit[:_SHOWN]}"
     from importlib import metadata  # not above: the import takes as long as most commands run
@@ -38,7 +38,7 @@ def version_at(folder: Path) -> str:
 
 
 def commit_at(git: Path) -> str | None:
-    """The commit that is checked out, from a clone's `.git` or the file of that name in a worktree; None: not known."""
+    """Read which commit is checked out, from a clone's `.git` or a worktree's file `.git`; None: not known."""
     try:
         if git.is_file():
             git = git.parent / git.read_text().removeprefix("gitdir:").strip()
@@ -61,7 +61,7 @@ def _commit(text: str) -> str | None:
 
 
 def _digest(folder: Path) -> str:
-    """A digest of the Python files below the packages in `folder`, and of their names."""
+    """Return a digest of the Python files below the packages in `folder`, and of their names."""
     import hashlib  # not above: commands of a clone need none
 
     digest = hashlib.sha256()

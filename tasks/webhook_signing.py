@@ -11,7 +11,7 @@ _BYTES: Final = range(24, 65)
 
 
 def signing_keys(secret: str) -> list[bytes]:
-    """The keys in a secret: one, or two for a rotation. Raises `ValueError`, whose message does not contain the secret.
+    """Return the keys in a secret: one, or two for a rotation. Raises `ValueError`, which does not quote the secret.
 
     >>> [len(key) for key in signing_keys("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")]
     [24]
@@ -31,7 +31,7 @@ def signing_keys(secret: str) -> list[bytes]:
 
 
 def signature(keys: Sequence[bytes], message_id: str, timestamp_s: int, body: bytes) -> str:
-    """The value of the header `webhook-signature`: one signature for each key.
+    """Return the value of the header `webhook-signature`: one signature for each key.
 
     >>> keys = signing_keys("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     >>> signature(keys, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')

@@ -117,7 +117,7 @@ class BackupAttempt:
 
 
 def printable(remark: str) -> str:
-    r"""A remark with lone surrogates escaped. File names may be any bytes, but JSON and msgpack refuse surrogates.
+    r"""Escape a remark's lone surrogates. File names may be any bytes, but JSON and msgpack refuse surrogates.
 
     >>> printable("caf\udce9 vanished")
     'caf\\udce9 vanished'

@@ -37,7 +37,7 @@ class BackupContent:
         )
 
     def identity(self) -> dict[str, str]:
-        """The source's identity facts. Raises the errors of `identity` in the source's module."""
+        """Return the source's identity facts. Raises the errors of `identity` in the source's module."""
         return self._source.identity(self._work)
 
     def write(self) -> tuple[FileEntry, SourceNotes]:

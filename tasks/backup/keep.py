@@ -1,4 +1,4 @@
-"""Which backups stay (pure): the newest, and the newest of each hour, day, week, month and year."""
+"""Decides which backups are kept (pure): the newest, and the newest of each hour, day, week, month and year."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +21,8 @@ _PERIODS: Final[Mapping[str, Callable[[datetime], str]]] = {
     "monthly": lambda at: f"{at:%Y-%m}",
     "yearly": lambda at: f"{at:%Y}",
 }
-"""The name of the period in which a time is, by the rule that counts such periods. Weeks are those of ISO 8601. An hour
-that daylight saving repeats is two periods."""
+"""For each rule that counts periods, a function that names the period of a time. Weeks are those of ISO 8601. An hour
+that daylight saving repeats counts as two periods."""
 
 Count = Annotated[int | None, Field(ge=1, le=10_000)]
 
@@ -59,7 +59,7 @@ class KeepRules(BaseModel):
 
 
 def why_kept(backups: Sequence[Manifest], rules: KeepRules) -> dict[str, list[str]]:
-    """Why each backup stays, by its URL: a sentence for each rule that keeps it. Those that are to go are not in it."""
+    """Return, by URL, a sentence for each rule that keeps a backup. Backups that no rule keeps are left out."""
     newest_first = sorted(backups, key=lambda backup: (backup.created, backup.token), reverse=True)
     why: dict[str, list[str]] = {}
     for number, backup in enumerate(newest_first[: rules.last or 0], 1):
@@ -85,7 +85,7 @@ def why_kept(backups: Sequence[Manifest], rules: KeepRules) -> dict[str, list[st
 
 
 def span(text: str) -> timedelta:
-    """The length of time that `within` names. Raises `ValueError`.
+    """Return the length of time that `within` names. Raises `ValueError`.
 
     >>> span("36h"), span("2w")
     (datetime.timedelta(days=1, seconds=43200), datetime.timedelta(days=14))
@@ -97,5 +97,5 @@ def span(text: str) -> timedelta:
 
 
 def rules_of(keep: "int | KeepRules | None") -> KeepRules | None:
-    """The rules that the param `keep` stands for; None: all stay."""
+    """Return the rules that the param `keep` stands for; None: all stay."""
     return KeepRules(last=keep) if isinstance(keep, int) else keep

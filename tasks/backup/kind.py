@@ -44,12 +44,12 @@ class Backup:
 
     @staticmethod
     def local_data(params: BackupParams) -> list[str]:
-        """The params that name data on the member's own disk (`tasks.kind.Kind`)."""
+        """Return the params that name data on the member's own disk (`tasks.kind.Kind`)."""
         return ["source"] if params.source.is_local() else []
 
     @staticmethod
     def reaches(params: BackupParams, task: str) -> list[Reach]:
-        """The paths and hosts that the params of `task` name (`tasks.kind.Kind`)."""
+        """Return the paths and hosts that the params of `task` name (`tasks.kind.Kind`)."""
         url = place_url(params.destination, task)
         folder_path = local_path(url)
         return [
@@ -61,7 +61,7 @@ class Backup:
 
     @staticmethod
     def needs(params: BackupParams, task: str) -> Needs:
-        """The needs of an attempt (`tasks.kind.Kind`)."""
+        """Return the needs of an attempt (`tasks.kind.Kind`)."""
         source = params.source
         reaches = Backup.reaches(params, task)
         return Needs(
@@ -131,7 +131,7 @@ class Backup:
 
 
 def _task_place(ctx: Context[BackupParams]) -> Place:
-    """The folder of the task's backups. Raises `BadDestination` if it is inside the folder to back up."""
+    """Return the folder of the task's backups. Raises `BadDestination` if it is inside the folder to back up."""
     params = ctx.params
     found = Place(place_url(params.destination, ctx.task), resolved(params.options, ctx.secret), ctx.access)
     if isinstance(params.source, folder.FolderSource) and found.is_within(Path(params.source.path)):
@@ -140,7 +140,7 @@ def _task_place(ctx: Context[BackupParams]) -> Place:
 
 
 def _new_place(task_place: Place, name: str) -> Place:
-    """The folder of a new backup. Raises `FileExistsError` if it already contains a backup."""
+    """Return the folder of a new backup. Raises `FileExistsError` if it already contains a backup."""
     place = task_place.inside(name)
     if place.read(manifest.NAME) is not None:
         raise FileExistsError(f"{place.url} exists already: another cluster writes to the same destination")
@@ -148,7 +148,7 @@ def _new_place(task_place: Place, name: str) -> Place:
 
 
 def _lineage(ctx: Context[BackupParams], task_place: Place, identity: dict[str, str]) -> lineage.Lineage:
-    """The lineage that a backup of the source with this identity continues. Raises `OtherSource`."""
+    """Return the lineage that a backup of the source with this identity continues. Raises `OtherSource`."""
     try:
         newest = lineage.newest_identified(task_place)
     except PermissionError as error:

@@ -1,8 +1,8 @@
 """Lineages. A lineage is all backups of one source; `keep` does not count or remove backups of another lineage.
 
-Each backup names its lineage and the identity of its source (`tasks.source_identity`). An attempt compares its source
-with that of the newest backup. If the identities differ, the attempt fails before it writes anything, unless its params
-accept the source. Backups from before identities were recorded have no lineage; they are neither counted nor removed,
+Each backup names its lineage and the identity of its source (`tasks.source_identity`). An attempt compares the identity
+of its source with the one in the newest backup. If they differ, the attempt fails before it writes anything, unless its
+params accept the source. Backups that are older than this record have no lineage. They are neither counted nor removed,
 unless the params accept the source.
 """
 
@@ -32,7 +32,7 @@ class Lineage:
 
 
 def newest_identified(place: Place) -> Manifest | None:
-    """The newest backup of a task that names its lineage; manifests that cannot be read are skipped.
+    """Return the newest backup of a task that names its lineage; manifests that cannot be read are skipped.
 
     Raises the storage's errors, such as `PermissionError` if this member may write to `place` but not read it.
     """
@@ -48,7 +48,7 @@ def newest_identified(place: Place) -> Manifest | None:
 
 
 def continue_lineage(newest: Manifest | None, now: Facts, accepted: Collection[str], node: str) -> Lineage:
-    """The lineage of a backup of the source with the identity `now`, on the member `node`. Raises `OtherSource`.
+    """Return the lineage of a backup of the source with the identity `now`, on the member `node`. Raises `OtherSource`.
 
     `newest` is the newest backup with an identity, `accepted` are the ids of the sources that the params accept.
     """

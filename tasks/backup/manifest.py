@@ -1,4 +1,4 @@
-"""The manifest of a backup. It is written last, when every file that it names is complete: it makes a folder a backup.
+"""The manifest of a backup, which makes a folder a backup. It is written last, when all its files are complete.
 
 A backup is one folder, `DESTINATION/TASK/CREATED-TOKEN/`. No two attempts have the same token. So if an attempt still
 writes after its run was taken over, it writes next to the good backup, never over it.
@@ -36,7 +36,7 @@ class FileEntry(BaseModel):
 
 
 class WalRange(BaseModel):
-    """The range of a PostgreSQL server's log that is needed to start from the files of a physical backup."""
+    """The range of a PostgreSQL server's WAL that is needed to recover from a physical backup."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -89,7 +89,7 @@ class Manifest(BaseModel):
 
 
 def folder_name(created: datetime, token: int) -> str:
-    """The name of a backup's folder. Sorted by name, folders are in the order of their times.
+    """Return the name of a backup's folder. Sorted by name, folders are in the order of their times.
 
     >>> folder_name(datetime(2026, 11, 21, 3, 0, tzinfo=UTC), 42)
     '20261121T030000.000000Z-42'
@@ -124,7 +124,7 @@ def begun(name: str) -> Begun | None:
 
 
 def read_manifest(place: Place) -> Manifest | None:
-    """The manifest in the folder `place`; None if there is no such file. Raises `NoBackup` if it cannot be read."""
+    """Read the manifest in the folder `place`; None if it has no manifest. Raises `NoBackup` if it cannot be read."""
     try:
         text = place.read(NAME)
     except (PermissionError, IsADirectoryError) as error:
@@ -155,7 +155,7 @@ class Survey:
     """The names of the folders without a manifest."""
 
     def newest(self, url: str) -> Manifest:
-        """The newest complete backup. Raises `NoBackup`, whose message says what was found at `url` instead."""
+        """Return the newest complete backup. Raises `NoBackup`, whose message says what was found at `url` instead."""
         if not self.complete:
             why = "; ".join(self.unreadable) or f"{url} holds no folder with a {NAME}"
             raise NoBackup(f"{why}: give DESTINATION/TASK, or the URL of one backup")
@@ -180,7 +180,7 @@ def survey(place: Place, names: Sequence[str] | None = None) -> Survey:
 
 
 def survey_url(url: str, options: dict[str, Any] | None = None) -> Survey:
-    """The survey of a URL: that of a task's folder (`DESTINATION/TASK`), or that of one backup.
+    """Return the survey of a URL: that of a task's folder (`DESTINATION/TASK`), or that of one backup.
 
     `options` are fsspec's for that URL, with secrets resolved. Raises `NoBackup` if `url` is a backup whose manifest
     cannot be read.
@@ -191,5 +191,5 @@ def survey_url(url: str, options: dict[str, Any] | None = None) -> Survey:
 
 
 def newest_backup(url: str, options: dict[str, Any] | None = None) -> Manifest:
-    """The backup at `url`, or the newest one if `url` is a task's folder. Raises `NoBackup`."""
+    """Return the backup at `url`, or the newest one if `url` is a task's folder. Raises `NoBackup`."""
     return survey_url(url, options).newest(url)

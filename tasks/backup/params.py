@@ -48,7 +48,7 @@ _CLASSES: Final[Mapping[SourceType, type[BackupSource]]] = {
 
 
 def source_class(manifest: Manifest) -> type[BackupSource]:
-    """The class that implements the type of source of a backup."""
+    """Return the class that implements the type of source of a backup."""
     return _CLASSES[manifest.source_type]
 
 
@@ -103,7 +103,7 @@ class BackupParams(BaseModel):
 
 
 def place_url(destination: str, task: str) -> str:
-    """The URL of the folder of a task's backups.
+    """Return the URL of the folder of a task's backups.
 
     >>> place_url("s3://backups/rota/", "orders")
     's3://backups/rota/orders'
@@ -123,7 +123,7 @@ def keep_of(params: Mapping[str, Any]) -> KeepRules | None:
 
 
 def backup_location(params: Mapping[str, Any], task: str) -> tuple[str, dict[str, Any]]:
-    """The URL of a task's backups, and fsspec's options for it, with references to secrets not resolved.
+    """Return the URL of a task's backups, and fsspec's options for it, with references to secrets not resolved.
 
     The other params need not be valid, so that backups made under older rules can be restored. Raises
     `ValidationError`.

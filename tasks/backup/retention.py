@@ -1,9 +1,9 @@
 """Decides which backups to keep, and removes the others, and the leftovers of attempts that made no backup.
 
-A folder is removed only if its name has exactly the form of `folder_name`, with a smaller token than that of the
-attempt that removes it. Folders of other programs, copies under other names and backups of newer attempts stay. So do
-backups of another lineage (`tasks.backup.lineage`), and backups whose manifest cannot be read: a later version may have
-written it, or the disk may be damaged.
+A folder is removed only if its name has exactly the form of `folder_name`, with a smaller token than the attempt that
+removes it. So folders of other programs, copies under other names and backups of newer attempts stay. Backups of
+another lineage (`tasks.backup.lineage`) stay too, and backups whose manifest cannot be read, because a later version
+may have written it, or the disk may be damaged.
 """
 
 from collections.abc import Sequence
@@ -17,22 +17,22 @@ from tasks.backup.manifest import NAME, Manifest, begun, survey
 from tasks.places.place import Place
 
 ABANDONED_AFTER: Final = timedelta(days=1)
-"""A folder without a manifest is a leftover once it was begun, and last written to, this long ago.
+"""The age from which a folder without a manifest is a leftover, counted from its beginning and from its last write.
 
 Another run of the task may still write to it (`overlap: allow`), and this code cannot ask the cluster. Such a run finds
-its files missing before it writes its manifest, and fails: its work is lost, but never a backup.
+its files missing before it writes its manifest, and fails. So its work is lost, but never a complete backup.
 """
 
 LEFTOVERS_MAX: Final = 50
-"""The limit of old folders that one run checks for leftovers: the newest ones, so that each is checked in 50 runs."""
+"""The most old folders that one run checks for leftovers. It checks the newest ones."""
 
 _BEGUN_MAX: Final = 500
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """The result of a removal: the names of removed folders; sentences about folders that could not be removed
-    (`failed`), and about manifests that cannot be read (`unreadable`).
+    """The result of a removal: the names of removed folders, and sentences about folders that could not be removed
+    (`failed`) and about manifests that cannot be read (`unreadable`).
 
     `others`: the number of backups of other lineages or of no lineage; known only if `keep` is given.
     """
@@ -44,11 +44,11 @@ class Pruned:
 
 
 def surplus(found: Sequence[Manifest], made: str, keep: KeepRules, token: int) -> list[str]:
-    """The names of the backups in `found` that `keep` lets go.
+    """Return the names of the backups in `found` that `keep` does not retain.
 
-    The backup at the URL `made` always stays, and counts as the newest, whatever the members' clocks say. So does a
-    backup whose token is not smaller than `token`: an attempt whose run was taken over removes no backup of the attempt
-    that took it over.
+    The backup at the URL `made` always stays, and counts as the newest, whatever the members' clocks say. A backup
+    whose token is not smaller than `token` stays too, so that an attempt whose run was taken over removes no backup of
+    the attempt that took it over.
     """
     newest = max((backup.created for backup in found), default=None)
     as_dated = [backup.model_copy(update={"created": newest}) if backup.url == made else backup for backup in found]
@@ -58,7 +58,7 @@ def surplus(found: Sequence[Manifest], made: str, keep: KeepRules, token: int) -
 
 
 def possible_leftovers(names: Sequence[str], token: int, now: datetime) -> list[str]:
-    """The folders in `names` that may be leftovers, because older attempts began them long ago. Reads names only.
+    """Return the folders in `names` that may be leftovers, as older attempts began them long ago. Reads names only.
 
     >>> names = ["20260101T000000.000000Z-1", "20260103T000000.000000Z-2", "20260101T000000.000000Z-9", "photos"]
     >>> possible_leftovers(names, 3, begun("20260103T000000.000000Z-3").created)
@@ -69,7 +69,7 @@ def possible_leftovers(names: Sequence[str], token: int, now: datetime) -> list[
 
 
 def prune(place: Place, made: str, token: int, lineage: Lineage, keep: KeepRules | None, now: datetime) -> Pruned:
-    """Remove leftovers, and the backups of a lineage that `keep` lets go (None: all stay). Does not raise.
+    """Remove leftovers, and the backups of a lineage that `keep` does not retain (None: retain all). Does not raise.
 
     `made` is the URL of the backup that the attempt with `token` just made. Backups of other lineages, or of no
     lineage, are neither counted nor removed.
@@ -105,20 +105,21 @@ def remove(place: Place) -> None:
 
 
 def begun_before(checkpoint: Any) -> list[str]:
-    """The folders that earlier attempts at a run have begun, read from the run's checkpoint (see `begun_by_now`)."""
+    """Read, from a run's checkpoint, the folders that earlier attempts at it have begun (see `begun_by_now`)."""
     names = checkpoint.get("begun", []) if isinstance(checkpoint, dict) else []
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def begun_by_now(before: Sequence[str], name: str) -> dict[str, Any]:
-    """The checkpoint of an attempt that begins the folder `name`, so that the next attempt can remove this folder."""
+    """Make the checkpoint of an attempt that begins the folder `name`, so that the next attempt can remove it."""
     return {"begun": [*before, name][-_BEGUN_MAX:]}
 
 
 def remove_unfinished(place: Place, before: Sequence[str], token: int) -> Pruned:
     """Remove those folders in `before`, of earlier attempts at the same run, that have no manifest. Does not raise.
 
-    Their age does not matter: once the attempt with `token` has committed a checkpoint, earlier ones make no backup.
+    Their age does not matter: once the attempt with `token` has committed a checkpoint, earlier attempts cannot
+    complete a backup.
     """
     removed: list[str] = []
     failed: list[str] = []
@@ -136,7 +137,7 @@ def remove_unfinished(place: Place, before: Sequence[str], token: int) -> Pruned
 
 
 def name_of(url: str) -> str:
-    """The last part of a URL."""
+    """Return the last part of a URL."""
     return url.rpartition("/")[2]
 
 

@@ -41,7 +41,7 @@ VARIABLES: Final = (
 """The variables that Rota sets for a command, and that a task's own `env` may not set."""
 
 REQUEST_BYTES_MAX: Final = 1024 * 1024
-"""The longest request. A checkpoint of 64 KiB as msgpack is never longer than this as JSON, however it is escaped."""
+"""The size limit of a request. A checkpoint of 64 KiB of msgpack is never longer than this as JSON, even if escaped."""
 
 REQUEST_S: Final = 30.0
 """The timeout for reading a request, and for writing its answer."""
@@ -108,7 +108,7 @@ class CommandCtx:
         threading.Thread(target=self._serve, daemon=True, name="command-ctx").start()
 
     def environment(self, own: Mapping[str, str]) -> dict[str, str]:
-        """The command's variables: `own`, those of its run, and a PATH that begins with the folder of `rota`."""
+        """Return the command's variables: `own`, those of its run, and a PATH that begins with the folder of `rota`."""
         path = own.get("PATH", os.defpath)
         return {
             **own,
@@ -210,7 +210,7 @@ def bound(listening: socket.socket, folder: Path) -> Path:
 
 
 def _caller(end: socket.socket) -> int:
-    """The pid of the process that has connected; 0 if it is in a pid namespace that this process cannot see."""
+    """Return the pid of the process that has connected; 0 if it is in a pid namespace that this process cannot see."""
     pid, _, _ = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     return int(pid)
 

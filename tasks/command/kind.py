@@ -80,7 +80,7 @@ class Command:
 
     @staticmethod
     def needs(params: CommandParams, task: str) -> Needs:
-        """The needs of an attempt (`tasks.kind.Kind`): everything, since any program may run."""
+        """Return the needs of an attempt (`tasks.kind.Kind`): everything, since any program may run."""
         return Needs(everything=True)
 
     def run(self, ctx: Context[CommandParams]) -> dict[str, Any]:

@@ -100,7 +100,7 @@ class CronLine:
         self._gap: tuple[int, int] | None = None
 
     def next_us(self, after_us: int) -> int | None:
-        """The first due time later than `after_us`; None if there is none."""
+        """Return the first due time later than `after_us`; None if there is none."""
         gap = self._gap
         if gap is not None and gap[0] <= after_us < gap[1]:
             return gap[1]
@@ -112,7 +112,7 @@ class CronLine:
 
 @lru_cache(maxsize=4096)
 def cron_line(line: str, timezone: str) -> CronLine:
-    """The shared `CronLine` of all tasks with this line and time zone."""
+    """Return the shared `CronLine` of all tasks with this line and time zone."""
     return CronLine(line, timezone)
 
 
@@ -155,7 +155,7 @@ def _expression(line: str) -> str:
 
 
 def _complaint(line: str, expression: str) -> str:
-    """A sentence for users about a line that cronsim refused."""
+    """Return a sentence for users about a line that cronsim refused."""
     fields = expression.upper().split()
     if len(fields) not in (5, 6):
         return (
@@ -179,7 +179,7 @@ def _bad_field(line: str, fields: list[str]) -> str:
 
 @lru_cache(maxsize=512)
 def _zone(name: str) -> ZoneInfo:
-    """The time zone of that name. Raises `ValueError` if there is none."""
+    """Return the time zone of that name. Raises `ValueError` if there is none."""
     if name not in _zone_names():
         raise ValueError(f"{name!r} is not a time zone of the IANA database, such as Europe/Paris or UTC")
     return ZoneInfo(name)
@@ -187,7 +187,7 @@ def _zone(name: str) -> ZoneInfo:
 
 @lru_cache(maxsize=1)
 def _zone_names() -> frozenset[str]:
-    """The names in the tzdata package, which every member has. A machine may know others, such as "localtime"."""
+    """Read the names in the tzdata package, which every member has. A machine may know others, such as "localtime"."""
     return frozenset(resources.files("tzdata").joinpath("zones").read_text("utf-8").split())
 
 

@@ -46,13 +46,13 @@ class Deadlines(BaseModel):
         return self
 
     def limit_us(self, name: DeadlineName) -> int | None:
-        """The time that the deadline `name` allows, in microseconds; None: the task has no such deadline."""
+        """Return the time that the deadline `name` allows, in microseconds; None: the task has no such deadline."""
         limit_s: float | None = getattr(self, f"{name}_s")
         return None if limit_s is None else round(limit_s * 1_000_000)
 
 
 def deadlines_of(packed: bytes) -> Deadlines | None:
-    """The deadlines of a spec that `tasks.definition.spec.Spec.pack` packed; None if it has none.
+    """Return the deadlines of a spec that `tasks.definition.spec.Spec.pack` packed; None if it has none.
 
     Raises the same errors as `tasks.definition.spec.cached_spec`.
 

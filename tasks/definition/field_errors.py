@@ -20,7 +20,7 @@ class FieldError:
 
 
 def dotted(path: Sequence[str | int]) -> str:
-    """A path as users write it.
+    """Return a path as users write it.
 
     >>> dotted((3, "retry", "attempts")), dotted(("params", "sources", 0)), dotted(())
     ('[3].retry.attempts', 'params.sources[0]', '')
@@ -81,7 +81,7 @@ _LOOKS: Final = 4
 
 
 def _path_in(given: Any, place: Sequence[str | int]) -> Path:
-    """The path in `given` of the innermost object field on the way to `place`; () if the error is about all of it."""
+    """Find the path in `given` of the innermost object field on the way to `place`; () if there is none."""
     path: list[str | int] = []
     for part in place:
         inner = _inner(given, part)
@@ -108,7 +108,7 @@ class UnionForms(NamedTuple):
 
 
 def message(finding: ErrorDetails) -> str:
-    """The text of a pydantic error, as a clause that follows the field's path."""
+    """Return the text of a pydantic error, as a clause that follows the field's path."""
     return _MESSAGES.get(finding["type"]) or finding["msg"].removeprefix("Value error, ")
 
 
@@ -125,7 +125,7 @@ _MESSAGES: Final = {
 def field_errors(
     error: ValidationError, given: Any, within: Sequence[str | int] = ("params",), forms: UnionForms | None = None
 ) -> list[FieldError]:
-    """The errors that pydantic found in `given`, each with the path of its field under `within`.
+    """Return the errors that pydantic found in `given`, each with the path of its field under `within`.
 
     For a union, pydantic reports the errors of every alternative, with its name in the path. These names are left out,
     and only the errors of the closest alternative are returned; for the union in `forms`, with the messages of `forms`.
@@ -178,7 +178,7 @@ def _inner(given: Any, part: str | int) -> Any:
 
 
 def _closest(findings: list[_Finding], depth: int, forms: UnionForms | None) -> list[_Finding]:
-    """The findings of the alternatives that the user most likely meant. `depth` counts the unions chosen so far."""
+    """Pick the findings of the alternatives that the user most likely meant. `depth` counts unions chosen so far."""
     kept: list[_Finding] = []
     places: dict[Path, dict[str | int, list[_Finding]]] = {}
     for finding in findings:
@@ -198,12 +198,12 @@ def _closest(findings: list[_Finding], depth: int, forms: UnionForms | None) -> 
 
 
 def _model_named(alternative: str | int) -> str:
-    """The name of the model in pydantic's label of a union's member: `Cron` in `function-after[_fires(), Cron]`."""
+    """Extract the model's name from pydantic's label of a union member: `Cron` in `function-after[_fires(), Cron]`."""
     return str(alternative).rpartition(" ")[2].rstrip("]")
 
 
 def _of_form(place: Path, by_model: Mapping[str, list[_Finding]], forms: UnionForms) -> list[_Finding]:
-    """The findings about the closest form; if no form fits, one finding with the message `forms.expected`."""
+    """Return the findings about the closest form; if no form fits, one finding with the message `forms.expected`."""
     model, meant = min(by_model.items(), key=lambda item: (sum(one.kind == "missing" for one in item[1]), len(item[1])))
     key = forms.keys[model]
     if any(one.kind in ("missing", *_NOT_AN_OBJECT) for one in meant):

@@ -26,7 +26,7 @@ MEMORY_MIN: Final = 32 * 1024**2
 
 
 def parse_size(value: Any) -> Any:
-    """The number of bytes in a text such as "512MiB". A value that is not text is returned unchanged.
+    """Return the number of bytes in a text such as "512MiB". A value that is not text is returned unchanged.
 
     Raises `ValueError` for any other text. "512M" is refused, since it means 512,000,000 to some people and 536,870,912
     to others.

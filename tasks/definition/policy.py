@@ -17,7 +17,7 @@ KEPT: Final = 100
 """The maximum number of runs of one task that wait because of `overlap: queue` or `catch_up: all`."""
 
 LATENESS_S: Final = 10.0
-"""`catch_up: skip` runs an occurrence that is late by at most this time, or by more with long leases (`lateness_s`).
+"""`catch_up: skip` runs an occurrence if it is late by at most this time; with long leases, by more (`lateness_s`).
 
 A failover takes at most 6 s with the default leases (docs/explanation/execution.md). So a task misses its time after an
 outage of the whole cluster, but not after the loss of one member.
@@ -32,13 +32,13 @@ AWAY_MAX_S: Final = 900.0
 """The longest pause of such a run."""
 
 AWAY_ANEW_S: Final = 300.0
-"""If an attempt worked for longer than this, the service was reachable: the next pause is the first one again."""
+"""If an attempt worked for longer than this, the service was reachable, so the next pause is the first one again."""
 
 _DOUBLINGS: Final = 8
 
 
 def lateness_s(lapse_s: float) -> float:
-    """The lateness in seconds that `catch_up: skip` allows, if a silent member's leases lapse after `lapse_s`.
+    """Return the lateness in seconds that `catch_up: skip` allows, if a silent member's leases lapse after `lapse_s`.
 
     >>> lateness_s(3.5), lateness_s(60.0)
     (10.0, 66.5)
@@ -47,7 +47,7 @@ def lateness_s(lapse_s: float) -> float:
 
 
 def retry_after_s(retry: "Retry", failures: int) -> float | None:
-    """The pause in seconds after the `failures`-th failed attempt of a run; None: no retry, the run has failed.
+    """Return the pause in seconds after the `failures`-th failed attempt of a run; None: no retry, the run has failed.
 
     >>> from tasks.definition.spec import Retry
     >>> [retry_after_s(Retry(attempts=4, backoff_s=10, factor=5, max_s=60), n) for n in (1, 2, 3, 4)]
@@ -65,7 +65,7 @@ def retry_after_s(retry: "Retry", failures: int) -> float | None:
 
 
 def away_after_s(retry: "Retry", aways: int) -> float | None:
-    """The pause in seconds after `aways` attempts in a row whose database or store did not answer; None: the run fails.
+    """Return the pause in seconds after `aways` attempts in a row found a service unreachable; None: the run fails.
 
     The pause doubles from `AWAY_FIRST_S` to `AWAY_MAX_S`; all pauses together take `retry.away_s`.
 
@@ -83,7 +83,7 @@ def away_after_s(retry: "Retry", aways: int) -> float | None:
 
 
 def after_orphaning(failover: "Failover", orphanings: int) -> Literal["orphaned", "abandoned"]:
-    """The state of a run after it was orphaned for the `orphanings`-th time.
+    """Return the state of a run after it was orphaned for the `orphanings`-th time.
 
     The run is abandoned after `failover.max` orphaned attempts; with a `max` of 0 or 1 it is never taken over.
     """
@@ -93,7 +93,7 @@ def after_orphaning(failover: "Failover", orphanings: int) -> Literal["orphaned"
 
 
 def rest_s(retry: "Retry", last: "RunState | None") -> float:
-    """The pause in seconds before the next run of a continuous task, after its last run ended in the state `last`.
+    """Return the pause in seconds before the next run of a continuous task, whose last run ended in the state `last`.
 
     After a failure it is the pause before a first retry. Without it, a task that fails at once would restart endlessly.
     """
@@ -107,8 +107,10 @@ def room_for_another(overlap: Overlap, active: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DuePlan:
-    """What to do with a task's due occurrences, each in microseconds since the epoch. The oldest are missed or skipped;
-    later ones are queued, or one is claimed. At most one of `enqueue` and `claim` is given.
+    """The plan for a task's due occurrences, each in microseconds since the epoch.
+
+    The oldest are missed or skipped. Of the later ones, several are queued, or one is claimed: at most one of `enqueue`
+    and `claim` is given.
     """
 
     #: Occurrences to record as missed, oldest first.

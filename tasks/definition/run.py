@@ -21,7 +21,7 @@ RunState = Literal[
 ]
 
 AttemptEnd = Literal["succeeded", "failed", "away", "cancelled", "timed_out", "not_started", "handed_over"]
-"""The end of an attempt, as reported by the member that made it. `away`: the attempt failed because an outside service
+"""How an attempt ended, as reported by the member that ran it. `away`: the attempt failed because an outside service
 that it needs was unreachable."""
 
 ACTIVE: Final[frozenset[RunState]] = frozenset({"claimed", "running", "waiting", "orphaned"})

@@ -7,7 +7,7 @@ from tasks.definition.spec import At, Continuous, Cron, Every, Schedule
 
 
 def occurrences(schedule: Schedule | None, since_us: int, after_us: int) -> Iterator[int]:
-    """The due times of `schedule` that are later than both `since_us` and `after_us`, in order; often without end.
+    """Yield the due times of `schedule` later than both `since_us` and `after_us`, in order; often without end.
 
     `since_us` is the time from which the schedule counts (the registration, the last change or the resumption); an
     `at` that is not later is never due. A continuous schedule has one occurrence, `since_us` itself, which counts as
@@ -35,7 +35,7 @@ def occurrences(schedule: Schedule | None, since_us: int, after_us: int) -> Iter
 
 
 def next_due_us(schedule: Schedule | None, since_us: int, after_us: int) -> int | None:
-    """The first due time that `occurrences` yields; None if there is none. Cheap for many tasks with one cron line.
+    """Return the first due time from `occurrences`, or None. Cheap for many tasks with one cron line.
 
     >>> next_due_us(Every(every_s=300), since_us=7, after_us=300_000_007)
     600000007

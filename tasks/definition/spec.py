@@ -267,7 +267,7 @@ class Spec(_Model):
         return isinstance(self.schedule, Continuous)
 
     def pack(self) -> bytes:
-        """The spec as msgpack, with every default written out. Compare two packed specs by `same_spec`.
+        """Return the spec as msgpack, with every default written out. Compare two packed specs by `same_spec`.
 
         `params`, `group` and `labels` keep the author's order, which may help readers. A later field (`_LATER`) is left
         out at its default. So a task that is older than the field stays the same when it is registered again, and
@@ -311,7 +311,7 @@ def _sorted(value: Any) -> Any:
 
 
 def accepted(plain: Any) -> Spec:
-    """The spec with the plain values of an accepted one. Raises `ValueError` (pydantic's) if they are not a spec.
+    """Make a spec from the plain values of an accepted one. Raises `ValueError` (pydantic's) if they are no spec.
 
     The result is the same on every member, because time zones and cron lines are not checked again.
     """
@@ -319,7 +319,7 @@ def accepted(plain: Any) -> Spec:
 
 
 def read_spec(packed: bytes) -> Spec:
-    """The spec that `Spec.pack` packed. Raises `ValueError` (pydantic's or msgpack's) if `packed` is not a spec."""
+    """Read a spec that `Spec.pack` packed. Raises `ValueError` (pydantic's or msgpack's) if `packed` is no spec."""
     return accepted(msgpack.unpackb(packed))
 
 
@@ -336,7 +336,7 @@ _NO_SET: Final = _SET + bytes(msgpack.packb(None))
 
 
 def set_of(packed: bytes) -> str | None:
-    """The set of a spec that `Spec.pack` packed, at a tenth of the cost of `cached_spec`.
+    """Return the set of a spec that `Spec.pack` packed, at a tenth of the cost of `cached_spec`.
 
     >>> set_of(Spec(name="a", kind="command", set="site").pack())
     'site'
@@ -348,7 +348,7 @@ def set_of(packed: bytes) -> str | None:
 
 
 def labels_of(packed: bytes) -> dict[str, str]:
-    """The labels of a spec that `Spec.pack` packed, without reading the whole spec (see `set_of`).
+    """Return the labels of a spec that `Spec.pack` packed, without reading the whole spec (see `set_of`).
 
     >>> labels_of(Spec(name="a", kind="command", labels={"team": "bi"}).pack())
     {'team': 'bi'}
@@ -358,7 +358,7 @@ def labels_of(packed: bytes) -> dict[str, str]:
 
 
 def run_as_of(packed: bytes) -> str | None:
-    """The field `run_as` of a spec that `Spec.pack` packed, without reading the whole spec (see `set_of`).
+    """Return the field `run_as` of a spec that `Spec.pack` packed, without reading the whole spec (see `set_of`).
 
     >>> run_as_of(Spec(name="a", kind="command", run_as="deploy").pack())
     'deploy'
@@ -382,7 +382,7 @@ class TaskTiming(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def timing(packed: bytes) -> TaskTiming:
-    """The timing of a spec that `Spec.pack` packed, at a tenth of the cost of `cached_spec`.
+    """Return the timing of a spec that `Spec.pack` packed, at a tenth of the cost of `cached_spec`.
 
     A starting member reads the timing of every task, and nothing else of most tasks. Raises the same errors as
     `cached_spec`.

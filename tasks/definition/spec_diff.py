@@ -16,7 +16,7 @@ class FieldChange(NamedTuple):
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[FieldChange]:
-    """The fields that differ, in the order of `after`, then those that only `before` has. Lists are compared whole.
+    """Return the fields that differ, in the order of `after`, then the fields only in `before`. Compares lists whole.
 
     >>> changes({"weight": 1, "params": {"a": 1, "b": 2}}, {"weight": 1, "params": {"a": 1, "b": 3, "c": 4}})
     [FieldChange(field='params.b', before=2, after=3), FieldChange(field='params.c', before=None, after=4)]

@@ -76,7 +76,7 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def documents(text: str) -> list[Any]:
-    """The documents in a text. It is first read as JSON: PyYAML reads JSON too, but takes a hundred times as long.
+    """Read the documents in a text, first as JSON, because PyYAML reads JSON too, but a hundred times as slowly.
 
     Raises `YamlUnreadable`.
     """
@@ -90,7 +90,7 @@ def documents(text: str) -> list[Any]:
 
 
 def yaml_documents(text: str) -> list[Any]:
-    """The YAML documents in a text. Raises `YamlUnreadable`.
+    """Return the YAML documents in a text. Raises `YamlUnreadable`.
 
     >>> yaml_documents("[1, x]"), yaml_documents("2026-01-01"), yaml_documents("")
     ([[1, 'x']], ['2026-01-01'], [])
@@ -109,7 +109,7 @@ def yaml_documents(text: str) -> list[Any]:
 
 
 def as_yaml(value: Any) -> str:
-    r"""A value as YAML. Fields keep their order, and no line of a text is split.
+    r"""Return a value as YAML. Fields keep their order, and no line of a text is split.
 
     >>> as_yaml({"name": "a", "argv": ["sh", "-c", "cd /srv\n./sync\n"]})
     'name: a\nargv:\n- sh\n- -c\n- |\n  cd /srv\n  ./sync\n'
@@ -118,7 +118,7 @@ def as_yaml(value: Any) -> str:
 
 
 def line_of(text: str, field: str) -> int | None:
-    r"""The line number, from 1, of a field such as `params.argv[0]`; if the field is missing, that of its container.
+    r"""Return the line number, from 1, of a field such as `params.argv[0]`, or of its container if it is missing.
 
     None if the text is not a mapping.
 
@@ -209,7 +209,7 @@ def _check_finite(number: float) -> None:
 
 
 def _check_size(value: Any, most: int, known: dict[int, int]) -> int:
-    """The approximate length of `value` as JSON, aliases expanded. Raises `YamlUnreadable` if it exceeds `most`.
+    """Return the approximate length of `value` as JSON, aliases expanded. Raises `YamlUnreadable` if it exceeds `most`.
 
     `known` caches the lengths of lists and mappings by identity; for a value that contains itself, the JSON encoder
     reports the error.

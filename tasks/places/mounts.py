@@ -35,7 +35,7 @@ class Mount:
 
 
 def mountinfo() -> str:
-    """The text of /proc/self/mountinfo now. It changes with each mount. Raises `OSError`."""
+    """Return the text of /proc/self/mountinfo now. It changes with each mount. Raises `OSError`."""
     return MOUNTINFO.read_text(errors="surrogateescape")
 
 
@@ -62,7 +62,7 @@ class MountWatch:
 
 @lru_cache(maxsize=1)
 def mounts(text: str) -> Mapping[int, Mount]:
-    r"""The mounts in the text of the file, by their ids, in the order in which they were mounted.
+    r"""Return the mounts in `text`, from /proc/self/mountinfo, by their ids, in the order of mounting.
 
     >>> mounts("36 35 98:0 /a /mnt\\040of\\040b rw,noatime master:1 - nfs4 nas:/a rw\n")
     {36: Mount(point='/mnt of b', type='nfs', root='/a', device='98:0')}
@@ -77,7 +77,7 @@ def mounts(text: str) -> Mapping[int, Mount]:
 
 
 def mount_of(descriptor: int, known: Mapping[int, Mount]) -> Mount:
-    """The mount of an open file, looked up in `known`. Raises `OSError` if the mount is not in `known`."""
+    """Return the mount of an open file, looked up in `known`. Raises `OSError` if the mount is not in `known`."""
     for line in Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines():
         name, _, value = line.partition(":")
         if name == "mnt_id" and int(value) in known:

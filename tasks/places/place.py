@@ -28,7 +28,7 @@ class NoBucket(Unretryable):
 
 
 def local_path(url: str) -> PurePosixPath | None:
-    """The path of a local folder, from its URL alone; None for a remote one.
+    """Return the path of a local folder, from its URL alone; None for a remote one.
 
     >>> local_path("file:///mnt/a/../backups"), local_path("s3://backups")
     (PurePosixPath('/mnt/backups'), None)
@@ -118,15 +118,15 @@ class Place:
         return str(self._path)
 
     def shown(self, name: str) -> str:
-        """The path of a file in this folder, or its URL if it is not local."""
+        """Return the path of a file in this folder, or its URL if it is not local."""
         return f"{self._path if self.is_local else self.url}/{name}"
 
     def inside(self, name: str) -> "Place":
-        """The folder `name` in this one."""
+        """Return the folder `name` in this one."""
         return Place(f"{self.url}/{name}", self._options, self._access)
 
     def folders(self) -> list[str]:
-        """The sorted names of the folders in this one; an empty list if this folder does not exist."""
+        """Return the sorted names of the folders in this one; an empty list if this folder does not exist."""
         try:
             found = self._files.ls(self._path, detail=True)
         except FileNotFoundError:
@@ -134,7 +134,7 @@ class Place:
         return sorted(entry["name"].rstrip("/").rpartition("/")[2] for entry in found if entry["type"] == "directory")
 
     def names(self, folder: str) -> list[str]:
-        """The sorted names of the files and folders in the subfolder `folder`; an empty list if it does not exist."""
+        """List the names of the files and folders in the subfolder `folder`, sorted; empty if it does not exist."""
         self._files.invalidate_cache()
         try:
             found = self._files.ls(f"{self._path}/{folder}", detail=False)
@@ -143,7 +143,7 @@ class Place:
         return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
 
     def size_bytes(self, name: str) -> int | None:
-        """The present size of a file; None if the storage does not say. Raises `FileNotFoundError`."""
+        """Return the present size of a file; None if the storage does not say. Raises `FileNotFoundError`."""
         self._files.invalidate_cache()
         found = self._files.info(f"{self._path}/{name}")["size"]
         return None if found is None else int(found)
@@ -160,7 +160,7 @@ class Place:
         return max((time if time.tzinfo else time.replace(tzinfo=UTC) for time in times), default=None)
 
     def read(self, name: str) -> bytes | None:
-        """The content of a small file; None if it does not exist."""
+        """Return the content of a small file; None if it does not exist."""
         try:
             content: bytes = self._files.cat_file(f"{self._path}/{name}")
         except (FileNotFoundError, NotADirectoryError):
@@ -168,7 +168,7 @@ class Place:
         return content
 
     def read_many(self, names: Iterable[str]) -> dict[str, bytes]:
-        """The content of small files, read in parallel if the storage can. Files that do not exist are left out."""
+        """Read small files, in parallel if the storage can. Returns their content by name, without missing files."""
         paths = {f"{self._path}/{name}": name for name in names}
         if not paths:
             return {}

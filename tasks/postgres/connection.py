@@ -49,7 +49,7 @@ class PostgresConnection(BaseModel):
             FileGuard(access, "source").resolve(root)
 
     def certificate(self, field: str) -> tuple[Reach, ...]:
-        """The URL's file of root certificates, as a `Reach`; empty if it is in one of the system's own folders."""
+        """Return the URL's file of root certificates, as a `Reach`; empty if it is in a folder of the system."""
         root = parse(self.url).root_certificate
         if root is None or any(is_within(os.path.realpath(root), place) for place in _CERTIFICATES):
             return ()
@@ -61,5 +61,5 @@ class PostgresConnection(BaseModel):
         return ("postgres_certificate",) if self.password is not None else ("postgres_certificate", "postgres_password")
 
     def addresses(self) -> tuple[str, ...]:
-        """The servers' addresses, as `tasks.access.check_address` takes them."""
+        """Return the servers' addresses, as `tasks.access.check_address` takes them."""
         return tuple(postgres_address(host, port) for host, port in parse(self.url).servers)

@@ -39,7 +39,7 @@ class PostgresUrl:
 
 
 def parse(url: str) -> PostgresUrl:
-    """The parts of `url`. Raises `ValueError` if it is invalid or sets a parameter that a task may not set.
+    """Return the parts of `url`. Raises `ValueError` if it is invalid or sets a parameter that a task may not set.
 
     >>> parse("postgresql://a@db:5433,[::1]/orders?hostaddr=10.0.0.7").servers
     (('db', '5433'), ('::1', ''), ('10.0.0.7', '5433'))
@@ -77,7 +77,7 @@ def parse(url: str) -> PostgresUrl:
 
 
 def _servers(rest: str) -> tuple[list[str], list[str], str]:
-    """The hosts and ports in `host:port,host:port` at the beginning of `rest`, and the text after them."""
+    """Return the hosts and ports in `host:port,host:port` at the beginning of `rest`, and the text after them."""
     hosts, ports, at = [], [], 0
     while match := _SERVER.match(rest, at):
         hosts.append(match[1] if match[1] is not None else match[2])
@@ -98,14 +98,14 @@ def _listed(text: str) -> list[str]:
 
 
 def _beside(hosts: list[str], ports: list[str]) -> list[tuple[str, str]]:
-    """Each host with its own port, or with the one port that is given for all."""
+    """Return each host with its own port, or with the one port that is given for all."""
     if len(ports) != len(hosts):
         ports = (ports[:1] or [""]) * len(hosts)
     return list(zip(hosts, ports, strict=True))
 
 
 def _parameters(query: str) -> dict[str, str]:
-    """The parameters after the `?`. Raises `ValueError`."""
+    """Return the parameters after the `?`. Raises `ValueError`."""
     found: dict[str, str] = {}
     for part in filter(None, query.split("&")):
         name, _, value = part.partition("=")

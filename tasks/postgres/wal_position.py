@@ -32,7 +32,7 @@ class Fork(NamedTuple):
 
 
 def parse_lsn(text: str) -> int:
-    """The number of an LSN. Raises `ValueError`.
+    """Return the number of an LSN. Raises `ValueError`.
 
     >>> parse_lsn("16/B374D848")
     97500059720
@@ -42,7 +42,7 @@ def parse_lsn(text: str) -> int:
 
 
 def lsn_text(lsn: int) -> str:
-    """An LSN as PostgreSQL writes it.
+    """Return an LSN as PostgreSQL writes it.
 
     >>> lsn_text(97500059720)
     '16/B374D848'
@@ -51,12 +51,12 @@ def lsn_text(lsn: int) -> str:
 
 
 def segment_start(lsn: int, segment_bytes: int) -> int:
-    """The LSN at which the segment that contains `lsn` begins."""
+    """Return the LSN at which the segment that contains `lsn` begins."""
     return lsn - lsn % segment_bytes
 
 
 def segment_name(timeline: int, lsn: int, segment_bytes: int) -> str:
-    """The name of the segment that contains `lsn`.
+    """Return the name of the segment that contains `lsn`.
 
     >>> segment_name(2, parse_lsn("16/B374D848"), 16 << 20)
     '0000000200000016000000B3'
@@ -77,7 +77,7 @@ def segment_position(name: str, segment_bytes: int) -> WalPosition:
 
 
 def parse_history(text: str) -> tuple[Fork, ...]:
-    r"""The ancestors that a history file lists, the oldest first. Raises `ValueError`.
+    r"""Return the ancestors that a history file lists, the oldest first. Raises `ValueError`.
 
     >>> parse_history("1\t0/30B3BB0\tno recovery target specified\n\n2\t0/5000000\tbefore a drop\n")
     (Fork(timeline=1, end=51067824), Fork(timeline=2, end=83886080))
@@ -87,6 +87,6 @@ def parse_history(text: str) -> tuple[Fork, ...]:
 
 
 def next_timeline(forks: Sequence[Fork], timeline: int, newest: int) -> int:
-    """The timeline that follows `timeline` on the way to `newest`. `forks` are the ancestors of `newest`."""
+    """Return the timeline that follows `timeline` on the way to `newest`. `forks` are the ancestors of `newest`."""
     ancestors = [*(fork.timeline for fork in forks), newest]
     return ancestors[ancestors.index(timeline) + 1]

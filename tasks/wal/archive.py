@@ -1,4 +1,4 @@
-"""The archive in a folder (a place). Reads its pages, claims it, and adds to it; only the claim's holder can add.
+"""The archive of a server's log in a folder. Reads its pages, claims it, and adds to it if the caller holds the claim.
 
     SYSTEM/pages/000000000042.json            the pages, in order
     SYSTEM/00000001/NAME.TOKEN.zst            a whole segment
@@ -38,7 +38,7 @@ _AT_ONCE: Final = 256
 
 
 class ArchiveUnfit(Unretryable):
-    """The place cannot hold an archive: if two writers create one file, it does not refuse the second."""
+    """The storage cannot hold an archive, because it does not refuse the second of two writers that create one file."""
 
 
 class ArchiveAway(Away):
@@ -60,7 +60,7 @@ def _errors_named(place: Place) -> Iterator[None]:
 
 
 def page_name(number: int) -> str:
-    """The name of a page's file in the folder of a system.
+    """Return the name of a page's file in the folder of a system.
 
     >>> page_name(42)
     'pages/000000000042.json'
@@ -69,7 +69,7 @@ def page_name(number: int) -> str:
 
 
 def archived_systems(place: Place) -> list[str]:
-    """The system identifiers of the archives at `place`."""
+    """Return the system identifiers of the archives at `place`."""
     return [name for name in place.folders() if name.isdecimal()]
 
 
@@ -98,7 +98,7 @@ def archived_history(place: Place, counted: Counted, timeline: int) -> bytes | N
 
 
 def _from_newest_index(place: Place, last: int) -> Counted:
-    """The objects that counted when the newest index was made; an empty `Counted` if there is no index."""
+    """Return the objects that counted when the newest index was made; an empty `Counted` if there is no index."""
     page = _read_page(place, last)
     if page.index is None and page.indexed:
         page = _read_page(place, page.indexed)

@@ -71,7 +71,7 @@ def fetch_wal(config: dict[str, Any], name: str, target: Path) -> bool:
 
 
 def _leading(counted: Counted, begins: WalPosition) -> list[StoredWal]:
-    """The pieces that cover the segment without a hole from its beginning."""
+    """Return the pieces that cover the segment without a hole from its beginning."""
     upto = counted.covered_to(begins)
     pieces = sorted(counted.pieces.get(begins, ()), key=lambda piece: piece.start)
     return [piece for piece in pieces if piece.end <= upto]

@@ -43,7 +43,7 @@ class OtherSystem(Unretryable):
 
 
 class UnboundedSlot(Unretryable):
-    """The server would keep log for the slot until its disk is full."""
+    """The server has no limit on the log that it keeps for the slot, so its disk could fill up."""
 
 
 class Wal:
@@ -54,7 +54,7 @@ class Wal:
 
     @staticmethod
     def reaches(params: WalParams, task: str) -> list[Reach]:
-        """The paths and hosts that the params of `task` name (`tasks.kind.Kind`)."""
+        """Return the paths and hosts that the params of `task` name (`tasks.kind.Kind`)."""
         servers = [
             Reach(f"servers.{number}", "source", server.url, addresses=server.addresses())
             for number, server in enumerate(params.servers)
@@ -64,7 +64,7 @@ class Wal:
 
     @staticmethod
     def needs(params: WalParams, task: str) -> Needs:
-        """The needs of an attempt (`tasks.kind.Kind`)."""
+        """Return the needs of an attempt (`tasks.kind.Kind`)."""
         certificates = (server.certificate(f"servers.{number}") for number, server in enumerate(params.servers))
         own = {group: None for server in params.servers for group in server.own_credentials}
         return Needs(
@@ -161,9 +161,9 @@ class _WalAttempt:
                     return
 
     def _primary(self) -> ReplicationServer:
-        """The server to stream from: the primary, else the first that answers.
+        """Return the server to stream from: the primary, else the first that answers.
 
-        Of several primaries, the one on the newest timeline: the others are from before a switch-over.
+        Of several primaries, choose the one on the newest timeline, because the others are from before a switch-over.
         """
         unheard: list[WalServerAway | WalServerRefused] = []
         primaries: list[ReplicationServer] = []

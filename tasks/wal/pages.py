@@ -1,11 +1,11 @@
-"""Pages: a numbered list that determines which stored parts of the log count, and which attempt may add to it (pure).
+"""Pages: small numbered files that list the valid objects of an archive, and say which attempt may add to it (pure).
 
-Several attempts may write objects at the same time, since a frozen attempt may finish an upload later. So an object
-does not count because it exists, but only if a page names it. Pages have consecutive numbers, and each is created by a
-conditional write: of several writers, one gets a number, and the others then read its page first. An attempt begins
-with a page that claims the archive for its token. From then on, only pages with this token count, until a page claims
-the archive for a greater token. So at any moment only one writer's pages count, and a reader needs no clock and no
-cluster.
+Several attempts may write objects at the same time, since a frozen attempt may finish an upload later. So an object is
+valid (it *counts*) only if a page names it, not because it exists. Pages have consecutive numbers, and each is created
+by a conditional write: if several writers try one number, one succeeds, and the others must read its page before they
+try again. An attempt begins with a page that claims the archive for its token. From then on, only pages with this token
+count, until a page claims the archive for a greater token. So at any moment only one writer's pages count, and a reader
+needs neither a clock nor the cluster.
 """
 
 from collections.abc import Iterable, Iterator
@@ -91,7 +91,7 @@ class WalIndex(BaseModel):
 
 @dataclass
 class Counted:
-    """The objects of an archive that count, after the pages that were taken so far."""
+    """The objects of an archive that count, according to the pages that were applied so far."""
 
     #: The number of the last page; 0: there is no page.
     number: int = 0
@@ -116,7 +116,7 @@ class Counted:
 
     @classmethod
     def from_index(cls, index: WalIndex) -> "Counted":
-        """The objects that counted when `index` was made."""
+        """Return the objects that counted when `index` was made."""
         found = cls(
             number=index.number,
             holder=index.holder,
@@ -131,7 +131,7 @@ class Counted:
         return found
 
     def index(self) -> WalIndex:
-        """An index of these objects, for storing."""
+        """Return an index of these objects, for storing."""
         pieces = (piece for each in self.pieces.values() for piece in each)
         timeline, lsn = self.position or (0, 0)
         return WalIndex(
@@ -167,7 +167,7 @@ class Counted:
         return True
 
     def before(self, position: WalPosition) -> list[StoredWal]:
-        """The segments, and pieces of segments, that recovery from `position` on does not need.
+        """Return the segments, and pieces of segments, that recovery from `position` on does not need.
 
         A segment of an earlier timeline that ends before the position is one of them: the way to the position has left
         that timeline at or before it.
@@ -176,7 +176,7 @@ class Counted:
         return [one for one in stored if one.timeline <= position.timeline and self._ends(one) <= position.lsn]
 
     def _ends(self, stored: StoredWal) -> int:
-        """The end of the segment to which an object belongs."""
+        """Return the end of the segment to which an object belongs."""
         return segment_start(stored.start, self.segment_bytes) + self.segment_bytes
 
     def _drop(self, stored: StoredWal) -> None:
@@ -185,7 +185,7 @@ class Counted:
         self.pieces.pop(begins, None)
 
     def names(self) -> set[str]:
-        """The names of all objects that count."""
+        """Return the names of all objects that count."""
         pieces = (piece for each in self.pieces.values() for piece in each)
         return {stored.file.name for stored in (*self.segments.values(), *pieces, *self.histories.values())}
 
@@ -206,13 +206,13 @@ class Counted:
             self.position, self.position_at = end, at
 
     def covered_to(self, begins: WalPosition) -> int:
-        """The LSN up to which the segment that begins at `begins` is stored without a hole; `begins` if it is not."""
+        """Return the LSN up to which the segment from `begins` is stored without a hole; `begins` if it is not."""
         if begins in self.segments:
             return begins.lsn + self.segment_bytes
         return covered(begins.lsn, ((piece.start, piece.end) for piece in self.pieces.get(begins, ())))
 
     def missing(self, timeline: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The ranges between two LSNs of a timeline that are not stored, in order."""
+        """Yield the ranges between two LSNs of a timeline that are not stored, in order."""
         at = start
         while at < end:
             begins = WalPosition(timeline, segment_start(at, self.segment_bytes))
@@ -224,7 +224,7 @@ class Counted:
 
 
 def covered(start: int, ranges: Iterable[tuple[int, int]]) -> int:
-    """The end of the part after `start` that `ranges` cover without a hole. They may overlap, in any order.
+    """Return the end of the part after `start` that `ranges` cover without a hole. They may overlap, in any order.
 
     >>> covered(10, [(20, 30), (10, 22), (40, 50)])
     30

@@ -71,7 +71,7 @@ class WalParams(BaseModel):
 
 
 def slot_of(params: WalParams, task: str) -> str:
-    """The name of a task's replication slot.
+    """Return the name of a task's replication slot.
 
     >>> slot_of(WalParams(servers=[{"url": "postgresql://a@b/c"}], destination="/d"), "Orders-WAL")
     'rota_orders_wal_4402b78a'

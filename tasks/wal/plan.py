@@ -45,7 +45,7 @@ class StreamPart(NamedTuple):
 
 
 def stream_part(archived: WalPosition | None, server: WalServer) -> StreamPart:
-    """The part to stream next. It begins at a segment's start, so that one attempt stores each segment whole.
+    """Return the part to stream next. It begins at a segment's start, so that one attempt stores each segment whole.
 
     Raises `ServerBehind` and `OtherHistory`.
     """
@@ -106,7 +106,7 @@ def application_prefix(slot: str) -> str:
 
 
 def timeline_of(forks: Sequence[Fork], newest: int, lsn: int) -> int:
-    """The timeline to which the byte at `lsn` belongs, for a server on timeline `newest`.
+    """Return the timeline to which the byte at `lsn` belongs, for a server on timeline `newest`.
 
     >>> [timeline_of((Fork(1, 100), Fork(3, 300)), 4, lsn) for lsn in (99, 100, 300)]
     [1, 3, 4]
@@ -115,7 +115,7 @@ def timeline_of(forks: Sequence[Fork], newest: int, lsn: int) -> int:
 
 
 def smaller_tokens(names: Mapping[int, str], prefix: str, token: int) -> list[int]:
-    """The process ids of earlier attempts with this prefix. `names`: application names, by process id.
+    """Return the process ids of earlier attempts with this prefix. `names`: application names, by process id.
 
     >>> smaller_tokens({7: "rota-wal a1 41", 8: "rota-wal a1 43", 9: "rota-wal b2 1", 10: "psql"}, "rota-wal a1", 42)
     [7]

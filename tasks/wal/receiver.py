@@ -1,8 +1,8 @@
 """Receives the log of a server and archives it: one thread reads the stream, another stores the received bytes.
 
-A position is confirmed to the server only after a page names the objects up to it. So the server keeps the log that an
-attempt has received but not stored. While a segment fills, pieces of it are stored every few seconds, so that even a
-moment some seconds ago can be restored. A whole segment is stored again as one object.
+A position is confirmed to the server only after a page of the archive names the objects up to it. So the server keeps
+log that an attempt has received but not stored. While a segment fills, pieces of it are stored every few seconds, so
+that even a moment some seconds ago can be restored. Once the segment is complete, it is stored again as one object.
 """
 
 import os
@@ -52,7 +52,7 @@ STORE_MAX_S: Final = 60.0
 
 
 class WalStorer:
-    """Stores ranges in a separate thread, in the order in which they are put."""
+    """Stores ranges of the log in a separate thread, in the order in which they were queued."""
 
     def __init__(self, writer: ArchiveWriter, timeline: int) -> None:
         self._writer = writer

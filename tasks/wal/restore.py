@@ -28,7 +28,7 @@ class NotRestorable(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """The moment to restore to: a time, an LSN, or neither, which is the latest."""
+    """The moment to restore to: a time, or an LSN. If neither is given: the latest moment."""
 
     time: datetime | None = None
     lsn: int | None = None
@@ -59,7 +59,7 @@ class RestoredServer:
 def choose_base(
     backups: Sequence[Manifest], counted: Counted, system: str, moment: Moment, forks: Sequence[Fork] = ()
 ) -> Manifest:
-    """The newest physical backup from which the archived log leads to `moment`. Raises `NotRestorable`.
+    """Return the newest physical backup from which the archived log leads to `moment`. Raises `NotRestorable`.
 
     `forks` are the ancestors of the archived position's timeline.
     """
@@ -84,7 +84,7 @@ def choose_base(
 
 
 def _left(counted: Counted, needed: WalRange, forks: Sequence[Fork]) -> str:
-    """How the archived log does not go on from a backup, as text; empty if it does."""
+    """Say in what way the archived log does not continue a backup; empty if it continues it."""
     newest = counted.position.timeline if counted.position else needed.timeline
     end = {fork.timeline: fork.end for fork in forks}.get(needed.timeline)
     if needed.timeline < newest and (end is None or needed.end > end):
@@ -94,7 +94,7 @@ def _left(counted: Counted, needed: WalRange, forks: Sequence[Fork]) -> str:
 
 
 def _gaps(counted: Counted, needed: WalRange, moment: Moment, forks: Sequence[Fork]) -> str:
-    """The ranges between a backup and a moment that the archive lacks, as text; empty if it lacks none.
+    """Return the ranges between a backup and a moment that the archive lacks, as text; empty if it lacks none.
 
     Checks from the backup's beginning on, through all timelines that follow, as far as the log is archived.
     """
@@ -187,10 +187,10 @@ def _recover_on_start(target: Path, moment: Moment, place: Place, counted: Count
 
 
 def _quoted(text: str) -> str:
-    """A value, quoted for PostgreSQL's configuration files."""
+    """Return a value, quoted for PostgreSQL's configuration files."""
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def start_hint(target: str) -> str:
-    """The command that starts the restored server, for users."""
+    """Return the command that starts the restored server, for users."""
     return f"pg_ctl -D {shlex.quote(target)} start"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from psycopg2.extensions import connection, cursor
 
 FEEDBACK_S: Final = 5.0
-"""The interval for telling the server that this attempt is alive. It ends a stream after `wal_sender_timeout`, 60 s."""
+"""How often the server is notified that this attempt is alive. If not, it ends a stream after `wal_sender_timeout`."""
 
 _NO_FILE: Final = "58P01"
 _IN_USE: Final = "55006"
@@ -53,7 +53,7 @@ class WalServerRefused(Unretryable):
 
 
 class WalRemoved(Exception):
-    """The server no longer has the part of the log that was asked for."""
+    """The server no longer has the requested part of the log."""
 
 
 class SlotState(NamedTuple):
@@ -126,7 +126,7 @@ class ReplicationServer:
         return ended
 
     def slot(self) -> SlotState | None:
-        """The state of the slot; None if it does not exist. Raises `WalServerRefused` if it is a logical one."""
+        """Return the slot's state; None if it does not exist. Raises `WalServerRefused` if it is a logical slot."""
         with self._asking() as asked:
             asked.execute(
                 "SELECT restart_lsn, pg_catalog.pg_wal_lsn_diff(CASE WHEN pg_catalog.pg_is_in_recovery() THEN "
@@ -145,7 +145,7 @@ class ReplicationServer:
         return SlotState(None if row[0] is None else parse_lsn(row[0]), int(row[1] or 0), row[2])
 
     def kept_at_most_bytes(self) -> int | None:
-        """The server's `max_slot_wal_keep_size` in bytes; None: it keeps any amount of log for a slot."""
+        """Return the server's `max_slot_wal_keep_size` in bytes; None: it keeps any amount of log for a slot."""
         with self._asking() as asked:
             asked.execute("SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'max_slot_wal_keep_size'")
             row = asked.fetchone()
@@ -195,7 +195,7 @@ class WalConnection:
         return int(self._row("IDENTIFY_SYSTEM")[1])
 
     def identify(self, kept_from: int | None) -> WalServer:
-        """The server's own report of its state. `kept_from`: that of its slot, which is copied into the result."""
+        """Ask for the server's own report of its state. `kept_from` of its slot is copied into the result."""
         system, timeline, flushed, _ = self._row("IDENTIFY_SYSTEM")
         size, unit = self._row("SHOW wal_segment_size")[0][:-2], self._row("SHOW wal_segment_size")[0][-2:]
         segment_bytes = int(size) << {"kB": 10, "MB": 20, "GB": 30}[unit]
@@ -210,7 +210,7 @@ class WalConnection:
         )
 
     def history(self, timeline: int) -> bytes:
-        """The content of a timeline's history file. Raises `WalRemoved` if the server does not have it."""
+        """Return the content of a timeline's history file. Raises `WalRemoved` if the server does not have it."""
         content = self._row(f"TIMELINE_HISTORY {int(timeline)}")[1]
         return content.encode() if isinstance(content, str) else bytes(content)
 
@@ -234,7 +234,7 @@ class WalConnection:
             )
 
     def read(self, wait_s: float) -> bytes | None:
-        """The next bytes of the log; b"" if none arrive within `wait_s`; None at the end of the timeline."""
+        """Return the next bytes of the log; b"" if none arrive within `wait_s`; None at the end of the timeline."""
         if self._end is not None and self._at >= self._end:
             return None
         with _errors_named(self._url):

@@ -41,11 +41,11 @@ class FolderSource(BaseModel):
     file: ClassVar[str] = FILE
 
     def is_local(self) -> bool:
-        """Whether each member has another folder at the path."""
+        """Whether each member has a different folder at the path."""
         return not self.shared
 
     def reach(self) -> Reach:
-        """The `Reach` of the folder's path."""
+        """Return the `Reach` of the folder's path."""
         return Reach("source", "source", self.path, self.path)
 
     def more_reaches(self) -> tuple[Reach, ...]:
@@ -65,7 +65,7 @@ class FolderSource(BaseModel):
         check_exists(self.path, access, node)
 
     def identity(self, work: SourceWork) -> dict[str, str]:
-        """The folder's identity facts (`tasks.source_identity`). Raises `OSError`.
+        """Return the folder's identity facts (`tasks.source_identity`). Raises `OSError`.
 
         The folder's inode is not among the facts: a folder that is recreated under the same name is the same source.
         """
@@ -160,7 +160,7 @@ class _Dumping:
     def content_of(self, folder: int, path: Path, within: str) -> None:
         """Add the entries of the open `folder`, at `path`, to the archive; `within` is the prefix of their names."""
         try:
-            # As a set, since a folder that changes during the listing may list a name twice.
+            # A set, since a folder that changes during the listing may list a name twice.
             names = sorted(set(os.listdir(folder)))
         except FileNotFoundError:
             self._say(path, _VANISHED)

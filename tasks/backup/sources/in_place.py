@@ -29,7 +29,7 @@ def empty(folder: Path) -> bool:
 
 
 def beside(target: Path) -> Path:
-    """A new path next to `target`, from which a rename can replace it; inside `target` if that is a mount point.
+    """Return a new path next to `target`, from which a rename can replace it; inside `target` if that is a mount point.
 
     A mount point cannot be renamed, and its parent folder is on another file system.
     """

@@ -58,19 +58,19 @@ class PhysicalSource(PostgresConnection):
         return False
 
     def reach(self) -> Reach:
-        """The addresses of the servers that the URL names."""
+        """Return the addresses of the servers that the URL names."""
         return Reach("source", "source", self.url, addresses=self.addresses())
 
     def more_reaches(self) -> tuple[Reach, ...]:
-        """The file of root certificates, if the URL names one."""
+        """Return the file of root certificates, if the URL names one."""
         return self.certificate("source")
 
     def tools(self) -> tuple[str, ...]:
-        """The function that finds PostgreSQL's programs."""
+        """Return the function that finds PostgreSQL's programs."""
         return (POSTGRES_TOOLS,)
 
     def credentials(self) -> tuple[CredentialGroup, ...]:
-        """The credential files of the node's user that libpq uses by itself."""
+        """Return the credential files of the node's user that libpq uses by itself."""
         return self.own_credentials
 
     def check_readable(self, access: Access, node: str) -> None:
@@ -78,7 +78,7 @@ class PhysicalSource(PostgresConnection):
         self.check(access)
 
     def identity(self, work: SourceWork) -> dict[str, str]:
-        """The server's identity facts (`tasks.source_identity`). Raises `NoTool`, `PostgresFailed`."""
+        """Return the server's identity facts (`tasks.source_identity`). Raises `NoTool`, `PostgresFailed`."""
         database = database_of(self, work)
         return {"type": self.type, "system": database.ask(database.tools(), _SYSTEM)}
 
@@ -192,7 +192,7 @@ class ServerManifest:
         return int(at + member.size + -member.size % tarfile.BLOCKSIZE)
 
     def wal_range(self, system: str, *, included: bool) -> WalRange:
-        """The range of the log that the backup needs. Raises `PostgresFailed` if the stream had no valid manifest."""
+        """Return the range of the WAL that the backup needs. Raises `PostgresFailed` if it had no valid manifest."""
         try:
             told: dict[str, Any] = json.loads(bytes(self._content))
             last = told["WAL-Ranges"][-1]

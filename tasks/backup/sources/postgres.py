@@ -57,7 +57,7 @@ class Database:
         return environ
 
     def tools(self, at_least: int = 0) -> Tools:
-        """The programs that fit the server and an archive of version `at_least`. Raises `NoTool`, `PostgresFailed`."""
+        """Find programs that fit the server and an archive of version `at_least`. Raises `NoTool`, `PostgresFailed`."""
         folder = self.bin or os.environ.get("ROTA_POSTGRES_BIN")
         here = installed_tools(folder, os.environ)
         if not here:
@@ -66,7 +66,7 @@ class Database:
         return choose(here, max(at_least, int(self.ask(here[0], "SHOW server_version_num")) // 10_000))
 
     def ask(self, tools: Tools, query: str) -> str:
-        """The output of psql for `query`. Raises `PostgresFailed`."""
+        """Return the output of psql for `query`. Raises `PostgresFailed`."""
         argv = [tools.program("psql"), "-XAtqw", "-v", "ON_ERROR_STOP=1", "-d", self.url, "-c", query]
         done = subprocess.run(argv, capture_output=True, text=True, env=self._environ(), check=False)
         if done.returncode != 0:
@@ -126,19 +126,19 @@ class PostgresSource(PostgresConnection):
         return False
 
     def reach(self) -> Reach:
-        """The addresses of the servers that the URL names."""
+        """Return the addresses of the servers that the URL names."""
         return Reach("source", "source", self.url, addresses=self.addresses())
 
     def more_reaches(self) -> tuple[Reach, ...]:
-        """The file of root certificates, if the URL names one."""
+        """Return the file of root certificates, if the URL names one."""
         return self.certificate("source")
 
     def tools(self) -> tuple[str, ...]:
-        """The function that finds PostgreSQL's programs."""
+        """Return the function that finds PostgreSQL's programs."""
         return (POSTGRES_TOOLS,)
 
     def credentials(self) -> tuple[CredentialGroup, ...]:
-        """The credential files of the node's user that libpq uses by itself."""
+        """Return the credential files of the node's user that libpq uses by itself."""
         return self.own_credentials
 
     def check_readable(self, access: Access, node: str) -> None:
@@ -146,7 +146,7 @@ class PostgresSource(PostgresConnection):
         self.check(access)
 
     def identity(self, work: SourceWork) -> dict[str, str]:
-        """The database's identity facts (`tasks.source_identity`). Raises `NoTool`, `PostgresFailed`."""
+        """Return the database's identity facts (`tasks.source_identity`). Raises `NoTool`, `PostgresFailed`."""
         database = database_of(self, work)
         return identity(database, database.tools())
 
@@ -173,7 +173,7 @@ class PostgresSource(PostgresConnection):
 
 
 def database_of(source: PostgresConnection, work: SourceWork) -> Database:
-    """The database of a source, with the attempt's password and programs."""
+    """Return the database of a source, with the attempt's password and programs."""
     password = None if source.password is None else work.secret(source.password)
     return Database(source.url, work.scratch, password, work.access.postgres_bin)
 
@@ -206,7 +206,7 @@ def _password_file(scratch: Path, password: str) -> Path:
 
 
 def identity(database: Database, tools: Tools) -> dict[str, str]:
-    """The database's identity facts (`tasks.source_identity`). Raises `PostgresFailed`.
+    """Return the database's identity facts (`tasks.source_identity`). Raises `PostgresFailed`.
 
     The system identifier identifies the data, not the machine: a standby has the same one as its primary. Other servers
     that speak PostgreSQL's protocol may have no system identifier.

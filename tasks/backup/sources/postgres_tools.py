@@ -39,15 +39,15 @@ class Tools:
         return int(self.version.partition(".")[0])
 
     def program(self, name: str) -> str:
-        """The path of one of the programs."""
+        """Return the path of one of the programs."""
         return str(self.folder / name)
 
 
 def programs(environ: Mapping[str, str], access: Access) -> Iterator[Tool]:
     """PostgreSQL's programs on this machine, and the folders of their libraries (`tasks.needs.Tools`).
 
-    All installed versions are yielded, since the server's version decides which one is used. Debian's programs in
-    /usr/bin are left out: they are a script that needs its interpreter, and only starts one of the other programs.
+    All installed versions are yielded, because the server's version decides which one is used. Debian's programs in
+    /usr/bin are left out, because they are a script that needs its interpreter and only starts one of the others.
     """
     for place in (Path(access.postgres_bin),) if access.postgres_bin else _places(environ):
         for program in (place / name for name in NAMES):
@@ -65,7 +65,7 @@ def _is_script(program: Path) -> bool:
 
 
 def installed_tools(folder: str | None, environ: Mapping[str, str]) -> list[Tools]:
-    """The installed programs, each version once: in `folder` if it is given, else in the PATH and the usual folders."""
+    """Find the installed programs, each version once: in `folder` if given, else in the PATH and the usual folders."""
     found: dict[str, Tools] = {}
     for place in [Path(folder)] if folder else _places(environ):
         version = _version(place / "pg_dump")
@@ -97,7 +97,7 @@ def _version(program: Path) -> str | None:
 
 
 def choose(tools: Sequence[Tools], major: int) -> Tools:
-    """The programs for a server or an archive of version `major`: those of that version, else of the next newer one.
+    """Choose programs for a server or an archive of version `major`: of that version, else of the next newer one.
 
     Raises `NoTool`.
 

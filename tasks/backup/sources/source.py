@@ -36,7 +36,7 @@ class SourceWork:
     expect: Callable[[int], None] = lambda size_bytes: None
 
     def guard(self) -> FileGuard:
-        """A guard that checks the files of the source when they are opened."""
+        """Return a guard that checks the files of the source when they are opened."""
         return FileGuard(self.access, "source")
 
 
@@ -80,22 +80,22 @@ class BackupSource(Protocol):
         """Whether the data is on the member's own disk, so that other members have other data there."""
 
     def reach(self) -> Reach:
-        """The path or the hosts of the source."""
+        """Return the path or the hosts of the source."""
 
     def more_reaches(self) -> tuple[Reach, ...]:
-        """More files that an attempt reads."""
+        """Return further files that an attempt reads."""
 
     def tools(self) -> tuple[str, ...]:
-        """The functions that find the programs that an attempt runs (`tasks.needs.Tools`)."""
+        """Return the functions that find the programs that an attempt runs (`tasks.needs.Tools`)."""
 
     def credentials(self) -> tuple[CredentialGroup, ...]:
-        """The credential files of the node's user that an attempt may read."""
+        """Return the credential files of the node's user that an attempt may read."""
 
     def check_readable(self, access: Access, node: str) -> None:
         """Raise `NoBackupSource` or `AccessRefused` if the source cannot be read. Opening a file checks it again."""
 
     def identity(self, work: SourceWork) -> dict[str, str]:
-        """The source's identity facts (`tasks.source_identity`)."""
+        """Return the source's identity facts (`tasks.source_identity`)."""
 
     def dump(self, work: SourceWork, out: Writer) -> SourceNotes:
         """Write the content of the source to `out`. Returns notes for the manifest."""

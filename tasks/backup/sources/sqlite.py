@@ -55,11 +55,11 @@ class SqliteSource(BaseModel):
     file: ClassVar[str] = FILE
 
     def is_local(self) -> bool:
-        """Whether each member has another file at the path."""
+        """Whether each member has a different file at the path."""
         return not self.shared
 
     def reach(self) -> Reach:
-        """The `Reach` of the file's path, beside which SQLite keeps more files."""
+        """Return the `Reach` of the file's path, beside which SQLite keeps more files."""
         return Reach("source", "source", self.path, self.path, beside=True)
 
     def more_reaches(self) -> tuple[Reach, ...]:
@@ -79,7 +79,7 @@ class SqliteSource(BaseModel):
         check_exists(self.path, access, node)
 
     def identity(self, work: SourceWork) -> dict[str, str]:
-        """The database's identity facts (`tasks.source_identity`). Raises `SqliteFailed`.
+        """Return the database's identity facts (`tasks.source_identity`). Raises `SqliteFailed`.
 
         A file with an application_id is identified by this id, and any other file by its inode.
         """
@@ -128,8 +128,8 @@ def dump(path: Path, scratch: Path, out: Writer, step: Callable[[], None], guard
     """Write the database as one file. Returns remarks. The copy is made in `scratch`, which must have room for it.
 
     `step` is called regularly, and may raise to stop the copy. `guard` checks every file that SQLite has opened. Raises
-    `AccessRefused` and `SqliteFailed`. A damaged database fails too, since its backups would replace those from before
-    the damage.
+    `AccessRefused` and `SqliteFailed`. It also fails for a damaged database, because backups of this would replace the
+    backups from before the damage.
     """
     copy = scratch / "copy.sqlite"
     copy.unlink(missing_ok=True)
@@ -162,7 +162,7 @@ def dump(path: Path, scratch: Path, out: Writer, step: Callable[[], None], guard
 
 
 def _permissions(path: Path) -> dict[str, int]:
-    """The mode and owner of the database file, under the names of the manifest's fields."""
+    """Return the mode and owner of the database file, under the names of the manifest's fields."""
     about = path.stat()
     return {"mode": stat.S_IMODE(about.st_mode), "uid": about.st_uid, "gid": about.st_gid}
 

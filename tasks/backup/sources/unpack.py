@@ -1,7 +1,7 @@
 """Unpacks or checks an untrusted archive of a folder. Never writes outside the target or through a link.
 
-tarfile's own filters do not suffice: `data` changes modes and owners, which must stay; `tar` does not check hard links;
-and neither notices that an earlier member has put a link in the path of a later one.
+tarfile's own filters do not suffice. The filter `data` changes modes and owners, which must be kept. The filter `tar`
+does not check hard links. And neither notices that an earlier member has put a link in the path of a later one.
 """
 
 import os
@@ -95,7 +95,7 @@ def _refused(member: tarfile.TarInfo, why: str) -> Damaged:
 
 
 def _parts(member: tarfile.TarInfo, name: str) -> list[str]:
-    """The parts of a name in the archive. Raises `Damaged` if the name is outside of the folder."""
+    """Return the parts of a name in the archive. Raises `Damaged` if the name is outside of the folder."""
     parts = [part for part in name.split("/") if part not in ("", ROOT)]
     if name.startswith("/") or ".." in parts:
         raise _refused(member, f"{name!r} is outside the folder")
@@ -103,7 +103,7 @@ def _parts(member: tarfile.TarInfo, name: str) -> list[str]:
 
 
 def _there(member: tarfile.TarInfo, name: str, into: str) -> os.stat_result | None:
-    """The status of the file `name` in `into`, without following a link; None if it does not exist.
+    """Return the status of the file `name` in `into`, without following a link; None if it does not exist.
 
     Raises `Damaged` if a part of the path before it is not a folder.
     """
