@@ -2,7 +2,7 @@
 
 
 class Fenced(Exception):
-    """Another attempt has taken the run over: this attempt's token is no longer the current one. It must stop."""
+    """Another attempt has taken the run over, so this attempt's token is no longer the current one. It must stop."""
 
 
 class MissingSecret(Exception):

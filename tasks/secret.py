@@ -110,7 +110,7 @@ def resolve(
 
 
 def _too_short(value: str) -> str | None:
-    """Why a value is too short to be a secret; a run of blanks counts as one character. None if it is long enough."""
+    """Say why a value is too short to be a secret; None if it is long enough. A run of blanks counts as one."""
     if not value.strip():
         return "is empty: write the value that is meant into it"
     if len(" ".join(value.split())) < VALUE_CHARS_MIN:  # the shortest of its spellings
@@ -183,10 +183,10 @@ def lacking(
     environ: Mapping[str, str],
     own: NodesOwn = NOBODYS,
 ) -> str | None:
-    """Why `reference` does not resolve here; None if no reason is found. Does not read the content of a file.
+    """Say why `reference` does not resolve here; None if no reason is found. Does not read the content of a file.
 
-    So only the attempt notices a file that is not UTF-8, that is too short without its blanks, or that holds the node's
-    own secret.
+    So only the attempt notices that a file is not UTF-8, is too short without its blanks, or contains the node's own
+    secret.
     """
     try:
         match reference:
@@ -309,11 +309,11 @@ class Redactor:
         return self.redact(held)
 
     def redact(self, data: bytes) -> bytes:
-        """`data`, a whole text, with the values redacted."""
+        """Return `data`, a whole text, with the values redacted."""
         return data if self._pattern is None else self._pattern.sub(REDACTED, data)
 
     def redact_text(self, text: str) -> str:
-        """`text` with the values redacted."""
+        """Return `text` with the values redacted."""
         return self.redact(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
     def holds(self, data: bytes, size_min: int = 1) -> bool:
@@ -346,7 +346,7 @@ def _any_of(spellings: list[bytes]) -> bytes:
 
 
 def redact_json(value: Any, redactor: Redactor) -> Any:
-    """`value` (JSON types) with the secrets' values redacted from every text in it, including the keys of objects."""
+    """Return `value` (JSON types) with the secrets' values redacted from every text in it, also from objects' keys."""
     match value:
         case str():
             return redactor.redact_text(value)

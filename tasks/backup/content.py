@@ -1,4 +1,4 @@
-"""The content of a backup: writes the file of its source. Also the errors of an attempt."""
+"""Writes the content of a backup: the file of its source. Also declares the errors of an attempt."""
 
 import zstandard
 

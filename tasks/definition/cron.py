@@ -35,12 +35,13 @@ LAST_FIRE_US: Final = 253_370_764_800_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _CHECKED_FROM_US: Final = 946_684_800_000_000
-"""2000-01-01. A line without a due time in the next fifty years (cronsim's horizon) has none at all: a 29 February on a
-given day of the week occurs every 28 years, or after 40 years around a century that is not a leap year."""
+"""2000-01-01, from which lines are checked. If a line has no due time in the following fifty years (cronsim's horizon),
+it never has one: even a 29 February on a given day of the week occurs every 28 years, or after 40 years around a
+century that is not a leap year."""
 
 
 def at_us_of(at: datetime) -> int:
-    """`at` (aware) in microseconds since the epoch."""
+    """Convert `at` (aware) to microseconds since the epoch."""
     return (at - _EPOCH) // _MICROSECOND
 
 
@@ -80,7 +81,7 @@ def check_cron(line: str, timezone: str) -> None:
 
 @lru_cache(maxsize=4096)
 def unreadable_line(line: str, timezone: str) -> str | None:
-    """Why `line` cannot be read on this machine; None if it can be."""
+    """Say why `line` cannot be read on this machine; None if it can be read."""
     try:
         CronSim(_expression(line), _aware(_CHECKED_FROM_US, _zone(timezone)))
     except (ValueError, CronSimError) as error:

@@ -62,7 +62,7 @@ def deadlines_of(packed: bytes) -> Deadlines | None:
     >>> deadlines_of(Spec(name="a", kind="command").pack()) is None
     True
     """
-    # A quick test first: most tasks have no deadlines, and a new leader looks at all tasks.
+    # Make a quick test first, because most tasks have no deadlines, and a new leader checks all tasks.
     return _deadlines_of(packed) if b"deadlines" in packed else None
 
 

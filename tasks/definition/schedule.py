@@ -61,7 +61,7 @@ def may_be_due(schedule: Schedule | None, since_us: int, due_us: int) -> bool:
 
 
 def unreadable(schedule: Schedule | None) -> str | None:
-    """Why this machine cannot compute the due times of an accepted schedule; None if it can.
+    """Say why this machine cannot compute the due times of an accepted schedule; None if it can.
 
     Such a schedule has no due times here. Time zones depend on a machine's version of tzdata, and another member with
     another version may have accepted the task.

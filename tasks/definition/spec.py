@@ -286,8 +286,8 @@ _WRITTEN_OUT: Final = (
     *("catch_up", "timeout_s", "retry", "failover", "enabled", "set"),
 )
 _LATER: Final = {name: of.default for name, of in Spec.model_fields.items() if name not in _WRITTEN_OUT}
-"""The fields that came later, with their defaults, at which they are left out of the packed form. A default here never
-changes."""
+"""The fields that were added later, with their defaults. A field is left out of the packed form while it has its
+default, so these defaults never change."""
 
 
 _AS_WRITTEN: Final = ("params", "group", "labels")
@@ -300,7 +300,7 @@ def same_spec(one: Any, other: Any) -> bool:
     >>> same_spec({"a": 1, "b": 2}, {"b": 2, "a": 1}), same_spec({"a": 1}, {"a": True}), same_spec([1, 2], [2, 1])
     (True, False, False)
     """
-    # The first comparison is quick, but Python's 1 equals True and 1.0: so the second compares the types too.
+    # The first comparison is quick, but in Python 1 equals True and 1.0, so the second one compares the types too.
     return bool(one == other) and msgpack.packb(_sorted(one)) == msgpack.packb(_sorted(other))
 
 
@@ -342,7 +342,7 @@ def set_of(packed: bytes) -> str | None:
     'site'
     """
     if _SET not in packed.replace(_NO_SET, b""):
-        return None  # most specs have no set: this test takes a tenth of the time of unpacking
+        return None  # most specs have no set, and this test takes a tenth of the time of unpacking
     found: str | None = msgpack.unpackb(packed).get("set")
     return found
 

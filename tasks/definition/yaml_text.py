@@ -9,7 +9,7 @@ from typing import Any, Final
 import yaml
 
 _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's loader if PyYAML was built with it: ten times as fast."""
+"""libyaml's loader, which is ten times as fast, if PyYAML was built with it; else PyYAML's own."""
 
 _JSON: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "seq", "map"))
 _UNREAD: Final = frozenset({"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value"})
@@ -33,7 +33,7 @@ class YamlUnreadable(ValueError):
 
 
 class _Yaml(_Loader):  # type: ignore[valid-type, misc]
-    """YAML restricted to JSON's types: a timestamp stays text, which the API checks; so does a lone `=`.
+    """Loads YAML restricted to JSON's types. A timestamp stays text, which the API checks; a lone `=` stays text too.
 
     A key must be text, and must be unique in its mapping; a mapping's own keys override those that `<<` merges.
     """
@@ -103,7 +103,7 @@ def yaml_documents(text: str) -> list[Any]:
     except YamlUnreadable:
         raise
     except (yaml.YAMLError, ValueError, LookupError, RecursionError) as error:
-        # ValueError and LookupError come from values that do not fit their tag: PyYAML does not catch them.
+        # PyYAML does not catch the ValueError and LookupError that it gets from values that do not fit their tag.
         raise YamlUnreadable(f"cannot be read as YAML or JSON: {error}") from error
     return found
 

@@ -45,9 +45,9 @@ def sync_names(folder: Path, top: Path) -> None:
 def sync_name(folder: Path | int) -> None:
     """Sync the name of a folder (a path or a descriptor) in its parent, if this process may open the parent.
 
-    A process that may not open the parent did not create the name, so another process has synced it: the kernel denies
-    an attempt the parent of its destination, and the supervisor has synced the destination's name. Raises `OSError`,
-    also if the file modes would allow this user to create the name but not to sync it.
+    A process that may not open the parent did not create the name, so another process has synced it. For example, the
+    kernel denies an attempt the parent of its destination, and the supervisor has synced the destination's name. Raises
+    `OSError`, also if the file modes would allow this user to create the name but not to sync it.
     """
     above, at = ("..", folder) if isinstance(folder, int) else (folder.parent, None)
     try:
@@ -61,7 +61,7 @@ def sync_name(folder: Path | int) -> None:
 def write_new(path: Path, content: bytes) -> None:
     """Write a new file, whole and synced. Raises `FileExistsError` if the path exists, and `OSError`.
 
-    A process that is killed meanwhile leaves nothing in the folder, because the file gets its name last. On a file
+    If the process is killed meanwhile, no file is left in the folder, because the file gets its name last. On a file
     system that cannot do this, such as NFS, NAME.PID-THREAD.partial is left.
     """
     try:

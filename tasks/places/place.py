@@ -20,7 +20,7 @@ from tasks.secret import SecretEnv, SecretFile
 
 
 class BadDestination(Failed):
-    """No installed file system takes the URL, or the folder cannot be this task's destination."""
+    """No installed file system supports the URL, or the folder cannot be this task's destination."""
 
 
 class NoBucket(Unretryable):
@@ -62,8 +62,8 @@ def resolved(options: Mapping[str, Any], secret: Callable[[Any], str]) -> dict[s
 class Place:
     """A folder at `url`. `options` are fsspec's, with secrets resolved.
 
-    `access` is what a node's tasks may reach; None: all that this process may reach. Raises `AccessRefused` and
-    `BadDestination`.
+    `access` says which paths and hosts a node's tasks may reach; None: all that this process may reach. Raises
+    `AccessRefused` and `BadDestination`.
     """
 
     def __init__(self, url: str, options: dict[str, Any] | None = None, access: Access | None = None) -> None:

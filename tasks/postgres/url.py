@@ -124,7 +124,7 @@ def _parameters(query: str) -> dict[str, str]:
 
 
 def with_password(url: str, password: str | None, **defaults: str) -> str:
-    """`url` with the password in it, for a library that takes it no other way. Never put the result on a command line.
+    """Return `url` with the password in it, for a library that needs it there. Never put it on a command line.
 
     `defaults` are parameters that are added unless `url` sets them itself.
 
