@@ -61,7 +61,7 @@ class Record:
     worker_started: int
     #: The value of `RUN_MARK` in the environment of the attempt's processes.
     mark: str = ""
-    #: The folder of the attempt's cgroup; "": it had none.
+    #: The folder of the attempt's cgroup; "": it had no cgroup.
     cgroup: str = ""
 
 

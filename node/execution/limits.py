@@ -88,7 +88,7 @@ def asked(limits: Limits) -> Amounts:
 
 
 class Refused(NamedTuple):
-    """Why an attempt is refused: its limits exceed what its member allows. `error` is a sentence."""
+    """The refusal of an attempt whose limits exceed the limits of its member. `error` is a sentence."""
 
     error: str
 

@@ -184,7 +184,7 @@ class NurseryLink:
                     )
                     loop.remove_writer(self._socket.fileno())
                     self._again = loop.call_later(HAND_OUT_AGAIN_S, self._hand_out_again)
-                # Otherwise the nursery has just ended: the reader notices that, and the next one gets what waits here.
+                # Otherwise the nursery has just ended. The reader notices this, and the next nursery gets the requests.
                 return
             self._delay_s = RESTART_S
             self._waiting.popleft()

@@ -41,7 +41,7 @@ class Order:
     token: int
     #: The time of the occurrence, in microseconds since the epoch.
     fire_at_us: int
-    #: The latest checkpoint of the run, packed as it was committed; None: there is none.
+    #: The latest checkpoint of the run, packed as it was committed; None: the run has no checkpoint.
     checkpoint: bytes | None
     #: How long the attempt may take, in seconds; None: no bound.
     timeout_s: float | None

@@ -41,7 +41,7 @@ READS_MAX: Final = 16
 """The most frames that are read from one attempt before the event loop serves others."""
 
 CheckpointCode = str
-"""`ok`, `fenced`, `unknown` (the worker asks again), or why the checkpoint was refused."""
+"""The outcome of a checkpoint: `ok`, `fenced`, `unknown` (the worker retries), or the reason of a refusal."""
 
 
 @dataclass(eq=False, slots=True)

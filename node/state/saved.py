@@ -145,7 +145,7 @@ def _each(head: dict[str, Any], rows: Iterable[TaskRow]) -> Iterator[dict[str, A
 
 
 def _kept(row: TaskRow) -> Kept:
-    """What is saved of a registered task."""
+    """Return the fields of a registered task that are saved."""
     return Kept(incumbent=row.placing.incumbent, **{name: getattr(row, name) for name in OF_THE_ROW})
 
 

@@ -290,7 +290,7 @@ class Run:
     failures: int = 0
     #: How many attempts were lost.
     orphanings: int = 0
-    #: The latest checkpoint, packed; None: there is none.
+    #: The latest checkpoint, packed; None: the run has no checkpoint.
     checkpoint: bytes | None = None
     #: The reason for cancelling the run, once a cancellation was requested; None: no cancellation was requested.
     cancelling: str | None = None

@@ -118,7 +118,10 @@ class _Destination(BaseModel):
 
 
 def keep_of(params: Mapping[str, Any]) -> KeepRules | None:
-    """Which backups a task keeps; None: all. The other params need not be valid. Raises `ValidationError`."""
+    """Return the rules by which a task keeps backups; None: keep all. The other params need not be valid.
+
+    Raises `ValidationError`.
+    """
     return rules_of(_Destination.model_validate(dict(params)).keep)
 
 

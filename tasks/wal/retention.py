@@ -1,4 +1,4 @@
-"""Which of the archived log no backup needs any more, and its removal."""
+"""Decides which parts of the archived log no backup needs any more, and removes them."""
 
 import logging
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ from tasks.wal.archive import ArchiveAway, ArchiveWriter
 
 
 def needed_from(backups: Sequence[Manifest], system: str) -> WalPosition | None:
-    """Where the log begins that the physical backups of a system need; None: there is no such backup."""
+    """Return the position from which the physical backups of a system need the log; None: there is no such backup."""
     needed = [backup.wal for backup in backups if backup.wal is not None and backup.wal.system == system]
     return min((WalPosition(one.timeline, one.start) for one in needed), default=None)
 
 
 def remove_unneeded(writer: ArchiveWriter, backups: Place, system: str, log: logging.Logger) -> None:
-    """Remove the log from before the oldest physical backup at `backups`, and objects that do not count.
+    """Remove log that is older than the oldest physical backup at `backups`, and objects that no page names.
 
-    Without a physical backup, or with one whose manifest cannot be read, no log is removed. Errors of the storage are
-    logged: the log is archived all the same. Raises `Fenced`.
+    No log is removed if there is no physical backup, or if a manifest cannot be read. Errors of the storage are only
+    logged, so that archiving continues. Raises `Fenced`.
     """
     try:
         found = survey(backups)
