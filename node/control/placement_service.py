@@ -173,7 +173,7 @@ class PlacementService:
 
 
 def only_tasks(change: StateChange) -> bool:
-    """Whether only tasks' definitions have changed. Placing such a change is not urgent."""
+    """Whether only definitions of tasks have changed. Then a new placement is not urgent."""
     before, after = change.before, change.after
     return change.touched is not None and after.runs is before.runs and _only_tasks(before, after)
 

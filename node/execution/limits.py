@@ -147,7 +147,7 @@ class Usage(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """The bounds to watch, with the task's own limits and the member's name for messages."""
+    """The bounds to watch. The task's own limits and the member's name are for messages."""
 
     may: Amounts
     task: Amounts

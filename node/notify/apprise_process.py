@@ -115,7 +115,7 @@ def _send(order: dict[str, Any]) -> tuple[bool, str]:
     )
     if result:
         return True, "accepted"
-    if not gate.refused and _memory_bytes() > LARGE_BYTES:  # Apprise does not report a lack of memory
+    if not gate.refused and _memory_bytes() > LARGE_BYTES:  # Apprise hides an error for lack of memory
         return False, "the receiver's answer is too large"
     return False, (gate.refused or said.lines or ["it was not accepted, for a reason that Apprise does not say"])[-1]
 

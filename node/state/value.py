@@ -386,7 +386,7 @@ class State:
     orders: int = 0
     #: The cluster's settings.
     settings: Settings = Settings()
-    #: The leader, and the rules in force.
+    #: The leader, and the version of the rules by which entries are applied.
     lead: Lead = Lead()
     #: The id of the member in each slot; None: vacant.
     slots: tuple[str | None, ...] = ()

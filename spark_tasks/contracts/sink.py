@@ -102,7 +102,7 @@ class DeliveringSink(Protocol):
     """A sink that sends committed batches on to a receiver that takes part in no transaction."""
 
     def undelivered(self) -> bool:
-        """Whether the receiver has not acknowledged all of a committed batch."""
+        """Whether some part of a committed batch is still not acknowledged by the receiver."""
 
     def deliver(self) -> bool:
         """Send the requests that were not acknowledged. Returns False if asked to stop before the end.

@@ -112,7 +112,7 @@ def kept_rows(params: IngestParams, rows: "DataFrame") -> "DataFrame":
 
 
 def _kept(form: Form, rows: "DataFrame", expected: Expectations) -> "DataFrame":
-    """Return the flagged rows that are written to the table, without their flags."""
+    """Return the rows that are written to the table, without the columns that hold flags."""
     if marks(form):
         rows = rows.filter(~_bad(form)).drop(CORRUPT)
     if any(each.on_fail == "drop" for each in expected.values()):

@@ -88,7 +88,7 @@ def driver_options(scratch: Path, *, local: bool) -> list[str]:
 
 
 def options_for(java: Java, options: Sequence[str]) -> list[str]:
-    """Return these options of a JVM, without the module that this Java lacks."""
+    """Return `options` for the JVM, without the vector module if `java` does not have it."""
     return [each for each in options if java.has_vector or each != f"--add-modules={VECTOR}"]
 
 

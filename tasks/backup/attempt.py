@@ -32,7 +32,7 @@ class BackupAttempt:
     identity: dict[str, str]
     #: The lineage that the backup continues.
     held: lineage.Lineage
-    #: The value of the attempt's checkpoints: the folders of backups that attempts at the run have begun.
+    #: Part of each checkpoint: the folders of the backups that attempts at this run have begun.
     begun: dict[str, Any]
 
     def write(self, now: Callable[[], datetime]) -> Manifest:

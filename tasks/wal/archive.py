@@ -316,7 +316,7 @@ class ArchiveWriter:
             if written:
                 return
             if found.token == self._token and found.model_copy(update={"at": page.at}) == page:
-                return  # it is this page: it was sent again because its acknowledgement was lost
+                return  # an earlier attempt to write this page succeeded, but its reply was lost
             if index is not None:
                 return  # another page came first, whose objects this index lacks: a later index will have them
 

@@ -175,7 +175,7 @@ def held_by_member(runs: Iterable[Run]) -> dict[str, int]:
 def member_view(
     member: Member, load: Mapping[str, int], held: Mapping[str, int], bootstraps: Mapping[str, Bootstrap]
 ) -> MemberView:
-    """Return a member, as the API shows it. `bootstraps`: the known bootstraps, by member."""
+    """Return a member's API view. `bootstraps`: by member, how far it has fetched finished runs from others."""
     return {
         "id": member.id,
         "slot": member.slot,

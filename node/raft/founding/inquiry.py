@@ -79,7 +79,7 @@ class FoundingInquiry:
         return bool(message.get("founding", "") == self.founding_id)
 
     def step(self) -> None:
-        """Decide, and ask the other nodes, while this member has no cluster and no log."""
+        """Ask the other nodes, and try to found a cluster, while this member has neither a cluster nor a log."""
         here, founding = self._consensus, self.founding
         votes, empty = here.recovery.votes, here.standing().empty
         if here.cluster.known or (votes and not empty):

@@ -1,8 +1,8 @@
-"""The snapshot file: a header and the state's pieces, each with a checksum, and a trailer over all of them.
+"""The snapshot file: a sequence of frames that hold a header, the pieces of the state, and a trailer.
 
-It is written under another name, and renamed once it is on the disk, so that a reader finds a complete file or none. A
-frame has its length and its CRC-32 (little-endian, 4 bytes each), then its bytes. The first frame is the header; the
-last is empty, and its CRC is that of all frames before it.
+It is written to a temporary file, synced and renamed, so that a reader finds a complete file or none. A frame has its
+length and its CRC-32 (little-endian, 4 bytes each), then its bytes. The first frame is the header; the last is empty,
+and its CRC is that of the bytes of all frames before it.
 """
 
 import os
