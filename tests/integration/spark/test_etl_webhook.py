@@ -224,7 +224,7 @@ def test_it_stops_between_two_requests_and_the_next_attempt_goes_on_there(shop: 
         stopped.cancelled = number >= 1
 
     shop.receiver.arrived = stop
-    with pytest.raises(EtlStopped, match="waits for the next attempt"):
+    with pytest.raises(EtlStopped, match="the next attempt delivers the rest"):
         Etl().run(stopped)
     assert shop.receiver.arrivals == 2
     assert Etl().run(shop.attempt(shop.params(), token=2))["batches"] == 0
