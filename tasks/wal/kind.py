@@ -290,12 +290,12 @@ class _WalAttempt:
         )
 
     def _keep_house(self, writer: ArchiveWriter) -> None:
-        """Remove log that no backup of the task in `backups` needs. Raises `Fenced`."""
-        params = self._ctx.params
+        """Remove log that no backup of the task in `backups` needs, and objects that no page names. Raises `Fenced`."""
+        params, backups = self._ctx.params, None
         if params.backups is not None:
             url = place_url(params.destination, params.backups)
             backups = Place(url, resolved(params.options, self._ctx.secret), self._ctx.access)
-            remove_unneeded(writer, backups, self._system, self._ctx.log)
+        remove_unneeded(writer, backups, self._system, self._ctx.log)
 
     def _tell(self, server: ReplicationServer, writer: ArchiveWriter, receiver: WalReceiver) -> None:
         """Save the position every few seconds, and log it every minute. Raises `Fenced`."""

@@ -1,5 +1,6 @@
 """Which stored pieces of the log count, whoever writes and dies when."""
 
+import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from tasks.wal import archive
 from tasks.wal.archive import ArchiveAway, ArchiveUnfit, ArchiveWriter, page_name, read_archive
 from tasks.wal.fetch import FAILED, FOUND, NOT_THERE, main, write_config
 from tasks.wal.pages import WalGap, covered
-from tasks.wal.retention import needed_from
+from tasks.wal.retention import needed_from, remove_unneeded
 
 SEGMENT = 1 << 10
 """The size of a segment here, in bytes."""
@@ -291,6 +292,24 @@ def test_log_that_backups_need_begins_at_the_oldest_of_their_system(site: Site) 
     backups = [_Backup(made(500)), _Backup(made(300)), _Backup(made(100, system="78")), _Backup(None)]
     assert needed_from(cast(Any, backups), "77") == WalPosition(1, 300)
     assert needed_from(cast(Any, [_Backup(made(400, 3)), _Backup(made(500, 2))]), "77") == WalPosition(2, 500)
+
+
+def test_no_log_is_removed_while_a_manifest_cannot_be_read(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    writer = site.writer(1)
+    for start in range(0, 3 * SEGMENT, SEGMENT):
+        put(writer, start, start + 100)
+        put(writer, start, start + SEGMENT)
+    log_of_test = logging.getLogger("attempt")
+    remove_unneeded(writer, None, "77", log_of_test)
+    assert objects(site) == writer.counted.names(), "pieces are swept without backups, too"
+    backups = Place(str(site.folder / "base"))
+    remove_unneeded(writer, backups, "77", log_of_test)
+    made = site.folder / "base" / "20261126T020000.000000Z-1"
+    made.mkdir(parents=True)
+    (made / "manifest.json").write_text("{}")
+    remove_unneeded(writer, backups, "77", log_of_test)
+    assert "no log is removed, because a backup may need it" in caplog.text
+    assert len(writer.counted.segments) == 3
 
 
 @dataclass
