@@ -276,7 +276,7 @@ def _keep_rules(api: Api, what: str, keep: str | None) -> KeepRules | None:
     try:
         if keep is None:
             return keep_of(api.client.get(path("v1", "tasks", what))["params"])
-        return keep_of({"destination": "/", "keep": json.loads(keep)})
+        return keep_of({"keep": json.loads(keep)})
     except ValidationError as error:
         told = error.errors()[-1 if (keep or "{").startswith("{") else 0]  # one for a number, one for rules
         raise click.UsageError(f"keep: {told['msg'].removeprefix('Value error, ')}") from None

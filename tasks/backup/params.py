@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from tasks.access import check_options, check_protocol
 from tasks.backup.keep import KeepRules, rules_of
@@ -30,6 +30,9 @@ def allowed_destination(url: str) -> str:
     check_url(url)
     return url
 
+
+DestinationUrl = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(allowed_destination)]
+"""A URL that allows a destination by its text."""
 
 INSIDE: Final = "the destination is inside the folder to back up"
 
@@ -60,11 +63,9 @@ class BackupParams(BaseModel):
     source: Source = Field(
         description="What to back up: a folder, an SQLite file, a PostgreSQL database or a whole server"
     )
-    destination: str = Field(
+    destination: DestinationUrl = Field(
         description="The folder for the backups, as a path or an fsspec URL; each backup is one folder in it, "
         "DESTINATION/TASK/CREATED-TOKEN/",
-        min_length=1,
-        max_length=4096,
         examples=["s3://backups/rota", "/mnt/backups"],
     )
     options: dict[str, Reference | str | int | bool | None] = Field(
@@ -87,11 +88,6 @@ class BackupParams(BaseModel):
         check_options(self.destination, self.options)
         return self
 
-    @field_validator("destination")
-    @classmethod
-    def _known_destination(cls, value: str) -> str:
-        return allowed_destination(value)
-
     @model_validator(mode="after")
     def _not_into_itself(self) -> "BackupParams":
         # Compare the paths as text, because a node checks params on its event loop. The attempt follows links.
@@ -111,9 +107,11 @@ def place_url(destination: str, task: str) -> str:
     return f"{destination.rstrip('/')}/{task}"
 
 
+_KEEP: Final = TypeAdapter[int | KeepRules | None](int | KeepRules | None)
+
+
 class _Destination(BaseModel):
     destination: str
-    keep: int | KeepRules | None = None
     options: dict[str, Reference | str | int | bool | None] = {}
 
 
@@ -122,7 +120,7 @@ def keep_of(params: Mapping[str, Any]) -> KeepRules | None:
 
     Raises `ValidationError`.
     """
-    return rules_of(_Destination.model_validate(dict(params)).keep)
+    return rules_of(_KEEP.validate_python(params.get("keep")))
 
 
 def backup_location(params: Mapping[str, Any], task: str) -> tuple[str, dict[str, Any]]:

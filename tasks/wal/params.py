@@ -4,10 +4,10 @@ import hashlib
 import re
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tasks.access import check_options
-from tasks.backup.params import allowed_destination
+from tasks.backup.params import DestinationUrl
 from tasks.definition.spec import Name
 from tasks.postgres.connection import PostgresConnection
 from tasks.secret import Reference
@@ -25,11 +25,9 @@ class WalParams(BaseModel):
         "from the one that is the primary. Each needs a role with REPLICATION",
         examples=[[{"url": "postgresql://archiver@db.internal/postgres", "password": {"secret": "archiver"}}]],
     )
-    destination: str = Field(
+    destination: DestinationUrl = Field(
         description="The folder for the archive, as a path or an fsspec URL; it lies in DESTINATION/TASK/. It must "
         "know conditional writes: a local or network file system with hard links, or S3",
-        min_length=1,
-        max_length=4096,
         examples=["s3://backups/rota"],
     )
     options: dict[str, Reference | str | int | bool | None] = Field(
@@ -63,11 +61,6 @@ class WalParams(BaseModel):
     def _known_options(self) -> "WalParams":
         check_options(self.destination, self.options)
         return self
-
-    @field_validator("destination")
-    @classmethod
-    def _known_destination(cls, value: str) -> str:
-        return allowed_destination(value)
 
 
 def slot_of(params: WalParams, task: str) -> str:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from tasks.backup.keep import KeepRules, why_kept
 from tasks.backup.manifest import Manifest
-from tasks.backup.params import BackupParams
+from tasks.backup.params import BackupParams, backup_location, keep_of
 
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC)
 
@@ -107,3 +107,12 @@ def test_more_rules_never_keep_less_and_applying_them_again_removes_nothing(seed
 def test_rules_that_keep_nothing_or_are_unknown_are_refused(keep: Any, says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         BackupParams.model_validate({"source": {"type": "folder", "path": "/a"}, "destination": "/b", "keep": keep})
+
+
+def test_backups_are_found_whatever_the_definition_says_of_keeping_them() -> None:
+    params = {"destination": "/b", "keep": {"a rule of": "another version"}}
+    assert backup_location(params, "orders") == ("/b/orders", {})
+    with pytest.raises(ValidationError):
+        keep_of(params)
+    assert keep_of({"keep": 3}) == KeepRules(last=3)
+    assert keep_of({}) is None
