@@ -34,7 +34,7 @@ from node.storage.disk_full import is_full
 from node.storage.removal import remove_tree
 
 OUTBOX_MAX: Final = 64
-"""The most frames kept for a node that does not read. While there are so many, the worker's frames are not read."""
+"""The limit of frames that are kept for a node that does not read. At the limit no frame of the worker is read."""
 
 REST_MAX: Final = 256
 """The most frames that are read from a worker that has ended."""

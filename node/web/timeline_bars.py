@@ -72,7 +72,7 @@ class TimeBar:
 
     @property
     def stands_out(self) -> bool:
-        """Whether it is drawn even where there are so many bars that others are only counted."""
+        """Whether the bar is drawn even if there are too many to draw, and others are only counted."""
         return self.look in ("bad", "lost", "running", "expected") or self.attempt > 1
 
 

@@ -69,7 +69,7 @@ class Writer:
         )
 
 
-def store(place: Place, name: str, dump: Callable[[Writer], None], level: int, progress: Progress) -> FileEntry:
+def store(place: Place, name: str, dump: Callable[[Writer], object], level: int, progress: Progress) -> FileEntry:
     """Compress the output of `dump` into the file `name` in `place`. Returns the file's entry for the manifest."""
     with place.writing(name) as file:
         writer = Writer(file, level, progress)

@@ -62,13 +62,13 @@ class Backup:
     @staticmethod
     def needs(params: BackupParams, task: str) -> Needs:
         """Return the needs of an attempt (`tasks.kind.Kind`)."""
-        source = params.source
+        source = params.source.needs()
         reaches = Backup.reaches(params, task)
         return Needs(
-            reaches=(*reaches, *source.more_reaches()),
-            tools=source.tools(),
+            reaches=(*reaches, *source.reaches),
+            tools=source.tools,
             network=any(reach.path is None for reach in reaches),
-            own_credentials=(*credential_groups(params.destination, params.options), *source.credentials()),
+            own_credentials=(*credential_groups(params.destination, params.options), *source.own_credentials),
         )
 
     def run(self, ctx: Context[BackupParams]) -> dict[str, Any]:

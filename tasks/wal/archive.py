@@ -203,7 +203,7 @@ class ArchiveWriter:
         timeline: int,
         start: int,
         end: int,
-        dump: Callable[[Writer], None],
+        dump: Callable[[Writer], object],
     ) -> StoredWal:
         """Store the output of `dump`: a whole segment, a piece, or a history file. It counts only after `add`."""
         if type_ == "history":
@@ -229,7 +229,7 @@ class ArchiveWriter:
         content = self.counted.index().model_dump_json(exclude_none=True).encode()
         name = f"{INDEXES}/{self.counted.number:012d}.{self._token}.zst"
         with _errors_named(self._place):
-            entry = store(self._place, name, lambda out: _discard(out.write(content)), self._level, quiet)
+            entry = store(self._place, name, lambda out: out.write(content), self._level, quiet)
         self._append(index=entry)
 
     def add_gap(self, gap: WalGap) -> None:
@@ -319,7 +319,3 @@ class ArchiveWriter:
                 return  # an earlier attempt to write this page succeeded, but its reply was lost
             if index is not None:
                 return  # another page came first, whose objects this index lacks: a later index will have them
-
-
-def _discard(_: object) -> None:
-    """Return None for any value, so that a lambda returns None."""

@@ -236,7 +236,7 @@ class _WalAttempt:
         """Store the history file of the server's timeline before any of its segments."""
         if found.timeline > 1 and found.timeline not in writer.counted.histories:
             content = connection.history(found.timeline)
-            writer.add([writer.store("history", found.timeline, 0, 0, lambda out: _discard(out.write(content)))])
+            writer.add([writer.store("history", found.timeline, 0, 0, lambda out: out.write(content))])
 
     def _check_history(self, writer: ArchiveWriter, found: WalServer) -> None:
         """Raise `OtherHistory` if the server's log only has the number of its timeline in common with the archived."""
@@ -320,7 +320,3 @@ class _WalAttempt:
             age_s,
             (slot.retained_bytes if slot else 0) / (1 << 20),
         )
-
-
-def _discard(_: object) -> None:
-    """Return None for any value, so that a lambda returns None."""

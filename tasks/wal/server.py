@@ -22,7 +22,6 @@ FEEDBACK_S: Final = 5.0
 
 _NO_FILE: Final = "58P01"
 _IN_USE: Final = "55006"
-_NOT_THERE: Final = "42704"
 _PATIENCE: Final = {
     "connect_timeout": "10",
     "tcp_user_timeout": "30000",

@@ -106,14 +106,17 @@ def test_a_slow_place_does_not_end_the_stream(
         wait_for("archived log", lambda: archiving.counted().position, WAIT_S)
         writing = Place.writing
 
+        stored: list[str] = []
+
         def slow(place: Place, name: str) -> Any:
-            time.sleep(3)
+            time.sleep(3)  # longer than the server waits for feedback
+            stored.append(name)
             return writing(place, name)
 
         monkeypatch.setattr(Place, "writing", slow)
         for first in range(1, 80_000, 20_000):
             add(server, first, first + 19_999)
-        time.sleep(10)
+        wait_for("slow files", lambda: len(stored) >= 4, WAIT_S)
         monkeypatch.undo()
         archiving.catch_up(server)
     assert "connecting again" not in caplog.text

@@ -19,7 +19,7 @@ from tasks.backup.sources.unpack import ROOT, check_archive, drop_member_list, e
 from tasks.disk_identity import facts_of
 from tasks.errors import Failed
 from tasks.file_guard import FileGuard, open_within
-from tasks.needs import CredentialGroup
+from tasks.needs import Needs
 from tasks.reach import Reach
 
 FILE = "folder.tar.zst"
@@ -48,17 +48,9 @@ class FolderSource(BaseModel):
         """Return the `Reach` of the folder's path."""
         return Reach("source", "source", self.path, self.path)
 
-    def more_reaches(self) -> tuple[Reach, ...]:
-        """Return no more paths: an attempt reads only the folder."""
-        return ()
-
-    def tools(self) -> tuple[str, ...]:
-        """Return no tools: the archive is written in this process."""
-        return ()
-
-    def credentials(self) -> tuple[CredentialGroup, ...]:
-        """Return no credential files: a folder needs no login."""
-        return ()
+    def needs(self) -> Needs:
+        """Return no further needs: the content is read in this process."""
+        return Needs(network=False)
 
     def check_readable(self, access: Access, node: str) -> None:
         """Raise `NoBackupSource` if the folder does not exist, and `AccessRefused` if it may not be read."""

@@ -13,19 +13,15 @@ from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from tasks.access import Access
 from tasks.backup.archive import CHUNK_BYTES, Content, Damaged, Writer
 from tasks.backup.manifest import FileEntry, Manifest, WalRange
 from tasks.backup.sources import folder
-from tasks.backup.sources.postgres import POSTGRES_TOOLS, database_of
+from tasks.backup.sources.postgres import PostgresServerSource, database_of
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, choose, installed_tools
 from tasks.backup.sources.source import RestoreTarget, SourceNotes, SourceWork
 from tasks.backup.sources.tar import tarfile
 from tasks.backup.sources.unpack import check_archive
-from tasks.needs import CredentialGroup
-from tasks.postgres.connection import PostgresConnection
 from tasks.postgres.wal_position import parse_lsn
-from tasks.reach import Reach
 
 FILE = "base.tar.zst"
 
@@ -40,7 +36,7 @@ _TABLESPACES = (
 _MANIFEST_BYTES_MAX: Final = 256 << 20
 
 
-class PhysicalSource(PostgresConnection):
+class PhysicalSource(PostgresServerSource):
     """A whole PostgreSQL server, as its files. Needs a role with REPLICATION that may read `pg_control_system()`."""
 
     type: Literal["postgres_physical"] = Field(description="The type of the source")
@@ -52,30 +48,6 @@ class PhysicalSource(PostgresConnection):
     )
 
     file: ClassVar[str] = FILE
-
-    def is_local(self) -> bool:
-        """Return False: all members reach the same server."""
-        return False
-
-    def reach(self) -> Reach:
-        """Return the addresses of the servers that the URL names."""
-        return Reach("source", "source", self.url, addresses=self.addresses())
-
-    def more_reaches(self) -> tuple[Reach, ...]:
-        """Return the file of root certificates, if the URL names one."""
-        return self.certificate("source")
-
-    def tools(self) -> tuple[str, ...]:
-        """Return the function that finds PostgreSQL's programs."""
-        return (POSTGRES_TOOLS,)
-
-    def credentials(self) -> tuple[CredentialGroup, ...]:
-        """Return the credential files of the node's user that libpq uses by itself."""
-        return self.own_credentials
-
-    def check_readable(self, access: Access, node: str) -> None:
-        """Raise `AccessRefused` if tasks may not reach the servers."""
-        self.check(access)
 
     def identity(self, work: SourceWork) -> dict[str, str]:
         """Return the server's identity facts (`tasks.source_identity`). Raises `NoTool`, `PostgresFailed`."""

@@ -20,7 +20,7 @@ from tasks.backup.archive import CHUNK_BYTES, Content, TargetExists, Writer
 from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed_tools
 from tasks.backup.sources.source import RestoreTarget, SourceNotes, SourceWork
-from tasks.needs import CredentialGroup
+from tasks.needs import Needs
 from tasks.postgres.connection import PostgresConnection
 from tasks.reach import Reach
 
@@ -102,7 +102,28 @@ class Database:
                 raise PostgresFailed(f"{name} ended with exit code {code}: {said}")
 
 
-class PostgresSource(PostgresConnection):
+class PostgresServerSource(PostgresConnection):
+    """A source on a PostgreSQL server, which the member reaches over the network or a socket."""
+
+    def is_local(self) -> bool:
+        """Return False: all members reach the same server."""
+        return False
+
+    def reach(self) -> Reach:
+        """Return the addresses of the servers that the URL names."""
+        return Reach("source", "source", self.url, addresses=self.addresses())
+
+    def needs(self) -> Needs:
+        """Return PostgreSQL's programs, the URL's file of root certificates, and the credential files of libpq."""
+        certificate = self.certificate("source")
+        return Needs(reaches=certificate, tools=(POSTGRES_TOOLS,), own_credentials=self.own_credentials)
+
+    def check_readable(self, access: Access, node: str) -> None:
+        """Raise `AccessRefused` if tasks may not reach the servers."""
+        self.check(access)
+
+
+class PostgresSource(PostgresServerSource):
     """A database on a PostgreSQL server that the member can reach."""
 
     type: Literal["postgres"] = Field(description="The type of the source")
@@ -120,30 +141,6 @@ class PostgresSource(PostgresConnection):
         return {name: value for name, value in given.items() if name != "bin"}
 
     file: ClassVar[str] = FILE
-
-    def is_local(self) -> bool:
-        """Return False: all members reach the same server."""
-        return False
-
-    def reach(self) -> Reach:
-        """Return the addresses of the servers that the URL names."""
-        return Reach("source", "source", self.url, addresses=self.addresses())
-
-    def more_reaches(self) -> tuple[Reach, ...]:
-        """Return the file of root certificates, if the URL names one."""
-        return self.certificate("source")
-
-    def tools(self) -> tuple[str, ...]:
-        """Return the function that finds PostgreSQL's programs."""
-        return (POSTGRES_TOOLS,)
-
-    def credentials(self) -> tuple[CredentialGroup, ...]:
-        """Return the credential files of the node's user that libpq uses by itself."""
-        return self.own_credentials
-
-    def check_readable(self, access: Access, node: str) -> None:
-        """Raise `AccessRefused` if tasks may not reach the servers."""
-        self.check(access)
 
     def identity(self, work: SourceWork) -> dict[str, str]:
         """Return the database's identity facts (`tasks.source_identity`). Raises `NoTool`, `PostgresFailed`."""

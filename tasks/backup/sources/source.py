@@ -10,7 +10,7 @@ from tasks.backup.archive import Content, Writer
 from tasks.backup.manifest import FileEntry, Manifest
 from tasks.file_guard import FileGuard
 from tasks.kind import Unretryable
-from tasks.needs import CredentialGroup
+from tasks.needs import Needs
 from tasks.reach import Reach
 
 
@@ -82,14 +82,8 @@ class BackupSource(Protocol):
     def reach(self) -> Reach:
         """Return the path or the hosts of the source."""
 
-    def more_reaches(self) -> tuple[Reach, ...]:
-        """Return further files that an attempt reads."""
-
-    def tools(self) -> tuple[str, ...]:
-        """Return the functions that find the programs that an attempt runs (`tasks.needs.Tools`)."""
-
-    def credentials(self) -> tuple[CredentialGroup, ...]:
-        """Return the credential files of the node's user that an attempt may read."""
+    def needs(self) -> Needs:
+        """Return the needs of an attempt for the source, beside `reach`."""
 
     def check_readable(self, access: Access, node: str) -> None:
         """Raise `NoBackupSource` or `AccessRefused` if the source cannot be read. Opening a file checks it again."""

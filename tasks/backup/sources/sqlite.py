@@ -19,7 +19,7 @@ from tasks.backup.sources.source import RestoreTarget, SourceNotes, SourceWork, 
 from tasks.disk_identity import facts_of
 from tasks.errors import Failed
 from tasks.file_guard import FileGuard, regular_files_open
-from tasks.needs import CredentialGroup
+from tasks.needs import Needs
 from tasks.reach import Reach
 
 FILE = "database.sqlite.zst"
@@ -62,17 +62,9 @@ class SqliteSource(BaseModel):
         """Return the `Reach` of the file's path, beside which SQLite keeps more files."""
         return Reach("source", "source", self.path, self.path, beside=True)
 
-    def more_reaches(self) -> tuple[Reach, ...]:
-        """Return no more paths: an attempt reads only the file and SQLite's files beside it."""
-        return ()
-
-    def tools(self) -> tuple[str, ...]:
-        """Return no tools: SQLite is a part of Python."""
-        return ()
-
-    def credentials(self) -> tuple[CredentialGroup, ...]:
-        """Return no credential files: a file needs no login."""
-        return ()
+    def needs(self) -> Needs:
+        """Return no further needs: the content is read in this process."""
+        return Needs(network=False)
 
     def check_readable(self, access: Access, node: str) -> None:
         """Raise `NoBackupSource` if the file does not exist, and `AccessRefused` if it may not be read."""
