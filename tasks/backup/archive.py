@@ -7,7 +7,8 @@ is one zstd frame with its own checksum, and `zstd -d` can unpack it.
 import hashlib
 import io
 from collections.abc import Callable, Iterator
-from typing import IO
+from contextlib import contextmanager
+from typing import IO, Any
 
 import zstandard
 from typing_extensions import Buffer
@@ -36,12 +37,15 @@ class Damaged(Exception):
 class Writer:
     """The file-like object that a source writes to. Compresses the content into a file; computes size and checksums."""
 
-    def __init__(self, file: IO[bytes], level: int, progress: Progress) -> None:
+    def __init__(self, name: str, file: IO[bytes], level: int, progress: Progress) -> None:
+        self._name = name
         self._file = file
         self._packer = zstandard.ZstdCompressor(level=level, write_checksum=True).compressobj()
         self._progress = progress
         self._stored_sum, self._content_sum = hashlib.sha256(), hashlib.sha256()
         self._stored_bytes = 0
+        self._about: dict[str, Any] = {}
+        self._entry: FileEntry | None = None
         self.size_bytes = 0
 
     def write(self, content: bytes) -> int:
@@ -57,24 +61,36 @@ class Writer:
         self._stored_bytes += len(packed)
         self._file.write(packed)
 
-    def finish(self, name: str) -> FileEntry:
-        """End the archive. Returns its entry for the manifest."""
+    def about(self, **fields: Any) -> None:
+        """Add fields of `FileEntry` to the file's entry, such as its `remarks`."""
+        self._about |= fields
+
+    def finish(self) -> None:
+        """End the archive."""
         self._store(self._packer.flush())
-        return FileEntry(
-            name=name,
+        self._entry = FileEntry(
+            name=self._name,
             size_bytes=self.size_bytes,
             stored_bytes=self._stored_bytes,
             sha256=self._stored_sum.hexdigest(),
             content_sha256=self._content_sum.hexdigest(),
+            **self._about,
         )
 
+    @property
+    def entry(self) -> FileEntry:
+        """The file's entry for the manifest, once the archive has ended."""
+        assert self._entry is not None, "the archive has not ended"
+        return self._entry
 
-def store(place: Place, name: str, dump: Callable[[Writer], object], level: int, progress: Progress) -> FileEntry:
-    """Compress the output of `dump` into the file `name` in `place`. Returns the file's entry for the manifest."""
+
+@contextmanager
+def storing(place: Place, name: str, level: int, progress: Progress) -> Iterator[Writer]:
+    """Compress what the block writes into the file `name` in `place`. The writer's `entry` is there afterwards."""
     with place.writing(name) as file:
-        writer = Writer(file, level, progress)
-        dump(writer)
-        return writer.finish(name)
+        writer = Writer(name, file, level, progress)
+        yield writer
+        writer.finish()
 
 
 class _Summed(io.RawIOBase):

@@ -1,6 +1,6 @@
 """One attempt at a backup: writes the backup to its folder, and then removes old backups."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -35,11 +35,18 @@ class BackupAttempt:
     #: Part of each checkpoint: the folders of the backups that attempts at this run have begun.
     begun: dict[str, Any]
 
+    def adopt(self, before: Sequence[str]) -> None:
+        """Take over the objects that earlier attempts completed. `before`: the folders that they began."""
+        try:
+            self.content.adopt(retention.unfinished(self.task_place, before, self.ctx.token))
+        except Exception as error:  # noqa: BLE001  storage libraries raise any exception; then all is made anew
+            self.ctx.log.warning("objects of earlier attempts are not used: %s: %s", type(error).__name__, error)
+
     def write(self, now: Callable[[], datetime]) -> Manifest:
         """Write the content and, as the last step, the manifest. On any exception, remove all that was written."""
         ctx, source = self.ctx, self.ctx.params.source
         try:
-            entry, notes = self.content.write()
+            entries, notes = self.content.write()
             done = Manifest(
                 task=ctx.task,
                 run_id=ctx.run_id,
@@ -50,8 +57,8 @@ class BackupAttempt:
                 source_type=source.type,
                 source=source.model_dump(mode="json", exclude={"password"}),
                 tools=self.content.tools | notes.tools,
-                files=(entry,),
-                remarks=tuple(map(printable, notes.remarks)),
+                files=entries,
+                remarks=tuple(map(printable, (*notes.remarks, *(said for entry in entries for said in entry.remarks)))),
                 node=ctx.node,
                 identity=self.identity,
                 lineage=self.held.name,

@@ -1,9 +1,11 @@
-"""Writes the content of a backup: the file of its source. Also declares the errors of an attempt."""
+"""Writes the content of a backup: the objects of its source. Also declares the errors of an attempt."""
+
+from collections.abc import Sequence
 
 import zstandard
 
-from tasks.backup import archive
 from tasks.backup.manifest import FileEntry
+from tasks.backup.objects import NewObjects
 from tasks.backup.params import BackupParams
 from tasks.backup.sources.source import SourceNotes, SourceWork
 from tasks.kind import Context, Failed
@@ -24,8 +26,8 @@ class BackupContent:
 
     def __init__(self, ctx: Context[BackupParams], place: Place) -> None:
         self._ctx = ctx
-        self._place = place
         self._source = ctx.params.source
+        self._out = NewObjects(place, ctx.params.level, self._progress)
         self._size_bytes: int | None = None
         self._work = SourceWork(
             node=ctx.node,
@@ -40,16 +42,20 @@ class BackupContent:
         """Return the source's identity facts. Raises the errors of `identity` in the source's module."""
         return self._source.identity(self._work)
 
-    def write(self) -> tuple[FileEntry, SourceNotes]:
-        """Write the content. Returns the file's entry for the manifest, and further notes for the manifest."""
-        notes = SourceNotes()
+    def adopt(self, earlier: Sequence[Place]) -> None:
+        """Take over the whole objects of earlier attempts at the run from their folders. The attempts must be fenced.
 
-        def dump(out: archive.Writer) -> None:
-            nonlocal notes
-            notes = self._source.dump(self._work, out)
+        Raises the storage's errors.
+        """
+        self._out.adopt(earlier)
+        if self._out.kept:
+            self._ctx.log.info("objects that earlier attempts completed: %d", len(self._out.kept))
 
-        entry = archive.store(self._place, self._source.file, dump, self._ctx.params.level, self._progress)
-        return entry.model_copy(update=notes.entry), notes
+    def write(self) -> tuple[tuple[FileEntry, ...], SourceNotes]:
+        """Write the content. Returns the files' entries for the manifest, and further notes for the manifest."""
+        notes = self._source.dump(self._work, self._out)
+        self._out.tidy()
+        return self._out.entries, notes
 
     @property
     def tools(self) -> dict[str, str]:

@@ -22,8 +22,8 @@ RESULT: Final = {
     "url": "the backup's URL",
     "bytes": "the size of the content",
     "stored_bytes": "the size of the compressed file",
-    "sha256": "the checksum of the compressed file",
-    "objects": "the files of the backup below its URL: the name of each, and its size as it is stored",
+    "sha256": "the checksum of the compressed file; null if there are several",
+    "objects": "the files of the backup below its URL: the name of each, and its size as it is stored; 100 at most",
     "remarks": "the number of remarks in the manifest, such as files that vanished",
     "removed": "the number of old backups and leftovers that were removed",
     "not_removed": "those that could not be removed, and why; 20 at most",
@@ -86,6 +86,7 @@ class Backup:
         before = retention.begun_before(ctx.checkpoint)
         attempt = self._prepared(ctx, before)
         ctx.save_checkpoint(attempt.begun)
+        attempt.adopt(before)
         cleared = retention.remove_unfinished(attempt.task_place, before, ctx.token)
         done = attempt.write(self._now)
         ctx.log.info("%s: %d bytes, %d stored", attempt.place.url, done.size_bytes, done.stored_bytes)
@@ -98,8 +99,8 @@ class Backup:
             "url": attempt.place.url,
             "bytes": done.size_bytes,
             "stored_bytes": done.stored_bytes,
-            "sha256": done.files[0].sha256,
-            "objects": [{"name": file.name, "stored_bytes": file.stored_bytes} for file in done.files],
+            "sha256": done.files[0].sha256 if len(done.files) == 1 else None,
+            "objects": [{"name": file.name, "stored_bytes": file.stored_bytes} for file in done.files[:100]],
             "remarks": len(done.remarks),
             "removed": len(cleared.removed) + len(pruned.removed),
             "not_removed": [printable(why[:1000]) for why in failed[:20]],

@@ -33,6 +33,7 @@ class FileEntry(BaseModel):
     mode: int | None = Field(default=None, description="Permissions of the SQLite file; null for other sources")
     uid: int | None = Field(default=None, description="Its owner")
     gid: int | None = Field(default=None, description="Its group")
+    remarks: tuple[str, ...] = Field(default=(), description="What is missing or different in this file")
 
 
 class WalRange(BaseModel):

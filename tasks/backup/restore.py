@@ -6,9 +6,9 @@ from typing import Any
 
 from tasks.backup import archive
 from tasks.backup.manifest import Manifest, newest_backup
+from tasks.backup.objects import StoredObjects
 from tasks.backup.params import source_class
 from tasks.backup.sources.source import RestoreTarget
-from tasks.places.place import Place
 
 
 class BadTarget(Exception):
@@ -63,8 +63,7 @@ def restore_manifest(
     if to_database != (manifest.source_type == "postgres"):
         wanted = "the URL of a database (postgresql://...)" if manifest.source_type == "postgres" else "a path"
         raise BadTarget(f"a backup of type {manifest.source_type} is restored into {wanted}, not into {target}")
-    (entry,) = manifest.files
-    content = archive.Content(archive.stored_content(Place(manifest.url, options), entry, progress))
-    found = source_class(manifest).restore(content, manifest, entry, RestoreTarget(target, overwrite, password))
+    stored = StoredObjects(manifest, options, progress)
+    found = source_class(manifest).restore(stored, RestoreTarget(target, overwrite, password))
     remarks = (*manifest.remarks, *(remark for remark in found if remark not in manifest.remarks))
     return Restored(manifest, target, remarks, manifest.size_bytes, time.monotonic() - began_s)

@@ -115,6 +115,16 @@ def begun_by_now(before: Sequence[str], name: str) -> dict[str, Any]:
     return {"begun": [*before, name][-_BEGUN_MAX:]}
 
 
+def unfinished(place: Place, before: Sequence[str], token: int) -> list[Place]:
+    """Return those folders in `before`, of earlier attempts at the same run, that exist and have no manifest.
+
+    The oldest comes first. Raises the storage's errors.
+    """
+    older = [name for name in before if (by := begun(name)) is not None and by.token < token]
+    there = set(place.folders()) if older else set()
+    return [left for name in sorted(there.intersection(older)) if (left := place.inside(name)).read(NAME) is None]
+
+
 def remove_unfinished(place: Place, before: Sequence[str], token: int) -> Pruned:
     """Remove those folders in `before`, of earlier attempts at the same run, that have no manifest. Does not raise.
 
@@ -123,14 +133,10 @@ def remove_unfinished(place: Place, before: Sequence[str], token: int) -> Pruned
     """
     removed: list[str] = []
     failed: list[str] = []
-    older = [name for name in before if (by := begun(name)) is not None and by.token < token]
     try:
-        there = set(place.folders()) if older else set()
-        for name in sorted(there.intersection(older)):
-            left = place.inside(name)
-            if left.read(NAME) is None:
-                left.remove_folder()
-                removed.append(name)
+        for left in unfinished(place, before, token):
+            left.remove_folder()
+            removed.append(name_of(left.url))
     except Exception as error:  # noqa: BLE001  storage libraries raise any exception; it is reported
         failed.append(f"{place.url}: {type(error).__name__}: {error}")
     return Pruned(tuple(removed), tuple(failed))

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tasks.backup import archive
-from tasks.backup.manifest import FileEntry, Manifest, newest_backup
+from tasks.backup.manifest import Manifest, newest_backup
+from tasks.backup.objects import StoredObjects
 from tasks.backup.params import source_class
 from tasks.backup.sources.postgres_tools import PostgresFailed
-from tasks.places.place import Place
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ def verify(url: str, options: dict[str, Any] | None = None, progress: archive.Pr
     """
     began_s = time.monotonic()
     manifest = newest_backup(url, options)
-    place = Place(manifest.url, options)
+    stored = StoredObjects(manifest, options, progress)
     problems: list[str] = []
     remarks = list(manifest.remarks)
     read_bytes = 0
     with tempfile.TemporaryDirectory(prefix="rota-verify-") as scratch:
         for entry in manifest.files:
             try:
-                found = _check(manifest, place, entry, Path(scratch), progress)
+                found = source_class(manifest).verify(stored.content(entry), entry, manifest, Path(scratch))
             except (archive.Damaged, PostgresFailed) as error:
                 problems.append(str(error))
                 continue
@@ -58,9 +58,3 @@ def verify(url: str, options: dict[str, Any] | None = None, progress: archive.Pr
             remarks += [remark for remark in found if remark not in remarks]
     seconds = time.monotonic() - began_s
     return Report(manifest, tuple(problems), tuple(remarks), read_bytes, seconds)
-
-
-def _check(manifest: Manifest, place: Place, entry: FileEntry, scratch: Path, progress: archive.Progress) -> list[str]:
-    """Check one file. Returns remarks. Raises `Damaged` or `PostgresFailed`."""
-    content = archive.Content(archive.stored_content(place, entry, progress))
-    return source_class(manifest).verify(content, manifest, scratch)

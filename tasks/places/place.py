@@ -251,14 +251,17 @@ class Place:
     def _sync_names(self, name: str) -> None:
         sync_names(Path(f"{self._path}/{name}").parent, top=Path(self._path))
 
-    def move(self, name: str, to: str) -> bool:
-        """Rename a file in this folder. Returns False if there is no file `name`.
+    def move(self, name: str, to: str, into: "Place | None" = None) -> bool:
+        """Rename a file in this folder, or move it `into` another one. Returns False if there is no file `name`.
 
-        An existing file `to` is replaced. In an object store the file is copied, and then the old one is removed.
+        An existing file `to` is replaced. In an object store the file is copied, and then the old one is removed. The
+        other folder must be on the same file system or in the same object store.
         """
-        here, there = f"{self._path}/{name}", f"{self._path}/{to}"
+        target = into or self
+        here, there = f"{self._path}/{name}", f"{target.path}/{to}"
         try:
             if self.is_local:
+                Path(there).parent.mkdir(parents=True, exist_ok=True)
                 Path(here).replace(there)
             else:
                 self._files.invalidate_cache()
@@ -267,7 +270,7 @@ class Place:
         except FileNotFoundError:
             return False
         if self.is_local:
-            self._sync_names(to)
+            target._sync_names(to)
         return True
 
     def remove(self, name: str) -> None:

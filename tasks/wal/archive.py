@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from pydantic import ValidationError
 
-from tasks.backup.archive import Content, Damaged, Writer, quiet, store, stored_content
+from tasks.backup.archive import Content, Damaged, Writer, quiet, stored_content, storing
 from tasks.backup.manifest import FileEntry
 from tasks.errors import Away, Failed, Fenced, Unretryable
 from tasks.places.place import Place
@@ -212,8 +212,10 @@ class ArchiveWriter:
             base = segment_name(timeline, start, self._segment_bytes)
             if type_ == "piece":
                 base += f".{start:X}-{end:X}"
-        with _errors_named(self._place):
-            entry = store(self._place, f"{timeline:08X}/{base}.{self._token}.zst", dump, self._level, quiet)
+        name = f"{timeline:08X}/{base}.{self._token}.zst"
+        with _errors_named(self._place), storing(self._place, name, self._level, quiet) as out:
+            dump(out)
+        entry = out.entry
         return StoredWal.model_validate(
             {"type": type_, "timeline": timeline, "start": start, "end": end, "file": entry}
         )
@@ -228,9 +230,9 @@ class ArchiveWriter:
             return
         content = self.counted.index().model_dump_json(exclude_none=True).encode()
         name = f"{INDEXES}/{self.counted.number:012d}.{self._token}.zst"
-        with _errors_named(self._place):
-            entry = store(self._place, name, lambda out: out.write(content), self._level, quiet)
-        self._append(index=entry)
+        with _errors_named(self._place), storing(self._place, name, self._level, quiet) as out:
+            out.write(content)
+        self._append(index=out.entry)
 
     def add_gap(self, gap: WalGap) -> None:
         """Record that a range is lost. Raises `Fenced`."""

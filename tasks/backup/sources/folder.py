@@ -5,13 +5,14 @@ import os
 import shutil
 import stat
 from pathlib import Path
-from typing import IO, Annotated, ClassVar, Literal, cast
+from typing import IO, Annotated, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from tasks.access import EVERYTHING, Access, is_own
 from tasks.backup.archive import CHUNK_BYTES, Content, TargetExists, Writer
 from tasks.backup.manifest import FileEntry, Manifest
+from tasks.backup.objects import NewObjects, StoredObjects
 from tasks.backup.sources.in_place import beside, closed_to_others, empty, put_folder
 from tasks.backup.sources.source import RestoreTarget, SourceNotes, SourceWork, check_exists
 from tasks.backup.sources.tar import tarfile
@@ -38,8 +39,6 @@ class FolderSource(BaseModel):
         default=False, description="All members that may run the task see the same folder at this path"
     )
 
-    file: ClassVar[str] = FILE
-
     def is_local(self) -> bool:
         """Whether each member has a different folder at the path."""
         return not self.shared
@@ -64,18 +63,19 @@ class FolderSource(BaseModel):
         facts = facts_of(Path(self.path), work.node, shared=self.shared)
         return {"type": self.type, "path": os.path.normpath(self.path), **facts}
 
-    def dump(self, work: SourceWork, out: Writer) -> SourceNotes:
+    def dump(self, work: SourceWork, out: NewObjects) -> SourceNotes:
         """Write the folder as a tar archive. Raises the errors of this module's function `dump`."""
-        return SourceNotes(remarks=tuple(dump(Path(self.path), out, work.guard())))
+        with out.writing(FILE) as writer:
+            return SourceNotes(remarks=tuple(dump(Path(self.path), writer, work.guard())))
 
     @classmethod
-    def restore(cls, content: Content, manifest: Manifest, entry: FileEntry, target: RestoreTarget) -> list[str]:
+    def restore(cls, stored: StoredObjects, target: RestoreTarget) -> list[str]:
         """Unpack the archive as a folder."""
-        restore(content, Path(target.name), target.overwrite)
+        restore(stored.only(), Path(target.name), target.overwrite)
         return []
 
     @classmethod
-    def verify(cls, content: Content, manifest: Manifest, scratch: Path) -> list[str]:
+    def verify(cls, content: Content, entry: FileEntry, manifest: Manifest, scratch: Path) -> list[str]:
         """Read the whole archive, member by member."""
         check_archive(content)
         return []

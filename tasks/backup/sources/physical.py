@@ -9,12 +9,13 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
 from tasks.backup.archive import CHUNK_BYTES, Content, Damaged, Writer
 from tasks.backup.manifest import FileEntry, Manifest, WalRange
+from tasks.backup.objects import NewObjects, StoredObjects
 from tasks.backup.sources import folder
 from tasks.backup.sources.postgres import PostgresServerSource, database_of
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, choose, installed_tools
@@ -47,14 +48,12 @@ class PhysicalSource(PostgresServerSource):
         "restored once a task of kind `wal` has archived that part of the log",
     )
 
-    file: ClassVar[str] = FILE
-
     def identity(self, work: SourceWork) -> dict[str, str]:
         """Return the server's identity facts (`tasks.source_identity`). Raises `NoTool`, `PostgresFailed`."""
         database = database_of(self, work)
         return {"type": self.type, "system": database.ask(database.tools(), _SYSTEM)}
 
-    def dump(self, work: SourceWork, out: Writer) -> SourceNotes:
+    def dump(self, work: SourceWork, out: NewObjects) -> SourceNotes:
         """Write the server's files as a tar archive. Raises `NoTool`, `PostgresFailed`.
 
         A server with additional tablespaces is refused: each of them would need its own archive and restore path.
@@ -69,8 +68,8 @@ class PhysicalSource(PostgresServerSource):
             )
         argv = [tools.program("pg_basebackup"), "--pgdata=-", "--format=tar", "--checkpoint=fast", "--no-password"]
         argv += ["--wal-method=fetch" if self.wal == "included" else "--wal-method=none", f"--dbname={self.url}"]
-        found = ServerManifest(out)
-        with database.running(argv, subprocess.DEVNULL, subprocess.PIPE) as process:
+        with out.writing(FILE) as writer, database.running(argv, subprocess.DEVNULL, subprocess.PIPE) as process:
+            found = ServerManifest(writer)
             assert process.stdout is not None
             while chunk := process.stdout.read(CHUNK_BYTES):
                 found.write(chunk)
@@ -78,18 +77,18 @@ class PhysicalSource(PostgresServerSource):
         return SourceNotes(tools={"pg_basebackup": tools.version}, manifest={"wal": range_})
 
     @classmethod
-    def restore(cls, content: Content, manifest: Manifest, entry: FileEntry, target: RestoreTarget) -> list[str]:
+    def restore(cls, stored: StoredObjects, target: RestoreTarget) -> list[str]:
         """Unpack the archive as a data folder."""
         path = Path(target.name)
-        folder.restore(content, path, target.overwrite)
+        folder.restore(stored.only(), path, target.overwrite)
         about = (path / "PG_VERSION").stat()
         if os.geteuid() == 0:
             os.chown(path, about.st_uid, about.st_gid)
         path.chmod(0o700)  # a server refuses to start with a wider mode
-        return _verified(path, int(manifest.tools["pg_basebackup"].partition(".")[0]))
+        return _verified(path, int(stored.manifest.tools["pg_basebackup"].partition(".")[0]))
 
     @classmethod
-    def verify(cls, content: Content, manifest: Manifest, scratch: Path) -> list[str]:
+    def verify(cls, content: Content, entry: FileEntry, manifest: Manifest, scratch: Path) -> list[str]:
         """Read the whole archive, member by member."""
         check_archive(content)
         return []

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, ClassVar, Final, Literal
+from typing import IO, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
 from tasks.access import Access
 from tasks.backup.archive import CHUNK_BYTES, Content, TargetExists, Writer
 from tasks.backup.manifest import FileEntry, Manifest
+from tasks.backup.objects import NewObjects, StoredObjects
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed_tools
 from tasks.backup.sources.source import RestoreTarget, SourceNotes, SourceWork
 from tasks.needs import Needs
@@ -140,30 +141,29 @@ class PostgresSource(PostgresServerSource):
             )
         return {name: value for name, value in given.items() if name != "bin"}
 
-    file: ClassVar[str] = FILE
-
     def identity(self, work: SourceWork) -> dict[str, str]:
         """Return the database's identity facts (`tasks.source_identity`). Raises `NoTool`, `PostgresFailed`."""
         database = database_of(self, work)
         return identity(database, database.tools())
 
-    def dump(self, work: SourceWork, out: Writer) -> SourceNotes:
+    def dump(self, work: SourceWork, out: NewObjects) -> SourceNotes:
         """Write an archive in pg_dump's custom format. Raises `NoTool`, `PostgresFailed`."""
         database = database_of(self, work)
         found = database.tools()
-        dump(database, found, out)
+        with out.writing(FILE) as writer:
+            dump(database, found, writer)
         return SourceNotes(tools={"pg_dump": found.version})
 
     @classmethod
-    def restore(cls, content: Content, manifest: Manifest, entry: FileEntry, target: RestoreTarget) -> list[str]:
+    def restore(cls, stored: StoredObjects, target: RestoreTarget) -> list[str]:
         """Restore the archive into a database, in one transaction."""
         with tempfile.TemporaryDirectory(prefix="rota-restore-") as scratch:
             database = Database(target.name, Path(scratch), target.password)
-            restore(content, database, manifest.tools["pg_dump"], target.overwrite)
+            restore(stored.only(), database, stored.manifest.tools["pg_dump"], target.overwrite)
         return []
 
     @classmethod
-    def verify(cls, content: Content, manifest: Manifest, scratch: Path) -> list[str]:
+    def verify(cls, content: Content, entry: FileEntry, manifest: Manifest, scratch: Path) -> list[str]:
         """Let pg_restore read the table of contents. Returns a remark if it is not installed."""
         remark = check(content, scratch, manifest.tools["pg_dump"])
         return [] if remark is None else [remark]

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from tasks.access import Access
-from tasks.backup.archive import Content, Writer
+from tasks.backup.archive import Content
 from tasks.backup.manifest import FileEntry, Manifest
+from tasks.backup.objects import NewObjects, StoredObjects
 from tasks.file_guard import FileGuard
 from tasks.kind import Unretryable
 from tasks.needs import Needs
@@ -42,14 +43,12 @@ class SourceWork:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceNotes:
-    """The notes on a dump for the manifest, besides the file's entry."""
+    """The notes on a dump for the manifest, besides the entries of its objects."""
 
     #: The versions of the programs that made the dump, by their names.
     tools: dict[str, str] = field(default_factory=dict)
     #: Sentences about content that is missing or different.
     remarks: tuple[str, ...] = ()
-    #: Further fields of the file's entry, such as the mode of an SQLite file.
-    entry: dict[str, Any] = field(default_factory=dict)
     #: Further fields of the manifest.
     manifest: dict[str, Any] = field(default_factory=dict)
 
@@ -72,10 +71,6 @@ class BackupSource(Protocol):
     def type(self) -> str:
         """The type of the source, as written in params and manifests."""
 
-    @property
-    def file(self) -> str:
-        """The name of the backup's file."""
-
     def is_local(self) -> bool:
         """Whether the data is on the member's own disk, so that other members have other data there."""
 
@@ -91,16 +86,16 @@ class BackupSource(Protocol):
     def identity(self, work: SourceWork) -> dict[str, str]:
         """Return the source's identity facts (`tasks.source_identity`)."""
 
-    def dump(self, work: SourceWork, out: Writer) -> SourceNotes:
-        """Write the content of the source to `out`. Returns notes for the manifest."""
+    def dump(self, work: SourceWork, out: NewObjects) -> SourceNotes:
+        """Write the content of the source as one or several objects. Returns notes for the manifest."""
 
     @classmethod
-    def restore(cls, content: Content, manifest: Manifest, entry: FileEntry, target: RestoreTarget) -> list[str]:
-        """Restore content, completely or not at all. Returns remarks."""
+    def restore(cls, stored: StoredObjects, target: RestoreTarget) -> list[str]:
+        """Restore a backup, completely or not at all. Returns remarks."""
 
     @classmethod
-    def verify(cls, content: Content, manifest: Manifest, scratch: Path) -> list[str]:
-        """Read and check content. Returns remarks. Raises `Damaged` and `PostgresFailed`."""
+    def verify(cls, content: Content, entry: FileEntry, manifest: Manifest, scratch: Path) -> list[str]:
+        """Read and check the content of one object. Returns remarks. Raises `Damaged` and `PostgresFailed`."""
 
 
 def check_exists(path: str, access: Access, node: str) -> None:

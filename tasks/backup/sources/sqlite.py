@@ -7,13 +7,14 @@ import stat
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from tasks.access import Access
 from tasks.backup.archive import CHUNK_BYTES, Content, Damaged, TargetExists, Writer
 from tasks.backup.manifest import FileEntry, Manifest
+from tasks.backup.objects import NewObjects, StoredObjects
 from tasks.backup.sources.in_place import beside, closed_to_others, put_file
 from tasks.backup.sources.source import RestoreTarget, SourceNotes, SourceWork, check_exists
 from tasks.disk_identity import facts_of
@@ -52,8 +53,6 @@ class SqliteSource(BaseModel):
     )
     shared: bool = Field(default=False, description="All members that may run the task see the same file at this path")
 
-    file: ClassVar[str] = FILE
-
     def is_local(self) -> bool:
         """Whether each member has a different file at the path."""
         return not self.shared
@@ -86,24 +85,25 @@ class SqliteSource(BaseModel):
         own = {"application": f"{application:#x}"} if application else {"inode": str(inode)}
         return {"type": self.type, "path": os.path.normpath(self.path), **facts, **own}
 
-    def dump(self, work: SourceWork, out: Writer) -> SourceNotes:
+    def dump(self, work: SourceWork, out: NewObjects) -> SourceNotes:
         """Write the database as one file. Raises the errors of this module's function `dump`."""
         guard = work.guard()
         path = guard.resolve(self.path)
         if path.exists():
             work.expect(path.stat().st_size)
-        remarks = dump(path, work.scratch, out, work.step, guard)
-        return SourceNotes(
-            tools={"sqlite": sqlite3.sqlite_version}, remarks=tuple(remarks), entry=dict(_permissions(path))
-        )
+        with out.writing(FILE) as writer:
+            remarks = dump(path, work.scratch, writer, work.step, guard)
+            writer.about(**_permissions(path))
+        return SourceNotes(tools={"sqlite": sqlite3.sqlite_version}, remarks=tuple(remarks))
 
     @classmethod
-    def restore(cls, content: Content, manifest: Manifest, entry: FileEntry, target: RestoreTarget) -> list[str]:
+    def restore(cls, stored: StoredObjects, target: RestoreTarget) -> list[str]:
         """Write the database to a file. Returns remarks."""
-        return restore(content, Path(target.name), target.overwrite, entry)
+        (entry,) = stored.manifest.files
+        return restore(stored.content(entry), Path(target.name), target.overwrite, entry)
 
     @classmethod
-    def verify(cls, content: Content, manifest: Manifest, scratch: Path) -> list[str]:
+    def verify(cls, content: Content, entry: FileEntry, manifest: Manifest, scratch: Path) -> list[str]:
         """Let SQLite check the database. Returns remarks."""
         return check(content, scratch)
 

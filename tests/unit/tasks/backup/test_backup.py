@@ -218,11 +218,10 @@ def test_a_damaged_archive_is_detected_and_not_restored(tmp_path: Path, damage: 
 def test_a_highly_compressed_archive_is_read_in_pieces(tmp_path: Path) -> None:
     place = Place(str(tmp_path))
 
-    def zeros(out: archive.Writer) -> None:
+    with archive.storing(place, "zeros.zst", 3, archive.quiet) as out:
         for _ in range(64):
             out.write(bytes(archive.CHUNK_BYTES))
-
-    entry = archive.store(place, "zeros.zst", zeros, 3, archive.quiet)
+    entry = out.entry
     assert entry.stored_bytes < 10_000
     sizes = [len(chunk) for chunk in archive.stored_content(place, entry, archive.quiet)]
     assert max(sizes) <= archive.CHUNK_BYTES

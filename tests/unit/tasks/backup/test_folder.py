@@ -28,7 +28,7 @@ def _dump(path: Path) -> tuple[bytes, list[str]]:
 
 class _Kept(archive.Writer):
     def __init__(self) -> None:
-        super().__init__(io.BytesIO(), 1, archive.quiet)
+        super().__init__("a.zst", io.BytesIO(), 1, archive.quiet)
         self.content = bytearray()
 
     def write(self, content: bytes) -> int:

@@ -33,7 +33,7 @@ def stream(*members: tuple[str, bytes]) -> bytes:
 
 
 def found(content: bytes, cuts: list[int]) -> tuple[WalRange, int]:
-    out = Writer(io.BytesIO(), 1, quiet)
+    out = Writer("base.tar.zst", io.BytesIO(), 1, quiet)
     manifest = ServerManifest(out)
     for start, end in zip([0, *cuts], [*cuts, len(content)], strict=True):
         manifest.write(content[start:end])

@@ -323,11 +323,10 @@ def test_unpacking_stops_at_the_size_in_the_manifest(site: Site) -> None:
 
     place = Place(str(site.backups))
 
-    def zeros(out: archive.Writer) -> None:
+    with archive.storing(place, "bomb.zst", 3, archive.quiet) as out:
         for _ in range(256):
             out.write(bytes(archive.CHUNK_BYTES))
-
-    entry = archive.store(place, "bomb.zst", zeros, 3, archive.quiet)
+    entry = out.entry
     said = FileEntry(**json.loads(entry.model_dump_json()) | {"size_bytes": archive.CHUNK_BYTES})
     seen = 0
     with pytest.raises(Damaged, match="unpacks to more"):

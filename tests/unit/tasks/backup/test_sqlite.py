@@ -119,7 +119,7 @@ def test_a_stop_request_interrupts_the_check_and_the_copy(tmp_path: Path) -> Non
             raise BackupStopped("asked to stop")
 
     with pytest.raises(BackupStopped):
-        dump(tmp_path / "app.db", tmp_path, archive.Writer(io.BytesIO(), 1, archive.quiet), step)
+        dump(tmp_path / "app.db", tmp_path, archive.Writer("a.zst", io.BytesIO(), 1, archive.quiet), step)
 
 
 def _mode(path: Path) -> int:
