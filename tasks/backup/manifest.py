@@ -22,6 +22,20 @@ class NoBackup(Exception):
     """There is no complete backup at the URL."""
 
 
+class TableFacts(BaseModel):
+    """What a dump's own snapshot saw of one table."""
+
+    model_config = ConfigDict(frozen=True)
+
+    schema_name: str
+    name: str
+    rows: int
+    content: str | None = Field(
+        default=None,
+        description="A hash of the content, whatever the order of the rows; null: not computed, or no rows",
+    )
+
+
 class FileEntry(BaseModel):
     """A file of a backup: the size and checksum of the stored file, and those of its content."""
 
@@ -34,6 +48,9 @@ class FileEntry(BaseModel):
     uid: int | None = Field(default=None, description="Its owner")
     gid: int | None = Field(default=None, description="Its group")
     remarks: tuple[str, ...] = Field(default=(), description="What is missing or different in this file")
+    tables: tuple[TableFacts, ...] | None = Field(
+        default=None, description="The tables of the database in this file; null: not recorded"
+    )
 
 
 class WalRange(BaseModel):

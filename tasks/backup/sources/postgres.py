@@ -1,24 +1,24 @@
 """Backs up a PostgreSQL database by pg_dump, in its custom format and through a pipe. Restores it by pg_restore.
 
-PostgreSQL's programs get a password in a file that only this user can read (PGPASSFILE), never on a command line. Roles
-and tablespaces belong to the server, not to a database, and are not in the backup.
+Roles and tablespaces belong to the server, not to a database, and are not in the backup.
 """
 
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import IO, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
 from tasks.access import Access
 from tasks.backup.archive import CHUNK_BYTES, Content, TargetExists, Writer
+from tasks.backup.fingerprint import Fingerprint, table_facts
 from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.objects import NewObjects, StoredObjects
+from tasks.backup.sources.postgres_database import Database
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed_tools
 from tasks.backup.sources.source import RestoreTarget, SourceNotes, SourceWork
 from tasks.needs import Needs
@@ -34,73 +34,16 @@ _USER_RELATIONS = """SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.
 WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_(toast|temp)'"""
 
 
+_NO_LIMITS: Final = """SET client_encoding = 'UTF8';
+SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name IN ('statement_timeout', 'lock_timeout',
+'idle_in_transaction_session_timeout', 'transaction_timeout');"""
+_SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; SELECT pg_catalog.pg_export_snapshot();"
+"""Begins a transaction, and returns the name by which pg_dump can import its snapshot."""
+
+_STEP_S: Final = 0.5
+
 _DATABASE = "SELECT datname || ' (oid ' || oid || ')' FROM pg_catalog.pg_database WHERE datname = current_database()"
 _SYSTEM = "SELECT system_identifier FROM pg_catalog.pg_control_system()"
-
-
-@dataclass(frozen=True)
-class Database:
-    """A database, and how to reach it. `scratch` is for the password file and the programs' messages.
-
-    `bin` is the folder of PostgreSQL's programs; None: ROTA_POSTGRES_BIN, else the PATH and the usual folders.
-    """
-
-    url: str
-    scratch: Path
-    password: str | None = None
-    bin: str | None = None
-
-    def _environ(self) -> dict[str, str]:
-        environ = dict(os.environ)
-        if self.password is not None:
-            environ["PGPASSFILE"] = str(_password_file(self.scratch, self.password))
-            environ.pop("PGPASSWORD", None)
-        return environ
-
-    def tools(self, at_least: int = 0) -> Tools:
-        """Find programs that fit the server and an archive of version `at_least`. Raises `NoTool`, `PostgresFailed`."""
-        folder = self.bin or os.environ.get("ROTA_POSTGRES_BIN")
-        here = installed_tools(folder, os.environ)
-        if not here:
-            where = f"in {folder}, which ROTA_POSTGRES_BIN names" if folder else "on this machine"
-            raise NoTool(f"pg_dump, pg_restore and psql are not installed {where}")
-        return choose(here, max(at_least, int(self.ask(here[0], "SHOW server_version_num")) // 10_000))
-
-    def ask(self, tools: Tools, query: str) -> str:
-        """Return the output of psql for `query`. Raises `PostgresFailed`."""
-        argv = [tools.program("psql"), "-XAtqw", "-v", "ON_ERROR_STOP=1", "-d", self.url, "-c", query]
-        done = subprocess.run(argv, capture_output=True, text=True, env=self._environ(), check=False)
-        if done.returncode != 0:
-            raise PostgresFailed(f"psql: {done.stderr.strip()[-2000:].removeprefix('psql: ')}")
-        return done.stdout.strip()
-
-    @contextmanager
-    def running(self, argv: list[str], stdin: int, stdout: int) -> "Iterator[subprocess.Popen[bytes]]":
-        """Run a program during the block, and wait for its end. It is killed if the block raises.
-
-        Raises `PostgresFailed` if its exit code is not 0.
-        """
-        messages = self.scratch / f"{Path(argv[0]).name}.stderr"
-        with messages.open("w+b") as stderr:
-            process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=stderr, env=self._environ())
-            try:
-                yield process
-                if process.stdin is not None:
-                    process.stdin.close()
-                code = process.wait()
-            except BrokenPipeError:
-                # The program ended before it had read all its input. Its messages will say why.
-                code = process.wait()
-            finally:
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
-                for pipe in (process.stdin, process.stdout):
-                    _close(pipe)
-            if code != 0:
-                name = Path(argv[0]).name
-                said = _tail(stderr).removeprefix(f"{name}: ")
-                raise PostgresFailed(f"{name} ended with exit code {code}: {said}")
 
 
 class PostgresServerSource(PostgresConnection):
@@ -128,6 +71,11 @@ class PostgresSource(PostgresServerSource):
     """A database on a PostgreSQL server that the member can reach."""
 
     type: Literal["postgres"] = Field(description="The type of the source")
+    fingerprint: Fingerprint = Field(
+        default="rows",
+        description="What the manifest says of each table, as the dump saw it, for drills to compare: `rows`: how many "
+        "it has; `content`: a hash of their content too; `none`: nothing",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -151,7 +99,7 @@ class PostgresSource(PostgresServerSource):
         database = database_of(self, work)
         found = database.tools()
         with out.writing(FILE) as writer:
-            dump(database, found, writer)
+            dump(database, found, writer, self.fingerprint, work.step)
         return SourceNotes(tools={"pg_dump": found.version})
 
     @classmethod
@@ -169,37 +117,14 @@ class PostgresSource(PostgresServerSource):
         return [] if remark is None else [remark]
 
 
+def _go_on() -> None:
+    """Do nothing: the work need not stop."""
+
+
 def database_of(source: PostgresConnection, work: SourceWork) -> Database:
     """Return the database of a source, with the attempt's password and programs."""
     password = None if source.password is None else work.secret(source.password)
     return Database(source.url, work.scratch, password, work.access.postgres_bin)
-
-
-def _close(pipe: IO[bytes] | None) -> None:
-    if pipe is None:
-        return
-    try:
-        pipe.close()
-    except BrokenPipeError:
-        # The program has ended and reads no more. Its exit code reports the failure.
-        return
-
-
-def _tail(file: IO[bytes]) -> str:
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - 2000))
-    return file.read().decode(errors="replace").strip()
-
-
-def _password_file(scratch: Path, password: str) -> Path:
-    if "\n" in password:
-        raise PostgresFailed("the password contains a line break, which a password file cannot hold")
-    escaped = password.replace("\\", "\\\\").replace(":", "\\:")
-    path = scratch / "pgpass"
-    if not path.exists():
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"*:*:*:*:{escaped}\n")
-    return path
 
 
 def identity(database: Database, tools: Tools) -> dict[str, str]:
@@ -215,14 +140,40 @@ def identity(database: Database, tools: Tools) -> dict[str, str]:
         return facts
 
 
-def dump(database: Database, tools: Tools, out: Writer) -> None:
-    """Write the database as an archive in pg_dump's custom format. Raises `PostgresFailed`."""
+def dump(
+    database: Database, tools: Tools, out: Writer, fingerprint: Fingerprint = "none", step: Callable[[], None] = _go_on
+) -> None:
+    """Write the database as an archive in pg_dump's custom format, and the facts of its tables into the entry of `out`.
+
+    `step` is called while the tables are still read once the archive is complete; it raises if the work must stop.
+    Raises `PostgresFailed`.
+    """
     # Let pg_dump not compress, since zstd compresses its output.
     argv = [tools.program("pg_dump"), "--format=custom", "--compress=0", "--no-password", f"--dbname={database.url}"]
-    with database.running(argv, subprocess.DEVNULL, subprocess.PIPE) as process:
-        assert process.stdout is not None
-        while chunk := process.stdout.read(CHUNK_BYTES):
-            out.write(chunk)
+    if fingerprint == "none":
+        with database.running(argv, subprocess.DEVNULL, subprocess.PIPE) as process:
+            for chunk in _chunks(process):
+                out.write(chunk)
+        return
+    # The session is closed before the thread is waited for, so that a dump that fails does not wait for the thread.
+    with ThreadPoolExecutor(1) as threads, database.session(tools) as session:
+        session.ask(_NO_LIMITS)
+        argv.append(f"--snapshot={session.ask(_SNAPSHOT)}")
+        reading = threads.submit(table_facts, session.ask, fingerprint)
+        with database.running(argv, subprocess.DEVNULL, subprocess.PIPE) as process:
+            for chunk in _chunks(process):
+                out.write(chunk)
+                if reading.done():
+                    reading.result()
+        while not wait([reading], _STEP_S).done:
+            step()
+        out.about(tables=reading.result())
+
+
+def _chunks(process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
+    assert process.stdout is not None
+    while chunk := process.stdout.read(CHUNK_BYTES):
+        yield chunk
 
 
 def restore(content: Content, database: Database, dumped_with: str, overwrite: bool) -> None:

@@ -52,7 +52,12 @@ def test_each_field_of_the_model_has_one_of_the_form() -> None:
         "keep": ("yaml", "7"),
     }
     others = {field.label: (field.look, field.default) for field in fields_of(BACKUP, COPY) if not field.given}
-    assert others == {"options": ("yaml", ""), "level": ("line", "3"), "accept_source": ("yaml", "")}
+    assert others == {
+        "source.fingerprint": ("choice", "rows"),
+        "options": ("yaml", ""),
+        "level": ("line", "3"),
+        "accept_source": ("yaml", ""),
+    }
     assert shown(COMMAND, RUN)["argv"] == ("yaml", "- sh\n- -c\n- |\n  cd /srv\n  ./sync")
     assert shown(ETL, PIPE)["source.query"] == ("text", "SELECT 1\nFROM t")
     assert shown(ETL, PIPE)["transform.sql"][0] == "yaml", "what a browser shows as something else is escaped"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.backup.sources.postgres import Database
+from tasks.backup.sources.postgres_database import Database
 from tasks.backup.sources.postgres_tools import PostgresFailed, Tools
 
 

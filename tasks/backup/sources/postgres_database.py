@@ -1,0 +1,169 @@
+"""Runs PostgreSQL's programs on one database: a query, a session that stays open, or a program beside a pipe.
+
+The programs get a password in a file that only this user can read (PGPASSFILE), never on a command line.
+"""
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed_tools
+
+_END: Final = "rota: end of the answer"
+"""The line that ends an answer of a session. A value of psql's unaligned output cannot be this whole line: answers to
+scripts of this package are numbers, identifiers of snapshots, and JSON."""
+
+_PROMPT: Final = re.compile(r"^psql:(?:<stdin>:\d+: )? ?", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database, and how to reach it. `scratch` is for the password file and the programs' messages.
+
+    `bin` is the folder of PostgreSQL's programs; None: ROTA_POSTGRES_BIN, else the PATH and the usual folders.
+    """
+
+    url: str
+    scratch: Path
+    password: str | None = None
+    bin: str | None = None
+
+    def _environ(self) -> dict[str, str]:
+        environ = dict(os.environ)
+        if self.password is not None:
+            environ["PGPASSFILE"] = str(_password_file(self.scratch, self.password))
+            environ.pop("PGPASSWORD", None)
+        return environ
+
+    def tools(self, at_least: int = 0) -> Tools:
+        """Find programs that fit the server and an archive of version `at_least`. Raises `NoTool`, `PostgresFailed`."""
+        folder = self.bin or os.environ.get("ROTA_POSTGRES_BIN")
+        here = installed_tools(folder, os.environ)
+        if not here:
+            where = f"in {folder}, which ROTA_POSTGRES_BIN names" if folder else "on this machine"
+            raise NoTool(f"pg_dump, pg_restore and psql are not installed {where}")
+        return choose(here, max(at_least, int(self.ask(here[0], "SHOW server_version_num")) // 10_000))
+
+    def ask(self, tools: Tools, query: str) -> str:
+        """Return the output of psql for `query`. Raises `PostgresFailed`."""
+        argv = [*_psql(tools, self.url), "-c", query]
+        done = subprocess.run(argv, capture_output=True, text=True, env=self._environ(), check=False)
+        if done.returncode != 0:
+            raise PostgresFailed(_said_by_psql(done.stderr))
+        return done.stdout.strip()
+
+    @contextmanager
+    def session(self, tools: Tools) -> Iterator["PsqlSession"]:
+        """Keep a session open during the block. It is ended by the end of the block, also if the block raises."""
+        with tempfile.TemporaryFile(dir=self.scratch) as stderr:
+            process = subprocess.Popen(
+                _psql(tools, self.url),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=self._environ(),
+            )
+            try:
+                yield PsqlSession(process, stderr)
+            finally:
+                process.kill()
+                process.wait()
+                for pipe in (process.stdin, process.stdout):
+                    _close(pipe)
+
+    @contextmanager
+    def running(self, argv: list[str], stdin: int, stdout: int) -> Iterator["subprocess.Popen[bytes]"]:
+        """Run a program during the block, and wait for its end. It is killed if the block raises.
+
+        Raises `PostgresFailed` if its exit code is not 0.
+        """
+        with tempfile.TemporaryFile(dir=self.scratch) as stderr:
+            process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=stderr, env=self._environ())
+            try:
+                yield process
+                if process.stdin is not None:
+                    process.stdin.close()
+                code = process.wait()
+            except BrokenPipeError:
+                # The program ended before it had read all its input. Its messages will say why.
+                code = process.wait()
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+                for pipe in (process.stdin, process.stdout):
+                    _close(pipe)
+            if code != 0:
+                name = Path(argv[0]).name
+                said = _tail(stderr).removeprefix(f"{name}: ")
+                raise PostgresFailed(f"{name} ended with exit code {code}: {said}")
+
+
+class PsqlSession:
+    """A session of psql that stays open, so that a transaction lasts over several scripts. For one thread at a time."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", stderr: IO[bytes]) -> None:
+        self._process = process
+        self._stderr = stderr
+
+    def ask(self, script: str) -> str:
+        """Run a script of psql. Returns its output: a line for each row. Raises `PostgresFailed`."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        lines: list[str] = []
+        try:
+            stdin.write(f"{script}\n\\echo {_END}\n".encode())
+            stdin.flush()
+            for line in stdout:
+                text = line.decode(errors="backslashreplace").removesuffix("\n")
+                if text == _END:
+                    return "\n".join(lines)
+                lines.append(text)
+        except BrokenPipeError:
+            # psql has ended before it had read the script. Its messages say why.
+            lines.clear()
+        self._process.wait()
+        raise PostgresFailed(_said_by_psql(_tail(self._stderr)))
+
+
+def _psql(tools: Tools, url: str) -> list[str]:
+    return [tools.program("psql"), "-XAtqw", "-v", "ON_ERROR_STOP=1", "-d", url]
+
+
+def _said_by_psql(stderr: str) -> str:
+    return f"psql: {_PROMPT.sub('', stderr.strip()[-2000:])}"
+
+
+def _close(pipe: IO[bytes] | None) -> None:
+    if pipe is None:
+        return
+    try:
+        pipe.close()
+    except BrokenPipeError:
+        # The program has ended and reads no more. Its exit code reports the failure.
+        return
+
+
+def _tail(file: IO[bytes]) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - 2000))
+    return file.read().decode(errors="replace").strip()
+
+
+def _password_file(scratch: Path, password: str) -> Path:
+    if "\n" in password:
+        raise PostgresFailed("the password contains a line break, which a password file cannot hold")
+    escaped = password.replace("\\", "\\\\").replace(":", "\\:")
+    path = scratch / "pgpass"
+    # Replaced as a whole, because several programs may start at once. mkstemp lets only this user read the file.
+    descriptor, name = tempfile.mkstemp(dir=scratch, prefix="pgpass-")
+    with os.fdopen(descriptor, "w") as file:
+        file.write(f"*:*:*:*:{escaped}\n")
+    return Path(name).replace(path)
