@@ -38,14 +38,19 @@ from tasks.access import AccessRefused
 from tasks.backup import archive, keep
 from tasks.backup import content as backup_content
 from tasks.backup import kind as backup
+from tasks.backup import manifest as backup_manifest
+from tasks.backup import restore as backup_restore
 from tasks.backup.sources import folder, physical, postgres, postgres_tools, source, sqlite
 from tasks.command import kind as command
 from tasks.places import place
 from tasks.postgres import connection
+from tasks.restore import kind as restore
+from tasks.restore import params as restore_params
 from tasks.secret import SecretEnv, SecretFile
 from tasks.wal import archive as wal_archive
 from tasks.wal import kind as wal
 from tasks.wal import plan as wal_plan
+from tasks.wal import restore as wal_restore
 from tasks.wal import server as wal_server
 from testkit.reference.schema import rows_of, table
 
@@ -58,6 +63,7 @@ _HEADINGS: Final = {
     "PostgresSource": "Source postgres",
     "PostgresConnection": "Server of wal",
     "PhysicalSource": "Source postgres_physical",
+    "StoredPlace": "Stored place of restore",
     "PostgresRows": "Rows of postgres",
     "DecimalType": "Decimal type",
     "SqliteRows": "Rows of sqlite",
@@ -116,6 +122,19 @@ _BACKUP_ERRORS: Final = (
     backup_content.BackupStopped,
     errors.MissingSecret,
     errors.Fenced,
+)
+_RESTORE_ERRORS: Final = (
+    AccessRefused,
+    restore.TargetTaken,
+    backup_restore.BadTarget,
+    backup_manifest.NoBackup,
+    wal_restore.NotRestorable,
+    archive.Damaged,
+    place.BadDestination,
+    postgres_tools.NoTool,
+    postgres_tools.PostgresFailed,
+    restore.RestoreStopped,
+    errors.MissingSecret,
 )
 _WAL_ERRORS: Final = (
     AccessRefused,
@@ -244,6 +263,7 @@ def render() -> str:
             _kind("command", command.Command, command.RESULT, _COMMAND_ERRORS),
             _kind("backup", backup.Backup, backup.RESULT, _BACKUP_ERRORS, _BACKUP_PARTS),
             _kind("wal", wal.Wal, wal.RESULT, _WAL_ERRORS, (connection.PostgresConnection,)),
+            _kind("restore", restore.Restore, restore.RESULT, _RESTORE_ERRORS, (restore_params.StoredPlace,)),
             _kind("ingest", ingest.Ingest, ingest.RESULT, _INGEST_ERRORS, _INGEST_PARTS),
             _actions("ingest", ingest.Ingest),
             _kind("etl", etl.Etl, etl.RESULT, _ETL_ERRORS, _ETL_PARTS),

@@ -1,0 +1,104 @@
+"""The params of the kind `restore`: the backups, the target, and for a server the archived log and the moment."""
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from tasks.access import check_options
+from tasks.backup.manifest import begun
+from tasks.backup.params import DestinationUrl
+from tasks.backup.retention import name_of
+from tasks.places.place import check_url
+from tasks.postgres.connection import PostgresConnection
+from tasks.postgres.wal_position import parse_lsn
+from tasks.secret import Reference
+
+LATEST = "latest"
+
+
+def _known_backup(name: str) -> str:
+    if name != LATEST and begun(name) is None:
+        raise ValueError(f"{name!r} is no backup's name: give `latest`, or such as 20261121T030000.000000Z-42")
+    return name
+
+
+def _new_place(target: str) -> str:
+    if is_database(target):
+        return target
+    if not target.startswith("/"):
+        raise ValueError("the target is an absolute path, or the URL of a database (postgresql://...)")
+    if name_of(target.rstrip("/")) in {"", ".", ".."}:
+        raise ValueError(f"{target} does not end in the name of a new file or folder")
+    check_url(target)
+    return target.rstrip("/")
+
+
+def is_database(target: str) -> bool:
+    """Whether a target is a database, not a path."""
+    return target.startswith(("postgresql://", "postgres://"))
+
+
+class StoredPlace(BaseModel):
+    """A folder in which a task keeps backups or a log."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: DestinationUrl = Field(
+        description="DESTINATION/TASK, as a path or an fsspec URL", examples=["s3://backups/rota/orders"]
+    )
+    options: dict[str, Reference | str | int | bool | None] = Field(
+        default={}, description="fsspec's options for the URL; secrets are given as references"
+    )
+
+    @model_validator(mode="after")
+    def _known_options(self) -> "StoredPlace":
+        check_options(self.url, self.options)
+        return self
+
+
+class RestoreParams(BaseModel):
+    """Which backup to restore, and where to."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    backups: StoredPlace = Field(description="The folder of the task's backups")
+    backup: Annotated[str, StringConstraints(max_length=64), AfterValidator(_known_backup)] = Field(
+        default=LATEST, description="The name of the backup, which is the last part of its URL; or `latest`"
+    )
+    target: Annotated[str, StringConstraints(max_length=4096), AfterValidator(_new_place)] = Field(
+        description="Where to: a path at which nothing is yet, or the URL of an empty PostgreSQL database",
+        examples=["/srv/restored/orders", "postgresql://restorer@db.internal/orders_restored"],
+    )
+    password: Reference | None = Field(default=None, description="The password of the database that is the target")
+    wal: StoredPlace | None = Field(
+        default=None, description="Of a physical backup: the folder of the log that a task of kind `wal` keeps"
+    )
+    to_time: AwareDatetime | None = Field(
+        default=None, description="With `wal`: restore to this time; by default to the latest moment"
+    )
+    to_lsn: str | None = Field(default=None, description="With `wal`: restore to this LSN", examples=["16/B374D848"])
+
+    @model_validator(mode="after")
+    def _one_moment(self) -> "RestoreParams":
+        if (self.to_time is not None or self.to_lsn is not None) and self.wal is None:
+            raise ValueError("to_time and to_lsn need `wal`, the archive of the log that leads there")
+        if self.to_time is not None and self.to_lsn is not None:
+            raise ValueError("give to_time or to_lsn, not both")
+        if self.wal is not None and self.backup != LATEST:
+            raise ValueError("with `wal`, the backup is chosen by the moment: leave `backup` out")
+        if self.to_lsn is not None:
+            parse_lsn(self.to_lsn)
+        return self
+
+    @model_validator(mode="after")
+    def _password_of_a_database(self) -> "RestoreParams":
+        if self.password is not None and not is_database(self.target):
+            raise ValueError("a password is only for a target that is a database")
+        if is_database(self.target):
+            self.database()  # raises ValueError for a URL that is none
+        return self
+
+    def database(self) -> PostgresConnection:
+        """Return the database that is the target. Raises `ValueError` if the target is a path, or no valid URL."""
+        given: dict[str, Any] = {"url": self.target, "password": self.password}
+        return PostgresConnection.model_validate(given)

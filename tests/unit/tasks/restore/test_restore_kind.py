@@ -1,0 +1,111 @@
+"""The kind `restore`: what it refuses, what it makes, and what it leaves when it is stopped or was killed before."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tasks.backup.kind import Backup
+from tasks.backup.manifest import NoBackup
+from tasks.restore.kind import Restore, RestoreStopped, TargetTaken
+from tasks.restore.params import RestoreParams
+from testkit.fake_context import FakeContext
+from tests.unit.tasks.backup.backups import backup_context, fill
+
+
+def _context(tmp_path: Path, **params: Any) -> FakeContext[RestoreParams]:
+    given = {"backups": {"url": str(tmp_path / "to" / "nightly")}, "target": str(tmp_path / "back")}
+    scratch = tmp_path / "scratch-restore"
+    scratch.mkdir(exist_ok=True)
+    return FakeContext(RestoreParams.model_validate(given | params), scratch, task="again")
+
+
+def _backed_up(tmp_path: Path, token: int = 1) -> str:
+    if token == 1:
+        fill(tmp_path / "from")
+    url: str = Backup().run(backup_context(tmp_path, token))["url"]
+    return url.rpartition("/")[2]
+
+
+def test_the_newest_backup_is_restored_or_the_one_that_is_named(tmp_path: Path) -> None:
+    first = _backed_up(tmp_path)
+    (tmp_path / "from" / "a.txt").write_text("later")
+    second = _backed_up(tmp_path, 2)
+    context = _context(tmp_path)
+    result = Restore().run(context)
+    assert result["backup"].endswith(second)
+    assert result["target"] == str(tmp_path / "back")
+    assert (tmp_path / "back" / "a.txt").read_text() == "later"
+    assert context.shown[-1] == (result["bytes"], result["bytes"], "bytes")
+    Restore().run(_context(tmp_path, backup=first, target=str(tmp_path / "older")))
+    assert (tmp_path / "older" / "a.txt").read_text() == "a"
+
+
+def test_nothing_is_replaced(tmp_path: Path) -> None:
+    _backed_up(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    for taken in ("folder", "file", "link"):
+        with pytest.raises(TargetTaken, match="exists on node-1"):
+            Restore().run(_context(tmp_path, target=str(tmp_path / taken)))
+
+
+def test_an_attempt_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
+    _backed_up(tmp_path)
+    context = _context(tmp_path)
+    context.cancelled = True
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(RestoreStopped):
+        Restore().run(context)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_the_next_attempt_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+    _backed_up(tmp_path)
+    left, other = tmp_path / ".back.0123.partial", tmp_path / ".back2.0123.partial"
+    for path in (left, other):
+        path.mkdir()
+    context = _context(tmp_path)
+    context.attempt = 2
+    Restore().run(context)
+    assert (left.exists(), other.exists()) == (False, True)
+
+
+def test_a_place_without_backups_is_named(tmp_path: Path) -> None:
+    (tmp_path / "to" / "nightly").mkdir(parents=True)
+    with pytest.raises(NoBackup, match="nightly holds no folder with a manifest"):
+        Restore().run(_context(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("params", "why"),
+    [
+        ({"target": "back"}, "absolute path"),
+        ({"target": "/"}, "name of a new file or folder"),
+        ({"target": "/srv/.."}, "name of a new file or folder"),
+        ({"target": "postgresql://r:hush@db/x"}, "password"),
+        ({"backup": "newest"}, "is no backup's name"),
+        ({"password": {"secret": "pg"}}, "only for a target that is a database"),
+        ({"to_lsn": "16/B374D848"}, "need `wal`"),
+        ({"wal": {"url": "/log"}, "to_lsn": "there"}, "there"),
+        ({"wal": {"url": "/log"}, "backup": "20261121T030000.000000Z-42"}, "leave `backup` out"),
+        ({"wal": {"url": "/log"}, "to_lsn": "1/2", "to_time": "2026-11-27T00:00:00Z"}, "not both"),
+        ({"wal": {"url": "/log"}, "to_time": "2026-11-27T00:00:00"}, "timezone"),
+        ({"backups": {"url": "/to", "options": {"key_filename": "/x"}}}, "key_filename"),
+    ],
+)
+def test_params_that_cannot_be_meant_are_refused(params: dict[str, Any], why: str) -> None:
+    given = {"backups": {"url": "/to/nightly"}, "target": "/back"}
+    with pytest.raises(ValidationError, match=why):
+        RestoreParams.model_validate(given | params)
+
+
+def test_a_database_is_a_host_and_a_path_is_on_one_member() -> None:
+    backups = {"url": "s3://backups/orders"}
+    database = RestoreParams.model_validate({"backups": backups, "target": "postgresql://r@db.internal/orders"})
+    path = RestoreParams.model_validate({"backups": backups, "target": "/srv/back"})
+    assert [reach.addresses for reach in Restore.reaches(database, "t")] == [("s3://backups",), ("db.internal:5432",)]
+    assert [Restore.local_data(params) for params in (database, path)] == [[], ["target"]]
+    assert Restore.needs(database, "t").own_credentials[0] == "s3"
