@@ -48,6 +48,9 @@ class Needs:
     everything: bool = False
     #: The only folders, beside programs and libraries, that `everything` allows; empty: all folders.
     roots: tuple[str, ...] = ()
+    #: Whether the attempt starts a server that refuses to run as root, such as PostgreSQL's. An attempt of root keeps
+    #: the rights to run it as `nobody`.
+    server_user: bool = False
     #: False: the kernel does not confine the attempt. Only a member's setting can turn this off, never a task.
     confined: bool = True
 

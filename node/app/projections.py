@@ -96,7 +96,7 @@ def apart(run: Run, config: Config, kinds: Mapping[str, KindEntry], needs: Needs
 
     It gets none if it uses paths on the machine, since later attempts could not change the files of earlier ones. It
     gets none either if its kind has a preparation, because prepared processes run as the node's user, and Spark needs
-    a user with a name.
+    a user with a name; nor if it runs a server as `nobody`.
     """
     kind = kinds.get(run.spec.kind)
     return (
@@ -105,6 +105,7 @@ def apart(run: Run, config: Config, kinds: Mapping[str, KindEntry], needs: Needs
         and kind is not None
         and not kind.preparation
         and not needs.everything
+        and not needs.server_user
         and not any(reach.path is not None for reach in needs.reaches)
     )
 

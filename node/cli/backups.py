@@ -30,13 +30,15 @@ from tasks.access import (
 )
 from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.keep import KeepRules, why_kept
-from tasks.backup.manifest import Manifest, NoBackup, survey_url
+from tasks.backup.manifest import Manifest, NoBackup, Survey, survey_url
 from tasks.backup.params import backup_location, keep_of
+from tasks.backup.proofs import Proof, read_proofs
 from tasks.backup.restore import BadTarget, restore_backup
+from tasks.backup.retention import name_of
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed
 from tasks.backup.verify import verify
 from tasks.errors import MissingSecret
-from tasks.places.place import BadDestination, local_path, resolved
+from tasks.places.place import BadDestination, Place, local_path, resolved
 from tasks.postgres.wal_position import parse_lsn
 from tasks.secret import Reference, SecretFile, references_in, resolve
 from tasks.wal.restore import Moment, NotRestorable, restore_server, start_hint
@@ -215,15 +217,20 @@ def _what_is_named(command: Callable[..., None]) -> Callable[..., None]:
 @_what_is_named
 @api_command
 def list_backups_command(api: Api, what: str, named: _Named) -> None:
-    """List the complete backups, newest first. Backups with unreadable manifests are reported on standard error."""
+    """List the complete backups, newest first, and when a drill last proved that each one restores.
+
+    Backups with unreadable manifests are reported on standard error.
+    """
     with _errors_as_sentences():
-        found = survey_url(*_url_and_options(api, what, named))
+        url, resolved_options = _url_and_options(api, what, named)
+        found = survey_url(url, resolved_options)
+        drilled = _drilled(url, resolved_options, found)
     for why in found.unreadable:
         say(f"not listed: {why}", err=True)
     api.show(
-        [_shown(manifest) for manifest in found.complete],
+        [{**_shown(manifest), "proof": _proof_shown(manifest, drilled)} for manifest in found.complete],
         lambda: api.table(
-            ("BACKUP", "MADE", "ON", "OF", "SIZE", "STORED"),
+            ("BACKUP", "MADE", "ON", "OF", "SIZE", "STORED", "PROVEN"),
             (
                 (
                     manifest.url,
@@ -232,12 +239,35 @@ def list_backups_command(api: Api, what: str, named: _Named) -> None:
                     manifest.source_type,
                     f"{manifest.size_bytes:,}",
                     f"{manifest.stored_bytes:,}",
+                    _proof_said(manifest, drilled),
                 )
                 for manifest in found.complete
             ),
             "there is no backup",
         ),
     )
+
+
+def _drilled(url: str, options: dict[str, Any], found: Survey) -> Mapping[str, Proof]:
+    """Return the newest proof of each backup, by its folder's name. `url` is a task's folder, or that of one backup."""
+    is_one = [manifest.url for manifest in found.complete] == [url.rstrip("/")]
+    proofs = read_proofs(Place(url.rstrip("/").rpartition("/")[0] if is_one else url, options))
+    for why in proofs.unreadable:
+        say(f"not counted: {why}", err=True)
+    return proofs.newest()
+
+
+def _proof_said(manifest: Manifest, drilled: Mapping[str, Proof]) -> str:
+    proof = drilled.get(name_of(manifest.url))
+    if proof is None:
+        return "never"
+    on = " on its own member" if proof.same_member else ""
+    return f"{ago(proof.finished.isoformat())}{on}" if proof.result == "proven" else f"FAILED: {proof.why[0]}"
+
+
+def _proof_shown(manifest: Manifest, drilled: Mapping[str, Proof]) -> dict[str, Any] | None:
+    proof = drilled.get(name_of(manifest.url))
+    return None if proof is None else proof.model_dump(mode="json")
 
 
 @backup_command.command("kept")

@@ -20,10 +20,14 @@ ANY_PATH: Final = (Reach("", "source", "", "/"), Reach("", "destination", "", "/
 
 _READING: Final = ("DAC_READ_SEARCH",)
 _WRITING: Final = ("DAC_OVERRIDE", "FOWNER")
+_SERVER: Final = ("CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "KILL", "SETGID", "SETUID")
+"""To run a server as `nobody`, to give it its files, to read and change them, and to end it."""
 
 
-def capabilities(reaches: Iterable[Reach]) -> frozenset[str]:
+def capabilities(reaches: Iterable[Reach], *, server_user: bool = False) -> frozenset[str]:
     """Return the capabilities that root needs to read and write these paths if they belong to another user. Pure.
+
+    `server_user`: those that it needs to run a server as `nobody`, too (`Needs.server_user`).
 
     >>> sorted(capabilities([Reach("source", "source", "/srv", "/srv"), Reach("to", "destination", "s3://b")]))
     ['DAC_READ_SEARCH']
@@ -33,7 +37,8 @@ def capabilities(reaches: Iterable[Reach]) -> frozenset[str]:
     # Only the server's own user may be allowed to enter the folder of a PostgreSQL server's socket.
     sockets = any("localhost" in reach.addresses for reach in given)
     reading = _READING if uses or sockets else ()
-    return frozenset((*reading, *(_WRITING if "destination" in uses else ())))
+    writing = _WRITING if "destination" in uses else ()
+    return frozenset((*reading, *writing, *(_SERVER if server_user else ())))
 
 
 def confine_early(needs: Needs, access: Access, *, becomes: bool) -> None:
@@ -56,7 +61,7 @@ def confine_early(needs: Needs, access: Access, *, becomes: bool) -> None:
 def give_up_capabilities(needs: Needs) -> None:
     """Keep only the capabilities of root that the paths in `needs` may require. Raises `OSError`."""
     if needs.confined:
-        keep_capabilities(capabilities(needs.reaches))
+        keep_capabilities(capabilities(needs.reaches, server_user=needs.server_user))
 
 
 def confine(needs: Needs, access: Access, scratch: Path, ruleset: Ruleset | None, target: str) -> None:
