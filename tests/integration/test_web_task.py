@@ -8,7 +8,9 @@ import pytest
 from node.peer.protocol import RunProgress
 from node.state.attempts import Checkpoint, Finish
 from node.state.members import MarkDown
+from node.state.registry import Put, PutTasks
 from tasks.definition.run import AttemptEnd
+from tasks.definition.spec import Spec
 from tasks.installed_kinds import InstalledKinds
 from testkit.http.http_cluster import Servers, on_loop, servers
 from testkit.http.web_visitor import Visitor, text_of
@@ -226,6 +228,27 @@ async def test_a_duplicate_begins_with_the_same_definition_under_a_free_name_and
         text = unescape(re.findall(r"<textarea[^>]*>\s*([^<]*)</textarea>", page)[0])
         assert text == "name: a-copy-2\nkind: copy\nparams:\n  source: x\nschedule:\n  every_s: 60\n"
         assert (await visitor.get("/new?like=nobody")).status == 404
+
+
+@on_loop
+async def test_a_run_s_backup_proposes_a_task_that_restores_it() -> None:
+    async with servers() as served:
+        visitor = Visitor(served)
+        params = {"source": {"type": "folder", "path": "/srv/photos"}, "destination": "file:///to"}
+        photos = Spec.model_validate(
+            {"name": "photos", "kind": "backup", "params": params, "group": {"node": "node-1"}}
+        )
+        served.cluster.ok(PutTasks(served.cluster.now_us, (Put(photos.pack(), None),)))
+        made = "20261121T030000.000000Z-42"
+        run_id = await ended(served, "photos", {"url": f"file:///to/photos/{made}", "bytes": 1})
+        page = unescape((await visitor.get(f"/runs/{run_id}")).body.decode())
+        link = f"new?restore=photos&backup={made}&node=node-1"
+        assert f'href="../{link}"' in page
+        proposed = (await visitor.get(f"/{link}")).body.decode()
+        text = unescape(re.findall(r"<textarea[^>]*>\s*([^<]*)</textarea>", proposed)[0])
+        assert "url: file:///to/photos" in text
+        assert f"backup: {made}" in text
+        assert (await visitor.get("/new?restore=nobody")).status == 404
 
 
 @on_loop

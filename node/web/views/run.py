@@ -17,6 +17,7 @@ from node.state.value import Attempt, EndedRun, Run
 from node.storage.room import size
 from node.web.page_endpoints import PageEndpoints, ViewQuery
 from node.web.rendering import page
+from node.web.restore_form import BACKUP
 from node.web.words import amount
 from tasks.definition.run import HELD
 from tasks.definition.yaml_text import as_yaml
@@ -86,9 +87,17 @@ async def run_values(context: RequestContext, run_id: str) -> dict[str, Any]:
         "lines": await last_lines(context, run_id, failed) if failed is not None else [],
         "given": _given(run),
         "checkpoint": _json(view["checkpoint"]),
+        "restorable": _restorable(view, run.task) if run.task in context.state.tasks else None,
         "fields": result_fields(shown),
         "table": result_table(shown),
     }
+
+
+def _restorable(view: Any, task: str) -> str | None:
+    """Return the name of the backup that a run has made; None if it has made none."""
+    url = (view["result"] or {}).get("url") if view["kind"] == BACKUP and view["state"] == "succeeded" else None
+    folder, _, name = str(url or "").rpartition("/")
+    return name if folder.endswith(f"/{task}") else None
 
 
 def result_fields(result: dict[str, Any] | None) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ from node.http.api.specs import CheckedSpec, checked_spec
 from node.http.api.tasks import known_task, task_to_change
 from node.http.door.problems import Problem, invalid_field
 from node.http.door.request_context import RequestContext
+from node.state.value import State, TaskRow
 from node.web.definition_form import (
     NEW,
     DefinitionForm,
@@ -24,16 +25,24 @@ from node.web.definition_form import (
 )
 from node.web.page_endpoints import PageEndpoints, ViewQuery, definition_page, unsaved_page
 from node.web.rendering import redirect
+from node.web.restore_form import restore_text
 from node.web.views.task import copy_text, definition_text
 from tasks.definition.field_errors import FieldError
-from tasks.definition.spec import read_spec
+from tasks.definition.spec import Spec, read_spec
 from tasks.definition.yaml_text import YamlUnreadable
 
 
 class NewPageQuery(ViewQuery):
-    """`like`: the task whose definition is copied into the form; None: an example is shown."""
+    """What is proposed in the form; if all are None: an example."""
 
+    #: The task whose definition is copied.
     like: str | None = Field(default=None, max_length=200)
+    #: The task of whose backups one is restored.
+    restore: str | None = Field(default=None, max_length=200)
+    #: The name of the backup; None: the newest.
+    backup: str | None = Field(default=None, max_length=64)
+    #: The member that made the backup.
+    node: str | None = Field(default=None, max_length=128)
 
 
 endpoints = PageEndpoints("page")
@@ -50,16 +59,25 @@ async def edit_page(context: RequestContext) -> web.Response:
 
 @endpoints.page("/new")
 async def new_page(context: RequestContext, query: NewPageQuery) -> web.Response:
-    """Show the form for a new task; with `like`, it has that task's definition under another name."""
-    text = NEW if query.like is None else await _copied(context, query.like)
+    """Show the form for a new task; with `like` or `restore`, it proposes a definition."""
+    text = NEW
+    if query.restore is not None:
+        text = await asyncio.to_thread(_restoring, context.state, _named(context, query.restore).spec, query)
+    elif query.like is not None:
+        text = await asyncio.to_thread(copy_text, _named(context, query.like).spec, context.state.tasks)
     return definition_page(context, None, DefinitionForm(text, 0))
 
 
-async def _copied(context: RequestContext, task: str) -> str:
+def _named(context: RequestContext, task: str) -> TaskRow:
     row = context.state.tasks.get(task)
     if row is None:
-        raise Problem("not-found", f"there is no task {task!r} to duplicate")
-    return await asyncio.to_thread(copy_text, row.spec, context.state.tasks)
+        raise Problem("not-found", f"there is no task {task!r}: it may have been deleted meanwhile")
+    return row
+
+
+def _restoring(state: State, spec: Spec, query: NewPageQuery) -> str:
+    logs = [(name, row.spec.params) for name, row in state.tasks.items() if row.spec.kind == "wal"]
+    return restore_text(spec.name, spec.params, query.backup, query.node, logs, state.tasks)
 
 
 @endpoints.form("/tasks/{name}/edit")
