@@ -29,6 +29,7 @@ from tasks.access import (
     parse_hosts,
 )
 from tasks.backup.archive import Damaged, TargetExists
+from tasks.backup.encryption import BackupKeys, BadIdentity, Identities, NoIdentity, new_identity
 from tasks.backup.keep import KeepRules, why_kept
 from tasks.backup.manifest import Manifest, NoBackup, Survey, survey_url
 from tasks.backup.params import backup_location, keep_of
@@ -53,6 +54,8 @@ _REFUSALS: Final = (
     PostgresFailed,
     MissingSecret,
     NotRestorable,
+    NoIdentity,
+    BadIdentity,
 )
 
 
@@ -212,6 +215,64 @@ def _what_is_named(command: Callable[..., None]) -> Callable[..., None]:
     return with_named
 
 
+def _keys_are_given(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that open encrypted backups, and pass their value to it as the argument `keys`."""
+
+    @click.option("--identity", "files", multiple=True, metavar="FILE", help="An identity of age or an SSH key.")
+    @click.option("--passphrase-file", metavar="FILE", help="The passphrase that wraps an identity.")
+    @wraps(command)
+    def with_keys(*args: Any, files: tuple[str, ...], passphrase_file: str | None, **more: Any) -> None:
+        command(*args, keys=_backup_keys(files, passphrase_file), **more)
+
+    return with_keys
+
+
+def _backup_keys(files: tuple[str, ...], passphrase_file: str | None) -> BackupKeys | None:
+    """Read the files that the options name; None if they name none. Raises `click.ClickException`."""
+    if not files and passphrase_file is None:
+        return None
+    passphrase = None if passphrase_file is None else _passphrase(passphrase_file)
+    try:
+        found = [Identities.of_text(Path(file).read_text(), file, passphrase) for file in files]
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"the identity cannot be read: {error}") from None
+    except BadIdentity as error:
+        raise click.ClickException(str(error)) from None
+    return BackupKeys(Identities(tuple(key for one in found for key in one.keys)), passphrase)
+
+
+def _passphrase(file: str) -> str:
+    """Return the first line of a file. Raises `click.ClickException`."""
+    try:
+        line = Path(file).read_text().partition("\n")[0]
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"the passphrase cannot be read: {error}") from None
+    if not line:
+        raise click.ClickException(f"{file}: the first line, which is the passphrase, is empty")
+    return line
+
+
+@backup_command.command("key")
+@click.option("--passphrase-file", metavar="FILE", help="Wrap the identity by the passphrase in this file.")
+@api_command
+def key_command(api: Api, passphrase_file: str | None) -> None:
+    """Make an identity, which decrypts backups, and print it. Needs no node.
+
+    Without a passphrase, an identity file of age is printed: keep it where you restore, and nowhere else. Its public
+    key is a recipient for the params of a task. With a passphrase, the params of a task are printed, which contain the
+    identity, wrapped: then the passphrase suffices to restore.
+    """
+    wrapped = passphrase_file is not None
+    public, text = new_identity(_passphrase(passphrase_file) if passphrase_file is not None else None)
+    indented = "".join(f"\n    {line}" for line in text.splitlines())
+    api.show(
+        {"recipients": [public], "identity": text},
+        f"encryption:\n  recipients: [{public}]\n  identity: |{indented}"
+        if wrapped
+        else f"# public key: {public}\n{text.strip()}",
+    )
+
+
 @backup_command.command("list")
 @click.argument("what")
 @_what_is_named
@@ -317,13 +378,18 @@ def _keep_rules(api: Api, what: str, keep: str | None) -> KeepRules | None:
 @backup_command.command("verify")
 @click.argument("what")
 @_what_is_named
+@_keys_are_given
 @api_command
-def verify_command(api: Api, what: str, named: _Named) -> None:
-    """Read a whole backup and check it against its manifest. Of several backups, the newest is checked."""
+def verify_command(api: Api, what: str, named: _Named, keys: BackupKeys | None) -> None:
+    """Read a whole backup and check it against its manifest. Of several backups, the newest is checked.
+
+    Of an encrypted backup, only the checksums of the stored files are checked unless --identity or --passphrase-file is
+    given.
+    """
     with _errors_as_sentences():
         url, resolved_options = _url_and_options(api, what, named)
         with _progress(api, url, resolved_options) as advance:
-            report = verify(url, resolved_options, advance)
+            report = verify(url, resolved_options, advance, keys)
     lines = [f"{report.manifest.url}: " + ("good" if report.ok else "DAMAGED")]
     lines += [f"  {problem}" for problem in report.problems] + [f"  note: {remark}" for remark in report.remarks]
     shown = {**_shown(report.manifest), "ok": report.ok, "problems": report.problems, "remarks": report.remarks}
@@ -340,6 +406,7 @@ def verify_command(api: Api, what: str, named: _Named) -> None:
 @click.option("--to-time", metavar="TIME", help="With --wal: restore to this time, such as 2026-11-26T14:03:00+01:00.")
 @click.option("--to-lsn", metavar="LSN", help="With --wal: restore to this position of the log, such as 16/B374D848.")
 @_what_is_named
+@_keys_are_given
 @api_command
 def restore_command(
     api: Api,
@@ -350,22 +417,23 @@ def restore_command(
     to_time: str | None,
     to_lsn: str | None,
     named: _Named,
+    keys: BackupKeys | None,
 ) -> None:
     """Restore a backup (of several, the newest) to TARGET: a path, or postgresql://user@host/database.
 
     The database must exist; its password is taken from PGPASSWORD or ~/.pgpass, as by psql. With --wal, TARGET becomes
     a data folder that `pg_ctl start` recovers to a moment: the latest, unless --to-time or --to-lsn says otherwise.
+    An encrypted backup needs --identity or --passphrase-file.
     """
     moment = _moment(wal, to_time, to_lsn)
     with _errors_as_sentences():
         url, resolved_options = _url_and_options(api, what, named)
         if wal is not None:
-            _restore_server(
-                api, url, resolved_options, target, overwrite, moment, _url_and_options(api, wal, named, "wal")
-            )
+            log = _url_and_options(api, wal, named, "wal")
+            _restore_server(api, url, resolved_options, target, overwrite, moment, log, keys)
             return
         with _progress(api, url, resolved_options) as advance:
-            restored = restore_backup(url, target, overwrite, resolved_options, progress=advance)
+            restored = restore_backup(url, target, overwrite, resolved_options, progress=advance, keys=keys)
     lines = [f"restored {restored.manifest.url} to {target}: {restored.size_bytes:,} bytes in {restored.seconds:.1f} s"]
     lines += [f"  note: {remark}" for remark in restored.remarks]
     shown = {**_shown(restored.manifest), "target": target, "seconds": restored.seconds, "remarks": restored.remarks}
@@ -398,6 +466,7 @@ def _restore_server(
     overwrite: bool,
     moment: Moment,
     wal: tuple[str, dict[str, Any]],
+    keys: BackupKeys | None,
 ) -> None:
     found = survey_url(url, options)
     for why in found.unreadable:
@@ -412,6 +481,7 @@ def _restore_server(
             options=options,
             wal_options=wal[1],
             progress=advance,
+            keys=keys,
         )
     lines = [
         f"restored {done.manifest.url} to {target} in {done.seconds:.1f} s; the log is archived up to {done.archived}",

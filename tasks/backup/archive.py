@@ -1,18 +1,22 @@
 """Compresses a stream of bytes into a file, and unpacks it, in constant memory and with checksums.
 
 Two checksums are computed on the way: one of the file as stored, as `sha256sum` does, and one of the content. The file
-is one zstd frame with its own checksum, and `zstd -d` can unpack it.
+is one zstd frame with its own checksum, and `zstd -d` can unpack it. An encrypted file is such a frame, encrypted:
+`age -d` and then `zstd -d`. It has no checksum of the content, which age authenticates.
 """
 
 import hashlib
 import io
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import IO, Any
 
 import zstandard
 from typing_extensions import Buffer
 
+from tasks.backup.encryption import Altered, Identities, NoIdentity, WrongKey, decrypting, encrypt
+from tasks.backup.flow import Flow
 from tasks.backup.manifest import FileEntry
 from tasks.places.place import Place
 
@@ -35,47 +39,70 @@ class Damaged(Exception):
 
 
 class Writer:
-    """The file-like object that a source writes to. Compresses the content into a file; computes size and checksums."""
+    """The file-like object that a source writes to. Compresses the content; a thread of its own stores the result.
 
-    def __init__(self, name: str, file: IO[bytes], level: int, progress: Progress) -> None:
+    `keys`: the recipients to which the stored file is encrypted; None: it is not encrypted.
+    """
+
+    def __init__(
+        self, name: str, file: IO[bytes], level: int, progress: Progress, keys: Sequence[Any] | None = None
+    ) -> None:
         self._name = name
-        self._file = file
         self._packer = zstandard.ZstdCompressor(level=level, write_checksum=True).compressobj()
         self._progress = progress
-        self._stored_sum, self._content_sum = hashlib.sha256(), hashlib.sha256()
-        self._stored_bytes = 0
+        self._keys = keys
+        # age authenticates the content, and a plain checksum of it would tell something of it.
+        self._content_sum = None if keys is not None else hashlib.sha256()
+        self._stored = _Stored(file)
+        self._flow = Flow()
+        self._thread = threading.Thread(target=self._store, name=f"store {name}", daemon=True)
         self._about: dict[str, Any] = {}
         self._entry: FileEntry | None = None
         self.size_bytes = 0
+        self._thread.start()
 
     def write(self, content: bytes) -> int:
-        """Write the next piece of content, all of it."""
-        self._content_sum.update(content)
+        """Write the next piece of content, all of it. Raises the storage's errors."""
+        if self._content_sum is not None:
+            self._content_sum.update(content)
         self.size_bytes += len(content)
-        self._store(self._packer.compress(content))
+        self._flow.write(self._packer.compress(content))
         self._progress(self.size_bytes)
         return len(content)
 
-    def _store(self, packed: bytes) -> None:
-        self._stored_sum.update(packed)
-        self._stored_bytes += len(packed)
-        self._file.write(packed)
+    def _store(self) -> None:
+        try:
+            if self._keys is not None:
+                encrypt(self._flow, self._stored, self._keys)
+            else:
+                while packed := self._flow.chunk():
+                    self._stored.write(packed)
+        except BaseException as error:  # noqa: BLE001  the thread that writes gets the error
+            self._flow.abandon(error)
 
     def about(self, **fields: Any) -> None:
         """Add fields of `FileEntry` to the file's entry, such as its `remarks`."""
         self._about |= fields
 
     def finish(self) -> None:
-        """End the archive."""
-        self._store(self._packer.flush())
+        """End the archive. Raises the storage's errors."""
+        self._flow.write(self._packer.flush())
+        self._flow.end()
+        self._thread.join()
+        self._flow.check()
         self._entry = FileEntry(
             name=self._name,
             size_bytes=self.size_bytes,
-            stored_bytes=self._stored_bytes,
-            sha256=self._stored_sum.hexdigest(),
-            content_sha256=self._content_sum.hexdigest(),
+            stored_bytes=self._stored.size_bytes,
+            sha256=self._stored.sum.hexdigest(),
+            content_sha256=None if self._content_sum is None else self._content_sum.hexdigest(),
             **self._about,
         )
+
+    def abandon(self) -> None:
+        """End without a complete archive."""
+        self._flow.end(Abandoned("the archive was not completed"))
+        self._thread.join()
 
     @property
     def entry(self) -> FileEntry:
@@ -84,13 +111,41 @@ class Writer:
         return self._entry
 
 
+class Abandoned(Exception):
+    """A source failed before its archive was complete."""
+
+
+class _Stored:
+    """The file as stored. Counts the bytes that are written to it, and computes their checksum."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.sum = hashlib.sha256()
+        self.size_bytes = 0
+        self._file = file
+
+    def write(self, data: bytes) -> int:
+        self.sum.update(data)
+        self.size_bytes += len(data)
+        self._file.write(data)
+        return len(data)
+
+
 @contextmanager
-def storing(place: Place, name: str, level: int, progress: Progress) -> Iterator[Writer]:
-    """Compress what the block writes into the file `name` in `place`. The writer's `entry` is there afterwards."""
+def storing(
+    place: Place, name: str, level: int, progress: Progress, keys: Sequence[Any] | None = None
+) -> Iterator[Writer]:
+    """Compress what the block writes into the file `name` in `place`. The writer's `entry` is there afterwards.
+
+    `keys`: recipients (`Encryption.keys`) to which the file is encrypted; None: it is not encrypted.
+    """
     with place.writing(name) as file:
-        writer = Writer(name, file, level, progress)
-        yield writer
-        writer.finish()
+        writer = Writer(name, file, level, progress, keys)
+        try:
+            yield writer
+            writer.finish()
+        except BaseException:
+            writer.abandon()
+            raise
 
 
 class _Summed(io.RawIOBase):
@@ -114,19 +169,43 @@ class _Summed(io.RawIOBase):
         self.size_bytes += len(data)
         return len(data)
 
+    def drain(self, progress: Progress) -> None:
+        """Read the rest of the file."""
+        while self.read(CHUNK_BYTES):
+            progress(self.size_bytes)
 
-def stored_content(place: Place, entry: FileEntry, progress: Progress) -> Iterator[bytes]:
-    """Yield the content of a stored file, and check it. Raises `Damaged`.
+    def check(self, place: Place, entry: FileEntry) -> None:
+        """Raise `Damaged` if what was read is not what the entry says."""
+        if (self.size_bytes, self.sum.hexdigest()) != (entry.stored_bytes, entry.sha256):
+            raise Damaged(
+                f"{place.url}/{entry.name} has {self.size_bytes} bytes with the checksum "
+                f"{self.sum.hexdigest()[:12]}; the manifest says {entry.stored_bytes} bytes with {entry.sha256[:12]}"
+            )
+
+
+def stored_content(
+    place: Place, entry: FileEntry, progress: Progress, identities: Identities | None = None
+) -> Iterator[bytes]:
+    """Yield the content of a stored file, and check it. Raises `Damaged`, and `NoIdentity` for an encrypted file.
 
     The last chunk is yielded only after every checksum has matched, so that no caller reads a damaged file to its end
-    without an error.
+    without an error. `identities` decrypt an encrypted file.
     """
     held = b""
-    for chunk in _unpacked(place, entry, progress):
-        if held:
-            yield held
-        held = chunk
-    yield held
+    with closing(_unpacked(place, entry, progress, identities)) as chunks:
+        for chunk in chunks:
+            if held:
+                yield held
+            held = chunk
+        yield held
+
+
+def check_stored(place: Place, entry: FileEntry, progress: Progress) -> None:
+    """Read a file as it is stored, without its content, and compare it with its entry. Raises `Damaged`."""
+    with _damage_named(place, entry), place.reading(entry.name) as file:
+        stored = _Summed(file)
+        stored.drain(progress)
+    stored.check(place, entry)
 
 
 class Content(io.RawIOBase):
@@ -156,32 +235,57 @@ class Content(io.RawIOBase):
             pass
 
 
-def _unpacked(place: Place, entry: FileEntry, progress: Progress) -> Iterator[bytes]:
+def _unpacked(
+    place: Place, entry: FileEntry, progress: Progress, identities: Identities | None
+) -> Generator[bytes, None, None]:
     content_sum, size_bytes = hashlib.sha256(), 0
+    with _damage_named(place, entry), place.reading(entry.name) as file:
+        stored = _Summed(file)
+        # Read by pieces of unpacked content, not of the file: a megabyte of it may unpack to gigabytes.
+        buffered = io.BufferedReader(stored, CHUNK_BYTES)
+        try:
+            with _decrypted(buffered, entry, identities) as packed:
+                reader = zstandard.ZstdDecompressor().stream_reader(packed, read_size=CHUNK_BYTES)
+                while chunk := reader.read(CHUNK_BYTES):
+                    content_sum.update(chunk)
+                    size_bytes += len(chunk)
+                    if size_bytes > entry.size_bytes:
+                        said = f"the {entry.size_bytes} bytes in its manifest"
+                        raise Damaged(f"{place.url}/{entry.name} unpacks to more than {said}")
+                    progress(size_bytes)
+                    yield chunk
+                while packed.read(CHUNK_BYTES):
+                    pass
+        except WrongKey as error:
+            # Damage to the head of the file looks like another key, too. The checksum tells which it is.
+            stored.drain(quiet)
+            stored.check(place, entry)
+            raise NoIdentity(
+                f"{place.url}/{entry.name} cannot be decrypted by the identity that was given: {error}"
+            ) from None
+    stored.check(place, entry)
+    if size_bytes != entry.size_bytes or entry.content_sha256 not in {None, content_sum.hexdigest()}:
+        raise Damaged(f"{place.url}/{entry.name}: the content differs from what was backed up")
+
+
+@contextmanager
+def _decrypted(file: IO[bytes], entry: FileEntry, identities: Identities | None) -> Iterator[Any]:
+    """Yield a readable file with what zstd has written."""
+    if not entry.encrypted:
+        yield file
+        return
+    if identities is None:
+        raise NoIdentity(f"{entry.name} is encrypted: give an identity that decrypts it")
+    with decrypting(file, identities) as content:
+        yield content
+
+
+@contextmanager
+def _damage_named(place: Place, entry: FileEntry) -> Iterator[None]:
+    """Raise `Damaged` if the file is missing, or cannot be decrypted or unpacked."""
     try:
-        with place.reading(entry.name) as file:
-            stored = _Summed(file)
-            # Read by pieces of unpacked content, not of the file: a megabyte of it may unpack to gigabytes.
-            buffered = io.BufferedReader(stored, CHUNK_BYTES)
-            reader = zstandard.ZstdDecompressor().stream_reader(buffered)
-            while chunk := reader.read(CHUNK_BYTES):
-                content_sum.update(chunk)
-                size_bytes += len(chunk)
-                if size_bytes > entry.size_bytes:
-                    said = f"the {entry.size_bytes} bytes in its manifest"
-                    raise Damaged(f"{place.url}/{entry.name} unpacks to more than {said}")
-                progress(size_bytes)
-                yield chunk
-            while buffered.read(CHUNK_BYTES):
-                pass
+        yield
     except FileNotFoundError:
         raise Damaged(f"{place.url}/{entry.name} is missing") from None
-    except zstandard.ZstdError as error:
+    except (zstandard.ZstdError, Altered) as error:
         raise Damaged(f"{place.url}/{entry.name}: {error}") from None
-    if (stored.size_bytes, stored.sum.hexdigest()) != (entry.stored_bytes, entry.sha256):
-        raise Damaged(
-            f"{place.url}/{entry.name} has {stored.size_bytes} bytes with the checksum {stored.sum.hexdigest()[:12]}; "
-            f"the manifest says {entry.stored_bytes} bytes with {entry.sha256[:12]}"
-        )
-    if (size_bytes, content_sum.hexdigest()) != (entry.size_bytes, entry.content_sha256):
-        raise Damaged(f"{place.url}/{entry.name}: the content differs from what was backed up")

@@ -68,7 +68,7 @@ class BackupAttempt:
             ctx.save_checkpoint(self.begun | {"finishing": self.place.url})
             # If this attempt was paused here and its run was taken over, the next attempt has removed the files.
             self._check_stored(done)
-            manifest.write_manifest(self.place, done)
+            manifest.write_manifest(self.place, self.content.sealed(done))
         except Exception:
             self._discard()
             raise

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import zstandard
 
-from tasks.backup.manifest import FileEntry
+from tasks.backup.encryption import Encryption
+from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.objects import NewObjects
 from tasks.backup.params import BackupParams
 from tasks.backup.sources.source import SourceNotes, SourceWork
@@ -27,7 +28,8 @@ class BackupContent:
     def __init__(self, ctx: Context[BackupParams], place: Place) -> None:
         self._ctx = ctx
         self._source = ctx.params.source
-        self._out = NewObjects(place, ctx.params.level, self._progress)
+        self.encryption = Encryption.of(ctx.params.encryption, ctx.secret)
+        self._out = NewObjects(place, ctx.params.level, self._progress, self.encryption)
         self._size_bytes: int | None = None
         self._work = SourceWork(
             node=ctx.node,
@@ -57,10 +59,18 @@ class BackupContent:
         self._out.tidy()
         return self._out.entries, notes
 
+    def sealed(self, done: Manifest) -> Manifest:
+        """Return the manifest as it is stored: of an encrypted backup, what tells of the content is encrypted."""
+        if self.encryption is None:
+            return done
+        files = tuple(self.encryption.seal_entry(entry) if entry.sealed is None else entry for entry in done.files)
+        return self.encryption.seal_manifest(done.model_copy(update={"files": files}))
+
     @property
     def tools(self) -> dict[str, str]:
-        """The versions of Rota and of the compression library, for the manifest."""
-        return {"rota": version(), "zstandard": zstandard.__version__}
+        """The versions of Rota and of the libraries that compress and encrypt, for the manifest."""
+        found = {"rota": version(), "zstandard": zstandard.__version__}
+        return found if self.encryption is None else found | self.encryption.tools
 
     def _expect(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes

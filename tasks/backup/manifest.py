@@ -7,13 +7,16 @@ writes after its run was taken over, it writes next to the good backup, never ov
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from tasks.places.place import Place
 
 NAME = "manifest.json"
+
+ENCRYPTED: Final = ".age"
+"""The end of the name of an encrypted object."""
 
 SourceType = Literal["postgres", "postgres_physical", "sqlite", "folder"]
 
@@ -43,7 +46,9 @@ class FileEntry(BaseModel):
     size_bytes: int = Field(description="Of the content")
     stored_bytes: int = Field(description="Of the file as stored, compressed")
     sha256: str = Field(description="Of the file as stored, in hex")
-    content_sha256: str = Field(description="Of the content, in hex")
+    content_sha256: str | None = Field(
+        description="Of the content, in hex; null: the object is encrypted, and age authenticates its content"
+    )
     mode: int | None = Field(default=None, description="Permissions of the SQLite file; null for other sources")
     uid: int | None = Field(default=None, description="Its owner")
     gid: int | None = Field(default=None, description="Its group")
@@ -51,6 +56,28 @@ class FileEntry(BaseModel):
     tables: tuple[TableFacts, ...] | None = Field(
         default=None, description="The tables of the database in this file; null: not recorded"
     )
+    sealed: str | None = Field(
+        default=None, description="Of an encrypted object, the other fields: JSON, encrypted and armored as age does"
+    )
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the stored file is encrypted."""
+        return self.content_sha256 is None
+
+    @property
+    def plain_name(self) -> str:
+        """The name that the source gave to the object: the file's name without the suffix of encryption."""
+        return self.name.removesuffix(ENCRYPTED) if self.encrypted else self.name
+
+
+class EncryptionNote(BaseModel):
+    """To whom a backup is encrypted."""
+
+    model_config = ConfigDict(frozen=True)
+
+    recipients: tuple[str, ...] = Field(description="Public keys; each of their identities decrypts the backup")
+    identity: str | None = Field(default=None, description="One of these identities, wrapped by a passphrase")
 
 
 class WalRange(BaseModel):
@@ -93,6 +120,10 @@ class Manifest(BaseModel):
         description="The id of the backups of one source, which `keep` counts together; null: made before lineages",
     )
     wal: WalRange | None = Field(default=None, description="Of a physical backup, the log that it needs")
+    encryption: EncryptionNote | None = Field(default=None, description="To whom it is encrypted; null: to nobody")
+    sealed: str | None = Field(
+        default=None, description="Of an encrypted backup, its remarks: JSON, encrypted and armored as age does"
+    )
     url: str = Field(default="", exclude=True, description="The URL that the manifest was read from; not stored")
 
     @property

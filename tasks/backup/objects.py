@@ -8,24 +8,35 @@ takes it over by this record, and does not make it again.
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tasks.backup.archive import Content, Progress, Writer, stored_content, storing
-from tasks.backup.manifest import FileEntry, Manifest
+from tasks.backup.encryption import BackupKeys, Encryption, Identities, unsealed
+from tasks.backup.manifest import ENCRYPTED, FileEntry, Manifest
 from tasks.places.place import Place
 
 _RECORD: Final = ".whole.json"
-"""The suffix of the record of a whole object. Its content is the object's `FileEntry`."""
+"""The suffix of the record of a whole object. Its content is a `_Record`."""
+
+
+class _Record(BaseModel):
+    """The content of the record of a whole object."""
+
+    entry: FileEntry
+    recipients: tuple[str, ...] = ()
+    """To whom the object is encrypted; empty: it is not encrypted."""
 
 
 class NewObjects:
     """The objects that an attempt writes to the folder of its backup. Several threads may write at once."""
 
-    def __init__(self, place: Place, level: int, progress: Progress) -> None:
+    def __init__(self, place: Place, level: int, progress: Progress, encryption: Encryption | None = None) -> None:
         self._place = place
         self._level = level
+        self._encryption = encryption
         self._progress = progress
         self._lock = threading.Lock()
         self._done_bytes: dict[str, int] = {}
@@ -43,17 +54,31 @@ class NewObjects:
         return tuple(self._written[name] for name in sorted(self._written))
 
     @contextmanager
-    def writing(self, name: str, *, whole: bool = False) -> Iterator[Writer]:
+    def writing(self, name: str, *, whole: bool = False, for_next: bool = False) -> Iterator[Writer]:
         """Write the object `name`, which is complete when the block ends.
 
-        `whole`: the object is of use without the others, so another attempt at the run may use it.
+        `whole`: the object is of use without the others, so another attempt at the run may use it. `for_next`: the next
+        backup has to read the object, so it is encrypted to the key that members which back up hold, too.
         """
-        with storing(self._place, name, self._level, lambda size_bytes: self._advance(name, size_bytes)) as writer:
+        encryption = self._encryption
+        keys = None if encryption is None else encryption.keys(for_next=for_next)
+        stored_name = name if encryption is None else f"{name}{ENCRYPTED}"
+        advance = partial(self._advance, name)
+        with storing(self._place, stored_name, self._level, advance, keys) as writer:
             yield writer
+        entry = writer.entry
         if whole:
-            self._place.write_whole(f"{name}{_RECORD}", writer.entry.model_dump_json().encode())
+            record = _Record(entry=self._sealed(entry), recipients=self._recipients)
+            self._place.write_whole(f"{stored_name}{_RECORD}", record.model_dump_json().encode())
         with self._lock:
-            self._written[name] = writer.entry
+            self._written[name] = entry
+
+    @property
+    def _recipients(self) -> tuple[str, ...]:
+        return () if self._encryption is None else self._encryption.recipients
+
+    def _sealed(self, entry: FileEntry) -> FileEntry:
+        return entry if self._encryption is None else self._encryption.seal_entry(entry)
 
     def keep(self, name: str) -> FileEntry:
         """Make an object of `kept` a part of this backup. Returns its entry."""
@@ -68,18 +93,21 @@ class NewObjects:
             records = [name for name in folder.names("") if name.endswith(_RECORD)]
             for record, text in folder.read_many(records).items():
                 try:
-                    entry = FileEntry.model_validate_json(text)
+                    found = _Record.model_validate_json(text)
                 except ValidationError:
                     continue  # a later version wrote it; the object is made again
+                entry = found.entry
+                if found.recipients != self._recipients:
+                    continue  # the task's recipients have changed since
                 if f"{entry.name}{_RECORD}" == record and _is_complete(folder, entry):
                     folder.move(entry.name, entry.name, into=self._place)
                     folder.move(record, record, into=self._place)
-                    self._kept[entry.name] = entry
+                    self._kept[entry.plain_name] = entry
 
     def tidy(self) -> None:
         """Remove the records, and the objects of earlier attempts that were not used. The manifest can follow."""
-        for name in self._kept:
-            self._place.remove(name)
+        for entry in self._kept.values():
+            self._place.remove(entry.name)
         for name in self._place.names(""):
             if name.endswith(_RECORD):
                 self._place.remove(name)
@@ -99,9 +127,23 @@ def _is_complete(folder: Place, entry: FileEntry) -> bool:
 
 
 class StoredObjects:
-    """The objects of a complete backup. `progress` is told how many bytes of their content were read."""
+    """The objects of a complete backup. `progress` is told how many bytes of their content were read.
 
-    def __init__(self, manifest: Manifest, options: dict[str, Any] | None, progress: Progress) -> None:
+    `keys` open an encrypted backup. `manifest` is then complete, with all that is sealed in the stored one. Raises
+    `NoIdentity` and `BadIdentity` if they do not fit.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        options: dict[str, Any] | None,
+        progress: Progress,
+        keys: BackupKeys | None = None,
+    ) -> None:
+        self._identities: Identities | None = None
+        if manifest.encryption is not None:
+            self._identities = (keys or BackupKeys()).identities_for(manifest)
+            manifest = unsealed(manifest, self._identities)
         self.manifest = manifest
         self._place = Place(manifest.url, options)
         self._progress = progress
@@ -110,9 +152,14 @@ class StoredObjects:
     def content(self, entry: FileEntry) -> Content:
         """Return the checked content of an object. Read it before that of the next one. Reading raises `Damaged`."""
         before, self._before_bytes = self._before_bytes, self._before_bytes + entry.size_bytes
-        return Content(stored_content(self._place, entry, lambda done: self._progress(before + done)))
+        progress = partial(_advance_from, before, self._progress)
+        return Content(stored_content(self._place, entry, progress, self._identities))
 
     def only(self) -> Content:
         """Return the checked content of a backup that has one object."""
         (entry,) = self.manifest.files
         return self.content(entry)
+
+
+def _advance_from(before_bytes: int, progress: Progress, done_bytes: int) -> None:
+    progress(before_bytes + done_bytes)

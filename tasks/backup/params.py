@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from tasks.access import check_options, check_protocol
+from tasks.backup.encryption import EncryptionParams
 from tasks.backup.keep import KeepRules, rules_of
 from tasks.backup.manifest import Manifest, SourceType
 from tasks.backup.sources import folder, physical, postgres, sqlite
@@ -81,6 +82,9 @@ class BackupParams(BaseModel):
         default=[],
         description="Ids of sources that hold the same data as before, moved or restored; the error that refuses a "
         "source names its id. One id, or a list",
+    )
+    encryption: EncryptionParams | None = Field(
+        default=None, description="Encrypt the backups in the format of age; null: they are not encrypted"
     )
 
     @model_validator(mode="after")

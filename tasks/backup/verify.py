@@ -2,15 +2,17 @@
 
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tasks.backup import archive
+from tasks.backup.encryption import BackupKeys
 from tasks.backup.manifest import Manifest, newest_backup
 from tasks.backup.objects import StoredObjects
 from tasks.backup.params import source_class
 from tasks.backup.sources.postgres_tools import PostgresFailed
+from tasks.places.place import Place
 
 
 @dataclass(frozen=True)
@@ -34,16 +36,30 @@ class Report:
         return not self.problems
 
 
-def verify(url: str, options: dict[str, Any] | None = None, progress: archive.Progress = archive.quiet) -> Report:
+def verify(
+    url: str,
+    options: dict[str, Any] | None = None,
+    progress: archive.Progress = archive.quiet,
+    keys: BackupKeys | None = None,
+) -> Report:
     """Read and check the backup at `url` (the newest one if `url` is a task's folder).
 
     Checks every file's checksums and zstd frame, and then the content: pg_restore lists a PostgreSQL dump's table of
-    contents, SQLite checks a temporary copy of a database, and a folder's archive is read member by member. Raises
-    `NoBackup` if there is no backup at `url`.
+    contents, SQLite checks a temporary copy of a database, and a folder's archive is read member by member. `keys`
+    open an encrypted backup; without them only the checksums of its stored files are checked, with a remark. Raises
+    `NoBackup` if there is no backup at `url`, and `NoIdentity` and `BadIdentity` if the keys do not fit.
     """
-    began_s = time.monotonic()
     manifest = newest_backup(url, options)
-    stored = StoredObjects(manifest, options, progress)
+    began_s = time.monotonic()
+    if manifest.encryption is not None and keys is None:
+        found = _checksums(manifest, options, progress)
+    else:
+        found = _content(StoredObjects(manifest, options, progress, keys))
+    return replace(found, seconds=time.monotonic() - began_s)
+
+
+def _content(stored: StoredObjects) -> Report:
+    manifest = stored.manifest
     problems: list[str] = []
     remarks = list(manifest.remarks)
     read_bytes = 0
@@ -56,5 +72,24 @@ def verify(url: str, options: dict[str, Any] | None = None, progress: archive.Pr
                 continue
             read_bytes += entry.stored_bytes
             remarks += [remark for remark in found if remark not in remarks]
-    seconds = time.monotonic() - began_s
-    return Report(manifest, tuple(problems), tuple(remarks), read_bytes, seconds)
+    return Report(manifest, tuple(problems), tuple(remarks), read_bytes, 0)
+
+
+def _checksums(manifest: Manifest, options: dict[str, Any] | None, progress: archive.Progress) -> Report:
+    """Check the stored files of an encrypted backup without decrypting them."""
+    assert manifest.encryption is not None
+    place = Place(manifest.url, options)
+    problems: list[str] = []
+    read_bytes = 0
+    for entry in manifest.files:
+        try:
+            archive.check_stored(place, entry, progress)
+        except archive.Damaged as error:
+            problems.append(str(error))
+            continue
+        read_bytes += entry.stored_bytes
+    remark = (
+        f"only the checksums of the stored files were checked, since the backup is encrypted to "
+        f"{', '.join(manifest.encryption.recipients)}: give --identity FILE to check the content"
+    )
+    return Report(manifest, tuple(problems), (remark,), read_bytes, 0)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tasks.backup import archive
+from tasks.backup.encryption import BackupKeys
 from tasks.backup.manifest import Manifest, NoBackup, WalRange
 from tasks.backup.restore import restore_manifest
 from tasks.places.place import Place
@@ -129,17 +130,18 @@ def restore_server(
     options: dict[str, Any] | None = None,
     wal_options: dict[str, Any] | None = None,
     progress: archive.Progress = archive.quiet,
+    keys: BackupKeys | None = None,
 ) -> RestoredServer:
     """Make a data folder at `target` that a plain `pg_ctl start` recovers to `moment`.
 
     `backups` are the physical backups to choose from, `wal_url` is the archive of the log of one task
-    (DESTINATION/TASK). The server becomes a primary of a timeline of its own once it has recovered. Raises
-    `NotRestorable`, `TargetExists`, `Damaged`.
+    (DESTINATION/TASK). `keys` open an encrypted backup. The server becomes a primary of a timeline of its own once it
+    has recovered. Raises `NotRestorable`, `TargetExists`, `Damaged`, `NoIdentity`, `BadIdentity`.
     """
     began_s = time.monotonic()
     place, counted = _the_archive(wal_url, wal_options)
     base = choose_base(backups, counted, place.url.rpartition("/")[2], moment, _forks(place, counted))
-    restore_manifest(base, str(target), overwrite, options, progress=progress)
+    restore_manifest(base, str(target), overwrite, options, progress=progress, keys=keys)
     _recover_on_start(target, moment, place, counted)
     return RestoredServer(
         manifest=base,

@@ -35,7 +35,7 @@ from spark_tasks.table import delta, ledger
 from spark_tasks.webhook import params as webhook_params
 from tasks import errors, source_identity
 from tasks.access import AccessRefused
-from tasks.backup import archive, keep
+from tasks.backup import archive, encryption, keep
 from tasks.backup import content as backup_content
 from tasks.backup import kind as backup
 from tasks.backup import manifest as backup_manifest
@@ -58,6 +58,7 @@ PATH: Final = "docs/reference/kinds.md"
 
 _HEADINGS: Final = {
     "KeepRules": "Rules of keep",
+    "EncryptionParams": "Encryption of backups",
     "FolderSource": "Source folder",
     "SqliteSource": "Source sqlite",
     "PostgresSource": "Source postgres",
@@ -83,6 +84,7 @@ _HEADINGS: Final = {
 }
 _BACKUP_PARTS: Final[tuple[type[BaseModel], ...]] = (
     keep.KeepRules,
+    encryption.EncryptionParams,
     folder.FolderSource,
     sqlite.SqliteSource,
     postgres.PostgresSource,
@@ -120,6 +122,7 @@ _BACKUP_ERRORS: Final = (
     postgres_tools.PostgresFailed,
     backup_content.Vanished,
     backup_content.BackupStopped,
+    encryption.BadIdentity,
     errors.MissingSecret,
     errors.Fenced,
 )
