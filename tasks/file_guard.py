@@ -91,6 +91,11 @@ class FileGuard:
             if self.is_own(about):
                 raise AccessRefused(self._own_by_another_path(named))
 
+    @property
+    def own_ids(self) -> frozenset[FileId]:
+        """The identities of the node's own files and folders."""
+        return self._own
+
     def is_own(self, about: os.stat_result) -> bool:
         """Whether a file or folder with this status is the node's own."""
         return file_id(about) in self._own

@@ -41,6 +41,7 @@ from tasks.backup import kind as backup
 from tasks.backup import manifest as backup_manifest
 from tasks.backup import restore as backup_restore
 from tasks.backup.sources import folder, physical, postgres, postgres_tools, source, sqlite
+from tasks.backup.tree import read_tree
 from tasks.command import kind as command
 from tasks.places import place
 from tasks.postgres import connection
@@ -116,7 +117,7 @@ _BACKUP_ERRORS: Final = (
     source_identity.OtherSource,
     place.BadDestination,
     place.NoBucket,
-    folder.FolderFailed,
+    read_tree.FolderFailed,
     sqlite.SqliteFailed,
     postgres_tools.NoTool,
     postgres_tools.PostgresFailed,

@@ -17,7 +17,10 @@ GENERATED = ROOT / "docs/reference"
 ROOMS = sorted(path.parent for package in ("node", "spark_tasks") for path in (ROOT / package).glob("*/__init__.py"))
 DESIGNS = [
     *(room / "DESIGN.md" for room in ROOMS),
-    *(ROOT / room / "DESIGN.md" for room in ("hashing", "tasks", "tasks/backup", "tasks/definition")),
+    *(
+        ROOT / room / "DESIGN.md"
+        for room in ("hashing", "tasks", "tasks/backup", "tasks/backup/tree", "tasks/definition")
+    ),
 ]
 PAGES = [
     *sorted(ROOT.glob("*.md")),

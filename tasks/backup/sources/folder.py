@@ -1,25 +1,23 @@
-"""Backs up a folder as a tar stream: sorted names, links as links, in constant memory. Restores it too."""
+"""Backs up a folder as a tar archive, and restores it."""
 
-import errno
 import os
 import shutil
-import stat
 from pathlib import Path
-from typing import IO, Annotated, Literal, cast
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from tasks.access import EVERYTHING, Access, is_own
-from tasks.backup.archive import CHUNK_BYTES, Content, TargetExists, Writer
+from tasks.access import EVERYTHING, Access
+from tasks.backup.archive import Content, TargetExists, Writer
 from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.objects import NewObjects, StoredObjects
 from tasks.backup.sources.in_place import beside, closed_to_others, empty, put_folder
 from tasks.backup.sources.source import RestoreTarget, SourceNotes, SourceWork, check_exists
-from tasks.backup.sources.tar import tarfile
-from tasks.backup.sources.unpack import ROOT, check_archive, drop_member_list, extract
+from tasks.backup.sources.unpack import check_archive, extract
+from tasks.backup.tree.read_tree import FolderFailed, TreeReader
+from tasks.backup.tree.walk import HiddenFiles
 from tasks.disk_identity import facts_of
-from tasks.errors import Failed
-from tasks.file_guard import FileGuard, open_within
+from tasks.file_guard import FileGuard
 from tasks.needs import Needs
 from tasks.reach import Reach
 
@@ -27,7 +25,10 @@ FILE = "folder.tar.zst"
 
 
 class FolderSource(BaseModel):
-    """A folder on the member that runs the task: every file, folder and link in it. Sockets and pipes are left out."""
+    """A folder on the member that runs the task: every file, folder and link in it, with ACLs and the like.
+
+    Sockets, pipes and devices are left out.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -71,8 +72,7 @@ class FolderSource(BaseModel):
     @classmethod
     def restore(cls, stored: StoredObjects, target: RestoreTarget) -> list[str]:
         """Unpack the archive as a folder."""
-        restore(stored.only(), Path(target.name), target.overwrite)
-        return []
+        return restore(stored.only(), Path(target.name), target.overwrite)
 
     @classmethod
     def verify(cls, content: Content, entry: FileEntry, manifest: Manifest, scratch: Path) -> list[str]:
@@ -81,154 +81,44 @@ class FolderSource(BaseModel):
         return []
 
 
-class FolderFailed(Failed):
-    """The folder cannot be backed up."""
-
-
-class _AsLongAsListed:
-    """A file read as `size_bytes` bytes: it is truncated if it has grown, and padded with zeros if it has shrunk."""
-
-    def __init__(self, file: IO[bytes], size_bytes: int) -> None:
-        self._file = file
-        self._left = size_bytes
-        self.missing_bytes = 0
-
-    def read(self, size: int = -1) -> bytes:
-        wanted = self._left if size < 0 else min(size, self._left)
-        data = self._file.read(wanted)
-        self.missing_bytes += wanted - len(data)
-        self._left -= wanted
-        return data.ljust(wanted, b"\0")
-
-
-_VANISHED = "vanished while the folder was read"
-_OWN = "was left out: it belongs to the node itself or to the kernel"
-
-
 def dump(folder: Path, out: Writer, guard: FileGuard | None = None) -> list[str]:
     """Write the folder as a tar archive. Returns remarks for the manifest.
 
-    A file that vanishes while the folder is read is left out, and a file that shrinks is padded, each with a remark.
-    The node's own files, as `guard` knows them, are left out too. No link in the folder is followed, not even one that
-    appears during the dump. Raises `AccessRefused` if the folder may not be read, `FolderFailed` if it was replaced in
-    the meantime (renamed, unmounted), and `OSError` for a file or folder that cannot be read, because a backup without
-    it would be incomplete.
+    A file that vanishes while the folder is read is left out, a file that shrinks is padded, and a file that changes is
+    kept as it was read, each with a remark. The node's own files, as `guard` knows them, are left out too. No link in
+    the folder is followed, not even one that appears during the dump. Raises `AccessRefused` if the folder may not be
+    read, and `FolderFailed` if something in it cannot be read, or if it was replaced in the meantime.
     """
     guard = guard or FileGuard(EVERYTHING, "source")
-    sink = cast(IO[bytes], out)  # tarfile uses only its method write
-    root, real = guard.open_folder(folder)
+    top, real = guard.open_folder(folder)
     try:
-        with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT, bufsize=CHUNK_BYTES) as archive:
-            archive.addfile(archive.gettarinfo(f"/proc/self/fd/{root}/.", arcname=ROOT))
-            dumping = _Dumping(archive, guard, real)
-            dumping.content_of(root, folder, "")
-        if not _is_still(folder, os.fstat(root)):
-            raise FolderFailed(f"{folder} was renamed, unmounted or replaced while it was read; no backup was made")
+        reader = TreeReader(
+            top, str(folder), str(real), lambda pieces: put(out, pieces), HiddenFiles.of(guard.access, guard.own_ids)
+        )
+        reader.read()
+        check_still(folder, top)
     finally:
-        os.close(root)
-    return dumping.remarks
+        os.close(top)
+    return reader.remarks
 
 
-def _is_still(folder: Path, before: os.stat_result) -> bool:
+def put(out: Writer, pieces: list[bytes]) -> None:
+    """Write the pieces of an archive."""
+    out.write(b"".join(pieces))
+
+
+def check_still(folder: Path, top: int) -> None:
+    """Raise `FolderFailed` unless the open folder `top` is still at the path `folder`."""
     try:
-        return os.path.samestat(folder.stat(), before)
+        still = os.path.samestat(folder.stat(), os.fstat(top))
     except FileNotFoundError:
-        return False
+        still = False
+    if not still:
+        raise FolderFailed(f"{folder} was renamed, unmounted or replaced while it was read; no backup was made")
 
 
-class _Dumping:
-    """Writes a folder into an archive, and collects remarks.
-
-    Every file is opened through the descriptor of its folder, never by its path: a program that may write to the folder
-    can replace a subfolder by a link at any moment.
-    """
-
-    def __init__(self, archive: tarfile.TarFile, guard: FileGuard, real: Path) -> None:
-        self.remarks: list[str] = []
-        self._archive = archive
-        self._guard = guard
-        self._real = real
-
-    def content_of(self, folder: int, path: Path, within: str) -> None:
-        """Add the entries of the open `folder`, at `path`, to the archive; `within` is the prefix of their names."""
-        try:
-            # A set, since a folder that changes during the listing may list a name twice.
-            names = sorted(set(os.listdir(folder)))
-        except FileNotFoundError:
-            self._say(path, _VANISHED)
-            return
-        for name in names:
-            try:
-                is_folder = self._add(folder, name, path / name, within)
-            except FileNotFoundError:
-                self._say(path / name, _VANISHED)
-                continue
-            drop_member_list(self._archive)
-            if is_folder:
-                self._descend(folder, name, path / name, within)
-
-    def _descend(self, folder: int, name: str, path: Path, within: str) -> None:
-        try:
-            inner = open_within(folder, name, directory=True)
-        except (FileNotFoundError, NotADirectoryError):
-            self._say(path, _VANISHED)
-            return
-        except OSError as error:
-            if error.errno != errno.ELOOP:
-                raise
-            self._say(path, _VANISHED)
-            return
-        try:
-            self.content_of(inner, path, f"{within}{name}/")
-        finally:
-            os.close(inner)
-
-    def _say(self, path: Path, remark: str) -> None:
-        self.remarks.append(f"{path} {remark}")
-
-    def _add(self, folder: int, name: str, path: Path, within: str) -> bool:
-        """Add one entry of the open `folder` to the archive. Returns True for a folder, whose entries come next."""
-        about = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if self._guard.is_own(about) or is_own(self._guard.access, f"{self._real}/{within}{name}"):
-            self._say(path, _OWN)
-        elif stat.S_ISSOCK(about.st_mode) or stat.S_ISFIFO(about.st_mode):
-            self._say(path, "was left out: it is a socket or a pipe")
-        elif stat.S_ISREG(about.st_mode):
-            self._add_file(folder, name, path, within)
-        else:
-            member = self._archive.gettarinfo(f"/proc/self/fd/{folder}/{name}", arcname=within + name)
-            if not member.isreg():
-                self._archive.addfile(member)
-                return bool(member.isdir())
-            self._add_file(folder, name, path, within)  # the entry has become a regular file since os.stat
-        return False
-
-    def _add_file(self, folder: int, name: str, path: Path, within: str) -> None:
-        try:
-            opened = open_within(folder, name)
-        except OSError as error:
-            if error.errno != errno.ELOOP:
-                raise
-            self._say(path, _VANISHED)
-            return
-        # Open the file first: `gettarinfo` remembers its inode, and stores other names of the same file as links.
-        with os.fdopen(opened, "rb") as file:
-            about = os.fstat(opened)
-            if not stat.S_ISREG(about.st_mode) or self._guard.is_own(about):
-                self._say(path, _OWN if self._guard.is_own(about) else _VANISHED)
-                return
-            member = self._archive.gettarinfo(arcname=within + name, fileobj=file)
-            if about.st_nlink == 1:
-                # The file has no other name. Forget its inode, since there may be millions of files.
-                self._archive.inodes.pop((about.st_ino, about.st_dev), None)
-            content = _AsLongAsListed(file, member.size)
-            self._archive.addfile(member, content)
-        if content.missing_bytes:
-            self._say(path, f"shrank while it was read: its last {content.missing_bytes} bytes are zeros")
-
-
-def restore(content: Content, target: Path, overwrite: bool) -> None:
-    """Unpack the archive as the folder `target`, which appears complete or not at all.
+def restore(content: Content, target: Path, overwrite: bool) -> list[str]:
+    """Unpack the archive as the folder `target`, which appears complete or not at all. Returns remarks.
 
     Raises `Damaged`, and `TargetExists` if `target` exists, is not an empty folder, and `overwrite` is not set.
     """
@@ -240,7 +130,8 @@ def restore(content: Content, target: Path, overwrite: bool) -> None:
     with closed_to_others():
         aside.mkdir()
         try:
-            extract(content, aside)
+            remarks = extract(content, aside)
             put_folder(aside, target)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
+    return remarks

@@ -1,34 +1,311 @@
-"""Unpacks or checks an untrusted archive of a folder. Never writes outside the target or through a link.
+"""Unpacks or checks untrusted archives of a folder. Never writes outside the target or through a link.
 
-tarfile's own filters do not suffice. The filter `data` changes modes and owners, which must be kept. The filter `tar`
-does not check hard links. And neither notices that an earlier member has put a link in the path of a later one.
+Only the headers are read by the standard library's tarfile. Its own unpacking does not check hard links with every
+filter, does not notice that an earlier member has put a link in the path of a later one, and restores neither extended
+attributes nor nanoseconds. Here each member is made through the open folder above it, which is opened without following
+links, and under a name that does not exist.
 """
 
+import errno
 import os
 import stat
 from array import array
 from collections.abc import Iterator
+from functools import cache
+from grp import getgrnam
 from hashlib import blake2b
 from pathlib import Path
+from pwd import getpwnam
+from typing import IO, Final
 
 from tasks.backup.archive import CHUNK_BYTES, Content, Damaged
 from tasks.backup.sources.tar import tarfile
+from tasks.backup.tree.header import ATTRIBUTE, attribute_name
+from tasks.backup.tree.read_tree import ROOT
 
-ROOT = "."
-"""The name of the folder itself in its archive. Older archives have no such member."""
+_IN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PRIVATE: Final = 0o700
+_ACL: Final = "system.posix_acl_"
 
 
-def extract(content: Content, into: Path) -> None:
+def extract(content: Content, into: Path) -> list[str]:
     """Unpack the archive into the empty folder `into`, which gets the mode, owner and time of the original folder.
 
-    Raises `Damaged`; the members that were unpacked before the error stay in `into`.
+    Returns remarks. Raises `Damaged`; the members that were unpacked before the error stay in `into`.
     """
+    unpacking = Unpacking(into)
+    unpacking.add(content)
+    return unpacking.remarks
+
+
+class Unpacking:
+    """Unpacks archives, one after another, into the folder `into`.
+
+    `again`: names that exist may come from an interrupted unpacking of the next archive, and are replaced.
+    """
+
+    def __init__(self, into: Path, *, again: bool = False) -> None:
+        self._into = into
+        self._again = again
+        self._root = os.geteuid() == 0
+        self._folder: tuple[list[str], int] | None = None
+        """The folder of the last member: the parts of its path, and its descriptor."""
+        self._folders: dict[tuple[str, ...], tarfile.TarInfo] = {}
+        self._lost: dict[str, int] = {}
+
+    @property
+    def remarks(self) -> list[str]:
+        """A sentence for each kind of fact that this user or file system could not restore."""
+        return [f"{what}: not restored for {count} files or folders" for what, count in self._lost.items()]
+
+    def add(self, content: Content) -> None:
+        """Unpack one archive. Raises `Damaged`."""
+        try:
+            with tarfile.open(fileobj=content, mode="r|", bufsize=CHUNK_BYTES) as archive:
+                for member in _members(archive):
+                    self._member(archive, member)
+        except tarfile.TarError as error:
+            raise Damaged(f"the archive cannot be unpacked: {error}") from error
+        finally:
+            self._leave()
+        content.drain()
+        self._finish_folders()
+        self._again = False
+
+    def _member(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        parts = _parts(member, member.name)
+        if member.isdir():
+            self._make_folder(member, parts)
+            return
+        if not parts:
+            raise _refused(member, "it is the folder itself, and no folder")
+        folder, name = self._opened(member, parts[:-1], make=True), parts[-1]
+        if self._again:
+            _remove(folder, name)
+        try:
+            self._make(archive, member, folder, name)
+        except FileExistsError:
+            raise _refused(member, "this name exists already") from None
+
+    def _make(self, archive: tarfile.TarFile, member: tarfile.TarInfo, folder: int, name: str) -> None:
+        if member.isreg():
+            opened = os.open(name, _NEW, 0o600, dir_fd=folder)
+            try:
+                self._fill(archive, member, opened)
+                self._dress(member, opened)
+            finally:
+                os.close(opened)
+        elif member.islnk():
+            self._link(member, folder, name)
+        elif member.issym():
+            os.symlink(member.linkname, name, dir_fd=folder)
+            if self._root:
+                os.chown(name, *_owner(member), dir_fd=folder, follow_symlinks=False)
+            os.utime(name, ns=(time_ns(member),) * 2, dir_fd=folder, follow_symlinks=False)
+        else:
+            self._make_device(member, folder, name)
+
+    def _fill(self, archive: tarfile.TarFile, member: tarfile.TarInfo, opened: int) -> None:
+        source = archive.fileobj
+        source.seek(member.offset_data)  # the stream is there already
+        if member.sparse is None:
+            _copy(member, source, opened, member.size)
+            return
+        # The regions follow one another in the archive; what is between them stays a hole.
+        for offset, length in member.sparse:
+            os.lseek(opened, offset, os.SEEK_SET)
+            _copy(member, source, opened, length)
+        os.ftruncate(opened, member.size)
+
+    def _link(self, member: tarfile.TarInfo, folder: int, name: str) -> None:
+        parts = _parts(member, member.linkname)
+        refusal = _refused(member, f"it is a hard link to {member.linkname!r}, which is not a file before it")
+        if not parts:
+            raise refusal
+        above = os.dup(folder)
+        try:
+            there = self._opened(member, parts[:-1])
+            if not stat.S_ISREG(os.stat(parts[-1], dir_fd=there, follow_symlinks=False).st_mode):
+                raise refusal
+            os.link(parts[-1], name, src_dir_fd=there, dst_dir_fd=above, follow_symlinks=False)
+        except FileNotFoundError:
+            raise refusal from None
+        finally:
+            os.close(above)
+
+    def _make_device(self, member: tarfile.TarInfo, folder: int, name: str) -> None:
+        """Make a device or a pipe. Only archives of earlier versions have such members."""
+        kind = stat.S_IFIFO if member.isfifo() else stat.S_IFBLK if member.isblk() else stat.S_IFCHR
+        if not (self._root or member.isfifo()):
+            self._lose("devices")
+            return
+        os.mknod(name, kind | 0o600, os.makedev(member.devmajor, member.devminor), dir_fd=folder)
+        if self._root:
+            os.chown(name, *_owner(member), dir_fd=folder, follow_symlinks=False)
+        os.chmod(name, stat.S_IMODE(member.mode), dir_fd=folder)
+        os.utime(name, ns=(time_ns(member),) * 2, dir_fd=folder)
+
+    def _make_folder(self, member: tarfile.TarInfo, parts: list[str]) -> None:
+        """Make a folder, which gets its own mode, owner and time once the archive is unpacked."""
+        if parts:
+            above = self._opened(member, parts[:-1], make=True)
+            if self._again and not _is_folder(above, parts[-1]):
+                _remove(above, parts[-1])
+            try:
+                os.mkdir(parts[-1], _PRIVATE, dir_fd=above)
+            except FileExistsError:
+                if not _is_folder(above, parts[-1]):
+                    raise _refused(member, "this name exists already") from None
+        self._folders[tuple(parts)] = member
+        opened = self._opened(member, parts)
+        if stat.S_IMODE(os.fstat(opened).st_mode) != _PRIVATE:
+            os.fchmod(opened, _PRIVATE)  # an earlier archive had it too, and its mode may forbid new entries
+
+    def _finish_folders(self) -> None:
+        # What is in a folder comes before the folder, whose mode may then forbid to open it.
+        for parts in sorted(self._folders, key=len, reverse=True):
+            member = self._folders[parts]
+            try:
+                self._dress(member, self._opened(member, list(parts)))
+            finally:
+                self._leave()
+        self._folders = {}
+
+    def _dress(self, member: tarfile.TarInfo, opened: int) -> None:
+        """Give an open file or folder its owner, mode, extended attributes and time."""
+        owner = _owner(member)
+        if self._root:
+            os.chown(opened, *owner)
+        elif owner != (os.geteuid(), os.getegid()) and owner != _of(os.fstat(opened)):
+            self._lose("owner and group")
+        # A mode may forbid to set attributes, and changes an ACL.
+        self._set_attributes(member, opened, acls=False)
+        os.chmod(opened, stat.S_IMODE(member.mode))
+        self._set_attributes(member, opened, acls=True)
+        os.utime(opened, ns=(time_ns(member),) * 2)
+
+    def _set_attributes(self, member: tarfile.TarInfo, opened: int, *, acls: bool) -> None:
+        for keyword, value in member.pax_headers.items():
+            if keyword.startswith(ATTRIBUTE):
+                name = attribute_name(keyword)
+                if name.startswith(_ACL) != acls:
+                    continue
+                try:
+                    os.setxattr(opened, name, value.encode("utf-8", "surrogateescape"))
+                except OSError as error:
+                    self._lose(f"the extended attribute {name} ({os.strerror(error.errno or 0)})")
+
+    def _lose(self, what: str) -> None:
+        self._lost[what] = self._lost.get(what, 0) + 1
+
+    def _opened(self, member: tarfile.TarInfo, parts: list[str], *, make: bool = False) -> int:
+        """Return the descriptor of a folder below `into`, which stays open until the next call or `_leave`.
+
+        `make`: folders that are missing, as in archives that do not name them, are made. Raises `Damaged`.
+        """
+        if self._folder is not None and self._folder[0] == parts:
+            return self._folder[1]
+        self._leave()
+        opened = os.open(self._into, _IN)
+        try:
+            for part in parts:
+                opened = _entered(opened, part, make=make)
+        except NotADirectoryError:
+            os.close(opened)
+            raise _refused(member, f"a part of the path {'/'.join(parts)!r} is not a folder") from None
+        except BaseException:
+            os.close(opened)
+            raise
+        self._folder = (parts, opened)
+        return opened
+
+    def _leave(self) -> None:
+        if self._folder is not None:
+            os.close(self._folder[1])
+            self._folder = None
+
+
+def _entered(above: int, name: str, *, make: bool) -> int:
+    """Open the folder `name` in the open folder `above`, and close `above` if that succeeds."""
     try:
-        with tarfile.open(fileobj=content, mode="r|", bufsize=CHUNK_BYTES) as archive:
-            archive.extractall(into, members=_members(archive), filter=_inside)
-    except tarfile.TarError as error:
-        raise Damaged(f"the archive cannot be unpacked: {error}") from error
-    content.drain()
+        inner = os.open(name, _IN, dir_fd=above)
+    except FileNotFoundError:
+        if not make:
+            raise
+        os.mkdir(name, _PRIVATE, dir_fd=above)
+        inner = os.open(name, _IN, dir_fd=above)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise NotADirectoryError from None
+        raise
+    os.close(above)
+    return inner
+
+
+def _is_folder(above: int, name: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _remove(above: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=above)
+    except (FileNotFoundError, IsADirectoryError):
+        return  # a folder stays: whatever is to be made under its name is refused
+
+
+def _copy(member: tarfile.TarInfo, source: IO[bytes], opened: int, size: int) -> None:
+    left = size
+    while left:
+        chunk = source.read(min(left, CHUNK_BYTES))
+        if not chunk:
+            raise _refused(member, f"the archive ends {left} bytes too early")
+        _write(opened, chunk)
+        left -= len(chunk)
+
+
+def _write(opened: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(opened, view) :]
+
+
+def _of(about: os.stat_result) -> tuple[int, int]:
+    return about.st_uid, about.st_gid
+
+
+def _owner(member: tarfile.TarInfo) -> tuple[int, int]:
+    """Return the ids of a member's user and group on this machine: by their names, else by their numbers."""
+    return _user_id(member.uname, member.uid), _group_id(member.gname, member.gid)
+
+
+@cache
+def _user_id(name: str, number: int) -> int:
+    try:
+        return getpwnam(name).pw_uid if name else number
+    except KeyError:
+        return number
+
+
+@cache
+def _group_id(name: str, number: int) -> int:
+    try:
+        return getgrnam(name).gr_gid if name else number
+    except KeyError:
+        return number
+
+
+def time_ns(member: tarfile.TarInfo) -> int:
+    """Return when a member's content last changed, in nanoseconds since the epoch."""
+    text = member.pax_headers.get("mtime", "")
+    whole, _, part = text.lstrip("-").partition(".")
+    if not (whole.isdecimal() and (part.isdecimal() or not part)):
+        return int(member.mtime) * 1_000_000_000
+    found = int(whole) * 1_000_000_000 + int(part[:9].ljust(9, "0"))
+    return -found if text.startswith("-") else found
 
 
 def check_archive(content: Content) -> int:
@@ -75,15 +352,10 @@ class _Links:
             raise _refused(member, f"it is a hard link to {member.linkname!r}, which is not a file before it")
 
 
-def drop_member_list(archive: tarfile.TarFile) -> None:
-    """Drop the list of members that tarfile keeps, which a stream does not need."""
-    archive.members = []
-
-
 def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     while (member := archive.next()) is not None:
         yield member
-        drop_member_list(archive)
+        archive.members = []  # a stream does not need tarfile's list
 
 
 def _short(name: str) -> int:
@@ -100,32 +372,3 @@ def _parts(member: tarfile.TarInfo, name: str) -> list[str]:
     if name.startswith("/") or ".." in parts:
         raise _refused(member, f"{name!r} is outside the folder")
     return parts
-
-
-def _there(member: tarfile.TarInfo, name: str, into: str) -> os.stat_result | None:
-    """Return the status of the file `name` in `into`, without following a link; None if it does not exist.
-
-    Raises `Damaged` if a part of the path before it is not a folder.
-    """
-    path, about = into, os.lstat(into)
-    for part in _parts(member, name):
-        if not stat.S_ISDIR(about.st_mode):
-            raise _refused(member, f"a part of the path {name!r} is not a folder")
-        path = f"{path}/{part}"
-        try:
-            about = os.lstat(path)
-        except FileNotFoundError:
-            return None
-    return about
-
-
-def _inside(member: tarfile.TarInfo, into: str) -> tarfile.TarInfo:
-    """Return the member unchanged, with its mode and owner. Raises `Damaged` if it may not be unpacked."""
-    there = _there(member, member.name, into)
-    if there is not None and not (member.isdir() and stat.S_ISDIR(there.st_mode)):
-        raise _refused(member, "this name exists already")
-    if member.islnk():
-        target = _there(member, member.linkname, into)
-        if target is None or not stat.S_ISREG(target.st_mode):
-            raise _refused(member, f"it is a hard link to {member.linkname!r}, which is not a file before it")
-    return member

@@ -22,7 +22,7 @@ from tasks.backup.params import place_url
 from tasks.backup.restore import BadTarget, restore_backup
 from tasks.backup.sources import folder, sqlite
 from tasks.backup.sources.source import NoBackupSource
-from tasks.backup.sources.tar import tarfile
+from tasks.backup.tree import header, read_tree
 from tasks.backup.verify import verify
 from tasks.file_guard import open_within
 from tasks.kind import Fenced
@@ -44,9 +44,8 @@ def _seen(path: Path) -> dict[str, tuple[Any, ...]]:
     for entry in sorted(path.rglob("*")):
         about = entry.lstat()
         content: Any = entry.readlink() if entry.is_symlink() else entry.read_bytes() if entry.is_file() else None
-        # tarfile sets no time on a link, and its mode means nothing.
-        own = () if entry.is_symlink() else (about.st_mode, int(about.st_mtime))
-        found[entry.relative_to(path).as_posix()] = (about.st_uid, content, *own)
+        own = (about.st_mode, about.st_uid, about.st_gid, about.st_mtime_ns)
+        found[entry.relative_to(path).as_posix()] = (content, *own)
     return found
 
 
@@ -103,21 +102,20 @@ def test_a_file_that_vanishes_or_shrinks_during_the_backup_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(tmp_path / "from")
-    told = tarfile.TarFile.gettarinfo
+    made = header.member
 
     def late(inside: int, wanted: str, **kwargs: Any) -> int:
         if wanted == "umlaut-ä":
             os.unlink(wanted, dir_fd=inside)
         return open_within(inside, wanted, **kwargs)
 
-    def shrinks(self: Any, *args: Any, **kwargs: Any) -> Any:
-        member = told(self, *args, **kwargs)
-        if member.name == "deep/b.bin":
+    def shrinks(name: bytes, *args: Any, **kwargs: Any) -> bytes:
+        if name == b"deep/b.bin":
             os.truncate(tmp_path / "from" / "deep" / "b.bin", 5)
-        return member
+        return made(name, *args, **kwargs)
 
-    monkeypatch.setattr(folder, "open_within", late)
-    monkeypatch.setattr(tarfile.TarFile, "gettarinfo", shrinks)
+    monkeypatch.setattr(read_tree, "open_within", late)
+    monkeypatch.setattr(read_tree, "member", shrinks)
     Backup().run(backup_context(tmp_path))
     monkeypatch.undo()
     remarks = newest_backup(f"{tmp_path}/to/nightly").remarks

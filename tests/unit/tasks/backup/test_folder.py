@@ -13,8 +13,9 @@ import pytest
 from tasks.backup import archive
 from tasks.backup.archive import CHUNK_BYTES, Content, Damaged
 from tasks.backup.sources import folder, in_place, unpack
-from tasks.backup.sources.folder import FolderFailed
 from tasks.backup.sources.tar import tarfile
+from tasks.backup.tree import read_tree, walk
+from tasks.backup.tree.read_tree import FolderFailed
 from tasks.file_guard import open_within, path_of
 from tasks.places import mounts
 
@@ -115,7 +116,7 @@ def _before_opening(monkeypatch: pytest.MonkeyPatch, name: str, do: Callable[[Pa
             do(Path(path_of(inside)) / wanted)
         return open_within(inside, wanted, **kwargs)
 
-    monkeypatch.setattr(folder, "open_within", late)
+    monkeypatch.setattr(read_tree, "open_within", late)
 
 
 def test_other_hard_links_of_a_vanished_file_are_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,34 +154,14 @@ def test_a_source_folder_removed_during_the_backup_fails_it(
 
 def test_a_subfolder_that_vanishes_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "from" / "deep" / "er").mkdir(parents=True)
-    added = tarfile.TarFile.addfile
 
-    def late(self: Any, member: Any, *args: Any) -> None:
-        added(self, member, *args)
-        if member.name == "deep":
-            shutil.rmtree(tmp_path / "from" / "deep")
+    def late(inside: int, wanted: str, **kwargs: Any) -> int:
+        shutil.rmtree(Path(path_of(inside)) / wanted)
+        return open_within(inside, wanted, **kwargs)
 
-    monkeypatch.setattr(tarfile.TarFile, "addfile", late)
+    monkeypatch.setattr(walk, "open_within", late)
     _, remarks = _dump(tmp_path / "from")
     assert remarks == [f"{tmp_path}/from/deep vanished while the folder was read"]
-
-
-def test_files_without_further_hard_links_use_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "from").mkdir()
-    for name in range(20):
-        (tmp_path / "from" / f"single-{name}").write_text("x")
-    (tmp_path / "from" / "twice").write_text("x")
-    (tmp_path / "from" / "twice too").hardlink_to(tmp_path / "from" / "twice")
-    kept = []
-    forget = unpack.drop_member_list
-
-    def seen(made: Any) -> None:
-        kept.append(len(made.inodes))
-        forget(made)
-
-    monkeypatch.setattr(folder, "drop_member_list", seen)
-    _dump(tmp_path / "from")
-    assert (len(kept), max(kept)) == (22, 1)
 
 
 def _mode(path: Path) -> int:

@@ -15,7 +15,8 @@ from tasks.access import EVERYTHING, Access, AccessRefused
 from tasks.backup.kind import Backup
 from tasks.backup.params import BackupParams, backup_location
 from tasks.backup.restore import restore_backup
-from tasks.backup.sources import folder, sqlite
+from tasks.backup.sources import sqlite
+from tasks.backup.tree import read_tree, walk
 from tasks.file_guard import open_within, path_of
 from testkit.fake_context import FakeContext
 
@@ -155,7 +156,7 @@ def test_a_file_replaced_by_a_link_before_opening_is_not_followed(site: Site, mo
             os.symlink(site.own / "rota_secret", name, dir_fd=inside)
         return open_within(inside, name, **kwargs)
 
-    monkeypatch.setattr(folder, "open_within", swapped)
+    monkeypatch.setattr(read_tree, "open_within", swapped)
     assert site.restored(site.back_up(site.srv)) == {"a.txt": "a"}
 
 
@@ -174,7 +175,8 @@ def test_a_folder_replaced_by_a_link_during_reading_is_not_followed(
                 (site.srv / which).symlink_to(site.own)
         return open_within(inside, name, **kwargs)
 
-    monkeypatch.setattr(folder, "open_within", swapped)
+    monkeypatch.setattr(read_tree, "open_within", swapped)
+    monkeypatch.setattr(walk, "open_within", swapped)
     content = site.restored(site.back_up(site.srv))
     assert content == {"a.txt": "a", "late/rota_secret": "mine"}
 
@@ -188,7 +190,7 @@ def test_a_named_pipe_in_place_of_a_file_does_not_block(site: Site, monkeypatch:
             os.mkfifo(name, dir_fd=inside)
         return open_within(inside, name, **kwargs)
 
-    monkeypatch.setattr(folder, "open_within", swapped)
+    monkeypatch.setattr(read_tree, "open_within", swapped)
     assert site.restored(site.back_up(site.srv)) == {"a.txt": "a"}
 
 

@@ -1,0 +1,69 @@
+"""The index of an archive of a part of a tree: which entries are in it, and how they were when they were read.
+
+An index is text, a JSON list a line. The first line says which part of the tree the archive has. Each further line is
+an entry: its path, its kind and its facts. By them the next attempt sees whether an archive is still right, and a
+restore finds the archive that has a file. Names need not be UTF-8: JSON escapes their other bytes as Python does.
+"""
+
+import json
+import os
+import time
+from hashlib import blake2b
+from json.encoder import encode_basestring_ascii as _quoted
+from typing import Any, Final, Literal
+
+from tasks.backup.tree.header import Records
+from tasks.backup.tree.walk import TreePart
+
+Kind = Literal["f", "h", "l", "d", "a"]
+"""A regular file, a further name of one (hard link), a symlink, a folder, or a folder above the part's entries."""
+
+_FRESH_NS: Final = 2_000_000_000
+"""A file that changed so short a time before it was read could change again without a new time."""
+
+_VERSION: Final = 1
+
+
+class IndexLines:
+    """The lines of an index, as an archive is written."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._fresh_ns = time.time_ns() - _FRESH_NS
+
+    def add(self, path: str, kind: Kind, about: os.stat_result, first: str | None = None) -> None:
+        """Add an entry that is no folder. `first`: of a hard link, the path of the file."""
+        changed_ns = about.st_ctime_ns
+        if changed_ns > self._fresh_ns:
+            self._fresh_ns = time.time_ns() - _FRESH_NS
+            if changed_ns > self._fresh_ns:
+                changed_ns = -1
+        more = "" if first is None else f",{_quoted(first)}"
+        facts = f"{about.st_size},{about.st_mtime_ns},{changed_ns},{about.st_ino}"
+        self._lines.append(f'[{_quoted(path)},"{kind}",{facts}{more}]\n')
+
+    def add_folder(self, path: str, about: os.stat_result, records: Records, *, is_member: bool) -> None:
+        """Add a folder with the PAX records of its extended attributes."""
+        facts = folder_facts(about, records)
+        self._lines.append(json.dumps([path, "d" if is_member else "a", *facts]) + "\n")
+
+    def text(self, part: TreePart) -> bytes:
+        """Return the index of the archive, which has this part of the tree."""
+        first = {"version": _VERSION, "after": part.after, "last": part.last}
+        return "".join((json.dumps(first) + "\n", *self._lines)).encode("ascii")
+
+
+def file_facts(about: os.stat_result) -> list[Any]:
+    """Return the facts by which an entry that is no folder is known to be unchanged."""
+    return [about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino]
+
+
+def folder_facts(about: os.stat_result, records: Records) -> list[Any]:
+    """Return the facts of a folder. The time of its last change is the last of them.
+
+    Its inode's own time is not among them, since each new entry changes it.
+    """
+    sums = blake2b(digest_size=8)
+    for keyword, value in records:
+        sums.update(b"%d %b=%b" % (len(value), keyword, value))
+    return [about.st_mode, about.st_uid, about.st_gid, sums.hexdigest(), about.st_mtime_ns]

@@ -1,0 +1,76 @@
+"""Archives of folders as other programs read them, and folders that come back with all that they had."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasks.backup.kind import Backup
+from tasks.backup.restore import restore_backup
+from tasks.backup.verify import verify
+from testkit.trees import OddTree, facts_of_tree
+from tests.unit.tasks.backup.backups import backup_context
+
+pytestmark = pytest.mark.integration
+
+AS_ROOT = os.geteuid() == 0
+
+
+def _unpacked(url: str, into: Path, *program: str) -> Path:
+    into.mkdir()
+    packed = subprocess.Popen(["zstd", "-dcq", *sorted(map(str, Path(url).glob("*.tar.zst")))], stdout=subprocess.PIPE)
+    try:
+        subprocess.run([*program, "-C", into], stdin=packed.stdout, check=True, capture_output=True)
+    finally:
+        assert packed.stdout is not None
+        packed.stdout.close()
+        assert packed.wait() == 0
+    return into
+
+
+needs_programs = pytest.mark.skipif(
+    not (shutil.which("zstd") and shutil.which("tar")), reason="zstd or tar is not installed"
+)
+
+GNU_TAR = ("tar", "-xipf", "-", "--acls", "--xattrs", "--xattrs-include=*")
+
+
+@needs_programs
+@pytest.mark.parametrize("seed", range(6))
+def test_gnu_tar_and_a_restore_make_the_same_folder_as_there_was(tmp_path: Path, seed: int) -> None:
+    OddTree(seed, as_root=AS_ROOT).make(tmp_path / "from")
+    url = Backup().run(backup_context(tmp_path))["url"]
+    there = facts_of_tree(tmp_path / "from", blocks=True)
+    assert verify(url).problems == ()
+    assert facts_of_tree(_unpacked(url, tmp_path / "by-tar", *GNU_TAR), blocks=True) == there
+    restore_backup(url, str(tmp_path / "back"))
+    assert facts_of_tree(tmp_path / "back", blocks=True) == there
+
+
+@needs_programs
+@pytest.mark.skipif(not AS_ROOT, reason="only root gives files to other users")
+def test_another_user_restores_what_it_may_and_is_told_the_rest(tmp_path: Path) -> None:
+    OddTree(1, as_root=True).make(tmp_path / "from")
+    url = Backup().run(backup_context(tmp_path))["url"]
+    for path in (tmp_path, *(above for above in tmp_path.parents if above.stat().st_uid == 0 and above != Path("/"))):
+        path.chmod(path.stat().st_mode | 0o755)
+    for path in (Path(url).parent.parent, Path(url).parent, Path(url), *Path(url).iterdir()):
+        path.chmod(0o755)
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", 65534, 65534)
+    code = (
+        "import sys; from tasks.backup.restore import restore_backup;"
+        "print(*restore_backup(sys.argv[1], sys.argv[2]).remarks, sep=chr(10))"
+    )
+    as_nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", code)
+    done = subprocess.run(
+        [*as_nobody, url, tmp_path / "theirs" / "back"], capture_output=True, text=True, check=False, cwd="/"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "owner and group: not restored for" in done.stdout
+    assert "security.capability (Operation not permitted): not restored for" in done.stdout
+    there, back = facts_of_tree(tmp_path / "from"), facts_of_tree(tmp_path / "theirs" / "back")
+    assert [(facts[0], *facts[3:5]) for facts in back.values()] == [(facts[0], *facts[3:5]) for facts in there.values()]
