@@ -9,8 +9,8 @@ import hashlib
 import io
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
-from typing import IO, Any
+from contextlib import AbstractContextManager, closing, contextmanager
+from typing import IO, Any, Protocol
 
 import zstandard
 from typing_extensions import Buffer
@@ -28,6 +28,13 @@ Progress = Callable[[int], None]
 
 def quiet(done_bytes: int) -> None:
     """A `Progress` that does nothing."""
+
+
+class ObjectSink(Protocol):
+    """Where stored files are written: a `Place`, or several at once."""
+
+    def writing(self, name: str) -> AbstractContextManager[IO[bytes]]:
+        """Open a file for writing as a stream, as `Place.writing` does."""
 
 
 class TargetExists(Exception):
@@ -132,7 +139,7 @@ class _Stored:
 
 @contextmanager
 def storing(
-    place: Place, name: str, level: int, progress: Progress, keys: Sequence[Any] | None = None
+    place: ObjectSink, name: str, level: int, progress: Progress, keys: Sequence[Any] | None = None
 ) -> Iterator[Writer]:
     """Compress what the block writes into the file `name` in `place`. The writer's `entry` is there afterwards.
 

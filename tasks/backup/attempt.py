@@ -7,6 +7,7 @@ from typing import Any
 
 from tasks.backup import lineage, manifest, retention
 from tasks.backup.content import BackupContent, Vanished
+from tasks.backup.copies import BackupCopies
 from tasks.backup.keep import rules_of
 from tasks.backup.manifest import Manifest
 from tasks.backup.params import BackupParams
@@ -28,6 +29,8 @@ class BackupAttempt:
     created: datetime
     #: Writes the content of the source into `place`.
     content: BackupContent
+    #: The destinations beside the first.
+    copies: BackupCopies
     #: The identity of the source.
     identity: dict[str, str]
     #: The lineage that the backup continues.
@@ -35,12 +38,39 @@ class BackupAttempt:
     #: Part of each checkpoint: the folders of the backups that attempts at this run have begun.
     begun: dict[str, Any]
 
+    def completed(self, before: Sequence[str]) -> Manifest | None:
+        """Return the backup that an earlier attempt at the run completed; None: make one.
+
+        `before` names the folders that earlier attempts began. A backup without all its files does not count.
+        """
+        for name in reversed(before):
+            by = manifest.begun(name)
+            if by is None or by.token >= self.ctx.token:
+                continue
+            try:
+                found = manifest.read_manifest(self.task_place.inside(name))
+                if found is not None and found.run_id == self.ctx.run_id:
+                    self._check_stored(found)
+                    return found
+            except (manifest.NoBackup, Vanished) as error:
+                self.ctx.log.warning("a backup of an earlier attempt is not used: %s", error)
+        return None
+
     def adopt(self, before: Sequence[str]) -> None:
         """Take over the objects that earlier attempts completed. `before`: the folders that they began."""
         try:
             self.content.adopt(retention.unfinished(self.task_place, before, self.ctx.token))
         except Exception as error:  # noqa: BLE001  storage libraries raise any exception; then all is made anew
             self.ctx.log.warning("objects of earlier attempts are not used: %s: %s", type(error).__name__, error)
+
+    def begin_copies(self, before: Sequence[str], done: Manifest | None) -> None:
+        """Open the other destinations, and remove there what the earlier attempts in `before` left.
+
+        `done` is the backup that an earlier attempt completed; None: the backup is yet to be written.
+        """
+        name = retention.name_of(self.place.url) if done is None else None
+        left = [each for each in before if done is None or each != retention.name_of(done.url)]
+        self.copies.begin(name, self.held, self.identity, left)
 
     def write(self, now: Callable[[], datetime]) -> Manifest:
         """Write the content and, as the last step, the manifest. On any exception, remove all that was written."""
@@ -72,7 +102,15 @@ class BackupAttempt:
         except Exception:
             self._discard()
             raise
-        return done
+        return done.model_copy(update={"url": self.place.url})
+
+    def copy(self, done: Manifest) -> None:
+        """Complete the backup at the other destinations. A destination that fails is owed the backup.
+
+        Raises `BackupStopped`.
+        """
+        stored = done if done.token != self.ctx.token else self.content.sealed(done)
+        self.copies.complete(self.task_place, stored, self.held)
 
     def prune(self, done: Manifest) -> retention.Pruned:
         """Remove old backups, if this attempt still holds the run and its backup is complete.
@@ -82,7 +120,7 @@ class BackupAttempt:
         """
         fenced: Fenced | None = None
         try:
-            self.ctx.save_checkpoint(self.begun | {"finished": self.place.url})
+            self.ctx.save_checkpoint(self.begun | {"finished": done.url})
         except Fenced as error:
             fenced = error
         try:
@@ -92,17 +130,21 @@ class BackupAttempt:
             raise
         except Exception as error:  # noqa: BLE001  storage libraries raise any exception; it is reported
             if fenced is None:
-                return retention.Pruned(failed=(f"{self.place.url}: {type(error).__name__}: {error}",))
+                return retention.Pruned(failed=(f"{done.url}: {type(error).__name__}: {error}",))
         if fenced is not None:
             raise fenced
         kept = None if self.held.name is None else rules_of(self.ctx.params.keep)
-        return retention.prune(self.task_place, self.place.url, self.ctx.token, self.held, kept, done.finished)
+        before = self.begun["begun"]
+        pruned = retention.prune(self.task_place, done.url, self.ctx.token, self.held, kept, done.finished, before)
+        self.copies.prune(done, self.held, before)
+        return pruned
 
     def _check_stored(self, done: Manifest) -> None:
         """Raise `Vanished` unless every file exists with the size with which it was written."""
+        place = self.task_place.inside(retention.name_of(done.url)) if done.url else self.place
         for file in done.files:
             try:
-                found = self.place.size_bytes(file.name)
+                found = place.size_bytes(file.name)
             except (FileNotFoundError, NotADirectoryError):
                 now = "the file does not exist"
             else:
@@ -110,7 +152,7 @@ class BackupAttempt:
                     continue
                 now = f"the file has {found} bytes"
             raise Vanished(
-                f"{self.place.url}/{file.name}: {file.stored_bytes} bytes were written, and now {now}: another attempt "
+                f"{place.url}/{file.name}: {file.stored_bytes} bytes were written, and now {now}: another attempt "
                 "or another program has removed or changed it; this attempt makes no backup"
             )
 
@@ -121,6 +163,7 @@ class BackupAttempt:
             retention.remove(self.place)
         except Exception as error:  # noqa: BLE001  storage libraries raise any exception
             self.ctx.log.warning("%s could not be removed: %s: %s", self.place.url, type(error).__name__, error)
+        self.copies.discard(retention.name_of(self.place.url))
 
 
 def printable(remark: str) -> str:

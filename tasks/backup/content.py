@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import zstandard
 
+from tasks.backup.archive import ObjectSink
 from tasks.backup.encryption import Encryption
 from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.objects import NewObjects
@@ -23,13 +24,13 @@ class Vanished(Failed):
 
 
 class BackupContent:
-    """Writes the content of one backup to `place`."""
+    """Writes the content of one backup to `place`, through `sink` if it is given."""
 
-    def __init__(self, ctx: Context[BackupParams], place: Place) -> None:
+    def __init__(self, ctx: Context[BackupParams], place: Place, sink: ObjectSink | None = None) -> None:
         self._ctx = ctx
         self._source = ctx.params.source
         self.encryption = Encryption.of(ctx.params.encryption, ctx.secret)
-        self._out = NewObjects(place, ctx.params.level, self._progress, self.encryption)
+        self._out = NewObjects(place, ctx.params.level, self._progress, self.encryption, sink)
         self._size_bytes: int | None = None
         self._work = SourceWork(
             node=ctx.node,

@@ -1,7 +1,8 @@
 """The kind `backup`: a PostgreSQL database, an SQLite file or a folder, compressed, to any fsspec URL."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -9,9 +10,11 @@ from typing import Any, Final
 from tasks.backup import lineage, manifest, retention
 from tasks.backup.attempt import BackupAttempt, printable
 from tasks.backup.content import BackupContent
+from tasks.backup.copies import BackupCopies
 from tasks.backup.params import INSIDE, BackupParams, place_url
 from tasks.backup.sources import folder
 from tasks.backup.sources.in_place import closed_to_others
+from tasks.backup.tee import Tee
 from tasks.kind import Context
 from tasks.needs import Needs, credential_groups
 from tasks.places.place import BadDestination, Place, local_path, resolved
@@ -24,6 +27,10 @@ RESULT: Final = {
     "stored_bytes": "the size of the compressed file",
     "sha256": "the checksum of the compressed file; null if there are several",
     "objects": "the files of the backup below its URL: the name of each, and its size as it is stored; 100 at most",
+    "copies": "the URLs of the task's folders at further destinations that lack nothing",
+    "owed": "the further destinations that lack backups: the `destination`, the number of `backups`, a `reason` "
+    "(credentials, access, no_room, no_bucket, other_task, silent, unreachable, damaged, more, error) and a sentence",
+    "degraded": "what `owed` says, as text; null if nothing is owed",
     "remarks": "the number of remarks in the manifest, such as files that vanished",
     "removed": "the number of old backups and leftovers that were removed",
     "not_removed": "those that could not be removed, and why; 20 at most",
@@ -50,14 +57,8 @@ class Backup:
     @staticmethod
     def reaches(params: BackupParams, task: str) -> list[Reach]:
         """Return the paths and hosts that the params of `task` name (`tasks.kind.Kind`)."""
-        url = place_url(params.destination, task)
-        folder_path = local_path(url)
-        return [
-            params.source.reach(),
-            remote("destination", "destination", url, params.options)
-            if folder_path is None
-            else Reach("destination", "destination", url, str(folder_path), private=True),
-        ]
+        places = (_reach(field, place_url(url, task), options) for field, url, options in _named(params))
+        return [params.source.reach(), *places]
 
     @staticmethod
     def needs(params: BackupParams, task: str) -> Needs:
@@ -68,7 +69,10 @@ class Backup:
             reaches=(*reaches, *source.reaches),
             tools=source.tools,
             network=any(reach.path is None for reach in reaches),
-            own_credentials=(*credential_groups(params.destination, params.options), *source.own_credentials),
+            own_credentials=tuple(
+                dict.fromkeys(group for _, url, options in _named(params) for group in credential_groups(url, options))
+                | dict.fromkeys(source.own_credentials)
+            ),
         )
 
     def run(self, ctx: Context[BackupParams]) -> dict[str, Any]:
@@ -86,24 +90,32 @@ class Backup:
         before = retention.begun_before(ctx.checkpoint)
         attempt = self._prepared(ctx, before)
         ctx.save_checkpoint(attempt.begun)
-        attempt.adopt(before)
+        done = attempt.completed(before)
+        if done is None:
+            attempt.adopt(before)
         cleared = retention.remove_unfinished(attempt.task_place, before, ctx.token)
-        done = attempt.write(self._now)
-        ctx.log.info("%s: %d bytes, %d stored", attempt.place.url, done.size_bytes, done.stored_bytes)
+        attempt.begin_copies(before, done)
+        if done is None:
+            done = attempt.write(self._now)
+        ctx.log.info("%s: %d bytes, %d stored", done.url, done.size_bytes, done.stored_bytes)
         for remark in done.remarks[:100]:
             ctx.log.warning("%s", remark)
-        pruned = attempt.prune(done)
-        failed = [*cleared.failed, *pruned.failed]
-        _warn_of_kept(ctx, failed, pruned, attempt.identity)
+        attempt.copy(done)
+        pruned = retention.together([cleared, attempt.prune(done), *attempt.copies.pruned])
+        _warn_of_kept(ctx, pruned, attempt.identity)
+        owed = attempt.copies.owed
         return {
-            "url": attempt.place.url,
+            "url": done.url,
             "bytes": done.size_bytes,
             "stored_bytes": done.stored_bytes,
             "sha256": done.files[0].sha256 if len(done.files) == 1 else None,
             "objects": [{"name": file.name, "stored_bytes": file.stored_bytes} for file in done.files[:100]],
+            "copies": attempt.copies.complete_urls,
+            "owed": [asdict(each) for each in owed],
+            "degraded": "; ".join(f"{each.destination} lacks {each.backups}: {each.why}" for each in owed) or None,
             "remarks": len(done.remarks),
-            "removed": len(cleared.removed) + len(pruned.removed),
-            "not_removed": [printable(why[:1000]) for why in failed[:20]],
+            "removed": len(pruned.removed),
+            "not_removed": [printable(why[:1000]) for why in pruned.failed[:20]],
             "unreadable": len(pruned.unreadable),
             "others": pruned.others,
             "seconds": round(time.monotonic() - began_s, 3),
@@ -117,7 +129,8 @@ class Backup:
         task_place = _task_place(ctx)
         name = manifest.folder_name(created, ctx.token)
         place = _new_place(task_place, name)
-        content = BackupContent(ctx, place)
+        copies = BackupCopies(ctx)
+        content = BackupContent(ctx, place, Tee(place, copies.branches) if ctx.params.copies else None)
         identity = content.identity()
         return BackupAttempt(
             ctx=ctx,
@@ -125,10 +138,26 @@ class Backup:
             place=place,
             created=created,
             content=content,
+            copies=copies,
             identity=identity,
             held=_lineage(ctx, task_place, identity),
             begun=retention.begun_by_now(before, name),
         )
+
+
+def _named(params: BackupParams) -> list[tuple[str, str, Mapping[str, Any]]]:
+    """Return the field, the URL and the options of each destination."""
+    copies = (
+        (f"copies.{number}.destination", one.destination, one.options) for number, one in enumerate(params.copies)
+    )
+    return [("destination", params.destination, params.options), *copies]
+
+
+def _reach(field: str, url: str, options: Mapping[str, Any]) -> Reach:
+    folder_path = local_path(url)
+    if folder_path is None:
+        return remote(field, "destination", url, options)
+    return Reach(field, "destination", url, str(folder_path), private=True)
 
 
 def _task_place(ctx: Context[BackupParams]) -> Place:
@@ -159,11 +188,9 @@ def _lineage(ctx: Context[BackupParams], task_place: Place, identity: dict[str, 
     return lineage.continue_lineage(newest, identity, ctx.params.accept_source, ctx.node)
 
 
-def _warn_of_kept(
-    ctx: Context[BackupParams], failed: list[str], pruned: retention.Pruned, identity: dict[str, str]
-) -> None:
-    """Log which old folders were not removed: those in `failed`, and those that `keep` does not count."""
-    for why in failed:
+def _warn_of_kept(ctx: Context[BackupParams], pruned: retention.Pruned, identity: dict[str, str]) -> None:
+    """Log which old folders were not removed: those that failed, and those that `keep` does not count."""
+    for why in pruned.failed:
         ctx.log.warning("the backup is complete, but an old folder could not be removed: %s", why)
     for why in pruned.unreadable:
         ctx.log.warning("not counted and not removed: %s", why)

@@ -4,6 +4,7 @@ A backup is one folder, `DESTINATION/TASK/CREATED-TOKEN/`. No two attempts have 
 writes after its run was taken over, it writes next to the good backup, never over it.
 """
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -188,8 +189,31 @@ def read_manifest(place: Place) -> Manifest | None:
 
 
 def write_manifest(place: Place, manifest: Manifest) -> None:
-    """Write the manifest into `place`. This makes the folder a backup."""
-    place.write_whole(NAME, manifest.model_dump_json(indent=1).encode())
+    """Write the manifest into `place`. This makes the folder a backup. Raises `FileExistsError` if there is one."""
+    text = manifest.model_dump_json(indent=1).encode()
+    try:
+        made = place.write_new(NAME, text)
+    except (OSError, NotImplementedError) as error:
+        if not _is_unconditional(error):
+            raise
+        made = place.read(NAME) is None
+        if made:
+            place.write_whole(NAME, text)
+    if not made:
+        raise FileExistsError(f"{place.url}/{NAME} exists already: another cluster writes to the same destination")
+
+
+def _is_unconditional(error: Exception) -> bool:
+    """Whether a storage says that it cannot write a file only if it does not exist: exFAT, some object stores.
+
+    No other attempt writes to the folder, as its name has the attempt's token. So there, a look before is enough.
+    """
+    cannot = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
+    return (
+        isinstance(error, NotImplementedError)
+        or (isinstance(error, OSError) and error.errno in cannot)
+        or "NotImplemented" in f"{error} {error.__cause__}"
+    )
 
 
 @dataclass(frozen=True)
@@ -202,6 +226,9 @@ class Survey:
 
     without: tuple[str, ...]
     """The names of the folders without a manifest."""
+
+    superseded: tuple[str, ...] = ()
+    """The names of the folders of complete backups that do not count: a later attempt at the same run made another."""
 
     def newest(self, url: str) -> Manifest:
         """Return the newest complete backup. Raises `NoBackup`, whose message says what was found at `url` instead."""
@@ -225,7 +252,19 @@ def survey(place: Place, names: Sequence[str] | None = None) -> Survey:
         else:
             complete.append(manifest)
     complete.sort(key=lambda manifest: (manifest.created, manifest.token), reverse=True)
-    return Survey(tuple(complete), tuple(unreadable), tuple(without))
+    counting = counting_backups(complete)
+    superseded = tuple(manifest.url.rpartition("/")[2] for manifest in complete if manifest not in counting)
+    return Survey(tuple(counting), tuple(unreadable), tuple(without), superseded)
+
+
+def counting_backups(complete: Sequence[Manifest]) -> list[Manifest]:
+    """Return the backups that count: of those of one run, only the latest attempt's, with the greatest token."""
+    latest: dict[tuple[str, str], Manifest] = {}
+    for manifest in complete:
+        known = latest.get((manifest.task, manifest.run_id))
+        if known is None or (manifest.attempt, manifest.token) > (known.attempt, known.token):
+            latest[manifest.task, manifest.run_id] = manifest
+    return [one for one in complete if one.attempt == latest[one.task, one.run_id].attempt]
 
 
 def survey_url(url: str, options: dict[str, Any] | None = None) -> Survey:

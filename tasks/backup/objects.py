@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from tasks.backup.archive import Content, Progress, Writer, stored_content, storing
+from tasks.backup.archive import Content, ObjectSink, Progress, Writer, stored_content, storing
 from tasks.backup.encryption import BackupKeys, Encryption, Identities, unsealed
 from tasks.backup.manifest import ENCRYPTED, FileEntry, Manifest
 from tasks.places.place import Place
@@ -31,10 +31,21 @@ class _Record(BaseModel):
 
 
 class NewObjects:
-    """The objects that an attempt writes to the folder of its backup. Several threads may write at once."""
+    """The objects that an attempt writes to the folder of its backup. Several threads may write at once.
 
-    def __init__(self, place: Place, level: int, progress: Progress, encryption: Encryption | None = None) -> None:
+    `sink` is what they are written to; None: `place` alone.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        level: int,
+        progress: Progress,
+        encryption: Encryption | None = None,
+        sink: ObjectSink | None = None,
+    ) -> None:
         self._place = place
+        self._sink = sink or place
         self._level = level
         self._encryption = encryption
         self._progress = progress
@@ -64,7 +75,7 @@ class NewObjects:
         keys = None if encryption is None else encryption.keys(for_next=for_next)
         stored_name = name if encryption is None else f"{name}{ENCRYPTED}"
         advance = partial(self._advance, name)
-        with storing(self._place, stored_name, self._level, advance, keys) as writer:
+        with storing(self._sink, stored_name, self._level, advance, keys) as writer:
             yield writer
         entry = writer.entry
         if whole:

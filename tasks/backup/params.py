@@ -1,7 +1,7 @@
 """The params of the kind `backup`: the source and the destination; and the URL of a task's backups."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
@@ -37,6 +37,12 @@ DestinationUrl = Annotated[str, Field(min_length=1, max_length=4096), AfterValid
 
 INSIDE: Final = "the destination is inside the folder to back up"
 
+PlaceOptions = dict[str, Reference | str | int | bool | None]
+"""fsspec's options for a destination, with references to secrets."""
+
+Keep = Annotated[int, Field(ge=1, le=10_000)] | KeepRules | None
+"""How many backups to keep, or rules; None: all."""
+
 Source = Annotated[
     postgres.PostgresSource | physical.PhysicalSource | sqlite.SqliteSource | folder.FolderSource,
     Field(discriminator="type"),
@@ -56,6 +62,30 @@ def source_class(manifest: Manifest) -> type[BackupSource]:
     return _CLASSES[manifest.source_type]
 
 
+class CopyParams(BaseModel):
+    """A further destination, which gets a copy of each backup. If it fails, the run succeeds, and owes it the copy."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    destination: DestinationUrl = Field(
+        description="The folder for the copies, as a path or an fsspec URL", examples=["s3://elsewhere/rota"]
+    )
+    options: PlaceOptions = Field(
+        default={}, description="fsspec's options for this destination; secrets are given as references"
+    )
+    keep: Keep = Field(default=None, description="How many backups to keep here, or rules; null: all")
+    when: Literal["now", "later"] = Field(
+        default="now",
+        alias="copy",
+        description="now: written at the same time as the first destination; later: copied from there afterwards",
+    )
+
+    @model_validator(mode="after")
+    def _known_options(self) -> "CopyParams":
+        check_options(self.destination, self.options)
+        return self
+
+
 class BackupParams(BaseModel):
     """What to back up, and where to keep the backups."""
 
@@ -69,15 +99,13 @@ class BackupParams(BaseModel):
         "DESTINATION/TASK/CREATED-TOKEN/",
         examples=["s3://backups/rota", "/mnt/backups"],
     )
-    options: dict[str, Reference | str | int | bool | None] = Field(
+    options: PlaceOptions = Field(
         default={},
         description="fsspec's options for the destination; secrets are given as references",
         examples=[{"key": {"env": "S3_KEY"}, "secret": {"secret": "s3_secret"}, "endpoint_url": "https://s3.internal"}],
     )
     level: int = Field(default=3, ge=1, le=19, description="The compression level of zstd")
-    keep: Annotated[int, Field(ge=1, le=10_000)] | KeepRules | None = Field(
-        default=None, description="How many backups to keep, or rules; null: all"
-    )
+    keep: Keep = Field(default=None, description="How many backups to keep, or rules; null: all")
     accept_source: AcceptedSources = Field(
         default=[],
         description="Ids of sources that hold the same data as before, moved or restored; the error that refuses a "
@@ -85,6 +113,12 @@ class BackupParams(BaseModel):
     )
     encryption: EncryptionParams | None = Field(
         default=None, description="Encrypt the backups in the format of age; null: they are not encrypted"
+    )
+    copies: list[CopyParams] = Field(
+        default=[],
+        max_length=8,
+        description="Further destinations, each with its own `keep`. The first, `destination`, must succeed; what "
+        "another one lacks is owed to it, and the next run copies it",
     )
 
     @model_validator(mode="after")
@@ -96,9 +130,22 @@ class BackupParams(BaseModel):
     def _not_into_itself(self) -> "BackupParams":
         # Compare the paths as text, because a node checks params on its event loop. The attempt follows links.
         if isinstance(self.source, folder.FolderSource):
-            inner, outer = local_path(self.destination), local_path(self.source.path)
-            if inner is not None and outer is not None and inner.is_relative_to(outer):
-                raise ValueError(INSIDE)
+            outer = local_path(self.source.path)
+            for url in (self.destination, *(copy.destination for copy in self.copies)):
+                inner = local_path(url)
+                if inner is not None and outer is not None and inner.is_relative_to(outer):
+                    raise ValueError(INSIDE)
+        return self
+
+    @model_validator(mode="after")
+    def _each_destination_once(self) -> "BackupParams":
+        seen: list[str] = []
+        for number, url in enumerate((self.destination, *(copy.destination for copy in self.copies))):
+            local = local_path(url)
+            known = url.rstrip("/") if local is None else str(local)
+            if known in seen:
+                raise ValueError(f"copies.{number - 1}.destination: {url} is a destination already: name another one")
+            seen.append(known)
         return self
 
 
@@ -116,7 +163,7 @@ _KEEP: Final = TypeAdapter[int | KeepRules | None](int | KeepRules | None)
 
 class _Destination(BaseModel):
     destination: str
-    options: dict[str, Reference | str | int | bool | None] = {}
+    options: PlaceOptions = {}
 
 
 def keep_of(params: Mapping[str, Any]) -> KeepRules | None:
@@ -135,3 +182,18 @@ def backup_location(params: Mapping[str, Any], task: str) -> tuple[str, dict[str
     """
     found = _Destination.model_validate(dict(params))
     return place_url(found.destination, task), dict(found.options)
+
+
+class BackupLocation(NamedTuple):
+    """One destination of a task's backups, as its definition names it."""
+
+    #: The URL of the task's folder there.
+    url: str
+    #: fsspec's options for it, with references to secrets not resolved.
+    options: dict[str, Any]
+
+
+def backup_locations(params: Mapping[str, Any], task: str) -> list[BackupLocation]:
+    """Return all destinations of a task's backups, the first one first. Otherwise like `backup_location`."""
+    copies = params.get("copies") or []
+    return [BackupLocation(*backup_location(each, task)) for each in (params, *copies)]

@@ -68,11 +68,20 @@ def possible_leftovers(names: Sequence[str], token: int, now: datetime) -> list[
     return [name for created, name in sorted(known) if now - created >= ABANDONED_AFTER][-LEFTOVERS_MAX:]
 
 
-def prune(place: Place, made: str, token: int, lineage: Lineage, keep: KeepRules | None, now: datetime) -> Pruned:
+def prune(
+    place: Place,
+    made: str,
+    token: int,
+    lineage: Lineage,
+    keep: KeepRules | None,
+    now: datetime,
+    before: Sequence[str] = (),
+) -> Pruned:
     """Remove leftovers, and the backups of a lineage that `keep` does not retain (None: retain all). Does not raise.
 
     `made` is the URL of the backup that the attempt with `token` just made. Backups of other lineages, or of no
-    lineage, are neither counted nor removed.
+    lineage, are neither counted nor removed. `before` names the folders that earlier attempts at the run began: what
+    they completed while this attempt was at work is removed.
     """
     removed: list[str] = []
     failed: list[str] = []
@@ -80,12 +89,14 @@ def prune(place: Place, made: str, token: int, lineage: Lineage, keep: KeepRules
     try:
         names = [name for name in place.folders() if begun(name) is not None]
         old = possible_leftovers(names, token, now)
-        found = survey(place, old if keep is None else names)
+        few = [name for name in names if name in old or name in before or name == name_of(made)]
+        found = survey(place, few if keep is None else names)
         unreadable = found.unreadable
         ours = [manifest for manifest in found.complete if lineage.holds(manifest)]
         others = 0 if keep is None else len(found.complete) - len(ours)
         going = [] if keep is None else surplus(ours, made, keep, token)
         going += [name for name in found.without if name in old and _silent(place.inside(name), now)]
+        going += [name for name in found.superseded if name != name_of(made) and _earlier(name, token)]
     except Exception as error:  # noqa: BLE001  storage libraries raise any exception; it is reported
         return Pruned(failed=(f"{place.url}: {type(error).__name__}: {error}",), unreadable=unreadable)
     for name in sorted(going):
@@ -145,6 +156,20 @@ def remove_unfinished(place: Place, before: Sequence[str], token: int) -> Pruned
 def name_of(url: str) -> str:
     """Return the last part of a URL."""
     return url.rpartition("/")[2]
+
+
+def together(removals: Sequence[Pruned]) -> Pruned:
+    """Return several removals as one."""
+    return Pruned(
+        removed=tuple(name for each in removals for name in each.removed),
+        failed=tuple(why for each in removals for why in each.failed),
+        unreadable=tuple(why for each in removals for why in each.unreadable),
+        others=sum(each.others for each in removals),
+    )
+
+
+def _earlier(name: str, token: int) -> bool:
+    return (by := begun(name)) is not None and by.token < token
 
 
 def _silent(place: Place, now: datetime) -> bool:

@@ -59,6 +59,16 @@ def resolved(options: Mapping[str, Any], secret: Callable[[Any], str]) -> dict[s
     }
 
 
+def _discard_upload(file: Any) -> None:
+    """Abort the upload of a file whose writer failed. Otherwise closing the file would complete it."""
+    from fsspec.spec import AbstractBufferedFile
+
+    if isinstance(file, AbstractBufferedFile):
+        file.closed = True
+        with suppress(Exception):  # the writer's error is raised; parts that stay are removed by a later run
+            file.discard()
+
+
 class Place:
     """A folder at `url`. `options` are fsspec's, with secrets resolved.
 
@@ -191,7 +201,11 @@ class Place:
         if self.is_local:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
         with self._missing_bucket_named(), self._files.open(path, "wb") as file:
-            yield file
+            try:
+                yield file
+            except BaseException:
+                _discard_upload(file)
+                raise
         if self.is_local:
             sync(Path(path))
             self._sync_names(name)

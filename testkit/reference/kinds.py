@@ -39,6 +39,7 @@ from tasks.backup import archive, encryption, keep
 from tasks.backup import content as backup_content
 from tasks.backup import kind as backup
 from tasks.backup import manifest as backup_manifest
+from tasks.backup import params as backup_params
 from tasks.backup import restore as backup_restore
 from tasks.backup.sources import folder, physical, postgres, postgres_tools, source, sqlite
 from tasks.backup.tree import read_tree
@@ -60,6 +61,7 @@ PATH: Final = "docs/reference/kinds.md"
 _HEADINGS: Final = {
     "KeepRules": "Rules of keep",
     "EncryptionParams": "Encryption of backups",
+    "CopyParams": "Further destination",
     "FolderSource": "Source folder",
     "SqliteSource": "Source sqlite",
     "PostgresSource": "Source postgres",
@@ -86,6 +88,7 @@ _HEADINGS: Final = {
 _BACKUP_PARTS: Final[tuple[type[BaseModel], ...]] = (
     keep.KeepRules,
     encryption.EncryptionParams,
+    backup_params.CopyParams,
     folder.FolderSource,
     sqlite.SqliteSource,
     postgres.PostgresSource,

@@ -58,6 +58,7 @@ def test_each_field_of_the_model_has_one_of_the_form() -> None:
         "level": ("line", "3"),
         "accept_source": ("yaml", ""),
         "encryption": ("yaml", ""),
+        "copies": ("yaml", ""),
     }
     assert shown(COMMAND, RUN)["argv"] == ("yaml", "- sh\n- -c\n- |\n  cd /srv\n  ./sync")
     assert shown(ETL, PIPE)["source.query"] == ("text", "SELECT 1\nFROM t")
