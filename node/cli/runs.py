@@ -76,14 +76,14 @@ def _in_short(value: Any) -> Any:
 
 
 def _remark(run: dict[str, Any]) -> str:
-    """Say why a run failed, and whether the log of its last attempt is truncated; "" if neither applies.
+    """Say why a run failed, what it left undone, and whether its last log is truncated; "" if none applies.
 
     >>> _remark({"error": None, "attempts": [{"log_truncated": True}]})
     'its log is truncated'
     """
-    # Older nodes do not send `log_truncated`.
+    # Older nodes do not send `log_truncated` and `degraded`.
     truncated = any(attempt.get("log_truncated") for attempt in run["attempts"][-1:])
-    return "; ".join(filter(None, (run["error"], "its log is truncated" if truncated else "")))
+    return "; ".join(filter(None, (run["error"], run.get("degraded"), "its log is truncated" if truncated else "")))
 
 
 def given_params(api: Api, task: str, pairs: tuple[str, ...]) -> dict[str, Any] | None:
@@ -181,6 +181,8 @@ def _state(run: dict[str, Any]) -> str:
     """
     if run.get("action"):
         return f"{run['state']} ({run['action']})"
+    if run.get("degraded"):
+        return f"{run['state']} in part"
     return str(run["state"]) if run.get("count", 1) == 1 else f"{run['state']} x {run['count']}"
 
 

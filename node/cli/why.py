@@ -41,7 +41,7 @@ def why_it_waits(api: Api, run_id: str, task: str) -> str:
 def state_of(item: dict[str, Any]) -> str:
     """Return the state of a listed task, with its breached deadlines, and the reason if it is held unexpectedly.
 
-    Older nodes do not send `held` and `late`.
+    Older nodes do not send `held`, `late` and `degraded`.
 
     >>> state_of({"paused": False, "enabled": True, "held": {"code": "max_runs", "until": None}})
     'enabled, held: max runs'
@@ -49,6 +49,8 @@ def state_of(item: dict[str, Any]) -> str:
     state = "paused" if item["paused"] else "enabled" if item["enabled"] else "disabled"
     if late := item.get("late"):
         state += f", late: {_late(late)}"
+    if degraded := item.get("degraded"):
+        state += f", in part: {degraded}"
     held = item.get("held")
     if not held:
         return state

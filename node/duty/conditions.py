@@ -85,10 +85,10 @@ CONDITIONS: Final[Mapping[str, TaskCondition]] = {
 UNEXPECTED: Final = frozenset(code for code, condition in CONDITIONS.items() if condition.unexpected)
 """The codes of conditions that keep a task from running although nobody has asked for this."""
 
-Mark = Literal["unowned", "late", "overdue", "failing", "running", "waiting", "paused", "new"]
+Mark = Literal["unowned", "late", "overdue", "failing", "degraded", "running", "waiting", "paused", "new"]
 """A notable fact about a task. `unowned`: no member may run it. `late`: one of its deadlines is breached. `overdue`: an
-occurrence or a run is due and has not begun. `waiting`: it has a run that no member holds. `paused`: paused or
-disabled. `new`: it has never run. A task may have several marks."""
+occurrence or a run is due and has not begun. `degraded`: its last success left a part undone. `waiting`: it has a run
+that no member holds. `paused`: paused or disabled. `new`: it has never run. A task may have several marks."""
 
 MARKS: Final[tuple[Mark, ...]] = get_args(Mark)
 """All marks, the most important first."""

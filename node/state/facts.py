@@ -4,7 +4,7 @@ It finds them by comparing the state before and after an entry. `node.state.outb
 """
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from immutables import Map
 
@@ -20,7 +20,7 @@ from tasks.definition.run import RunState
 SINCE_RULES: Final = 2
 """The first rules (`Lead.rules`) by which facts are noted: members of earlier versions do not note them."""
 
-SINCE_RULES_OF: Final[dict[str, int]] = {"deadline_dropped": 3}
+SINCE_RULES_OF: Final[dict[str, int]] = {"deadline_dropped": 3, "run_degraded": 6}
 """For events that were added later, the first rules by which they are noted."""
 
 _FAILED: Final[dict[RunState, str]] = {"failed": "failed", "timed_out": "timed out", "abandoned": "was abandoned"}
@@ -30,6 +30,7 @@ _BREACHED: Final[dict[DeadlineName, str]] = {
     "success_every": "nothing has succeeded since {}",
 }
 _OTHERS_SHOWN: Final = 5
+_DEGRADED_CHARS_MAX: Final = 500
 
 
 def note_facts(draft: Draft, before: State, at_us: int) -> None:
@@ -41,6 +42,7 @@ def note_facts(draft: Draft, before: State, at_us: int) -> None:
         return
     for ended in draft.ended:
         _note_ended(draft, ended)
+        _note_degraded(draft, ended)
     for event in draft.deadlines if draft.channels else ():
         _note_deadline(draft, event, before.tasks.get(event.task))
     if draft.members is not before.members and draft.channels:
@@ -67,6 +69,33 @@ def _note_ended(draft: Draft, ended: EndedRun) -> None:
         text = f"{run.task} succeeded again"
     labels = tuple(sorted(row.spec.labels.items()))
     event, severity = ("run_failed", "error") if failed else ("run_recovered", "info")
+    draft.note(Fact(event, severity, ended.finished_at_us, text, run.task, run_id=run.run_id, labels=labels))  # type: ignore[arg-type]
+
+
+def degraded_of(result: dict[str, Any] | None) -> str:
+    """Return what a succeeded run left undone, by the field `degraded` of its result; "": nothing.
+
+    >>> degraded_of({"degraded": "s3://far/nightly lacks 1"}), degraded_of({"degraded": None}), degraded_of(None)
+    ('s3://far/nightly lacks 1', '', '')
+    """
+    said = (result or {}).get("degraded")
+    return said[:_DEGRADED_CHARS_MAX] if isinstance(said, str) else ""
+
+
+def _note_degraded(draft: Draft, ended: EndedRun) -> None:
+    """Keep in the task's row what a succeeded run left undone, and note when that begins and when it is made up for."""
+    run, row = ended.run, draft.tasks.get(ended.run.task)
+    if row is None or run.action or run.cancelling == "deleted" or ended.state != "succeeded":
+        return
+    now = degraded_of(ended.result)
+    if draft.lead.rules < SINCE_RULES_OF["run_degraded"] or row.degraded == now:
+        return
+    draft.tasks = draft.tasks.set(run.task, replace(row, degraded=now))
+    if not draft.channels or (row.degraded and now):
+        return
+    text = f"{run.task} succeeded in part: {now}" if now else f"{run.task} has made up for what it had left undone"
+    event, severity = ("run_degraded", "warning") if now else ("run_recovered", "info")
+    labels = tuple(sorted(row.spec.labels.items()))
     draft.note(Fact(event, severity, ended.finished_at_us, text, run.task, run_id=run.run_id, labels=labels))  # type: ignore[arg-type]
 
 

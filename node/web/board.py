@@ -76,6 +76,8 @@ class Picture:
     failing: tuple[Standout, ...] = ()
     #: Tasks with a run that no member holds, by name.
     waiting: tuple[str, ...] = ()
+    #: Tasks whose last success left a part undone, by name.
+    degraded: tuple[str, ...] = ()
     #: The tasks that are due next.
     coming: tuple[ComingTask, ...] = ()
     #: How many tasks are due within `AHEAD_US`.
@@ -163,6 +165,7 @@ class TaskBoard:
             overdue=tuple(Standout(*one) for one in heapq.nsmallest(LISTED_MAX, overdue)),
             failing=tuple(Standout(*one) for one in failing),
             waiting=_named(bits, "waiting"),
+            degraded=_named(bits, "degraded"),
             coming=_next(coming),
             coming_tasks=len(coming),
             coming_count=sum(len(one.times) for one in coming),
@@ -244,6 +247,8 @@ def _marks_of_row(row: TaskRow) -> dict[Mark, int]:
         found["failing"] = row.last.finished_at_us
     if row.last is None:
         found["new"] = 0
+    if row.degraded:
+        found["degraded"] = 0
     if row.breaches:
         found["late"] = min(breach.since_us for breach in row.breaches)
     return found

@@ -69,6 +69,7 @@ _HEADLINES: Final[dict[FindingCode, str]] = {
     "late": "A deadline is breached",
     "overdue": "Work is overdue",
     "failing": "The last run of a task failed",
+    "degraded": "A task succeeded in part",
     "untold": "Notices cannot be sent",
 }
 
@@ -222,6 +223,7 @@ _ALSO: Final[dict[Mark, str]] = {
     "late": "a deadline of it is breached",
     "overdue": "it is overdue",
     "failing": "its last run failed",
+    "degraded": "its last success was in part",
 }
 
 
@@ -273,6 +275,11 @@ def _of_tasks(state: State, sight: NodeSight, picture: Picture) -> list[Finding]
                 subject=task,
             )
         )
+    if degraded := picture.leading["degraded"]:
+        task = _only(picture, "degraded", degraded, picture.degraded)
+        row = state.tasks.get(task)
+        text = f"{task or count(degraded, 'task')} succeeded in part" + (f": {row.degraded}" if row else "")
+        found.append(Finding(code="degraded", level="watch", text=text, look="tasks?show=degraded", look_at="Show"))
     return found
 
 

@@ -104,12 +104,14 @@ def _of_state(state: State) -> Iterable[Metric]:
     passed = CounterMetricFamily(
         "rota_occurrences_passed_over", "Occurrences that were not run, by reason", labels=["state"]
     )
-    skipped = missed = late = 0
+    skipped = missed = late = degraded = 0
     for row in state.tasks.values():
         skipped += row.skipped
         missed += row.missed
         late += bool(row.breaches)
+        degraded += bool(row.degraded)
     yield _gauge("rota_late_tasks", "Tasks with a deadline that is breached", late)
+    yield _gauge("rota_degraded_tasks", "Tasks whose last success left a part undone", degraded)
     passed.add_metric(["skipped"], skipped)
     passed.add_metric(["missed"], missed)
     yield passed

@@ -20,6 +20,7 @@ from node.http.door.problems import Problem
 from node.http.door.request_context import RequestContext
 from node.peer.protocol import RunProgress
 from node.state.attempts import Cancel
+from node.state.facts import degraded_of
 from node.state.run_times import took_us
 from node.state.times import rfc3339, rfc3339_or_none
 from node.state.value import Attempt, EndedRun, Run, State, Trigger
@@ -65,6 +66,8 @@ class RunView(TypedDict):
     `due_at` is when a run that no member holds may be claimed, such as a retry after a failed attempt; `error` says why
     it waits.
 
+    `degraded` is what a run that succeeded left undone, as its result says; null: nothing.
+
     `took_s` is the time from the run's first claim to its end, with the pauses between its attempts; null: the run has
     not ended, or no member claimed it.
     """
@@ -90,6 +93,7 @@ class RunView(TypedDict):
     due_at: Time | None
     checkpoint: Any
     result: dict[str, Any] | None
+    degraded: str | None
     error: str | None
     attempts: list[AttemptView]
     cancelling: str | None
@@ -258,6 +262,7 @@ def run_view(run: Run, ended: EndedRun | None = None, progress: RunProgress | No
         else None,
         "checkpoint": checkpoint_view(run.checkpoint),
         "result": ended.result if ended else None,
+        "degraded": (ended and ended.state == "succeeded" and degraded_of(ended.result)) or None,
         "error": ended.error if ended else latest.error if latest else None,
         "attempts": [attempt_view(attempt) for attempt in run.attempts],
         "cancelling": run.cancelling,

@@ -64,7 +64,8 @@ else:
 class RegisteredView(SpecView):
     """A registered task: its complete definition, and its counters and last outcome.
 
-    `late` lists its breached deadlines.
+    `late` lists its breached deadlines. `degraded` is what its last succeeded run left undone, such as copies of a
+    backup; null: nothing.
     """
 
     version: int
@@ -75,6 +76,7 @@ class RegisteredView(SpecView):
     missed: int
     last: LastView | None
     late: list[LateView]
+    degraded: str | None
 
 
 class TaskView(RegisteredView):

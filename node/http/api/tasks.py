@@ -250,6 +250,7 @@ def registered_view(row: TaskRow, now_us: int) -> RegisteredView:
         "next_fire_at": rfc3339_or_none(next_fire_us(row, now_us)),
         "last": last_view(row.last),
         "late": late_view(row),
+        "degraded": row.degraded or None,
     }
     view: dict[str, Any] = row.spec.model_dump(mode="json")
     view.update({name: made[name] if name in made else getattr(row, name) for name in _BESIDE_THE_SPEC})

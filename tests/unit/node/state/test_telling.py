@@ -40,11 +40,18 @@ def told(history: History) -> list[str]:
     return [f"{one.event}:{one.task or one.member}" for one in ops(history).notices]
 
 
-def run_once(history: History, end: str, at_us: int = NOW_US, task: str = "t", error: str | None = None) -> str:
+def run_once(
+    history: History,
+    end: str,
+    at_us: int = NOW_US,
+    task: str = "t",
+    error: str | None = None,
+    result: dict[str, Any] | None = None,
+) -> str:
     run_id: str = history.must(Start(at_us, task))["run_id"]
     run = history.claim(task, history.state.runs[run_id].fire_at_us, run_id=run_id)
     history.must(Began(at_us, run_id, run.token))
-    history.must(Finish(at_us, run_id, run.token, end, error=error))  # type: ignore[arg-type]
+    history.must(Finish(at_us, run_id, run.token, end, error=error, result=result))  # type: ignore[arg-type]
     return run_id
 
 
@@ -64,6 +71,26 @@ def test_a_failure_for_good_is_told_and_the_first_success_after_it() -> None:
     for _ in range(2):
         run_once(history, "succeeded")
     assert told(history) == ["run_failed:t", "run_recovered:t"]
+
+
+def test_what_a_success_left_undone_is_told_when_it_begins_and_when_it_is_made_up_for() -> None:
+    history = telling()
+    history.put("t", retry={"attempts": 1})
+    for rest in ("far lacks 1", "far lacks 2"):
+        run_once(history, "succeeded", result={"degraded": rest})
+        assert history.state.tasks["t"].degraded == rest
+    [notice] = ops(history).notices
+    assert (notice.event, notice.severity, notice.text) == (
+        "run_degraded",
+        "warning",
+        "t succeeded in part: far lacks 1",
+    )
+    run_once(history, "failed")
+    assert history.state.tasks["t"].degraded == "far lacks 2", "a failure copies nothing"
+    run_once(history, "succeeded", result={"degraded": None})
+    assert history.state.tasks["t"].degraded == ""
+    assert told(history) == ["run_degraded:t", "run_failed:t", "run_recovered:t", "run_recovered:t"]
+    assert ops(history).notices[-1].text == "t has made up for what it had left undone"
 
 
 def test_nothing_is_told_of_what_went_well_was_cancelled_or_deleted() -> None:

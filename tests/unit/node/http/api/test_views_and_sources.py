@@ -90,7 +90,7 @@ TABLE = [
         renamed={"due_at": "due_us"},
         computed=frozenset(
             {"kind", "attempt", "claimed_at", "started_at", "took_s", "progress", "frozen_since"}
-            | {"count", "last_fire_at", "blocked_by"}
+            | {"count", "last_fire_at", "blocked_by", "degraded"}
         ),
         kept_back={
             "spec_packed": "the task's definition, of which `kind` is shown",
