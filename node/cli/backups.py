@@ -4,7 +4,7 @@ the command line names. Given a URL, they need no node.
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,9 +30,10 @@ from tasks.access import (
 )
 from tasks.backup.archive import Damaged, TargetExists
 from tasks.backup.encryption import BackupKeys, BadIdentity, Identities, NoIdentity, new_identity
+from tasks.backup.finding import FoundBackups, TaskPlace, find_backups
 from tasks.backup.keep import KeepRules, why_kept
-from tasks.backup.manifest import Manifest, NoBackup, Survey, survey_url
-from tasks.backup.params import backup_location, keep_of
+from tasks.backup.manifest import Manifest, NoBackup, survey_url
+from tasks.backup.params import BackupLocation, backup_location, backup_locations, keep_of
 from tasks.backup.proofs import Proof, read_proofs
 from tasks.backup.restore import BadTarget, restore_backup
 from tasks.backup.retention import name_of
@@ -117,12 +118,57 @@ def _url_and_options(api: Api, what: str, named: _Named, kind: str = "backup") -
     task = api.client.get(path("v1", "tasks", what))
     if task["kind"] != kind:
         raise click.UsageError(f"{what} is a task of kind {task['kind']}, not of kind {kind}")
-    url, kept = backup_location(task["params"], what)
-    options = _resolved_if_named(what, url, kept, named)
-    folder = local_path(url)
+    return _place(api, what, backup_location(task["params"], what), named)
+
+
+def _place(api: Api, what: str, location: BackupLocation, named: _Named) -> TaskPlace:
+    """Return the folder of the task WHAT at one of its destinations, with secrets resolved."""
+    options = _resolved_if_named(what, location.url, location.options, named)
+    folder = local_path(location.url)
     if folder is not None and not Path(folder).exists():
-        _refuse_if_elsewhere(api, what, url)
-    return url, {**options, **named.options}
+        _refuse_if_elsewhere(api, what, location.url)
+    return TaskPlace(location.url, {**options, **named.options})
+
+
+def _places(api: Api, what: str, named: _Named, only: str | None = None) -> list[TaskPlace]:
+    """Return what WHAT stands for at each destination that can be read here; `only`: at the destination with this URL.
+
+    Reports the others on standard error. Raises the first one's error if none is left.
+    """
+    if "/" in what:
+        return [TaskPlace(*_url_and_options(api, what, named))]
+    task = api.client.get(path("v1", "tasks", what))
+    if task["kind"] != "backup":
+        raise click.UsageError(f"{what} is a task of kind {task['kind']}, not of kind backup")
+    locations = backup_locations(task["params"], what)
+    chosen = [one for one in locations if only is None or one.url in {only.rstrip("/"), f"{only.rstrip('/')}/{what}"}]
+    if not chosen:
+        where = ", ".join(one.url.rpartition("/")[0] for one in locations)
+        raise click.UsageError(f"--from {only}: {what} has no such destination (it has: {where})")
+    found: list[TaskPlace] = []
+    errors: list[click.ClickException] = []
+    for one in chosen:
+        try:
+            found.append(_place(api, what, one, named))
+        except click.ClickException as error:
+            errors.append(error)
+    if not found:
+        raise errors[0]
+    for refusal in errors:
+        say(f"skipped a destination: {refusal.format_message()}", err=True)
+    return found
+
+
+def _newest_whole(api: Api, what: str, named: _Named, only: str | None) -> TaskPlace:
+    """Return the URL of the newest backup at the first destination that has it whole, and the options for it."""
+    places = _places(api, what, named, only)
+    if len(places) == 1:
+        return places[0]
+    found = find_backups(places)
+    for why in found.problems:
+        say(f"skipped: {why}", err=True)
+    manifest, place = found.newest_whole()
+    return TaskPlace(manifest.url, place.options)
 
 
 def _resolved_if_named(task: str, url: str, options: Mapping[str, Any], named: _Named) -> dict[str, Any]:
@@ -283,15 +329,19 @@ def list_backups_command(api: Api, what: str, named: _Named) -> None:
     Backups with unreadable manifests are reported on standard error.
     """
     with _errors_as_sentences():
-        url, resolved_options = _url_and_options(api, what, named)
-        found = survey_url(url, resolved_options)
-        drilled = _drilled(url, resolved_options, found)
-    for why in found.unreadable:
+        places = _places(api, what, named)
+        found = find_backups(places)
+        drilled = _drilled(places, found)
+    for why in found.problems:
         say(f"not listed: {why}", err=True)
+    at = {name: [place.url for place in here] for name, here in found.places.items()}
     api.show(
-        [{**_shown(manifest), "proof": _proof_shown(manifest, drilled)} for manifest in found.complete],
+        [
+            {**_shown(manifest), "places": at[name_of(manifest.url)], "proof": _proof_shown(manifest, drilled)}
+            for manifest in found.complete
+        ],
         lambda: api.table(
-            ("BACKUP", "MADE", "ON", "OF", "SIZE", "STORED", "PROVEN"),
+            ("BACKUP", "MADE", "ON", "OF", "SIZE", "STORED", "PROVEN", *["ALSO AT"] * (len(places) > 1)),
             (
                 (
                     manifest.url,
@@ -301,6 +351,7 @@ def list_backups_command(api: Api, what: str, named: _Named) -> None:
                     f"{manifest.size_bytes:,}",
                     f"{manifest.stored_bytes:,}",
                     _proof_said(manifest, drilled),
+                    *[" ".join(at[name_of(manifest.url)][1:])] * (len(places) > 1),
                 )
                 for manifest in found.complete
             ),
@@ -309,13 +360,21 @@ def list_backups_command(api: Api, what: str, named: _Named) -> None:
     )
 
 
-def _drilled(url: str, options: dict[str, Any], found: Survey) -> Mapping[str, Proof]:
-    """Return the newest proof of each backup, by its folder's name. `url` is a task's folder, or that of one backup."""
-    is_one = [manifest.url for manifest in found.complete] == [url.rstrip("/")]
-    proofs = read_proofs(Place(url.rstrip("/").rpartition("/")[0] if is_one else url, options))
-    for why in proofs.unreadable:
-        say(f"not counted: {why}", err=True)
-    return proofs.newest()
+def _drilled(places: Sequence[TaskPlace], found: FoundBackups) -> Mapping[str, Proof]:
+    """Return the newest proof of each backup, by its folder's name. A place is a task's folder, or one backup's."""
+    newest: dict[str, Proof] = {}
+    readable = {place.url for here in found.places.values() for place in here}
+    for url, options in places:
+        if url not in readable:
+            continue  # it has no backups, or cannot be read, which is reported
+        is_one = [manifest.url for manifest in found.complete] == [url.rstrip("/")]
+        proofs = read_proofs(Place(url.rstrip("/").rpartition("/")[0] if is_one else url, options))
+        for why in proofs.unreadable:
+            say(f"not counted: {why}", err=True)
+        for name, proof in proofs.newest().items():
+            if name not in newest or newest[name].finished < proof.finished:
+                newest[name] = proof
+    return newest
 
 
 def _proof_said(manifest: Manifest, drilled: Mapping[str, Proof]) -> str:
@@ -337,37 +396,49 @@ def _proof_shown(manifest: Manifest, drilled: Mapping[str, Proof]) -> dict[str, 
 @_what_is_named
 @api_command
 def kept_command(api: Api, what: str, keep: str | None, named: _Named) -> None:
-    """Show which backups stay, and why, by the task's `keep` or --keep. Nothing is removed: the next run does that."""
+    """Show which backups stay at each destination, and why, by the task's `keep` or --keep.
+
+    Nothing is removed: the next run does that.
+    """
     rules = _keep_rules(api, what, keep)
+    shown: list[tuple[Manifest, list[str]]] = []
     with _errors_as_sentences():
-        found = survey_url(*_url_and_options(api, what, named))
-    for error in found.unreadable:
-        say(f"neither counted nor removed: {error}", err=True)
-    why = {backup.url: ["all stay"] for backup in found.complete} if rules is None else why_kept(found.complete, rules)
+        for url, options in _places(api, what, named):
+            found = survey_url(url, options)
+            for error in found.unreadable:
+                say(f"neither counted nor removed: {error}", err=True)
+            own = rules.get(url, rules.get(""))
+            why = {backup.url: ["all stay"] for backup in found.complete}
+            if own is not None:
+                why = why_kept(found.complete, own)
+            shown += [(backup, why.get(backup.url, [])) for backup in found.complete]
     api.show(
-        [
-            {"url": backup.url, "created": backup.created.isoformat(), "kept": why.get(backup.url, [])}
-            for backup in found.complete
-        ],
+        [{"url": backup.url, "created": backup.created.isoformat(), "kept": kept} for backup, kept in shown],
         lambda: api.table(
             ("BACKUP", "MADE", "STAYS"),
             (
-                (backup.url, ago(backup.created.isoformat()), "; ".join(why.get(backup.url, ["no: it is to go"])))
-                for backup in found.complete
+                (backup.url, ago(backup.created.isoformat()), "; ".join(kept or ["no: it is to go"]))
+                for backup, kept in shown
             ),
             "there is no backup",
         ),
     )
 
 
-def _keep_rules(api: Api, what: str, keep: str | None) -> KeepRules | None:
-    """Return the rules that --keep or the task's params give. Raises `click.UsageError`."""
+def _keep_rules(api: Api, what: str, keep: str | None) -> dict[str, KeepRules | None]:
+    """Return the rules that --keep gives ("") or, by the URLs of the task's folders, those of the task's params.
+
+    Raises `click.UsageError`.
+    """
     if keep is None and "/" in what:
         raise click.UsageError("a URL says nothing of which backups to keep: give --keep, such as --keep 7")
     try:
         if keep is None:
-            return keep_of(api.client.get(path("v1", "tasks", what))["params"])
-        return keep_of({"keep": json.loads(keep)})
+            params = api.client.get(path("v1", "tasks", what))["params"]
+            destinations = [params, *(params.get("copies") or [])]
+            urls = [location.url for location in backup_locations(params, what)]
+            return {url: keep_of(one) for url, one in zip(urls, destinations, strict=True)}
+        return {"": keep_of({"keep": json.loads(keep)})}
     except ValidationError as error:
         told = error.errors()[-1 if (keep or "{").startswith("{") else 0]  # one for a number, one for rules
         raise click.UsageError(f"keep: {told['msg'].removeprefix('Value error, ')}") from None
@@ -375,19 +446,23 @@ def _keep_rules(api: Api, what: str, keep: str | None) -> KeepRules | None:
         raise click.UsageError(f"--keep is a number or a JSON object: {error}") from None
 
 
+_FROM: Final = click.option("--from", "only", metavar="URL", help="Of several destinations, only the one at this URL.")
+
+
 @backup_command.command("verify")
 @click.argument("what")
+@_FROM
 @_what_is_named
 @_keys_are_given
 @api_command
-def verify_command(api: Api, what: str, named: _Named, keys: BackupKeys | None) -> None:
+def verify_command(api: Api, what: str, only: str | None, named: _Named, keys: BackupKeys | None) -> None:
     """Read a whole backup and check it against its manifest. Of several backups, the newest is checked.
 
-    Of an encrypted backup, only the checksums of the stored files are checked unless --identity or --passphrase-file is
-    given.
+    Of several destinations, the first one that has all its files is read, unless --from names one. Of an encrypted
+    backup, only the checksums of the stored files are checked unless --identity or --passphrase-file is given.
     """
     with _errors_as_sentences():
-        url, resolved_options = _url_and_options(api, what, named)
+        url, resolved_options = _newest_whole(api, what, named, only)
         with _progress(api, url, resolved_options) as advance:
             report = verify(url, resolved_options, advance, keys)
     lines = [f"{report.manifest.url}: " + ("good" if report.ok else "DAMAGED")]
@@ -402,6 +477,7 @@ def verify_command(api: Api, what: str, named: _Named, keys: BackupKeys | None) 
 @click.argument("what")
 @click.argument("target")
 @click.option("--overwrite", is_flag=True, help="Replace what TARGET holds.")
+@_FROM
 @click.option("--wal", metavar="WHAT", help="Of a physical backup: the task of kind wal, or the URL of its archive.")
 @click.option("--to-time", metavar="TIME", help="With --wal: restore to this time, such as 2026-11-26T14:03:00+01:00.")
 @click.option("--to-lsn", metavar="LSN", help="With --wal: restore to this position of the log, such as 16/B374D848.")
@@ -413,6 +489,7 @@ def restore_command(
     what: str,
     target: str,
     overwrite: bool,
+    only: str | None,
     wal: str | None,
     to_time: str | None,
     to_lsn: str | None,
@@ -423,15 +500,17 @@ def restore_command(
 
     The database must exist; its password is taken from PGPASSWORD or ~/.pgpass, as by psql. With --wal, TARGET becomes
     a data folder that `pg_ctl start` recovers to a moment: the latest, unless --to-time or --to-lsn says otherwise.
-    An encrypted backup needs --identity or --passphrase-file.
+    Of several destinations, the first one that has all files of the backup is read, unless --from names one. An
+    encrypted backup needs --identity or --passphrase-file.
     """
     moment = _moment(wal, to_time, to_lsn)
     with _errors_as_sentences():
-        url, resolved_options = _url_and_options(api, what, named)
         if wal is not None:
+            url, resolved_options = _places(api, what, named, only)[0]
             log = _url_and_options(api, wal, named, "wal")
             _restore_server(api, url, resolved_options, target, overwrite, moment, log, keys)
             return
+        url, resolved_options = _newest_whole(api, what, named, only)
         with _progress(api, url, resolved_options) as advance:
             restored = restore_backup(url, target, overwrite, resolved_options, progress=advance, keys=keys)
     lines = [f"restored {restored.manifest.url} to {target}: {restored.size_bytes:,} bytes in {restored.seconds:.1f} s"]

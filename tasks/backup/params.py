@@ -174,16 +174,6 @@ def keep_of(params: Mapping[str, Any]) -> KeepRules | None:
     return rules_of(_KEEP.validate_python(params.get("keep")))
 
 
-def backup_location(params: Mapping[str, Any], task: str) -> tuple[str, dict[str, Any]]:
-    """Return the URL of a task's backups, and fsspec's options for it, with references to secrets not resolved.
-
-    The other params need not be valid, so that backups made under older rules can be restored. Raises
-    `ValidationError`.
-    """
-    found = _Destination.model_validate(dict(params))
-    return place_url(found.destination, task), dict(found.options)
-
-
 class BackupLocation(NamedTuple):
     """One destination of a task's backups, as its definition names it."""
 
@@ -193,7 +183,17 @@ class BackupLocation(NamedTuple):
     options: dict[str, Any]
 
 
+def backup_location(params: Mapping[str, Any], task: str) -> BackupLocation:
+    """Return the first destination of a task's backups, with references to secrets not resolved.
+
+    The other params need not be valid, so that backups made under older rules can be restored. Raises
+    `ValidationError`.
+    """
+    found = _Destination.model_validate(dict(params))
+    return BackupLocation(place_url(found.destination, task), dict(found.options))
+
+
 def backup_locations(params: Mapping[str, Any], task: str) -> list[BackupLocation]:
     """Return all destinations of a task's backups, the first one first. Otherwise like `backup_location`."""
     copies = params.get("copies") or []
-    return [BackupLocation(*backup_location(each, task)) for each in (params, *copies)]
+    return [backup_location(each, task) for each in (params, *copies)]

@@ -1,13 +1,19 @@
 """`rota backup` where the backups of a task are on another machine's disk."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
-from node.cli.backups import _Named, _url_and_options
+from node.cli.backups import _keep_rules, _Named, _newest_whole, _places, _url_and_options
+from tasks.backup.finding import find_backups
+from tasks.backup.keep import KeepRules
+from tasks.backup.kind import Backup
+from tasks.backup.retention import name_of
 from tasks.errors import MissingSecret
+from tests.unit.tasks.backup.backups import backup_context, fill
 
 NOTHING = _Named({}, (), (), {})
 
@@ -117,3 +123,55 @@ def test_a_short_or_absent_file_is_refused(tmp_path: Path) -> None:
         (tmp_path / "short").write_text("abc")
         with pytest.raises(MissingSecret, match=says):
             _of_author(_Named({"k": tmp_path / name}, (), ("s3://b",), {}), options={"key": {"secret": "k"}})
+
+
+@pytest.fixture
+def three_places(tmp_path: Path) -> dict[str, Any]:
+    """A task with three destinations, the first of which has lost its newest backup's file."""
+    fill(tmp_path / "from")
+    copies: list[dict[str, Any]] = [{"destination": str(tmp_path / name)} for name in ("near", "far")]
+    for token in (1, 2):
+        context = backup_context(tmp_path, token, copies=copies)
+        context.attempt = token
+        context.run_id = f"nightly~{token}"
+        made = Backup().run(context)["url"]
+    (Path(made) / "folder.tar.zst").unlink()
+    return {"destination": str(tmp_path / "to"), "copies": copies}
+
+
+class Cluster(Asked):
+    def __init__(self, params: dict[str, Any]) -> None:
+        super().__init__("", None)
+        self._task = {"kind": "backup", "params": params}
+
+
+def test_the_first_destination_that_has_the_newest_backup_whole_is_read(
+    tmp_path: Path, three_places: dict[str, Any]
+) -> None:
+    api: Any = Cluster(three_places)
+    url, _ = _newest_whole(api, "nightly", NOTHING, None)
+    assert url.startswith(f"{tmp_path}/near/nightly/") and url.endswith("-2")
+    assert _newest_whole(api, "nightly", NOTHING, f"{tmp_path}/far")[0] == f"{tmp_path}/far/nightly"
+    with pytest.raises(
+        click.UsageError, match=r"--from /else: nightly has no such destination \(it has: .*/near, .*/far"
+    ):
+        _newest_whole(api, "nightly", NOTHING, "/else")
+
+
+def test_each_backup_is_found_once_with_the_places_that_have_it(tmp_path: Path, three_places: dict[str, Any]) -> None:
+    places = _places(Cluster(three_places), "nightly", NOTHING)  # type: ignore[arg-type]
+    shutil.rmtree(min((tmp_path / "far" / "nightly").iterdir()))
+    found = find_backups(places)
+    assert [backup.token for backup in found.complete] == [2, 1]
+    where = [[Path(place.url).parent.name for place in found.places[name_of(one.url)]] for one in found.complete]
+    assert where == [["to", "near", "far"], ["to", "near"]]
+
+
+def test_what_stays_is_said_of_each_destination_by_its_own_rules(tmp_path: Path, three_places: dict[str, Any]) -> None:
+    three_places["copies"][0]["keep"] = 1
+    rules = _keep_rules(Cluster(three_places), "nightly", None)  # type: ignore[arg-type]
+    assert rules == {
+        f"{tmp_path}/to/nightly": None,
+        f"{tmp_path}/near/nightly": KeepRules(last=1),
+        f"{tmp_path}/far/nightly": None,
+    }
