@@ -78,6 +78,8 @@ class Access:
     own: tuple[str, ...] = ()
     #: The folder of pg_dump, psql and pg_restore; None: the PATH and the usual folders are searched.
     postgres_bin: str | None = None
+    #: Whether tasks may run programs of their authors.
+    allow_command: bool = False
 
     @classmethod
     def unpacked(cls, value: Mapping[str, Any]) -> "Access":
@@ -95,7 +97,7 @@ class Access:
 
 
 NOTHING: Final = Access()
-EVERYTHING: Final = Access("", ("/",), ("/",), ("*",), ("*",))
+EVERYTHING: Final = Access("", ("/",), ("/",), ("*",), ("*",), allow_command=True)
 """Access to everything, for a process that runs with its caller's own rights: the command line, and tests."""
 
 
@@ -173,6 +175,20 @@ def check_address(access: Access, use: Use, address: str, named: str) -> None:
     if not any(_allows(entry, address) for entry in access.hosts(use)):
         shown = f"{named}, at {address}" if address not in named else named
         raise AccessRefused(_refusal(access, use, shown, access.hosts(use), "HOSTS", address))
+
+
+def check_command(access: Access, named: str) -> None:
+    """Raise `AccessRefused` unless a task may run the program `named`.
+
+    >>> check_command(Access("node-1"), "pg_dumpall")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    tasks.access.AccessRefused: pg_dumpall: node-1 runs no programs of tasks: set ROTA_ALLOW_COMMAND=1 there, ...
+    """
+    if not access.allow_command:
+        raise AccessRefused(
+            f"{named}: {_name(access)} runs no programs of tasks: set ROTA_ALLOW_COMMAND=1 there, or run the task on a "
+            "node that allows it (`group`, `pin`)"
+        )
 
 
 def check_options(url: str, options: Mapping[str, Any]) -> None:

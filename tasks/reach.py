@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from tasks.access import Access, AccessRefused, Use, addresses, check_address, check_path
+from tasks.access import Access, AccessRefused, Use, addresses, check_address, check_command, check_path
 
 _WHERE: Final = frozenset({"endpoint_url", "account_name", "account_host", "port"})
 """fsspec's options that name the address of a file system."""
@@ -34,6 +34,8 @@ class Reach(NamedTuple):
     links: bool = False
     #: Whether a folder that is created at `path` may be used by its owner only.
     private: bool = False
+    #: Whether the field names a program to run.
+    command: bool = False
 
 
 def remote(field: str, use: Use, url: str, options: Mapping[str, Any]) -> Reach:
@@ -66,6 +68,8 @@ def refusals(access: Access, reaches: Iterable[Reach]) -> list[str]:
         try:
             if reach.path is not None:
                 check_path(access, reach.use, posixpath.normpath(reach.path), reach.named)
+            if reach.command:
+                check_command(access, reach.named)
             for address in reach.addresses:
                 check_address(access, reach.use, address, reach.named)
         except AccessRefused as refused:

@@ -35,6 +35,10 @@ SAID_AS: Final = {
     "inode": "inode of the file",
     "system": "PostgreSQL system identifier",
     "database": "database",
+    "stream": "stream",
+    "server": "MariaDB server",
+    "host": "host name of the server",
+    "data_folder": "data folder of the server",
 }
 """All facts in the order in which they are shown: the name of each in the code, and the name that users see."""
 

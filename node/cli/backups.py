@@ -37,6 +37,7 @@ from tasks.backup.params import BackupLocation, backup_location, backup_location
 from tasks.backup.proofs import Proof, read_proofs
 from tasks.backup.restore import BadTarget, restore_backup
 from tasks.backup.retention import name_of
+from tasks.backup.sources.mariadb.server import MariadbFailed, NoMariadbProgram
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed
 from tasks.backup.verify import verify
 from tasks.errors import MissingSecret
@@ -53,6 +54,8 @@ _REFUSALS: Final = (
     Damaged,
     NoTool,
     PostgresFailed,
+    NoMariadbProgram,
+    MariadbFailed,
     MissingSecret,
     NotRestorable,
     NoIdentity,
@@ -478,6 +481,7 @@ def verify_command(api: Api, what: str, only: str | None, named: _Named, keys: B
 @click.argument("target")
 @click.option("--overwrite", is_flag=True, help="Replace what TARGET holds.")
 @_FROM
+@click.option("--database", metavar="NAME", help="Of a backup of several databases: the one to restore.")
 @click.option("--wal", metavar="WHAT", help="Of a physical backup: the task of kind wal, or the URL of its archive.")
 @click.option("--to-time", metavar="TIME", help="With --wal: restore to this time, such as 2026-11-26T14:03:00+01:00.")
 @click.option("--to-lsn", metavar="LSN", help="With --wal: restore to this position of the log, such as 16/B374D848.")
@@ -490,18 +494,22 @@ def restore_command(
     target: str,
     overwrite: bool,
     only: str | None,
+    database: str | None,
     wal: str | None,
     to_time: str | None,
     to_lsn: str | None,
     named: _Named,
     keys: BackupKeys | None,
 ) -> None:
-    """Restore a backup (of several, the newest) to TARGET: a path, or postgresql://user@host/database.
+    """Restore a backup (of several, the newest) to TARGET: a path, postgresql://user@host/database, or mysql://user@host/.
 
-    The database must exist; its password is taken from PGPASSWORD or ~/.pgpass, as by psql. With --wal, TARGET becomes
-    a data folder that `pg_ctl start` recovers to a moment: the latest, unless --to-time or --to-lsn says otherwise.
-    Of several destinations, the first one that has all files of the backup is read, unless --from names one. An
-    encrypted backup needs --identity or --passphrase-file.
+    The database of PostgreSQL must exist; its password is taken from PGPASSWORD or ~/.pgpass, as by psql. A server of
+    MariaDB gets all databases of the backup, or with mysql://user@host/NEW one of them as NEW; its password is taken
+    from MYSQL_PWD.
+
+    With --wal, TARGET becomes a data folder that `pg_ctl start` recovers to a moment: the latest, unless --to-time or
+    --to-lsn says otherwise. Of several destinations, the first one that has all files of the backup is read, unless
+    --from names one. An encrypted backup needs --identity or --passphrase-file.
     """
     moment = _moment(wal, to_time, to_lsn)
     with _errors_as_sentences():
@@ -512,7 +520,9 @@ def restore_command(
             return
         url, resolved_options = _newest_whole(api, what, named, only)
         with _progress(api, url, resolved_options) as advance:
-            restored = restore_backup(url, target, overwrite, resolved_options, progress=advance, keys=keys)
+            restored = restore_backup(
+                url, target, overwrite, resolved_options, progress=advance, keys=keys, database=database
+            )
     lines = [f"restored {restored.manifest.url} to {target}: {restored.size_bytes:,} bytes in {restored.seconds:.1f} s"]
     lines += [f"  note: {remark}" for remark in restored.remarks]
     shown = {**_shown(restored.manifest), "target": target, "seconds": restored.seconds, "remarks": restored.remarks}

@@ -190,7 +190,7 @@ class NodeSettings:
     allow_command: bool = value_of(
         Setting(
             "ROTA_ALLOW_COMMAND",
-            "1: the node runs tasks of kind `command`. They run as the node's user.",
+            "1: the node runs tasks of kind `command`, and programs of `stream` backups. They run as the node's user.",
             computed="`0`; `1` under `rota up`",
             default="0",
             example="1",

@@ -64,6 +64,8 @@ class Backup:
     def needs(params: BackupParams, task: str) -> Needs:
         """Return the needs of an attempt (`tasks.kind.Kind`)."""
         source = params.source.needs()
+        if source.everything:
+            return source
         reaches = Backup.reaches(params, task)
         return Needs(
             reaches=(*reaches, *source.reaches),

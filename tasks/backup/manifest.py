@@ -19,7 +19,7 @@ NAME = "manifest.json"
 ENCRYPTED: Final = ".age"
 """The end of the name of an encrypted object."""
 
-SourceType = Literal["postgres", "postgres_physical", "sqlite", "folder"]
+SourceType = Literal["postgres", "postgres_physical", "mariadb", "sqlite", "folder", "stream"]
 
 
 class NoBackup(Exception):

@@ -9,7 +9,8 @@ from tasks.access import check_options, check_protocol
 from tasks.backup.encryption import EncryptionParams
 from tasks.backup.keep import KeepRules, rules_of
 from tasks.backup.manifest import Manifest, SourceType
-from tasks.backup.sources import folder, physical, postgres, sqlite
+from tasks.backup.sources import folder, physical, postgres, sqlite, stream
+from tasks.backup.sources.mariadb.source import MariadbSource
 from tasks.backup.sources.source import BackupSource
 from tasks.places.place import check_url, local_path
 from tasks.secret import Reference
@@ -44,7 +45,12 @@ Keep = Annotated[int, Field(ge=1, le=10_000)] | KeepRules | None
 """How many backups to keep, or rules; None: all."""
 
 Source = Annotated[
-    postgres.PostgresSource | physical.PhysicalSource | sqlite.SqliteSource | folder.FolderSource,
+    postgres.PostgresSource
+    | physical.PhysicalSource
+    | MariadbSource
+    | sqlite.SqliteSource
+    | folder.FolderSource
+    | stream.StreamSource,
     Field(discriminator="type"),
 ]
 
@@ -52,8 +58,10 @@ Source = Annotated[
 _CLASSES: Final[Mapping[SourceType, type[BackupSource]]] = {
     "postgres": postgres.PostgresSource,
     "postgres_physical": physical.PhysicalSource,
+    "mariadb": MariadbSource,
     "sqlite": sqlite.SqliteSource,
     "folder": folder.FolderSource,
+    "stream": stream.StreamSource,
 }
 
 
@@ -92,7 +100,8 @@ class BackupParams(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     source: Source = Field(
-        description="What to back up: a folder, an SQLite file, a PostgreSQL database or a whole server"
+        description="What to back up: a folder, an SQLite file, databases of PostgreSQL or MariaDB, a whole PostgreSQL "
+        "server, or a program's output"
     )
     destination: DestinationUrl = Field(
         description="The folder for the backups, as a path or an fsspec URL; each backup is one folder in it, "

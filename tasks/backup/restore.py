@@ -1,15 +1,24 @@
 """Restores a backup into a folder, an SQLite file or a PostgreSQL database, completely or not at all."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tasks.backup import archive
 from tasks.backup.encryption import BackupKeys
-from tasks.backup.manifest import Manifest, newest_backup
+from tasks.backup.manifest import Manifest, SourceType, newest_backup
 from tasks.backup.objects import StoredObjects
 from tasks.backup.params import source_class
+from tasks.backup.sources.mariadb import url as mariadb_url
 from tasks.backup.sources.source import RestoreTarget
+
+_INTO: Final[Mapping[SourceType, tuple[tuple[str, ...], str]]] = {
+    "postgres": (("postgresql://", "postgres://"), "the URL of a database (postgresql://...)"),
+    "mariadb": (mariadb_url.PREFIXES, f"the URL of a server, or of a database there ({mariadb_url.FORM})"),
+}
+"""The types of source whose backups are restored into a server: how its URL begins, and its form."""
+_URLS: Final = tuple(prefix for prefixes, _ in _INTO.values() for prefix in prefixes)
 
 
 class BadTarget(Exception):
@@ -40,16 +49,18 @@ def restore_backup(
     password: str | None = None,
     progress: archive.Progress = archive.quiet,
     keys: BackupKeys | None = None,
+    database: str | None = None,
 ) -> Restored:
     """Restore the backup at `url` (the newest one if `url` is a task's folder) into `target`.
 
-    `target` is a path, or for a PostgreSQL dump the URL of an existing database, with its `password` (or libpq's own
-    means: PGPASSWORD, ~/.pgpass). Existing content is replaced only with `overwrite`. Checksums are checked on the way,
-    and the target does not change unless all are right. `keys` open an encrypted backup. Raises `NoBackup`,
-    `BadTarget`, `TargetExists`, `Damaged`, `NoIdentity`, `BadIdentity`, and for PostgreSQL `NoTool` and
-    `PostgresFailed`.
+    `target` is a path; for a PostgreSQL dump the URL of an existing database, with its `password` (or libpq's own
+    means: PGPASSWORD, ~/.pgpass); for MariaDB the URL of a server, or of a database there, which need not exist.
+    `database`: of a backup of several databases, the one to restore. Existing content is replaced only with
+    `overwrite`. Checksums are checked on the way, and the target does not change unless all are right. `keys` open an
+    encrypted backup. Raises `NoBackup`, `BadTarget`, `TargetExists`, `Damaged`, `NoIdentity`, `BadIdentity`, for
+    PostgreSQL `NoTool` and `PostgresFailed`, for MariaDB `NoMariadbProgram` and `MariadbFailed`.
     """
-    return restore_manifest(newest_backup(url, options), target, overwrite, options, password, progress, keys)
+    return restore_manifest(newest_backup(url, options), target, overwrite, options, password, progress, keys, database)
 
 
 def restore_manifest(
@@ -60,14 +71,16 @@ def restore_manifest(
     password: str | None = None,
     progress: archive.Progress = archive.quiet,
     keys: BackupKeys | None = None,
+    database: str | None = None,
 ) -> Restored:
     """Restore the backup that `manifest` describes. The other arguments are those of `restore_backup`."""
     began_s = time.monotonic()
-    to_database = target.startswith(("postgresql://", "postgres://"))
-    if to_database != (manifest.source_type == "postgres"):
-        wanted = "the URL of a database (postgresql://...)" if manifest.source_type == "postgres" else "a path"
+    prefixes, wanted = _INTO.get(manifest.source_type, ((), "a path"))
+    if not target.startswith(prefixes) if prefixes else target.startswith(_URLS):
         raise BadTarget(f"a backup of type {manifest.source_type} is restored into {wanted}, not into {target}")
+    if database is not None and manifest.source_type != "mariadb":
+        raise BadTarget(f"a backup of type {manifest.source_type} is restored as a whole: name no database")
     stored = StoredObjects(manifest, options, progress, keys)
-    found = source_class(manifest).restore(stored, RestoreTarget(target, overwrite, password))
+    found = source_class(manifest).restore(stored, RestoreTarget(target, overwrite, password, database))
     remarks = tuple(dict.fromkeys((*stored.manifest.remarks, *found)))
     return Restored(stored.manifest, target, remarks, manifest.size_bytes, time.monotonic() - began_s)

@@ -28,7 +28,8 @@ RESULT: Final = {
 }
 """The fields of a run's result, with their descriptions for docs/reference."""
 
-_Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+CommandText = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+"""An argument of a program, or the value of one of its variables."""
 
 
 def _free(name: str) -> str:
@@ -37,7 +38,8 @@ def _free(name: str) -> str:
     return name
 
 
-_Variable = Annotated[str, StringConstraints(pattern=r"^[^\x00=]+$", max_length=1024), AfterValidator(_free)]
+CommandVariable = Annotated[str, StringConstraints(pattern=r"^[^\x00=]+$", max_length=1024), AfterValidator(_free)]
+"""The name of a variable that a task may set for a program."""
 
 
 class CommandFailed(Failed):
@@ -53,7 +55,7 @@ class CommandParams(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     argv: Annotated[
-        list[_Text],
+        list[CommandText],
         Field(
             min_length=1,
             max_length=10_000,
@@ -61,7 +63,7 @@ class CommandParams(BaseModel):
             examples=[["pg_dump", "--version"]],
         ),
     ]
-    env: dict[_Variable, _Text | Reference] = Field(
+    env: dict[CommandVariable, CommandText | Reference] = Field(
         default={}, description="Variables to add to the node's own; a value may be a reference to a secret"
     )
     cwd: Annotated[str, StringConstraints(pattern=r"^[^\x00]+$")] | None = Field(
@@ -98,7 +100,7 @@ class Command:
                     process = subprocess.Popen(
                         params.argv,
                         cwd=params.cwd if params.cwd is not None else ctx.scratch,
-                        env=seen.environment(_inherited() | own),
+                        env=seen.environment(inherited_environment() | own),
                         stdin=subprocess.DEVNULL,
                         process_group=0,
                     )
@@ -116,7 +118,8 @@ class Command:
         return {**seen.result, "exit_code": 0}
 
 
-def _inherited() -> dict[str, str]:
+def inherited_environment() -> dict[str, str]:
+    """Return the variables that a task's program inherits: the node's own, except ROTA_*."""
     return {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
 
 

@@ -27,6 +27,21 @@ def _postgres_url(url: str) -> str:
     return url
 
 
+def check_certificate(access: Access, path: str | None) -> None:
+    """Raise `AccessRefused` unless tasks may read a file of certificates, which they may in the system's folders."""
+    if path is not None and not _is_systems(path):
+        FileGuard(access, "source").resolve(path)
+
+
+def certificate_reaches(path: str | None, field: str) -> tuple[Reach, ...]:
+    """Return a file of certificates that the param `field` names, as a `Reach`; empty if it is in a system's folder."""
+    return () if path is None or _is_systems(path) else (Reach(field, "source", path, path),)
+
+
+def _is_systems(path: str) -> bool:
+    return any(is_within(os.path.realpath(path), place) for place in _CERTIFICATES)
+
+
 class PostgresConnection(BaseModel):
     """A database on a PostgreSQL server that the member can reach."""
 
@@ -44,16 +59,11 @@ class PostgresConnection(BaseModel):
         """Raise `AccessRefused` unless `access` allows the servers and the file of root certificates."""
         for address in self.addresses():
             check_address(access, use, address, self.url)
-        root = parse(self.url).root_certificate
-        if root is not None and not any(is_within(os.path.realpath(root), place) for place in _CERTIFICATES):
-            FileGuard(access, "source").resolve(root)
+        check_certificate(access, parse(self.url).root_certificate)
 
     def certificate(self, field: str) -> tuple[Reach, ...]:
         """Return the URL's file of root certificates, as a `Reach`; empty if it is in a folder of the system."""
-        root = parse(self.url).root_certificate
-        if root is None or any(is_within(os.path.realpath(root), place) for place in _CERTIFICATES):
-            return ()
-        return (Reach(field, "source", root, root),)
+        return certificate_reaches(parse(self.url).root_certificate, field)
 
     @property
     def own_credentials(self) -> tuple[CredentialGroup, ...]:

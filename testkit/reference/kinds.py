@@ -41,7 +41,9 @@ from tasks.backup import kind as backup
 from tasks.backup import manifest as backup_manifest
 from tasks.backup import params as backup_params
 from tasks.backup import restore as backup_restore
-from tasks.backup.sources import folder, physical, postgres, postgres_tools, source, sqlite
+from tasks.backup.sources import folder, physical, postgres, postgres_tools, source, sqlite, stream
+from tasks.backup.sources.mariadb import server as mariadb_server
+from tasks.backup.sources.mariadb import source as mariadb
 from tasks.backup.tree import read_tree
 from tasks.command import kind as command
 from tasks.places import place
@@ -67,6 +69,8 @@ _HEADINGS: Final = {
     "PostgresSource": "Source postgres",
     "PostgresConnection": "Server of wal",
     "PhysicalSource": "Source postgres_physical",
+    "MariadbSource": "Source mariadb",
+    "StreamSource": "Source stream",
     "StoredPlace": "Stored place of restore",
     "PostgresRows": "Rows of postgres",
     "DecimalType": "Decimal type",
@@ -93,6 +97,8 @@ _BACKUP_PARTS: Final[tuple[type[BaseModel], ...]] = (
     sqlite.SqliteSource,
     postgres.PostgresSource,
     physical.PhysicalSource,
+    mariadb.MariadbSource,
+    stream.StreamSource,
 )
 _ETL_PARTS: Final[tuple[type[BaseModel], ...]] = (
     postgres_params.PostgresRows,
@@ -124,6 +130,9 @@ _BACKUP_ERRORS: Final = (
     sqlite.SqliteFailed,
     postgres_tools.NoTool,
     postgres_tools.PostgresFailed,
+    mariadb_server.NoMariadbProgram,
+    mariadb_server.MariadbFailed,
+    stream.StreamFailed,
     backup_content.Vanished,
     backup_content.BackupStopped,
     encryption.BadIdentity,

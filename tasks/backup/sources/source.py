@@ -60,8 +60,10 @@ class RestoreTarget(NamedTuple):
     name: str
     #: Whether existing content is replaced.
     overwrite: bool
-    #: The password of a database; None: libpq looks for one in its usual places.
+    #: The password of a database; None: libpq looks for one in its usual places, and for MariaDB it is MYSQL_PWD.
     password: str | None = None
+    #: Of a backup of several databases, the one to restore; None: all, or the one that the URL names.
+    database: str | None = None
 
 
 class BackupSource(Protocol):

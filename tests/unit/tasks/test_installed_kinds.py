@@ -73,7 +73,7 @@ def test_params_are_checked_field_by_field() -> None:
         (
             {"source": {"type": "tape"}, "destination": "/b"},
             "params.source",
-            "'postgres', 'postgres_physical', 'sqlite', 'folder'",
+            "'postgres', 'postgres_physical', 'mariadb', 'sqlite', 'folder', 'stream'",
         ),
         (
             {"source": {"type": "sqlite", "path": "/a"}, "destination": "no://b"},

@@ -17,7 +17,7 @@ from tests.unit.tasks.backup.backups import backup_context, fill
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"source": {"type": "mysql"}}, "'postgres', 'postgres_physical', 'sqlite', 'folder'"),
+        ({"source": {"type": "mysql"}}, "'postgres', 'postgres_physical', 'mariadb', 'sqlite', 'folder', 'stream'"),
         ({"source": {"type": "sqlite", "path": "app.db"}}, "pattern"),
         ({"source": {"type": "postgres", "url": "mysql://x/y"}}, "begins with postgresql://"),
         ({"source": {"type": "postgres", "url": "postgresql://a:b@x/y"}}, "must not contain a password"),
