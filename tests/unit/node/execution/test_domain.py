@@ -11,6 +11,7 @@ from node.execution.nodes_own import Own, without
 from tasks.access import Access, Use
 from tasks.file_guard import path_of
 from tasks.needs import Needs
+from tasks.places.mounts import MountWatch
 from tasks.reach import Reach
 
 
@@ -54,7 +55,11 @@ def test_python_and_rota_are_installed_in_folders_none_within_another() -> None:
 
 
 @pytest.mark.skipif(landlock.abi() == 0, reason="this kernel has no Landlock")
-def test_a_domain_made_ahead_is_taken_only_while_nothing_has_come_or_gone_beside_the_nodes_own(tmp_path: Path) -> None:
+def test_a_domain_made_ahead_is_taken_only_while_nothing_has_come_or_gone_beside_the_nodes_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Other tests mount file systems at the same time, for which a domain is made anew, too.
+    monkeypatch.setattr(MountWatch, "changed", lambda _: False)
     made(tmp_path, "a/own", "a/other", "b")
     commands = Commands((f"{tmp_path}/a/own",), (str(tmp_path),), landlock.abi())
     ahead = MadeAhead(commands)
