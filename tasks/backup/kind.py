@@ -11,6 +11,7 @@ from tasks.backup import lineage, manifest, retention
 from tasks.backup.attempt import BackupAttempt, printable
 from tasks.backup.content import BackupContent
 from tasks.backup.copies import BackupCopies
+from tasks.backup.inventory import inventory
 from tasks.backup.params import INSIDE, BackupParams, place_url
 from tasks.backup.sources import folder
 from tasks.backup.sources.in_place import closed_to_others
@@ -36,6 +37,8 @@ RESULT: Final = {
     "not_removed": "those that could not be removed, and why; 20 at most",
     "unreadable": "the number of backups whose manifest cannot be read; they are neither counted nor removed",
     "others": "the number of backups of another source, or of none; they are neither counted nor removed",
+    "backups": "the backups at the first destination after the run, the newest first, 50 at most: the `name` of each, "
+    "when it was `created` and `finished`, its `node`, its sizes, the number of `remarks`, and its newest `proof`",
     "seconds": "how long the attempt took",
 }
 """The fields of a run's result, with their descriptions for docs/reference."""
@@ -120,6 +123,7 @@ class Backup:
             "not_removed": [printable(why[:1000]) for why in pruned.failed[:20]],
             "unreadable": len(pruned.unreadable),
             "others": pruned.others,
+            "backups": _inventory(ctx, attempt.task_place),
             "seconds": round(time.monotonic() - began_s, 3),
         }
 
@@ -145,6 +149,14 @@ class Backup:
             held=_lineage(ctx, task_place, identity),
             begun=retention.begun_by_now(before, name),
         )
+
+
+def _inventory(ctx: Context[BackupParams], place: Place) -> list[dict[str, Any]]:
+    try:
+        return inventory(place)
+    except Exception as error:  # noqa: BLE001  storage libraries raise any exception; the backup is complete
+        ctx.log.warning("cannot list the backups at %s: %s: %s", place.url, type(error).__name__, error)
+        return []
 
 
 def _named(params: BackupParams) -> list[tuple[str, str, Mapping[str, Any]]]:

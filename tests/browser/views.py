@@ -94,6 +94,7 @@ VIEWS: Final = (
     View("run", lambda runs: f"/runs/{runs['clickstream']}", _wait_for_log, before_picture=_wait_for_rate),
     View("run-failed", lambda runs: f"/runs/{runs['currency-rates']}", _wait_for_log),
     View("run-given", lambda runs: f"/runs/{runs['given']}"),
+    View("task-backups", lambda runs: "/tasks/uploads/backups"),
     View("run-backup", lambda runs: f"/runs/{runs['uploads']}"),
     View("timeline", lambda runs: "/timeline"),
     View("what-if", lambda runs: "/timeline?past_h=1&ahead_h=6&without=node-3"),

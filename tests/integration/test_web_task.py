@@ -252,6 +252,34 @@ async def test_a_run_s_backup_proposes_a_task_that_restores_it() -> None:
 
 
 @on_loop
+async def test_a_task_s_backups_are_those_that_its_last_good_run_found() -> None:
+    async with servers() as served:
+        visitor = Visitor(served)
+        params = {"source": {"type": "folder", "path": "/srv/photos"}, "destination": "file:///to"}
+        given = {"name": "photos", "kind": "backup", "params": params, "group": {"node": "node-1"}}
+        served.cluster.ok(PutTasks(served.cluster.now_us, (Put(Spec.model_validate(given).pack(), None),)))
+        assert "No run has made a backup yet" in text_of(await visitor.get("/tasks/photos/backups"))
+        made = {"node": "node-1", "bytes": 2_500_000, "stored_bytes": 1000, "remarks": 2}
+        times = {"created": "2026-11-21T03:00:00+00:00", "finished": "2026-11-21T03:01:00+00:00"}
+        proven = {"result": "proven", "at": "2026-11-22T03:00:00+00:00"}
+        rows = [
+            {"name": "20261121T030000.000000Z-42", "proof": proven, **made, **times},
+            {"name": "20261120T030000.000000Z-41", "proof": None, **made, **times},
+            {"name": "20261119T030000.000000Z-40", "proof": {**proven, "result": "failed"}, **made, **times},
+        ]
+        await ended(served, "photos", {"url": "file:///to/photos/x", "backups": rows, "degraded": "s3://b lacks 1: no"})
+        await ended(served, "photos", None, "the disk is full")
+        page = await visitor.get("/tasks/photos/backups")
+        said = text_of(page)
+        for words in ("2.38 MiB", "2 remarks", "not yet", "it did not restore", "s3://b lacks 1: no", "Points in time"):
+            assert words in said, words
+        assert "new?restore=photos&amp;backup=20261121T030000.000000Z-42&amp;node=node-1" in page.body.decode()
+        assert 'href="../tasks/photos/backups"' in (await visitor.get("/tasks/photos")).body.decode()
+        await served.put_task()
+        assert (await visitor.get("/tasks/a/backups")).status == 404
+
+
+@on_loop
 async def test_whoever_edits_a_task_of_a_set_is_told_that_its_files_prevail() -> None:
     async with servers() as served:
         visitor = Visitor(served)

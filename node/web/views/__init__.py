@@ -4,6 +4,7 @@ from typing import Final
 
 from node.http.door.endpoint import Endpoint
 from node.web.views import (
+    backups,
     buttons,
     events,
     files,
@@ -27,6 +28,7 @@ _TOPICS: Final = (
     task,
     task_edit,
     task_run,
+    backups,
     run,
     timeline,
     members,
