@@ -21,6 +21,7 @@ NAMES: Final = {
     "api": "the HTTP API of three nodes on this machine",
     "starting": "from a request, and from a claim, to a command's first words",
     "confining": "what it costs that the kernel keeps attempts to what they need (five minutes)",
+    "backup": "backups beside plain programs that do the same: PostgreSQL, a folder, encrypted, to S3 (ten minutes)",
     "preparing": "a Spark task's wait for its session: from its due time, and from the loss of its driver's node",
     "ingest": "files to a Delta table and PostgreSQL to PostgreSQL, beside plain PySpark scripts (ten minutes)",
     "page": "the page at /: how soon it is there, how soon it shows what happens, and what 200 open ones cost",
