@@ -1,5 +1,7 @@
 """The pages of docs/ do what they say: their commands are run, in order, and print what stands there."""
 
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -37,6 +39,7 @@ FOLLOWED = {
     "recover.md",
     "remove-a-node.md",
     "restore-a-server-to-a-moment.md",
+    "restore-without-rota.md",
     "rotate-a-secret.md",
     "run-on-a-spark-cluster.md",
     "set-deadlines.md",
@@ -109,7 +112,7 @@ def test_a_node_is_added_and_removed(reader: Reader, cluster: Cluster) -> None:
 @pytest.fixture
 def server() -> Iterator[Server]:
     with postgres_server("whisper") as running:
-        running.sql("postgres", "CREATE DATABASE orders; CREATE DATABASE restored;")
+        running.sql("postgres", "CREATE DATABASE orders; CREATE DATABASE restored; CREATE DATABASE by_hand;")
         running.sql("orders", "CREATE TABLE line AS SELECT n AS id FROM generate_series(1, 1000) n")
         yield running
 
@@ -173,6 +176,26 @@ def test_a_server_is_restored_to_a_moment(reader: Reader, cluster: Cluster, serv
 
     with recovered(server, restore) as again:
         assert again.sql("orders", "SELECT count(*) FROM line") == "1000"
+
+
+@pytest.mark.more
+@pytest.mark.skipif(
+    not all(map(shutil.which, ("age", "zstd", "jq"))),
+    reason="age, zstd or jq is not installed (apt-get install age zstd jq)",
+)
+def test_encrypted_backups_are_restored_by_hand(
+    cluster: Cluster, server: Server, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setenv("PATH", os.pathsep.join((str(server.programs), os.environ["PATH"])))
+    reader: Reader = request.getfixturevalue("reader")
+    (cluster.secrets_dir / "pg_password").write_text(server.password)
+    reader(
+        "how-to/restore-without-rota.md",
+        DATABASE_URL=server.url("orders"),
+        RESTORE_URL=server.url("by_hand"),
+        SECRETS=str(cluster.secrets_dir),
+    )
+    assert server.sql("by_hand", "SELECT count(*) FROM line") == "1000"
 
 
 @pytest.mark.more
