@@ -10,7 +10,7 @@ import io
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from typing import IO, Any, Protocol
+from typing import IO, Any, Final, Protocol
 
 import zstandard
 from typing_extensions import Buffer
@@ -21,6 +21,9 @@ from tasks.backup.manifest import FileEntry
 from tasks.places.place import Place
 
 CHUNK_BYTES = 1 << 20
+
+_JOB_BYTES: Final = 4 << 20
+"""The content that a thread compresses at a time."""
 
 Progress = Callable[[int], None]
 """A callback that gets the number of bytes of content that were processed so far."""
@@ -48,14 +51,21 @@ class Damaged(Exception):
 class Writer:
     """The file-like object that a source writes to. Compresses the content; a thread of its own stores the result.
 
-    `keys`: the recipients to which the stored file is encrypted; None: it is not encrypted.
+    `keys`: the recipients to which the stored file is encrypted; None: it is not encrypted. `threads`: the number of
+    threads that compress; 0: the thread that writes does.
     """
 
     def __init__(
-        self, name: str, file: IO[bytes], level: int, progress: Progress, keys: Sequence[Any] | None = None
+        self,
+        name: str,
+        file: IO[bytes],
+        level: int,
+        progress: Progress,
+        keys: Sequence[Any] | None = None,
+        threads: int = 0,
     ) -> None:
         self._name = name
-        self._packer = zstandard.ZstdCompressor(level=level, write_checksum=True).compressobj()
+        self._packer = _compressor(level, threads).compressobj()
         self._progress = progress
         self._keys = keys
         # age authenticates the content, and a plain checksum of it would tell something of it.
@@ -137,16 +147,32 @@ class _Stored:
         return len(data)
 
 
+def _compressor(level: int, threads: int) -> zstandard.ZstdCompressor:
+    if threads == 0:
+        return zstandard.ZstdCompressor(level=level, write_checksum=True)
+    # zstd's own choice of 8 MiB and more for each thread would take much memory where there are many threads.
+    found = zstandard.ZstdCompressionParameters.from_level(
+        level, threads=threads, job_size=_JOB_BYTES, write_checksum=True
+    )
+    return zstandard.ZstdCompressor(compression_params=found)
+
+
 @contextmanager
 def storing(
-    place: ObjectSink, name: str, level: int, progress: Progress, keys: Sequence[Any] | None = None
+    place: ObjectSink,
+    name: str,
+    level: int,
+    progress: Progress,
+    keys: Sequence[Any] | None = None,
+    threads: int = 0,
 ) -> Iterator[Writer]:
     """Compress what the block writes into the file `name` in `place`. The writer's `entry` is there afterwards.
 
-    `keys`: recipients (`Encryption.keys`) to which the file is encrypted; None: it is not encrypted.
+    `keys`: recipients (`Encryption.keys`) to which the file is encrypted; None: it is not encrypted. `threads`: how
+    many threads compress; 0: the thread that writes does.
     """
     with place.writing(name) as file:
-        writer = Writer(name, file, level, progress, keys)
+        writer = Writer(name, file, level, progress, keys, threads)
         try:
             yield writer
             writer.finish()

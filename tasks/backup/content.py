@@ -1,6 +1,8 @@
 """Writes the content of a backup: the objects of its source. Also declares the errors of an attempt."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import zstandard
 
@@ -8,8 +10,10 @@ from tasks.backup.archive import ObjectSink
 from tasks.backup.encryption import Encryption
 from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.objects import NewObjects
+from tasks.backup.pace import ReadingPace
 from tasks.backup.params import BackupParams
 from tasks.backup.sources.source import SourceNotes, SourceWork
+from tasks.errors import Unretryable
 from tasks.kind import Context, Failed
 from tasks.places.place import Place
 from tasks.version import version
@@ -23,6 +27,30 @@ class Vanished(Failed):
     """Files that this attempt wrote were removed or changed before the backup was complete."""
 
 
+ENVIRONMENT: Final = {"RUN_BACKUP_THREADS": "ROTA_BACKUP_THREADS"}
+"""The settings of a node that an attempt needs, by the variables in its environment."""
+
+_THREADS_MAX: Final = 64
+
+
+class BadSetting(Unretryable):
+    """The setting ROTA_BACKUP_THREADS of the node is not a number of threads."""
+
+
+def backup_threads(environ: Mapping[str, str]) -> int:
+    """Return the number of threads that compress: the node's setting, else the cores. Raises `BadSetting`.
+
+    >>> backup_threads({"RUN_BACKUP_THREADS": "3"})
+    3
+    """
+    text = environ.get("RUN_BACKUP_THREADS")
+    if text is None:
+        return min(len(os.sched_getaffinity(0)), _THREADS_MAX)
+    if not (text.isascii() and text.isdecimal() and int(text) <= _THREADS_MAX):
+        raise BadSetting(f"ROTA_BACKUP_THREADS is {text!r}: give a number from 0 (no threads) to {_THREADS_MAX}")
+    return int(text)
+
+
 class BackupContent:
     """Writes the content of one backup to `place`, through `sink` if it is given."""
 
@@ -30,7 +58,16 @@ class BackupContent:
         self._ctx = ctx
         self._source = ctx.params.source
         self.encryption = Encryption.of(ctx.params.encryption, ctx.secret)
-        self._out = NewObjects(place, ctx.params.level, self._progress, self.encryption, sink)
+        rate = ctx.params.bytes_per_s
+        self._out = NewObjects(
+            place,
+            ctx.params.level,
+            self._progress,
+            self.encryption,
+            sink,
+            threads=backup_threads(os.environ),
+            pace=None if rate is None else ReadingPace(rate),
+        )
         self._size_bytes: int | None = None
         self._work = SourceWork(
             node=ctx.node,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tasks.backup import lineage, manifest, retention
 from tasks.backup.attempt import BackupAttempt, printable
-from tasks.backup.content import BackupContent
+from tasks.backup.content import ENVIRONMENT, BackupContent
 from tasks.backup.copies import BackupCopies
 from tasks.backup.inventory import inventory
 from tasks.backup.params import INSIDE, BackupParams, place_url
@@ -48,6 +48,7 @@ class Backup:
     """Makes a backup. It is valid once its manifest is written, which is the last step."""
 
     Params = BackupParams
+    environment = ENVIRONMENT
 
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._now = now

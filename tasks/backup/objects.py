@@ -6,6 +6,7 @@ takes it over by this record, and does not make it again.
 """
 
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -16,10 +17,14 @@ from pydantic import BaseModel, ValidationError
 from tasks.backup.archive import Content, ObjectSink, Progress, Writer, stored_content, storing
 from tasks.backup.encryption import BackupKeys, Encryption, Identities, unsealed
 from tasks.backup.manifest import ENCRYPTED, FileEntry, Manifest
+from tasks.backup.pace import ReadingPace
 from tasks.places.place import Place
 
 _RECORD: Final = ".whole.json"
 """The suffix of the record of a whole object. Its content is a `_Record`."""
+
+
+_STEP_S: Final = 0.25
 
 
 class _Record(BaseModel):
@@ -34,6 +39,7 @@ class NewObjects:
     """The objects that an attempt writes to the folder of its backup. Several threads may write at once.
 
     `sink` is what they are written to; None: `place` alone.
+    `threads` compress each object (`archive.storing`). `pace` limits how fast the content is read.
     """
 
     def __init__(
@@ -43,12 +49,16 @@ class NewObjects:
         progress: Progress,
         encryption: Encryption | None = None,
         sink: ObjectSink | None = None,
+        threads: int = 0,
+        pace: ReadingPace | None = None,
     ) -> None:
         self._place = place
         self._sink = sink or place
         self._level = level
         self._encryption = encryption
+        self._threads = threads
         self._progress = progress
+        self._pace = pace
         self._lock = threading.Lock()
         self._done_bytes: dict[str, int] = {}
         self._written: dict[str, FileEntry] = {}
@@ -74,8 +84,8 @@ class NewObjects:
         encryption = self._encryption
         keys = None if encryption is None else encryption.keys(for_next=for_next)
         stored_name = name if encryption is None else f"{name}{ENCRYPTED}"
-        advance = partial(self._advance, name)
-        with storing(self._sink, stored_name, self._level, advance, keys) as writer:
+        advance = partial(self._advance_paced, name)
+        with storing(self._sink, stored_name, self._level, advance, keys, self._threads) as writer:
             yield writer
         entry = writer.entry
         if whole:
@@ -122,6 +132,16 @@ class NewObjects:
         for name in self._place.names(""):
             if name.endswith(_RECORD):
                 self._place.remove(name)
+
+    def _advance_paced(self, name: str, size_bytes: int) -> None:
+        before = self._done_bytes.get(name, 0)
+        self._advance(name, size_bytes)
+        if self._pace is None:
+            return
+        self._pace.take(size_bytes - before)
+        while (wait_s := self._pace.wait_s()) > 0:
+            time.sleep(min(wait_s, _STEP_S))
+            self._advance(name, size_bytes)  # an attempt that was asked to stop raises here
 
     def _advance(self, name: str, size_bytes: int) -> None:
         with self._lock:

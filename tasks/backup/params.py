@@ -129,6 +129,9 @@ class BackupParams(BaseModel):
         description="Further destinations, each with its own `keep`. The first, `destination`, must succeed; what "
         "another one lacks is owed to it, and the next run copies it",
     )
+    bytes_per_s: int | None = Field(
+        default=None, ge=1, description="The most content that a run reads, in bytes a second; null: no limit"
+    )
 
     @model_validator(mode="after")
     def _known_options(self) -> "BackupParams":

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, Final, cast
 from urllib.parse import urlsplit
 
 from tasks.access import Access, addresses, check_address, check_options, check_protocol
@@ -17,6 +17,28 @@ from tasks.errors import Failed, Unretryable
 from tasks.file_guard import FileGuard
 from tasks.places.fsync import sync, sync_names, write_new
 from tasks.secret import SecretEnv, SecretFile
+
+_PART_BYTES: Final = 8 << 20
+"""The least size of a part in which a file is uploaded."""
+
+_PARTS: Final = 2_000
+"""The number of parts from which they grow: an object store takes at most 10,000 parts of one file."""
+
+
+class _InParts:
+    """A file that is uploaded in parts, which grow with the file: 870 GB fit into 10,000 of them."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, data: bytes) -> int:
+        if isinstance(getattr(self._file, "blocksize", None), int):
+            self._file.blocksize = max(self._file.blocksize, self._file.tell() // _PARTS)
+        written: int = self._file.write(data)
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 class BadDestination(Failed):
@@ -200,15 +222,20 @@ class Place:
         path = f"{self._path}/{name}"
         if self.is_local:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with self._missing_bucket_named(), self._files.open(path, "wb") as file:
+        with self._missing_bucket_named(), self._files.open(path, "wb", **self._parts) as file:
             try:
-                yield file
+                yield file if self.is_local else cast(IO[bytes], _InParts(file))
             except BaseException:
                 _discard_upload(file)
                 raise
         if self.is_local:
             sync(Path(path))
             self._sync_names(name)
+
+    @property
+    def _parts(self) -> dict[str, int]:
+        # s3fs's own choice of 50 MiB would be held in memory several times.
+        return {} if self.is_local else {"block_size": _PART_BYTES}
 
     @contextmanager
     def _missing_bucket_named(self) -> Iterator[None]:

@@ -136,6 +136,7 @@ _BACKUP_ERRORS: Final = (
     backup_content.Vanished,
     backup_content.BackupStopped,
     encryption.BadIdentity,
+    backup_content.BadSetting,
     errors.MissingSecret,
     errors.Fenced,
 )

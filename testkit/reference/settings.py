@@ -41,6 +41,13 @@ def _groups() -> dict[str, list[Setting[Any]]]:
 
 
 _OF_KINDS: Final = {
+    "ROTA_BACKUP_THREADS": Setting(
+        "ROTA_BACKUP_THREADS",
+        "The threads that compress each object of a `backup`; 0: the thread that reads compresses, too.",
+        str,
+        computed="the cores",
+        example="4",
+    ),
     "ROTA_SPARK_MASTER": Setting(
         "ROTA_SPARK_MASTER",
         "The Spark master on which `ingest` and `etl` run: `local[N]` for this machine, or that of "

@@ -3,12 +3,13 @@
 The programs get a password in a file that only this user can read (PGPASSFILE), never on a command line.
 """
 
+import fcntl
 import os
 import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -20,6 +21,9 @@ _END: Final = "rota: end of the answer"
 scripts of this package are numbers, identifiers of snapshots, and JSON."""
 
 _PROMPT: Final = re.compile(r"^psql:(?:<stdin>:\d+: )? ?", re.MULTILINE)
+
+
+_PIPE_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ class Database:
         """
         with tempfile.TemporaryFile(dir=self.scratch) as stderr:
             process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=stderr, env=self._environ())
+            _widen(process.stdout)
             try:
                 yield process
                 if process.stdin is not None:
@@ -139,6 +144,14 @@ def _psql(tools: Tools, url: str) -> list[str]:
 
 def _said_by_psql(stderr: str) -> str:
     return f"psql: {_PROMPT.sub('', stderr.strip()[-2000:])}"
+
+
+def _widen(pipe: IO[bytes] | None) -> None:
+    """Let the program write more ahead, so that it and its reader take turns less often."""
+    if pipe is not None:
+        # The kernel allows a user so many pages for pipes. Beyond that the pipe stays as it is.
+        with suppress(PermissionError):
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 def _close(pipe: IO[bytes] | None) -> None:
