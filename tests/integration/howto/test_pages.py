@@ -9,9 +9,12 @@ import pytest
 
 from examples.demo.postgres import Server, postgres_server
 from node.cli.ports import free_ports
+from tasks.backup.sources.mariadb.server import option_file
+from tasks.backup.sources.mariadb.url import parse_mariadb
 from testkit.cluster import Cluster
 from testkit.reachable import ReachableCluster, open_folder, why_not
 from testkit.servers.mail_server import mail_server
+from testkit.servers.mariadb_server import ROOT_PASSWORD, mariadb_server, why_no_mariadb
 from testkit.servers.object_store import BUCKET, object_store
 from testkit.servers.outside_watcher import outside_watcher
 from testkit.servers.postgres_servers import recovered
@@ -25,6 +28,7 @@ Reader = Callable[..., None]
 FOLLOWED = {
     "add-a-node.md",
     "backup-a-folder.md",
+    "backup-a-mariadb-server.md",
     "be-told.md",
     "backup-postgresql-to-s3.md",
     "etl-between-postgresql-databases.md",
@@ -156,6 +160,29 @@ def test_postgresql_is_backed_up_to_s3(reader: Reader, cluster: Cluster, server:
         SECRETS=str(cluster.secrets_dir),
     )
     assert server.sql("restored", "SELECT count(*) FROM line") == "1000"
+
+
+@pytest.mark.more
+@pytest.mark.skipif(bool(why_no_mariadb()), reason=why_no_mariadb())
+def test_a_mariadb_server_is_backed_up(reader: Reader, cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "backups").mkdir()
+    for name, value in (("maria_backup", "whisper-it"), ("maria_root", ROOT_PASSWORD)):
+        (cluster.secrets_dir / name).write_text(value)
+    with mariadb_server() as server, mariadb_server() as other:
+        server.sql("CREATE DATABASE shop; CREATE TABLE shop.line (id int); INSERT INTO shop.line VALUES (1), (2)")
+        options = tmp_path / "root.cnf"
+        options.write_text(option_file(parse_mariadb(server.url()), ROOT_PASSWORD))
+        reader(
+            "how-to/backup-a-mariadb-server.md",
+            MARIADB=f"mariadb --defaults-file={options}",
+            SERVER_URL=server.url(user="backup"),
+            RESTORE_URL=other.url(),
+            CHECK_URL=other.url("shop_checked"),
+            DESTINATION=str(tmp_path / "backups"),
+            SECRETS=str(cluster.secrets_dir),
+        )
+        for database in ("shop", "shop_checked"):
+            assert other.sql(f"SELECT SUM(id) FROM {database}.line") == "3"
 
 
 @pytest.mark.more
