@@ -47,6 +47,10 @@ class Context(Protocol[P_co]):
         """The id of the member on which this attempt runs."""
 
     @property
+    def cluster(self) -> str:
+        """The id of the cluster. `rota recover` gives the cluster another one."""
+
+    @property
     def run_id(self) -> str:
         """The run's id. It is opaque, and the same for every attempt at the run."""
 

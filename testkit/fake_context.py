@@ -25,6 +25,7 @@ class FakeContext(Generic[P]):
     scratch: Path
     task: str = "task"
     node: str = "node-1"
+    cluster: str = "cluster-1"
     run_id: str = "task~1"
     attempt: int = 1
     token: int = 1

@@ -251,7 +251,10 @@ class MemberParts:
         uid = None
         if apart(run, self._config, self._offered, needs):
             uid = lowest_free(self._config.work_uids, self._runner.uids)
-        return order_of(run, self._config, self._offered, deadline_s, secrets, needs, prepared=prepared, uid=uid)
+        cluster = self._machine.state.cluster_id
+        return order_of(
+            run, self._config, self._offered, deadline_s, secrets, needs, prepared=prepared, uid=uid, cluster=cluster
+        )
 
     def state(self) -> State:
         """Return the state as applied here."""

@@ -56,11 +56,12 @@ def order_of(
     *,
     prepared: bool,
     uid: int | None = None,
+    cluster: str = "",
 ) -> Order:
     """Make the order to execute the current attempt of `run`, with a lease until `deadline_s` on CLOCK_BOOTTIME.
 
     `prepared`: the attempt may use a prepared process. It uses none if it runs as another user, because such a process
-    runs as the node's user. `uid` is the attempt's own user id; None: it has none.
+    runs as the node's user. `uid` is the attempt's own user id; None: it has none. `cluster` is the cluster's id.
     """
     spec = run.spec
     kind = kinds.get(spec.kind)
@@ -88,6 +89,7 @@ def order_of(
         run_as=spec.run_as or "",
         may_run_as=config.run_as,
         uid=uid,
+        cluster=cluster,
     )
 
 

@@ -62,6 +62,11 @@ class AttemptContext:
         return self._order.node
 
     @property
+    def cluster(self) -> str:
+        """The id of the cluster."""
+        return self._order.cluster
+
+    @property
     def run_id(self) -> str:
         """The run's id."""
         return self._order.run_id

@@ -71,6 +71,8 @@ class Order:
     may_run_as: tuple[str, ...] = ()
     #: A user id that only this attempt has; None: it has no user id of its own.
     uid: int | None = None
+    #: The id of the cluster; "": not known.
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)

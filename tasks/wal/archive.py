@@ -1,10 +1,14 @@
 """The archive of a server's log in a folder. Reads its pages, claims it, and adds to it if the caller holds the claim.
 
-    SYSTEM/pages/000000000042.json            the pages, in order
-    SYSTEM/00000001/NAME.TOKEN.zst            a whole segment
-    SYSTEM/00000001/NAME.START-END.TOKEN.zst  a piece of one, its LSNs in hex
+    SYSTEM/pages/000000000042.json                     the pages, in order
+    SYSTEM/00000001/000000A3/NAME.TOKEN.zst            a whole segment
+    SYSTEM/00000001/000000A3/NAME.START-END.TOKEN.zst  a piece of one, its LSNs in hex
     SYSTEM/00000002/00000002.history.TOKEN.zst
-    SYSTEM/index/000000000512.TOKEN.zst       an index of all objects that counted up to a page
+    SYSTEM/chapters/000000000500.TOKEN.zst             the entries of a few hundred whole segments
+    SYSTEM/index/000000000512.TOKEN.zst                an index of all objects that counted up to a page
+
+The second folder is the upper half of the LSN, so that no folder has the names of more than 4 GiB of log. Archives of
+earlier versions have their segments beside it.
 
 SYSTEM is the server's system identifier: a standby has the same one as its primary. Each object is one zstd frame.
 """
@@ -21,17 +25,23 @@ from tasks.backup.archive import Content, Damaged, Writer, quiet, stored_content
 from tasks.backup.manifest import FileEntry
 from tasks.errors import Away, Failed, Fenced, Unretryable
 from tasks.places.place import Place
-from tasks.postgres.wal_position import WalPosition, segment_name
-from tasks.wal.pages import Counted, StoredWal, WalEnd, WalGap, WalIndex, WalPage
+from tasks.postgres.wal_position import WalPosition, segment_name, segment_position
+from tasks.wal.pages import ChapterContent, Counted, StoredWal, WalChapter, WalEnd, WalGap, WalIndex, WalPage
 
 PAGES: Final = "pages"
 INDEXES: Final = "index"
+CHAPTERS: Final = "chapters"
 
 _TIMELINE: Final = re.compile(r"[0-9A-F]{8}")
 _OBJECT: Final = re.compile(r"(?P<segment>[0-9A-F]{24})(\.[0-9A-F]+-[0-9A-F]+)?\.(?P<token>[0-9]+)\.zst")
 
+_LOG: Final = re.compile(r"[0-9A-F]{8}")
+
 INDEX_PAGES: Final = 500
 """The number of pages after which an index is stored."""
+
+CHAPTER_SEGMENTS: Final = 512
+"""The number of segments in a chapter. So many of the newest ones are in no chapter, and up to twice as many."""
 
 _AT_ONCE: Final = 256
 """The number of pages that are read at once."""
@@ -39,6 +49,10 @@ _AT_ONCE: Final = 256
 
 class ArchiveUnfit(Unretryable):
     """The storage cannot hold an archive, because it does not refuse the second of two writers that create one file."""
+
+
+class OtherCluster(Unretryable):
+    """Another cluster has claimed the archive."""
 
 
 class ArchiveAway(Away):
@@ -97,6 +111,29 @@ def archived_history(place: Place, counted: Counted, timeline: int) -> bytes | N
         return Content(stored_content(place, stored.file, quiet)).read()
 
 
+def chapter_segments(place: Place, chapter: WalChapter) -> dict[WalPosition, StoredWal]:
+    """Read the entries of a chapter's segments, by the positions at which they begin. Raises `Damaged`."""
+    content = Content(stored_content(place, chapter.file, quiet)).read()
+    try:
+        found = ChapterContent.model_validate_json(content).segments
+    except ValidationError as error:
+        raise Damaged(f"{place.url}/{chapter.file.name} is not a chapter: {error.errors()[0]['msg']}") from None
+    return {WalPosition(one.timeline, one.start): one for one in found if one.end > chapter.start}
+
+
+def stored_segment(place: Place, counted: Counted, begins: WalPosition) -> StoredWal | None:
+    """Return the entry of a whole segment of the archive at `place`; None if there is none. Raises `Damaged`."""
+    if (known := counted.segments.get(begins)) is not None:
+        return known
+    chapter = counted.chapter_of(begins)
+    if chapter is None:
+        return None
+    found = chapter_segments(place, chapter).get(begins)
+    if found is None:
+        raise Damaged(f"{place.url}/{chapter.file.name} lacks the segment from {begins}")
+    return found
+
+
 def _from_newest_index(place: Place, last: int) -> Counted:
     """Return the objects that counted when the newest index was made; an empty `Counted` if there is no index."""
     page = _read_page(place, last)
@@ -138,7 +175,9 @@ def _page(place: Place, name: str, content: bytes | None, number: int) -> WalPag
 class ArchiveWriter:
     """Adds to the archive of one system, for the attempt with `token`.
 
-    `counted`: the objects that count, by all pages except those of an attempt that has taken over since.
+    `cluster` is the id of the attempt's cluster. `accept`: whether it may take the archive over from another cluster.
+    `counted`: the objects that count, by all pages except those of an attempt that has taken over since. `token`: that
+    of the attempt, and after a takeover from another cluster greater than all tokens of that.
     """
 
     def __init__(
@@ -149,9 +188,14 @@ class ArchiveWriter:
         segment_bytes: int,
         level: int = 3,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        cluster: str = "",
+        accept: bool = False,
     ) -> None:
         self._place = place
-        self._token = token
+        self._cluster = cluster
+        self._accept = accept
+        self._base = 0
+        self.token = token
         self._node = node
         self._segment_bytes = segment_bytes
         self._level = level
@@ -159,11 +203,15 @@ class ArchiveWriter:
         self.counted = Counted()
 
     def claim(self) -> None:
-        """Claim the archive for this attempt. Raises `Fenced`, `ArchiveUnfit`, `Damaged`."""
+        """Claim the archive for this attempt. Raises `Fenced`, `OtherCluster`, `ArchiveUnfit`, `Damaged`."""
         with _errors_named(self._place):
             self._check_conditional()
             self.counted = read_archive(self._place)
-        self._check_holder()
+        before = self.counted
+        taken_over = self._accept and before.cluster not in {"", self._cluster}
+        self._base = before.holder if taken_over else before.base
+        self.token += self._base
+        self._check_holder(of_this=not taken_over)
         if self.counted.segment_bytes not in {0, self._segment_bytes}:
             raise ArchiveUnfit(
                 f"{self._place.url} holds segments of {self.counted.segment_bytes} bytes, and the server's have "
@@ -177,13 +225,22 @@ class ArchiveWriter:
             read_archive(self._place, self.counted)
         self._check_holder()
 
-    def _check_holder(self) -> None:
-        if self.counted.holder > self._token:
-            raise Fenced(f"{self._place.url} is claimed by an attempt with the token {self.counted.holder}")
+    def _check_holder(self, *, of_this: bool = True) -> None:
+        """Raise an error if another attempt has claimed the archive. `of_this`: also if another cluster has."""
+        found = self.counted
+        if of_this and self._cluster and found.cluster not in {"", self._cluster}:
+            raise OtherCluster(
+                f"{self._place.url} is claimed by the cluster {found.cluster}, and this task is of the cluster "
+                f"{self._cluster}: one of them would undo what the other does. Give the task of one cluster another "
+                f"name or destination. If this cluster is to take the archive over, for good, set `accept_cluster: "
+                f"{self._cluster}` in this task's params, and remove the task of the other cluster"
+            )
+        if found.holder > self.token:
+            raise Fenced(f"{self._place.url} is claimed by an attempt with the token {found.holder}")
 
     def _check_conditional(self) -> None:
         """Raise `ArchiveUnfit` unless the place refuses to create a file that exists."""
-        name = f"conditional-writes.{self._token}"
+        name = f"conditional-writes.{self._cluster}.{self.token}"
         self._place.write_new(name, b"1")
         unfit = self._place.write_new(name, b"2")
         self._place.remove(name)
@@ -209,16 +266,19 @@ class ArchiveWriter:
         if type_ == "history":
             base = f"{timeline:08X}.history"
         else:
-            base = segment_name(timeline, start, self._segment_bytes)
+            base = f"{start >> 32:08X}/{segment_name(timeline, start, self._segment_bytes)}"
             if type_ == "piece":
                 base += f".{start:X}-{end:X}"
-        name = f"{timeline:08X}/{base}.{self._token}.zst"
-        with _errors_named(self._place), storing(self._place, name, self._level, quiet) as out:
-            dump(out)
-        entry = out.entry
+        entry = self._store(f"{timeline:08X}/{base}", dump)
         return StoredWal.model_validate(
             {"type": type_, "timeline": timeline, "start": start, "end": end, "file": entry}
         )
+
+    def _store(self, base: str, dump: Callable[[Writer], object]) -> FileEntry:
+        name = f"{base}.{self.token}.zst"
+        with _errors_named(self._place), storing(self._place, name, self._level, quiet) as out:
+            dump(out)
+        return out.entry
 
     def add(self, objects: Sequence[StoredWal]) -> None:
         """Write a page that makes stored objects count. Raises `Fenced`."""
@@ -228,11 +288,16 @@ class ArchiveWriter:
         """Store an index after `INDEX_PAGES` pages, so that readers need no earlier page. Raises `Fenced`."""
         if self.counted.number - self.counted.indexed < INDEX_PAGES:
             return
+        for segments in self.counted.due_chapters(CHAPTER_SEGMENTS):
+            self._add_chapter(segments)
         content = self.counted.index().model_dump_json(exclude_none=True).encode()
-        name = f"{INDEXES}/{self.counted.number:012d}.{self._token}.zst"
-        with _errors_named(self._place), storing(self._place, name, self._level, quiet) as out:
-            out.write(content)
-        self._append(index=out.entry)
+        self._append(index=self._store(f"{INDEXES}/{self.counted.number:012d}", lambda out: out.write(content)))
+
+    def _add_chapter(self, segments: Sequence[StoredWal]) -> None:
+        content = ChapterContent(segments=tuple(segments)).model_dump_json(exclude_none=True).encode()
+        entry = self._store(f"{CHAPTERS}/{self.counted.number:012d}", lambda out: out.write(content))
+        first, last = segments[0], segments[-1]
+        self._append(chapter=WalChapter(timeline=first.timeline, start=first.start, end=last.end, file=entry))
 
     def add_gap(self, gap: WalGap) -> None:
         """Record that a range is lost. Raises `Fenced`."""
@@ -244,7 +309,11 @@ class ArchiveWriter:
         A page says so first, so that no page names an object that is gone. If the removal stops midway, `sweep` removes
         the rest.
         """
-        going = self.counted.before(position)
+        with _errors_named(self._place):
+            going = self.counted.before(position)
+            for chapter, upto in self.counted.chapters_before(position):
+                listed = chapter_segments(self._place, chapter).values()
+                going += [stored for stored in listed if stored.start < upto]
         if going:
             self._append(removed=WalEnd(timeline=position.timeline, lsn=position.lsn))
             with _errors_named(self._place):
@@ -261,18 +330,46 @@ class ArchiveWriter:
         """
         if self.counted.position is None:
             return 0
-        named, removed = self.counted.names(), 0
-        filling = segment_name(*self.counted.position, self._segment_bytes)
+        removed = 0
         with _errors_named(self._place):
-            for folder in self._place.folders():
-                for name in self._place.names(folder) if _TIMELINE.fullmatch(folder) else ():
-                    made = _OBJECT.fullmatch(name)
-                    if made is None or f"{folder}/{name}" in named or int(made["token"]) > self._token:
+            for timeline in filter(_TIMELINE.fullmatch, self._place.folders()):
+                names = self._place.names(timeline)
+                removed += self._sweep_folder(timeline, [name for name in names if not _LOG.fullmatch(name)])
+                for log in filter(_LOG.fullmatch, names):
+                    folder = f"{timeline}/{log}"
+                    if self._is_settled(int(timeline, 16), int(log, 16) << 32):
                         continue
-                    if made["segment"] < filling:
-                        self._place.remove(f"{folder}/{name}")
-                        removed += 1
+                    found = self._place.names(folder)
+                    swept = self._sweep_folder(folder, found)
+                    removed += swept
+                    if swept == len(found) and int(log, 16) < self.counted.position.lsn >> 32:
+                        self._place.inside(folder).remove_folder()
             removed += self._sweep_pages()
+        return removed
+
+    def _is_settled(self, timeline: int, start: int) -> bool:
+        """Whether chapters list all segments of the 4 GiB from `start` on, so that an earlier sweep has been here."""
+        first = WalPosition(timeline, start)
+        found = self.counted.chapter_of(first)
+        while found is not None and found.end < start + (1 << 32):
+            found = self.counted.chapter_of(WalPosition(timeline, found.end))
+        return found is not None and found.end - start >= 1 << 32
+
+    def _sweep_folder(self, folder: str, names: Sequence[str]) -> int:
+        assert self.counted.position is not None
+        filling = segment_name(*self.counted.position, self._segment_bytes)
+        named, read, removed = self.counted.names(), set[str](), 0
+        for name in names:
+            made = _OBJECT.fullmatch(name)
+            if made is None or made["segment"] >= filling or int(made["token"]) > self.token:
+                continue
+            chapter = self.counted.chapter_of(segment_position(made["segment"], self._segment_bytes))
+            if chapter is not None and chapter.file.name not in read:
+                named |= {one.file.name for one in chapter_segments(self._place, chapter).values()}
+                read.add(chapter.file.name)
+            if f"{folder}/{name}" not in named:
+                self._place.remove(f"{folder}/{name}")
+                removed += 1
         return removed
 
     def _sweep_pages(self) -> int:
@@ -281,6 +378,11 @@ class ArchiveWriter:
         first = _read_page(self._place, self.counted.indexed).indexed
         old = [f"{PAGES}/{name}" for name in self._place.names(PAGES) if 0 < _number(name) < first]
         old += [f"{INDEXES}/{name}" for name in self._place.names(INDEXES) if int(name.partition(".")[0]) < first - 1]
+        named = {chapter.file.name for chapter in self.counted.chapters}
+        for name in self._place.names(CHAPTERS):
+            # A reader that began at the index before the newest may still look for it.
+            if f"{CHAPTERS}/{name}" not in named and int(name.partition(".")[0]) < first:
+                old.append(f"{CHAPTERS}/{name}")
         for name in old:
             self._place.remove(name)
         return len(old)
@@ -291,21 +393,25 @@ class ArchiveWriter:
         claim: bool = False,
         objects: tuple[StoredWal, ...] = (),
         gap: WalGap | None = None,
+        chapter: WalChapter | None = None,
         index: FileEntry | None = None,
         removed: WalEnd | None = None,
     ) -> None:
-        """Write the next page. Raises `Fenced` if another attempt has claimed the archive."""
+        """Write the next page. Raises `Fenced` or `OtherCluster` if another attempt has claimed the archive."""
         while True:
             page = WalPage(
                 number=self.counted.number + 1,
-                token=self._token,
+                token=self.token,
                 node=self._node,
+                cluster=self._cluster if claim else "",
+                base=self._base if claim else 0,
                 at=self._now(),
                 segment_bytes=self._segment_bytes,
                 claim=claim,
                 objects=objects,
                 gap=gap,
                 removed=removed,
+                chapter=chapter,
                 index=index,
                 indexed=self.counted.indexed,
             )
@@ -314,10 +420,13 @@ class ArchiveWriter:
                 written = self._place.write_new(page_name(page.number), content)
                 found = page if written else _read_page(self._place, page.number)
             self.counted.take(found)
-            self._check_holder()
+            # While the claim is being made, the pages are those of the cluster that it is taken over from.
+            self._check_holder(of_this=written or not claim or not self._accept)
             if written:
                 return
-            if found.token == self._token and found.model_copy(update={"at": page.at}) == page:
+            if found.token == self.token and found.model_copy(update={"at": page.at}) == page:
                 return  # an earlier attempt to write this page succeeded, but its reply was lost
             if index is not None:
                 return  # another page came first, whose objects this index lacks: a later index will have them
+            if chapter is not None:
+                return  # as above; a later chapter will list these segments

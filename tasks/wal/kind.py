@@ -1,9 +1,10 @@
 """The kind `wal`: archives the write-ahead log of a PostgreSQL server, as long as the task exists."""
 
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NoReturn
 
 from tasks.backup.params import place_url
 from tasks.backup.sources.in_place import closed_to_others
@@ -14,6 +15,7 @@ from tasks.places.place import Place, local_path, resolved
 from tasks.postgres.wal_position import WalPosition, lsn_text, parse_history
 from tasks.reach import Reach, remote
 from tasks.wal.archive import ArchiveAway, ArchiveWriter, archived_systems
+from tasks.wal.others import OtherServers
 from tasks.wal.pages import Counted, WalGap
 from tasks.wal.params import WalParams, slot_of
 from tasks.wal.plan import ServerBehind, StreamPart, WalServer, application_prefix, check_history, stream_part
@@ -46,6 +48,10 @@ class UnboundedSlot(Unretryable):
     """The server has no limit on the log that it keeps for the slot, so its disk could fill up."""
 
 
+class LogLost(Unretryable):
+    """The server has removed log that was not archived yet. A page says so; the next run goes on behind it."""
+
+
 class Wal:
     """Archives a server's log, for a continuous task: an attempt ends when it is cancelled or handed over."""
 
@@ -75,8 +81,9 @@ class Wal:
     def run(self, ctx: Context[WalParams]) -> dict[str, Any]:
         """Archive until the attempt is cancelled. Returns the fields of `RESULT`.
 
-        Raises `AccessRefused`, `ArchiveUnfit`, `BadDestination`, `Damaged`, `Fenced`, `MissingSecret`, `NoBucket`,
-        `OtherHistory`, `OtherSystem`, `ServerBehind`, `UnboundedSlot`, `WalServerAway` and `WalServerRefused`.
+        Raises `AccessRefused`, `ArchiveHangs`, `ArchiveUnfit`, `BadDestination`, `Damaged`, `Fenced`, `LogLost`,
+        `MissingSecret`, `NoBucket`, `OtherCluster`, `OtherHistory`, `OtherSystem`, `ServerBehind`, `UnboundedSlot`,
+        `WalServerAway` and `WalServerRefused`.
         """
         with closed_to_others():
             return _WalAttempt(ctx).run()
@@ -143,24 +150,50 @@ class _WalAttempt:
             time.sleep(0.1)
 
     def _follow(self) -> None:
-        """Stream from the present primary, through all ends of timelines, until the attempt is cancelled."""
-        server = self._primary()
+        """Stream from the present primary, through all ends of timelines, until it is not the primary any more."""
+        servers = self._servers()
+        server = self._primary(servers)
         writer = self._claimed(server)
-        ended = server.end_earlier(self._prefix, self._ctx.token)
+        for each in servers:
+            each.name = f"{self._prefix} {writer.token}"
+        ended = server.end_earlier(self._prefix, writer.token)
         if ended:
             self._ctx.log.info("ended the streams of %d earlier attempts", len(ended))
         kept_from = self._ready_slot(server)
+        others = OtherServers(
+            [each for each in servers if each is not server],
+            lambda: writer.counted.position,
+            self._ctx.log,
+            unbounded=self._ctx.params.accept_unbounded_slot,
+        )
+        with closing(others):
+            self._stream(server, others, writer, kept_from)
+
+    def _stream(
+        self, server: ReplicationServer, others: OtherServers, writer: ArchiveWriter, kept_from: int | None
+    ) -> None:
+        """Stream from a server, through all ends of timelines."""
         while not self._ctx.cancelled:
             with closing(server.connect()) as connection:
                 found = connection.identify(kept_from)
+                others.timeline = found.timeline
                 part = stream_part(writer.counted.position, found)
                 self._check_history(writer, found)
                 # Not of a server that is refused: a restore follows each history file that is archived.
                 self._store_history(connection, writer, found)
-                if not self._receive(server, connection, writer, found, part):
+                if not self._receive(server, others, connection, writer, found, part):
                     return
 
-    def _primary(self) -> ReplicationServer:
+    def _servers(self) -> list[ReplicationServer]:
+        """Return the servers that the params name."""
+        found = []
+        for named in self._ctx.params.servers:
+            password = None if named.password is None else self._ctx.secret(named.password)
+            name = f"{self._prefix} {self._ctx.token}"
+            found.append(ReplicationServer(named.url, password, name, self._slot))
+        return found
+
+    def _primary(self, servers: Sequence[ReplicationServer]) -> ReplicationServer:
         """Return the server to stream from: the primary, else the first that answers.
 
         Of several primaries, choose the one on the newest timeline, because the others are from before a switch-over.
@@ -168,9 +201,7 @@ class _WalAttempt:
         unheard: list[WalServerAway | WalServerRefused] = []
         primaries: list[ReplicationServer] = []
         standbys: list[ReplicationServer] = []
-        for named in self._ctx.params.servers:
-            password = None if named.password is None else self._ctx.secret(named.password)
-            server = ReplicationServer(named.url, password, f"{self._prefix} {self._ctx.token}", self._slot)
+        for server in servers:
             try:
                 (standbys if server.in_recovery() else primaries).append(server)
             except (WalServerAway, WalServerRefused) as error:
@@ -205,7 +236,16 @@ class _WalAttempt:
             )
         self._system = found.system
         place = self._place.inside(found.system)
-        writer = ArchiveWriter(place, self._ctx.token, self._ctx.node, found.segment_bytes, self._ctx.params.level)
+        ctx = self._ctx
+        writer = ArchiveWriter(
+            place,
+            ctx.token,
+            ctx.node,
+            found.segment_bytes,
+            ctx.params.level,
+            cluster=ctx.cluster,
+            accept=ctx.params.accept_cluster == ctx.cluster,
+        )
         writer.claim()
         self._ctx.log.info("claimed %s, which is archived up to %s", place.url, writer.counted.position or "nothing")
         self._writer = writer
@@ -248,6 +288,7 @@ class _WalAttempt:
     def _receive(
         self,
         server: ReplicationServer,
+        others: OtherServers,
         connection: WalConnection,
         writer: ArchiveWriter,
         found: WalServer,
@@ -264,29 +305,36 @@ class _WalAttempt:
             scratch=self._ctx.scratch / "wal",
             piece_s=self._ctx.params.piece_s,
             housekeeping=lambda: self._keep_house(writer),
+            log=self._ctx.log,
         )
+
+        def cancelled() -> bool:
+            return self._ctx.cancelled
+
+        def stop() -> bool:
+            return cancelled() or others.newer is not None
+
         try:
-            return receiver.run(lambda: self._ctx.cancelled, lambda: self._tell(server, writer, receiver))
+            return receiver.run(stop, cancelled, lambda: self._tell(server, others, writer, receiver))
         except WalRemoved as error:
             if archived is None:
                 raise WalServerAway(f"{server.url}: {error}") from None
             self._record_gap(server, writer, found, archived, str(error))
-            return True
 
     def _record_gap(
         self, server: ReplicationServer, writer: ArchiveWriter, found: WalServer, archived: WalPosition, why: str
-    ) -> None:
+    ) -> NoReturn:
+        """Write a page that says which range of the log is lost, and raise `LogLost`, which is told as a failure."""
         slot = server.slot()
         goes_on = stream_part(None, found._replace(kept_from=slot.kept_from if slot else None))
         if WalPosition(goes_on.timeline, goes_on.start) <= archived:
             raise WalServerAway(f"{server.url}: {why}")
-        writer.add_gap(WalGap(timeline=goes_on.timeline, start=archived.lsn, end=goes_on.start))
-        self._ctx.log.error(
-            "the server has removed the log from %s on (%s). The archive goes on at %s: no moment between them can be "
-            "restored, nor a later one from an earlier backup. Make a full backup now",
-            archived,
-            why,
-            lsn_text(goes_on.start),
+        since = writer.counted.position_at
+        writer.add_gap(WalGap(timeline=goes_on.timeline, start=archived.lsn, end=goes_on.start, since=since))
+        raise LogLost(
+            f"{server.url} has removed the log from {archived} on ({why}). The next run goes on at "
+            f"{lsn_text(goes_on.start)}: no moment between them can be restored, nor a later one from an earlier "
+            "backup. Make a full physical backup now"
         )
 
     def _keep_house(self, writer: ArchiveWriter) -> None:
@@ -297,7 +345,9 @@ class _WalAttempt:
             backups = Place(url, resolved(params.options, self._ctx.secret), self._ctx.access)
         remove_unneeded(writer, backups, self._system, self._ctx.log)
 
-    def _tell(self, server: ReplicationServer, writer: ArchiveWriter, receiver: WalReceiver) -> None:
+    def _tell(
+        self, server: ReplicationServer, others: OtherServers, writer: ArchiveWriter, receiver: WalReceiver
+    ) -> None:
         """Save the position every few seconds, and log it every minute. Raises `Fenced`."""
         now_s = time.monotonic()
         if receiver.settled or writer.counted.number > self._pages:
@@ -315,8 +365,9 @@ class _WalAttempt:
         at = writer.counted.position_at
         age_s = (datetime.now(UTC) - at).total_seconds() if at else 0.0
         self._ctx.log.info(
-            "archived up to %s, %.0f s ago; the server keeps %.1f MiB for the slot",
+            "archived up to %s, %.0f s ago; the server keeps %.1f MiB for the slot%s",
             position,
             age_s,
             (slot.retained_bytes if slot else 0) / (1 << 20),
+            others.summary,
         )

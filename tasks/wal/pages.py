@@ -8,6 +8,7 @@ count, until a page claims the archive for a greater token. So at any moment onl
 needs neither a clock nor the cluster.
 """
 
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
@@ -38,6 +39,30 @@ class WalGap(BaseModel):
     timeline: int
     start: int
     end: int
+    since: AwareDatetime | None = Field(
+        default=None, description="When the log up to its start was archived; null: recorded before this was known"
+    )
+
+
+class WalChapter(BaseModel):
+    """Whole segments of one timeline, one after the other. Their entries are in an object of their own.
+
+    So an index does not grow with each segment, and neither does what a reader keeps in memory.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    timeline: int
+    start: int
+    end: int
+    file: FileEntry = Field(description="The object with the segments' entries, those of removed segments too")
+
+
+class ChapterContent(BaseModel):
+    """The content of a chapter's object."""
+
+    version: Literal[1] = 1
+    segments: tuple[StoredWal, ...]
 
 
 class WalEnd(BaseModel):
@@ -66,6 +91,11 @@ class WalPage(BaseModel):
     removed: WalEnd | None = Field(
         default=None, description="Objects that end at or before this position do not count from this page on"
     )
+    chapter: WalChapter | None = Field(default=None, description="Segments that are listed in an object from now on")
+    cluster: str = Field(default="", description="Of a claim: the cluster of the attempt; empty: not recorded")
+    base: int = Field(
+        default=0, description="Of a claim: what is added to the tokens of its cluster, which took over from another"
+    )
     index: FileEntry | None = Field(
         default=None, description="An object that says what counted before this page, so that no earlier page is needed"
     )
@@ -82,7 +112,10 @@ class WalIndex(BaseModel):
     holder: int
     indexed: int
     segment_bytes: int
-    objects: tuple[StoredWal, ...]
+    objects: tuple[StoredWal, ...] = Field(description="All but the segments in chapters")
+    chapters: tuple[WalChapter, ...] = ()
+    cluster: str = ""
+    base: int = 0
     gaps: tuple[WalGap, ...]
     timeline: int = Field(description="Of the position; 0: nothing is archived")
     lsn: int = Field(description="Of the position")
@@ -101,7 +134,13 @@ class Counted:
     indexed: int = 0
     #: The server's size of a segment, in bytes; 0: not known yet.
     segment_bytes: int = 0
-    #: Whole segments, by the positions at which they begin.
+    #: The cluster whose attempt claimed the archive; "": not recorded.
+    cluster: str = ""
+    #: What is added to the tokens of that cluster, so that they are greater than those of the cluster before it.
+    base: int = 0
+    #: The older whole segments: ranges whose entries are in objects of their own, in the order of their positions.
+    chapters: list[WalChapter] = field(default_factory=list)
+    #: The other whole segments, by the positions at which they begin.
     segments: dict[WalPosition, StoredWal] = field(default_factory=dict)
     #: The pieces of each segment that is not whole, in the order of their pages.
     pieces: dict[WalPosition, list[StoredWal]] = field(default_factory=dict)
@@ -123,6 +162,9 @@ class Counted:
             indexed=index.indexed,
             segment_bytes=index.segment_bytes,
             gaps=list(index.gaps),
+            cluster=index.cluster,
+            base=index.base,
+            chapters=list(index.chapters),
         )
         for stored in index.objects:
             found._take_object(stored, None)
@@ -140,6 +182,9 @@ class Counted:
             indexed=self.indexed,
             segment_bytes=self.segment_bytes,
             objects=(*self.segments.values(), *pieces, *self.histories.values()),
+            chapters=tuple(self.chapters),
+            cluster=self.cluster,
+            base=self.base,
             gaps=tuple(self.gaps),
             timeline=timeline,
             lsn=lsn,
@@ -150,7 +195,7 @@ class Counted:
         """Apply the next page. Returns whether it counts."""
         self.number = page.number
         if page.claim and page.token > self.holder:
-            self.holder = page.token
+            self.holder, self.cluster, self.base = page.token, page.cluster, page.base
         if page.token != self.holder:
             return False
         self.segment_bytes = page.segment_bytes
@@ -161,13 +206,64 @@ class Counted:
             self._reach(WalPosition(page.gap.timeline, page.gap.end), page.at)
         for stored in page.objects:
             self._take_object(stored, page.at)
+        if page.chapter is not None:
+            self._take_chapter(page.chapter)
         if page.removed is not None:
-            for stored in self.before(WalPosition(page.removed.timeline, page.removed.lsn)):
+            position = WalPosition(page.removed.timeline, page.removed.lsn)
+            for stored in self.before(position):
                 self._drop(stored)
+            self.chapters = [left for chapter in self.chapters if (left := self._left(chapter, position)) is not None]
         return True
 
+    def _take_chapter(self, chapter: WalChapter) -> None:
+        for start in range(chapter.start, chapter.end, self.segment_bytes):
+            self.segments.pop(WalPosition(chapter.timeline, start), None)
+        insort(self.chapters, chapter, key=_begins)
+
+    def _left(self, chapter: WalChapter, position: WalPosition) -> WalChapter | None:
+        """Return the part of a chapter that recovery from `position` on needs; None if it needs none."""
+        if chapter.timeline > position.timeline:
+            return chapter
+        start = max(chapter.start, segment_start(position.lsn, self.segment_bytes))
+        return chapter.model_copy(update={"start": start}) if start < chapter.end else None
+
+    def chapter_of(self, begins: WalPosition) -> WalChapter | None:
+        """Return the chapter that lists the segment from `begins`; None if no chapter does."""
+        number = bisect_right(self.chapters, begins, key=_begins) - 1
+        if number < 0:
+            return None
+        found = self.chapters[number]
+        return found if found.timeline == begins.timeline and begins.lsn < found.end else None
+
+    def due_chapters(self, segments: int) -> list[list[StoredWal]]:
+        """Return the segments to list in new chapters, oldest first, each a run without a hole of at most `segments`.
+
+        As many of the newest segments stay as they are.
+        """
+        runs: list[list[StoredWal]] = []
+        ordered = [self.segments[begins] for begins in sorted(self.segments)]
+        for stored in ordered[: len(ordered) - segments]:
+            last = runs[-1][-1] if runs else None
+            if (
+                last is None
+                or len(runs[-1]) == segments
+                or (last.timeline, last.end) != (stored.timeline, stored.start)
+            ):
+                runs.append([])
+            runs[-1].append(stored)
+        return runs if len(ordered) >= 2 * segments else []
+
+    def chapters_before(self, position: WalPosition) -> list[tuple[WalChapter, int]]:
+        """Return the chapters of which recovery from `position` on does not need all, and up to where."""
+        found = []
+        for chapter in self.chapters:
+            left = self._left(chapter, position)
+            if left is None or left.start > chapter.start:
+                found.append((chapter, chapter.end if left is None else left.start))
+        return found
+
     def before(self, position: WalPosition) -> list[StoredWal]:
-        """Return the segments, and pieces of segments, that recovery from `position` on does not need.
+        """Return the segments outside chapters, and pieces of segments, that recovery from `position` on does not need.
 
         A segment of an earlier timeline that ends before the position is one of them: the way to the position has left
         that timeline at or before it.
@@ -184,8 +280,14 @@ class Counted:
         self.segments.pop(begins, None)
         self.pieces.pop(begins, None)
 
+    def end_of(self, timeline: int) -> int | None:
+        """Return the LSN up to which log of a timeline is stored; None if there is none."""
+        pieces = (piece for each in self.pieces.values() for piece in each)
+        stored = (one.end for one in (*self.segments.values(), *pieces) if one.timeline == timeline)
+        return max((*stored, *(one.end for one in self.chapters if one.timeline == timeline)), default=None)
+
     def names(self) -> set[str]:
-        """Return the names of all objects that count."""
+        """Return the names of all objects that count, except those that chapters list."""
         pieces = (piece for each in self.pieces.values() for piece in each)
         return {stored.file.name for stored in (*self.segments.values(), *pieces, *self.histories.values())}
 
@@ -194,10 +296,11 @@ class Counted:
             self.histories[stored.timeline] = stored
             return
         begins = WalPosition(stored.timeline, segment_start(stored.start, self.segment_bytes))
-        if stored.type == "segment":
+        listed = self.chapter_of(begins) is not None
+        if stored.type == "segment" and not listed:
             self.segments[begins] = stored
             self.pieces.pop(begins, None)
-        elif begins not in self.segments:
+        elif begins not in self.segments and not listed:
             self.pieces.setdefault(begins, []).append(stored)
         self._reach(WalPosition(stored.timeline, stored.end), at)
 
@@ -207,7 +310,7 @@ class Counted:
 
     def covered_to(self, begins: WalPosition) -> int:
         """Return the LSN up to which the segment from `begins` is stored without a hole; `begins` if it is not."""
-        if begins in self.segments:
+        if begins in self.segments or self.chapter_of(begins) is not None:
             return begins.lsn + self.segment_bytes
         return covered(begins.lsn, ((piece.start, piece.end) for piece in self.pieces.get(begins, ())))
 
@@ -216,11 +319,18 @@ class Counted:
         at = start
         while at < end:
             begins = WalPosition(timeline, segment_start(at, self.segment_bytes))
+            if (chapter := self.chapter_of(begins)) is not None:
+                at = chapter.end
+                continue
             upto = min(end, begins.lsn + self.segment_bytes)
             reached = max(at, min(upto, self.covered_to(begins)))
             if reached < upto:
                 yield reached, upto
             at = upto
+
+
+def _begins(chapter: WalChapter) -> WalPosition:
+    return WalPosition(chapter.timeline, chapter.start)
 
 
 def covered(start: int, ranges: Iterable[tuple[int, int]]) -> int:

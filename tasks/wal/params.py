@@ -51,6 +51,12 @@ class WalParams(BaseModel):
         description="How long what has come of an unfinished segment waits before it is stored, in seconds",
     )
     level: int = Field(default=3, ge=1, le=19, description="The compression level of zstd")
+    accept_cluster: str | None = Field(
+        default=None,
+        max_length=64,
+        description="The id of the cluster that may take over an archive which another cluster has claimed; the error "
+        "that refuses it names the id",
+    )
     accept_unbounded_slot: bool = Field(
         default=False,
         description="Accept a server with `max_slot_wal_keep_size` -1, which keeps log for the slot until its disk is "

@@ -5,6 +5,7 @@ log that an attempt has received but not stored. While a segment fills, pieces o
 that even a moment some seconds ago can be restored. Once the segment is complete, it is stored again as one object.
 """
 
+import logging
 import os
 import queue
 import shutil
@@ -13,13 +14,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from tasks.backup.archive import CHUNK_BYTES, Writer
+from tasks.errors import Away
 from tasks.postgres.wal_position import WalPosition, segment_start
 from tasks.wal.archive import ArchiveAway, ArchiveWriter
 from tasks.wal.plan import StreamPart
 from tasks.wal.server import FEEDBACK_S, WalConnection
+
+T = TypeVar("T")
 
 HOUSEKEEPING_S: Final = 600.0
 """How often log that no backup needs is removed. Storing waits meanwhile."""
@@ -50,12 +54,30 @@ class Filled:
 STORE_MAX_S: Final = 60.0
 """How long one range may take to be stored. Then the stream is ended: a server that stops waits for its streams."""
 
+RETRY_S: Final = 20.0
+"""How long a write to the archive that failed is tried again, before the stream is given up."""
+
+_PAUSE_S: Final = 0.25
+_PAUSE_MAX_S: Final = 5.0
+
+HANGS_S: Final = 300.0
+"""How long the end of a stream waits until what was received is stored."""
+
+CANCELLED_S: Final = 5.0
+"""As `HANGS_S`, once the attempt was asked to stop."""
+
+
+class ArchiveHangs(Away):
+    """The place of the archive neither takes a file nor refuses it."""
+
 
 class WalStorer:
     """Stores ranges of the log in a separate thread, in the order in which they were queued."""
 
-    def __init__(self, writer: ArchiveWriter, timeline: int) -> None:
+    def __init__(self, writer: ArchiveWriter, timeline: int, log: logging.Logger) -> None:
         self._writer = writer
+        self._log = log
+        self._given_up = threading.Event()
         self._timeline = timeline
         self._waiting: queue.Queue[Filled | Callable[[], None] | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, name="store WAL", daemon=True)
@@ -80,10 +102,23 @@ class WalStorer:
         if self._error is not None:
             raise self._error
 
-    def end(self) -> None:
-        """Wait until all queued ranges are stored, or dropped after an error, and end the thread."""
+    def end(self, stop: Callable[[], bool]) -> bool:
+        """Wait until all queued ranges are stored, or dropped after an error, and end the thread.
+
+        Returns False if the storage hangs; the thread goes on then. Waits for less long once `stop` returns True.
+        """
         self._waiting.put(None)
-        self._thread.join()
+        began_s = time.monotonic()
+        stopped_s: float | None = None
+        while self._thread.is_alive():
+            self._thread.join(0.1)
+            now_s = time.monotonic()
+            if stopped_s is None and stop():
+                stopped_s = now_s
+                self._given_up.set()
+            if now_s - began_s > HANGS_S or (stopped_s is not None and now_s - stopped_s > CANCELLED_S):
+                return not self._thread.is_alive()
+        return True
 
     def _run(self) -> None:
         while (work := self._waiting.get()) is not None:
@@ -112,11 +147,24 @@ class WalStorer:
                     left -= len(chunk)
 
         type_: Literal["segment", "piece"] = "segment" if filled.whole else "piece"
-        self._writer.add([self._writer.store(type_, self._timeline, filled.start, filled.end, dump)])
+        stored = self._again(lambda: self._writer.store(type_, self._timeline, filled.start, filled.end, dump))
+        self._again(lambda: self._writer.add([stored]))
         self.stored = filled.end
-        self._writer.add_index()
+        self._again(self._writer.add_index)
         if filled.whole:
             filled.path.unlink()
+
+    def _again(self, write: Callable[[], T]) -> T:
+        """Return the result of `write`, which is tried again for a while if the storage refuses it."""
+        began_s, pause_s = time.monotonic(), _PAUSE_S
+        while True:
+            try:
+                return write()
+            except ArchiveAway as error:
+                if time.monotonic() - began_s > RETRY_S or self._given_up.wait(pause_s):
+                    raise
+                self._log.warning("%s; trying again", error)
+                pause_s = min(pause_s * 2, _PAUSE_MAX_S)
 
 
 class WalReceiver:
@@ -132,6 +180,7 @@ class WalReceiver:
         scratch: Path,
         piece_s: float,
         housekeeping: Callable[[], None],
+        log: logging.Logger,
     ) -> None:
         self._connection = connection
         self._part = part
@@ -140,7 +189,8 @@ class WalReceiver:
         self._piece_s = piece_s
         self._housekeeping = housekeeping
         self._kept_house_s = time.monotonic() - HOUSEKEEPING_S + _SETTLED_S
-        self._storer = WalStorer(writer, part.timeline)
+        self._log = log
+        self._storer = WalStorer(writer, part.timeline, log)
         self._at = part.start
         self._pieced = part.start
         self._pieced_s = self._said_s = time.monotonic()
@@ -157,10 +207,11 @@ class WalReceiver:
         """Whether pages name all that was received."""
         return self._at in {self._part.start, self._storer.stored}
 
-    def run(self, stop: Callable[[], bool], tell: Callable[[], None]) -> bool:
+    def run(self, stop: Callable[[], bool], cancelled: Callable[[], bool], tell: Callable[[], None]) -> bool:
         """Receive until the timeline ends, or `stop` returns True. Returns whether the timeline ended.
 
-        `tell` is called about once a second. Raises `Fenced`, and the errors of the server and the storage.
+        `tell` is called about once a second. Raises `Fenced`, and the errors of the server and the storage. If
+        `cancelled` returns True, what was received and cannot be stored soon is left to the server, which keeps it.
         """
         try:
             self._connection.start(self._part.timeline, self._part.start, self._part.end)
@@ -171,7 +222,12 @@ class WalReceiver:
             # Store the received bytes even if the server is gone.
             self._piece()
             self._close()
-            self._storer.end()
+            ended_well = self._storer.end(cancelled)
+        if not ended_well and not cancelled():
+            raise ArchiveHangs(f"the place of the archive has neither taken nor refused a file for {HANGS_S:.0f} s")
+        if not ended_well:
+            self._log.warning("not all that was received could be stored; the server keeps it for the next attempt")
+            return False
         self._storer.check()
         self._confirm(now=True)
         return ended

@@ -16,11 +16,11 @@ from tasks.backup.restore import restore_manifest
 from tasks.places.place import Place
 from tasks.postgres.wal_position import Fork, WalPosition, lsn_text, parse_history, segment_start
 from tasks.wal.archive import archived_history, read_archive
-from tasks.wal.fetch import write_config
 from tasks.wal.pages import Counted
+from tasks.wal.reader import write_config
 
 CONFIG: Final = "rota_wal.json"
-"""The name of the restore_command's config in the data folder."""
+"""The name of the restore_command's config in the data folder. The server removes it when it has recovered."""
 
 
 class NotRestorable(Exception):
@@ -29,15 +29,20 @@ class NotRestorable(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """The moment to restore to: a time, or an LSN. If neither is given: the latest moment."""
+    """The moment to restore to: a time, or an LSN. If neither is given: the latest moment.
+
+    `timeline`: the timeline to follow; None: that of the archive's end.
+    """
 
     time: datetime | None = None
     lsn: int | None = None
+    timeline: int | None = None
 
     def __str__(self) -> str:
+        named = "the latest moment" if self.lsn is None else lsn_text(self.lsn)
         if self.time is not None:
-            return f"{self.time:%Y-%m-%d %H:%M:%S.%f%z}"
-        return "the latest moment" if self.lsn is None else lsn_text(self.lsn)
+            named = f"{self.time:%Y-%m-%d %H:%M:%S.%f%z}"
+        return named if self.timeline is None else f"{named} of timeline {self.timeline}"
 
     def is_after(self, backup: Manifest, needed: WalRange) -> bool:
         """Whether recovery from `backup` can reach this moment, which must not be before the end of the backup."""
@@ -62,20 +67,24 @@ def choose_base(
 ) -> Manifest:
     """Return the newest physical backup from which the archived log leads to `moment`. Raises `NotRestorable`.
 
-    `forks` are the ancestors of the archived position's timeline.
+    `forks` are the ancestors of the timeline that the moment is on.
     """
+    newest = archived_end(counted, moment)
     physical = [(backup, backup.wal) for backup in backups if backup.wal is not None]
     if not physical:
         raise NotRestorable("there is no physical backup: make one with a source of type postgres_physical")
     why = []
     for backup, needed in sorted(physical, key=lambda pair: pair[1].end, reverse=True):
+        reached = newest
+        if moment.timeline is None:  # the backup may be of a timeline that comes yet
+            reached = max(newest, WalPosition(needed.timeline, 0))
         if needed.system != system:
             why.append(f"{backup.url} is of the system {needed.system}, and the log of {system}")
         elif not moment.is_after(backup, needed):
             why.append(f"{backup.url} was finished after it, at {backup.finished:%Y-%m-%d %H:%M:%S%z}")
-        elif left := _left(counted, needed, forks):
+        elif left := _left(reached.timeline, needed, forks):
             why.append(f"{backup.url} {left}")
-        elif gaps := _gaps(counted, needed, moment, forks):
+        elif gaps := _gaps(counted, reached, needed, moment, forks):
             why.append(f"{backup.url}: the archive lacks {gaps}")
         else:
             return backup
@@ -84,28 +93,42 @@ def choose_base(
     raise NotRestorable(f"{moment} cannot be restored: {'; '.join(why)}")
 
 
-def _left(counted: Counted, needed: WalRange, forks: Sequence[Fork]) -> str:
-    """Say in what way the archived log does not continue a backup; empty if it continues it."""
-    newest = counted.position.timeline if counted.position else needed.timeline
+def archived_end(counted: Counted, moment: Moment) -> WalPosition:
+    """Return the end of the archived log on the timeline of a moment. Raises `NotRestorable` if it has none."""
+    if moment.timeline is None:
+        return counted.position or WalPosition(0, 0)
+    end = counted.end_of(moment.timeline)
+    if end is None:
+        raise NotRestorable(f"the archive has no log of timeline {moment.timeline}")
+    return WalPosition(moment.timeline, end)
+
+
+def _left(newest: int, needed: WalRange, forks: Sequence[Fork]) -> str:
+    """Say in what way the log that leads to the timeline `newest` does not continue a backup; empty if it does."""
     end = {fork.timeline: fork.end for fork in forks}.get(needed.timeline)
+    if needed.timeline > newest:
+        return f"is of timeline {needed.timeline}, which comes after timeline {newest}"
     if needed.timeline < newest and (end is None or needed.end > end):
         at = "" if end is None else f" from {lsn_text(end)} on"
         return f"is of timeline {needed.timeline}, which the archived timeline {newest} does not continue{at}"
     return ""
 
 
-def _gaps(counted: Counted, needed: WalRange, moment: Moment, forks: Sequence[Fork]) -> str:
+def _gaps(counted: Counted, newest: WalPosition, needed: WalRange, moment: Moment, forks: Sequence[Fork]) -> str:
     """Return the ranges between a backup and a moment that the archive lacks, as text; empty if it lacks none.
 
-    Checks from the backup's beginning on, through all timelines that follow, as far as the log is archived.
+    Checks from the backup's beginning on, through all timelines that follow, as far as the log is archived. The log
+    behind a gap is not needed for a time at which all before the gap was archived already.
     """
     size = counted.segment_bytes
-    newest = max(counted.position or WalPosition(0, 0), WalPosition(needed.timeline, 0))
     upto = max(needed.end, newest.lsn)
     if moment.lsn is not None:
         if moment.lsn > upto:
             return f"{lsn_text(upto)} to {lsn_text(moment.lsn)}"
         upto = max(needed.end, moment.lsn)
+    if moment.time is not None:
+        later = (gap.start for gap in counted.gaps if gap.since is not None and gap.since > moment.time)
+        upto = max(needed.end, min((upto, *later)))
     start = segment_start(needed.start, size) if size else needed.start
     missing: list[tuple[int, int]] = []
     for timeline, fork in [*((fork.timeline, fork.end) for fork in forks), (newest.timeline, upto)]:
@@ -139,10 +162,12 @@ def restore_server(
     has recovered. Raises `NotRestorable`, `TargetExists`, `Damaged`, `NoIdentity`, `BadIdentity`.
     """
     began_s = time.monotonic()
-    place, counted = _the_archive(wal_url, wal_options)
-    base = choose_base(backups, counted, place.url.rpartition("/")[2], moment, _forks(place, counted))
+    place, counted = open_archive(wal_url, wal_options)
+    forks = ancestors(place, counted, archived_end(counted, moment).timeline)
+    base = choose_base(backups, counted, place.url.rpartition("/")[2], moment, forks)
     restore_manifest(base, str(target), overwrite, options, progress=progress, keys=keys)
-    _recover_on_start(target, moment, place, counted)
+    assert base.wal is not None, "choose_base returns physical backups only"
+    _recover_on_start(target, moment, place, counted, WalPosition(base.wal.timeline, base.wal.start))
     return RestoredServer(
         manifest=base,
         target=str(target),
@@ -151,7 +176,8 @@ def restore_server(
     )
 
 
-def _the_archive(url: str, options: dict[str, Any] | None) -> tuple[Place, Counted]:
+def open_archive(url: str, options: dict[str, Any] | None) -> tuple[Place, Counted]:
+    """Return the archive of the log at `url` (DESTINATION/TASK) and what counts of it. Raises `NoBackup`, `Damaged`."""
     place = Place(url, options)
     systems = [name for name in place.folders() if name.isdecimal()]
     if len(systems) != 1:
@@ -164,19 +190,25 @@ def _the_archive(url: str, options: dict[str, Any] | None) -> tuple[Place, Count
     return inner, counted
 
 
-def _forks(place: Place, counted: Counted) -> tuple[Fork, ...]:
-    """The ancestors of the archived position's timeline. Raises `Damaged`."""
-    content = archived_history(place, counted, counted.position.timeline) if counted.position else None
+def ancestors(place: Place, counted: Counted, timeline: int) -> tuple[Fork, ...]:
+    """Return the ancestors of an archived timeline. Raises `Damaged`."""
+    content = archived_history(place, counted, timeline)
     return () if content is None else parse_history(content.decode())
 
 
-def _recover_on_start(target: Path, moment: Moment, place: Place, counted: Counted) -> None:
+def _recover_on_start(target: Path, moment: Moment, place: Place, counted: Counted, begins: WalPosition) -> None:
     """Configure the server at `target` so that it recovers when it starts."""
     about = (target / "PG_VERSION").stat()
-    command = write_config(target / CONFIG, place.url, place.options, counted)
-    lines = [f"restore_command = {_quoted(command)}", "recovery_target_action = 'promote'"]
+    command, end_command = write_config(target / CONFIG, place.url, place.options, counted, begins)
+    lines = [
+        f"restore_command = {_quoted(command)}",
+        f"recovery_end_command = {_quoted(end_command)}",
+        "recovery_target_action = 'promote'",
+    ]
     if moment.time is not None:
         lines.append(f"recovery_target_time = '{moment.time.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f+00}'")
+    if moment.timeline is not None:
+        lines.append(f"recovery_target_timeline = '{moment.timeline}'")
     if moment.lsn is not None:
         lines.append(f"recovery_target_lsn = '{lsn_text(moment.lsn)}'")
     settings = target / "postgresql.auto.conf"

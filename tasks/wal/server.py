@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tasks.errors import Away, Unretryable
 from tasks.postgres.url import with_password
-from tasks.postgres.wal_position import parse_history, parse_lsn
+from tasks.postgres.wal_position import lsn_text, parse_history, parse_lsn
 from tasks.wal.plan import WalServer, smaller_tokens
 
 if TYPE_CHECKING:
@@ -91,14 +91,14 @@ class ReplicationServer:
     def __init__(self, url: str, password: str | None, name: str, slot: str) -> None:
         self.url = url
         self._target = with_password(url, password, **_PATIENCE)
-        self._name = name
+        self.name = name
         self._slot = slot
 
     @contextmanager
     def _asking(self) -> "Iterator[cursor]":
         import psycopg2
 
-        with _errors_named(self.url), closing(psycopg2.connect(self._target, application_name=self._name)) as opened:
+        with _errors_named(self.url), closing(psycopg2.connect(self._target, application_name=self.name)) as opened:
             opened.autocommit = True
             with opened.cursor() as asked:
                 yield asked
@@ -155,6 +155,15 @@ class ReplicationServer:
         with self._asking() as asked:
             asked.execute("SELECT pg_catalog.pg_create_physical_replication_slot(%s, true)", (self._slot,))
 
+    def advance_slot(self, lsn: int) -> None:
+        """Let a standby remove log that its slot keeps: up to `lsn`, or as far as it has replayed."""
+        with self._asking() as asked:
+            asked.execute(
+                "SELECT pg_catalog.pg_replication_slot_advance(%s, least(%s::pg_lsn, "
+                "pg_catalog.pg_last_wal_replay_lsn()))",
+                (self._slot, lsn_text(lsn)),
+            )
+
     def drop_slot(self) -> None:
         """Remove the slot."""
         with self._asking() as asked:
@@ -168,7 +177,7 @@ class ReplicationServer:
         with _errors_named(self.url):
             opened = psycopg2.connect(
                 self._target,
-                application_name=self._name,
+                application_name=self.name,
                 connection_factory=psycopg2.extras.PhysicalReplicationConnection,
             )
         return WalConnection(self.url, self._slot, opened)

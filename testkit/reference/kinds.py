@@ -54,6 +54,7 @@ from tasks.secret import SecretEnv, SecretFile
 from tasks.wal import archive as wal_archive
 from tasks.wal import kind as wal
 from tasks.wal import plan as wal_plan
+from tasks.wal import receiver as wal_receiver
 from tasks.wal import restore as wal_restore
 from tasks.wal import server as wal_server
 from testkit.reference.schema import rows_of, table
@@ -155,6 +156,7 @@ _RESTORE_ERRORS: Final = (
 )
 _WAL_ERRORS: Final = (
     AccessRefused,
+    wal.LogLost,
     wal.OtherSystem,
     wal.UnboundedSlot,
     wal_plan.OtherHistory,
@@ -163,6 +165,8 @@ _WAL_ERRORS: Final = (
     wal_server.WalServerRefused,
     wal_archive.ArchiveUnfit,
     wal_archive.ArchiveAway,
+    wal_archive.OtherCluster,
+    wal_receiver.ArchiveHangs,
     archive.Damaged,
     place.BadDestination,
     place.NoBucket,

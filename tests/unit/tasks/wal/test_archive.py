@@ -1,5 +1,6 @@
 """Which stored pieces of the log count, whoever writes and dies when."""
 
+import json
 import logging
 import random
 from collections.abc import Callable
@@ -15,9 +16,10 @@ from tasks.errors import Fenced
 from tasks.places.place import Place
 from tasks.postgres.wal_position import WalPosition
 from tasks.wal import archive
-from tasks.wal.archive import ArchiveAway, ArchiveUnfit, ArchiveWriter, page_name, read_archive
-from tasks.wal.fetch import FAILED, FOUND, NOT_THERE, main, write_config
+from tasks.wal.archive import ArchiveAway, ArchiveUnfit, ArchiveWriter, OtherCluster, page_name, read_archive
+from tasks.wal.fetch import FAILED, FOUND, NOT_THERE, main
 from tasks.wal.pages import WalGap, covered
+from tasks.wal.reader import write_config
 from tasks.wal.retention import needed_from, remove_unneeded
 
 SEGMENT = 1 << 10
@@ -36,8 +38,8 @@ class Site:
         self.place = Place(str(folder / "to" / "77"))
         self.folder = folder
 
-    def writer(self, token: int, claim: bool = True) -> ArchiveWriter:
-        made = ArchiveWriter(self.place, token, f"node-{token}", SEGMENT)
+    def writer(self, token: int, claim: bool = True, **more: Any) -> ArchiveWriter:
+        made = ArchiveWriter(self.place, token, f"node-{token}", SEGMENT, **more)
         if claim:
             made.claim()
         return made
@@ -216,7 +218,8 @@ def test_ranges_cover_what_is_next_to_them() -> None:
 
 def objects(site: Site) -> set[str]:
     """The names of all stored objects of the log."""
-    return {f"{path.parent.name}/{path.name}" for path in Path(site.place.path).glob("0*/*")}
+    root = Path(site.place.path)
+    return {str(path.relative_to(root)) for path in root.glob("0*/**/*") if path.is_file()}
 
 
 def test_log_from_before_a_backup_is_removed_and_the_rest_is_there(site: Site) -> None:
@@ -282,6 +285,72 @@ def test_old_pages_go_and_readers_still_find_all(site: Site, monkeypatch: pytest
     pages = site.place.names("pages")
     assert len(pages) < 15 and len(site.place.names("index")) == 2
     assert site.writer(2).counted.segments == found.segments
+
+
+def test_an_index_and_a_config_do_not_grow_with_the_log(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "INDEX_PAGES", 3)
+    monkeypatch.setattr(archive, "CHAPTER_SEGMENTS", 4)
+    writer = site.writer(1)
+    for number in range(40):
+        if number != 18:
+            put(writer, number * SEGMENT, (number + 1) * SEGMENT)
+        writer.add_index()
+    writer.add_gap(WalGap(timeline=1, start=18 * SEGMENT, end=19 * SEGMENT))
+    found = read_archive(site.place)
+    assert found == writer.counted
+    assert len(found.segments) < 12
+    assert list(found.missing(1, 0, 40 * SEGMENT)) == [(18 * SEGMENT, 19 * SEGMENT)]
+    assert found.end_of(1) == 40 * SEGMENT
+    for number in range(40):
+        code, content = site.fetch(f"{1:08X}{number:016X}")
+        assert (code, content) == ((FOUND, log(number * SEGMENT, (number + 1) * SEGMENT)) if number != 18 else (1, b""))
+    config = site.folder / "bounded.json"
+    write_config(config, site.place.url, {}, found, WalPosition(1, 30 * SEGMENT + 5))
+    assert all(int(name[8:], 16) >= 30 for name in json.loads(config.read_text())["known"])
+    assert all(chapter["end"] > 30 * SEGMENT for chapter in json.loads(config.read_text())["chapters"])
+
+
+def test_log_in_chapters_is_removed_and_swept(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "INDEX_PAGES", 3)
+    monkeypatch.setattr(archive, "CHAPTER_SEGMENTS", 4)
+    writer = site.writer(1)
+    for number in range(30):
+        put(writer, number * SEGMENT, (number + 1) * SEGMENT)
+        writer.add_index()
+    again = site.writer(2)
+    again.store("segment", 1, 3 * SEGMENT, 4 * SEGMENT, lambda out: _written(out.write, log(0, SEGMENT)))
+    assert again.remove_before(WalPosition(1, 10 * SEGMENT + 3)) == 10
+    assert again.sweep() >= 1
+    found = read_archive(site.place)
+    assert found == again.counted
+    assert min(chapter.start for chapter in found.chapters) == 10 * SEGMENT
+    assert list(found.missing(1, 10 * SEGMENT, 30 * SEGMENT)) == []
+    assert len(objects(site)) == 20
+    assert site.fetch(f"{1:08X}{9:016X}")[0] == NOT_THERE
+    assert site.fetch(f"{1:08X}{10:016X}") == (FOUND, log(10 * SEGMENT, 11 * SEGMENT))
+
+
+def test_the_task_of_another_cluster_is_refused_with_both_named(site: Site) -> None:
+    first = site.writer(50, cluster="aaaa")
+    put(first, 0, 100)
+    with pytest.raises(OtherCluster, match="claimed by the cluster aaaa, and this task is of the cluster bbbb"):
+        site.writer(80, cluster="bbbb")
+    put(first, 100, 200)
+    second = site.writer(3, cluster="bbbb", accept=True)
+    put(second, 0, 300)
+    with pytest.raises(OtherCluster, match="claimed by the cluster bbbb"):
+        put(first, 200, 250)
+    with pytest.raises(OtherCluster):
+        site.writer(90, cluster="aaaa")
+    third = site.writer(4, cluster="bbbb")
+    assert second.token < third.token
+    put(third, 0, 400)
+    with pytest.raises(Fenced):
+        put(second, 300, 400)
+    back = site.writer(51, cluster="aaaa", accept=True)
+    assert back.token > third.token
+    assert read_archive(site.place).cluster == "aaaa"
+    assert site.fetch(f"{1:08X}{0:016X}")[1][:400] == log(0, 400)
 
 
 def test_log_that_backups_need_begins_at_the_oldest_of_their_system(site: Site) -> None:
