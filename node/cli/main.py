@@ -62,6 +62,7 @@ _MODULES: Final = {
     "notify": "notify",
     "ctx": "ctx",
     "backup": "backups",
+    "wal": "wal",
     "cluster": "recovery",
 }
 

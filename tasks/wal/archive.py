@@ -51,7 +51,7 @@ class ArchiveUnfit(Unretryable):
     """The storage cannot hold an archive, because it does not refuse the second of two writers that create one file."""
 
 
-class OtherCluster(Unretryable):
+class ClaimedElsewhere(Unretryable):
     """Another cluster has claimed the archive."""
 
 
@@ -203,7 +203,7 @@ class ArchiveWriter:
         self.counted = Counted()
 
     def claim(self) -> None:
-        """Claim the archive for this attempt. Raises `Fenced`, `OtherCluster`, `ArchiveUnfit`, `Damaged`."""
+        """Claim the archive for this attempt. Raises `Fenced`, `ClaimedElsewhere`, `ArchiveUnfit`, `Damaged`."""
         with _errors_named(self._place):
             self._check_conditional()
             self.counted = read_archive(self._place)
@@ -229,7 +229,7 @@ class ArchiveWriter:
         """Raise an error if another attempt has claimed the archive. `of_this`: also if another cluster has."""
         found = self.counted
         if of_this and self._cluster and found.cluster not in {"", self._cluster}:
-            raise OtherCluster(
+            raise ClaimedElsewhere(
                 f"{self._place.url} is claimed by the cluster {found.cluster}, and this task is of the cluster "
                 f"{self._cluster}: one of them would undo what the other does. Give the task of one cluster another "
                 f"name or destination. If this cluster is to take the archive over, for good, set `accept_cluster: "
@@ -397,7 +397,7 @@ class ArchiveWriter:
         index: FileEntry | None = None,
         removed: WalEnd | None = None,
     ) -> None:
-        """Write the next page. Raises `Fenced` or `OtherCluster` if another attempt has claimed the archive."""
+        """Write the next page. Raises `Fenced` or `ClaimedElsewhere` if another attempt has claimed the archive."""
         while True:
             page = WalPage(
                 number=self.counted.number + 1,

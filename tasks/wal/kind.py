@@ -82,7 +82,7 @@ class Wal:
         """Archive until the attempt is cancelled. Returns the fields of `RESULT`.
 
         Raises `AccessRefused`, `ArchiveHangs`, `ArchiveUnfit`, `BadDestination`, `Damaged`, `Fenced`, `LogLost`,
-        `MissingSecret`, `NoBucket`, `OtherCluster`, `OtherHistory`, `OtherSystem`, `ServerBehind`, `UnboundedSlot`,
+        `MissingSecret`, `NoBucket`, `ClaimedElsewhere`, `OtherHistory`, `OtherSystem`, `ServerBehind`, `UnboundedSlot`,
         `WalServerAway` and `WalServerRefused`.
         """
         with closed_to_others():

@@ -165,7 +165,7 @@ _WAL_ERRORS: Final = (
     wal_server.WalServerRefused,
     wal_archive.ArchiveUnfit,
     wal_archive.ArchiveAway,
-    wal_archive.OtherCluster,
+    wal_archive.ClaimedElsewhere,
     wal_receiver.ArchiveHangs,
     archive.Damaged,
     place.BadDestination,

@@ -11,15 +11,24 @@ from typing import Any, cast
 import pytest
 
 from tasks.backup.archive import Damaged
-from tasks.backup.manifest import WalRange
+from tasks.backup.manifest import NoBackup, WalRange
 from tasks.errors import Fenced
 from tasks.places.place import Place
 from tasks.postgres.wal_position import WalPosition
 from tasks.wal import archive
-from tasks.wal.archive import ArchiveAway, ArchiveUnfit, ArchiveWriter, OtherCluster, page_name, read_archive
+from tasks.wal.archive import (
+    ArchiveAway,
+    ArchiveUnfit,
+    ArchiveWriter,
+    ClaimedElsewhere,
+    chapter_segments,
+    page_name,
+    read_archive,
+)
 from tasks.wal.fetch import FAILED, FOUND, NOT_THERE, main
 from tasks.wal.pages import WalGap, covered
 from tasks.wal.reader import write_config
+from tasks.wal.report import check_archives, describe_archives
 from tasks.wal.retention import needed_from, remove_unneeded
 
 SEGMENT = 1 << 10
@@ -330,17 +339,52 @@ def test_log_in_chapters_is_removed_and_swept(site: Site, monkeypatch: pytest.Mo
     assert site.fetch(f"{1:08X}{10:016X}") == (FOUND, log(10 * SEGMENT, 11 * SEGMENT))
 
 
+def test_what_is_missing_or_damaged_is_told_and_what_the_server_removed_is_a_note(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "INDEX_PAGES", 3)
+    monkeypatch.setattr(archive, "CHAPTER_SEGMENTS", 4)
+    url = str(site.folder / "to")
+    with pytest.raises(NoBackup, match="holds no archive"):
+        check_archives(url, None)
+    writer = site.writer(1)
+    for number in range(20):
+        if number != 9:
+            put(writer, number * SEGMENT, (number + 1) * SEGMENT)
+        writer.add_index()
+    put(writer, 20 * SEGMENT, 20 * SEGMENT + 7)
+    [told] = check_archives(url, None)
+    assert told.problems == (f"{site.place.url} lacks the log from 0/2400 to 0/2800 of timeline 1",)
+    writer.add_gap(WalGap(timeline=1, start=9 * SEGMENT, end=10 * SEGMENT))
+    [good] = check_archives(url, None)
+    assert (good.problems, good.objects, good.read_bytes) == ((), 20, 19 * SEGMENT + 7)
+    assert good.gaps == ("the server had removed 0/2400 to 0/2800",)
+    [report] = describe_archives(url, None)
+    [timeline] = report.timelines
+    assert (timeline.start, timeline.end, timeline.missing) == (0, 20 * SEGMENT + 7, ((9 * SEGMENT, 10 * SEGMENT),))
+    listed = chapter_segments(site.place, writer.counted.chapters[0])[WalPosition(1, SEGMENT)]
+    (Path(site.place.path) / listed.file.name).unlink()
+    newest = Path(site.place.path) / writer.counted.segments[WalPosition(1, 19 * SEGMENT)].file.name
+    newest.write_bytes(newest.read_bytes()[:-1])
+    [damaged] = check_archives(url, None)
+    assert [problem.rpartition("/")[2] for problem in damaged.problems] == [
+        f"{Path(listed.file.name).name} is missing",
+        damaged.problems[1].rpartition("/")[2],
+    ]
+    assert newest.name in damaged.problems[1]
+
+
 def test_the_task_of_another_cluster_is_refused_with_both_named(site: Site) -> None:
     first = site.writer(50, cluster="aaaa")
     put(first, 0, 100)
-    with pytest.raises(OtherCluster, match="claimed by the cluster aaaa, and this task is of the cluster bbbb"):
+    with pytest.raises(ClaimedElsewhere, match="claimed by the cluster aaaa, and this task is of the cluster bbbb"):
         site.writer(80, cluster="bbbb")
     put(first, 100, 200)
     second = site.writer(3, cluster="bbbb", accept=True)
     put(second, 0, 300)
-    with pytest.raises(OtherCluster, match="claimed by the cluster bbbb"):
+    with pytest.raises(ClaimedElsewhere, match="claimed by the cluster bbbb"):
         put(first, 200, 250)
-    with pytest.raises(OtherCluster):
+    with pytest.raises(ClaimedElsewhere):
         site.writer(90, cluster="aaaa")
     third = site.writer(4, cluster="bbbb")
     assert second.token < third.token
