@@ -248,7 +248,8 @@ class WalReceiver:
                 return True
             self._take(content)
             now_s = time.monotonic()
-            if now_s - self._pieced_s >= self._piece_s:
+            if now_s - self._pieced_s >= self._piece_s and not self._storer.waiting:
+                # While earlier ranges wait, a piece would come late, and the segment is stored again anyway.
                 self._piece()
             if now_s - self._kept_house_s >= HOUSEKEEPING_S:
                 self._kept_house_s = now_s

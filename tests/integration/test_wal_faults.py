@@ -166,6 +166,86 @@ def test_of_two_primaries_the_one_on_the_newest_timeline_counts(tmp_path: Path) 
 
 
 @pytest.mark.more
+def test_a_promotion_beside_a_living_primary_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tasks.wal.others.LOOK_S", 0.2)
+    with _bounded_server() as first, standby(first) as other:
+        archiving = Archiving(tmp_path, first, other)
+        kept = f"SELECT restart_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = '{archiving.slot}'"
+        with archiving.running():
+            wait_for("archived log", lambda: archiving.counted().position, WAIT_S)
+            back_up(first, tmp_path)
+            for number in range(3):
+                add(first, number * 100, number * 100 + 50)
+                first.sql("postgres", "SELECT pg_switch_wal()")
+            archiving.catch_up(first)
+            segment = archiving.counted().position.lsn >> 24 << 24  # type: ignore[union-attr]
+            wait_for("the slot of the standby", lambda: int(other.sql("postgres", kept) or 0) >= segment, WAIT_S)
+            wait_for("the rows", lambda: rows(other) == rows(first), WAIT_S)
+            other.sql("postgres", "SELECT pg_promote(true, 60)")
+            add(first, 1000, 1010)
+            add(other, 501, 1000)
+            archiving.catch_up(other)
+            assert archiving.counted().position.timeline == 2  # type: ignore[union-attr]
+        assert "is now the primary, on timeline 2" in caplog.text
+        assert not archiving.counted().gaps
+        assert restored(archiving, other) == rows(other)
+
+
+@pytest.mark.more
+def test_a_write_that_failed_is_tried_again_within_the_stream(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    archiving = Archiving(tmp_path, server)
+    with archiving.running():
+        wait_for("archived log", lambda: archiving.counted().position, WAIT_S)
+        writing, write_new, left = Place.writing, Place.write_new, [2, 2]
+
+        def fails(number: int, place: Place, *what: Any) -> Any:
+            left[number] -= 1
+            if left[number] >= 0:
+                raise OSError(104, "Connection reset by peer")
+            return (writing, write_new)[number](place, *what)
+
+        monkeypatch.setattr(Place, "writing", lambda *what: fails(0, *what))
+        monkeypatch.setattr(Place, "write_new", lambda *what: fails(1, *what))
+        add(server, 1, 100)
+        archiving.catch_up(server)
+    assert max(left) < 0
+    assert "trying again" in caplog.text
+    assert "connecting again" not in caplog.text
+
+
+def test_a_cancelled_attempt_does_not_wait_for_a_place_that_hangs(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.wal.receiver.CANCELLED_S", 0.2)
+    archiving = Archiving(tmp_path, server)
+    answers, asked, writing = threading.Event(), threading.Event(), Place.writing
+
+    def hang(place: Place, name: str) -> Any:
+        asked.set()
+        answers.wait(WAIT_S)
+        return writing(place, name)
+
+    with archiving.running():
+        wait_for("archived log", lambda: archiving.counted().position, WAIT_S)
+        monkeypatch.setattr(Place, "writing", hang)
+        add(server, 1, 100)
+        assert asked.wait(WAIT_S)
+    monkeypatch.undo()
+    try:
+        with archiving.running(2):
+            archiving.catch_up(server)
+            before = archiving.counted().number
+    finally:
+        answers.set()
+    assert archiving.counted().number >= before, "the page of the attempt that hung does not count"
+    assert archiving.counted().holder == 2
+
+
+@pytest.mark.more
 def test_a_standby_is_followed_through_its_promotion(tmp_path: Path) -> None:
     with ExitStack() as primary:
         first = primary.enter_context(_bounded_server())

@@ -160,6 +160,7 @@ def test_times_are_printed_as_people_say_them() -> None:
 SLOW = ("pydantic", "aiohttp", "urllib3", "msgpack", "asyncio", "node.state", "tasks.definition.spec")
 NEED_THEM = {
     "backups": "reads manifests",
+    "wal": "reads pages",
     "recovery": "reads states",
     "schema": "loads kinds",
     "importing": "checks cron expressions",

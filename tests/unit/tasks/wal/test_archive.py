@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from node.cli.local import wait_for
 from tasks.backup.archive import Damaged
 from tasks.backup.manifest import NoBackup, WalRange
 from tasks.errors import Fenced
@@ -25,7 +26,7 @@ from tasks.wal.archive import (
     page_name,
     read_archive,
 )
-from tasks.wal.fetch import FAILED, FOUND, NOT_THERE, main
+from tasks.wal.fetch import FAILED, FOLDER, FOUND, NOT_THERE, main
 from tasks.wal.pages import WalGap, covered
 from tasks.wal.reader import write_config
 from tasks.wal.report import check_archives, describe_archives
@@ -337,6 +338,42 @@ def test_log_in_chapters_is_removed_and_swept(site: Site, monkeypatch: pytest.Mo
     assert len(objects(site)) == 20
     assert site.fetch(f"{1:08X}{9:016X}")[0] == NOT_THERE
     assert site.fetch(f"{1:08X}{10:016X}") == (FOUND, log(10 * SEGMENT, 11 * SEGMENT))
+
+
+def test_segments_are_fetched_ahead_of_the_server_and_the_rest_is_removed(site: Site) -> None:
+    writer = site.writer(1)
+    for number in range(30):
+        put(writer, number * SEGMENT, (number + 1) * SEGMENT)
+    config = site.folder / "config.json"
+    write_config(config, site.place.url, {}, read_archive(site.place))
+    ahead, taken = site.folder / FOLDER, 0
+    for number in range(30):
+        name, target = f"{1:08X}{number:016X}", site.folder / "RECOVERYXLOG"
+        taken += (ahead / name).exists()
+        assert main(str(config), name, str(target)) == FOUND
+        assert target.read_bytes() == log(number * SEGMENT, (number + 1) * SEGMENT)
+        assert (ahead.stat().st_mode & 0o777) == 0o700
+        assert len([path for path in ahead.iterdir() if len(path.name) == 24]) <= 16
+        if number % 10 == 5:
+            wait_for("the next segment", (ahead / f"{1:08X}{number + 1:016X}").exists, 60)
+    assert taken >= 3
+    assert main(str(config), f"{1:08X}{30:016X}", str(target)) == NOT_THERE
+    assert main(str(config)) == FOUND
+    assert not ahead.exists()
+    assert not config.exists()
+
+
+def test_a_damaged_segment_is_not_handed_out_by_the_process_that_fetches_ahead(site: Site) -> None:
+    writer = site.writer(1)
+    for number in range(4):
+        put(writer, number * SEGMENT, (number + 1) * SEGMENT)
+    path = Path(site.place.path) / writer.counted.segments[WalPosition(1, 2 * SEGMENT)].file.name
+    path.write_bytes(path.read_bytes()[:-3])
+    config, target = site.folder / "config.json", site.folder / "RECOVERYXLOG"
+    write_config(config, site.place.url, {}, read_archive(site.place))
+    codes = [main(str(config), f"{1:08X}{number:016X}", str(target)) for number in range(3)]
+    assert codes == [FOUND, FOUND, FAILED]
+    assert main(str(config)) == FOUND
 
 
 def test_what_is_missing_or_damaged_is_told_and_what_the_server_removed_is_a_note(
