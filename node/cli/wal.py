@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from node.cli.api import Api, ago, api_command
-from node.cli.backups import _errors_as_sentences, _Named, _url_and_options, _what_is_named
+from node.cli.backups import _errors_as_sentences, _keys_are_given, _Named, _url_and_options, _what_is_named
 from node.client import path
+from tasks.backup.encryption import BackupKeys
 from tasks.backup.manifest import survey_url
 from tasks.postgres.wal_position import lsn_text
 from tasks.wal.report import ArchiveReport, LogCheck, check_archives, describe_archives
@@ -96,12 +97,16 @@ def _print_report(api: Api, report: ArchiveReport) -> None:
 
 @wal_command.command("verify")
 @click.argument("what")
+@_keys_are_given
 @_what_is_named
 @api_command
-def verify_wal_command(api: Api, what: str, named: _Named) -> None:
-    """Read and check all that is archived. Exit code 1 if something is missing or damaged."""
+def verify_wal_command(api: Api, what: str, named: _Named, keys: BackupKeys | None) -> None:
+    """Read and check all that is archived. Exit code 1 if something is missing or damaged.
+
+    Of encrypted log, only the checksums are checked unless --identity or --passphrase-file is given.
+    """
     with _errors_as_sentences():
-        checks = check_archives(*_url_and_options(api, what, named, "wal"))
+        checks = check_archives(*_url_and_options(api, what, named, "wal"), keys=keys)
     api.show([{**asdict(check), "ok": not check.problems} for check in checks], "\n".join(map(_check_text, checks)))
     if any(check.problems for check in checks):
         raise click.exceptions.Exit(1)

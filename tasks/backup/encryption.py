@@ -184,6 +184,13 @@ class Identities:
             raise BadIdentity(f"{name} contains no identity: it has a line that begins with {_PRIVATE_KEY}")
         return cls(found)
 
+    @property
+    def text(self) -> str:
+        """The identities as an identity file of age has them. Raises `BadIdentity` for SSH keys."""
+        if any(not hasattr(key, "to_public") for key in self.keys):
+            raise BadIdentity("an SSH key cannot be kept for a server that recovers: give an identity of age")
+        return "\n".join(map(str, self.keys))
+
     def public(self) -> list[Any]:
         """Return the library's recipients of these identities. SSH keys are left out, which do not tell theirs."""
         return [key.to_public() for key in self.keys if hasattr(key, "to_public")]
@@ -210,17 +217,20 @@ class BackupKeys:
 
     def identities_for(self, manifest: Manifest) -> Identities:
         """Return the identities for an encrypted backup. Raises `NoIdentity` and `BadIdentity` if none can fit."""
-        note = manifest.encryption
-        assert note is not None, "the backup is not encrypted"
+        assert manifest.encryption is not None, "the backup is not encrypted"
+        return self.identities_of(manifest.encryption, manifest.url)
+
+    def identities_of(self, note: EncryptionNote, url: str) -> Identities:
+        """Return the identities for what is encrypted at `url`. Raises `NoIdentity` and `BadIdentity`."""
         if self.identities.keys:
             return self.identities
-        to = f"{manifest.url} is encrypted to {', '.join(note.recipients)}"
+        to = f"{url} is encrypted to {', '.join(note.recipients)}"
         if self.passphrase is None:
             also = "" if note.identity is None else ", or the passphrase of the backup by --passphrase-file FILE"
             raise NoIdentity(f"{to}: give the identity of one of these recipients by --identity FILE{also}")
         if note.identity is None:
             raise NoIdentity(f"{to}, and holds no identity that a passphrase wraps: give --identity FILE")
-        return Identities.of_text(note.identity, f"the identity in {manifest.url}", self.passphrase)
+        return Identities.of_text(note.identity, f"the identity in {url}", self.passphrase)
 
 
 def unsealed(manifest: Manifest, identities: Identities) -> Manifest:

@@ -11,6 +11,8 @@ The second folder is the upper half of the LSN, so that no folder has the names 
 earlier versions have their segments beside it.
 
 SYSTEM is the server's system identifier: a standby has the same one as its primary. Each object is one zstd frame.
+Segments, pieces and history files may be encrypted (`.zst.age`). Pages, chapters and indexes are not: the next attempt
+reads them, without an identity, and they tell names, ranges and checksums only.
 """
 
 import re
@@ -22,10 +24,11 @@ from typing import Final, Literal
 from pydantic import ValidationError
 
 from tasks.backup.archive import Content, Damaged, Writer, quiet, stored_content, storing
-from tasks.backup.manifest import FileEntry
+from tasks.backup.encryption import Encryption
+from tasks.backup.manifest import ENCRYPTED, FileEntry
 from tasks.errors import Away, Failed, Fenced, Unretryable
 from tasks.places.place import Place
-from tasks.postgres.wal_position import WalPosition, segment_name, segment_position
+from tasks.postgres.wal_position import Fork, WalPosition, parse_history, segment_name, segment_position
 from tasks.wal.pages import ChapterContent, Counted, StoredWal, WalChapter, WalEnd, WalGap, WalIndex, WalPage
 
 PAGES: Final = "pages"
@@ -33,7 +36,7 @@ INDEXES: Final = "index"
 CHAPTERS: Final = "chapters"
 
 _TIMELINE: Final = re.compile(r"[0-9A-F]{8}")
-_OBJECT: Final = re.compile(r"(?P<segment>[0-9A-F]{24})(\.[0-9A-F]+-[0-9A-F]+)?\.(?P<token>[0-9]+)\.zst")
+_OBJECT: Final = re.compile(r"(?P<segment>[0-9A-F]{24})(\.[0-9A-F]+-[0-9A-F]+)?\.(?P<token>[0-9]+)\.zst(\.age)?")
 
 _LOG: Final = re.compile(r"[0-9A-F]{8}")
 
@@ -102,13 +105,15 @@ def read_archive(place: Place, counted: Counted | None = None) -> Counted:
     return found
 
 
-def archived_history(place: Place, counted: Counted, timeline: int) -> bytes | None:
-    """The history file of a timeline in the archive at `place`; None if there is none. Raises `Damaged`."""
+def archived_ancestors(place: Place, counted: Counted, timeline: int) -> tuple[Fork, ...] | None:
+    """The ancestors of a timeline in the archive at `place`; None if it has no history file of it. Raises `Damaged`."""
     stored = counted.histories.get(timeline)
     if stored is None:
         return None
+    if stored.ancestors is not None:
+        return tuple(Fork(*each) for each in stored.ancestors)
     with _errors_named(place):
-        return Content(stored_content(place, stored.file, quiet)).read()
+        return parse_history(Content(stored_content(place, stored.file, quiet)).read().decode())
 
 
 def chapter_segments(place: Place, chapter: WalChapter) -> dict[WalPosition, StoredWal]:
@@ -176,6 +181,7 @@ class ArchiveWriter:
     """Adds to the archive of one system, for the attempt with `token`.
 
     `cluster` is the id of the attempt's cluster. `accept`: whether it may take the archive over from another cluster.
+    `encryption` encrypts segments, pieces and history files; None: they are not encrypted.
     `counted`: the objects that count, by all pages except those of an attempt that has taken over since. `token`: that
     of the attempt, and after a takeover from another cluster greater than all tokens of that.
     """
@@ -190,8 +196,10 @@ class ArchiveWriter:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         cluster: str = "",
         accept: bool = False,
+        encryption: Encryption | None = None,
     ) -> None:
         self._place = place
+        self._encryption = encryption
         self._cluster = cluster
         self._accept = accept
         self._base = 0
@@ -250,9 +258,9 @@ class ArchiveWriter:
                 "could spoil the archive: give a folder, or an object store that knows conditional writes"
             )
 
-    def history(self, timeline: int) -> bytes | None:
-        """The archived history file of a timeline; None if there is none. Raises `Damaged`."""
-        return archived_history(self._place, self.counted, timeline)
+    def ancestors(self, timeline: int) -> tuple[Fork, ...] | None:
+        """The archived ancestors of a timeline; None if its history file is not archived. Raises `Damaged`."""
+        return archived_ancestors(self._place, self.counted, timeline)
 
     def store(
         self,
@@ -269,14 +277,18 @@ class ArchiveWriter:
             base = f"{start >> 32:08X}/{segment_name(timeline, start, self._segment_bytes)}"
             if type_ == "piece":
                 base += f".{start:X}-{end:X}"
-        entry = self._store(f"{timeline:08X}/{base}", dump)
-        return StoredWal.model_validate(
-            {"type": type_, "timeline": timeline, "start": start, "end": end, "file": entry}
-        )
+        entry = self._store(f"{timeline:08X}/{base}", dump, self._encryption)
+        return StoredWal(type=type_, timeline=timeline, start=start, end=end, file=entry)
 
-    def _store(self, base: str, dump: Callable[[Writer], object]) -> FileEntry:
-        name = f"{base}.{self.token}.zst"
-        with _errors_named(self._place), storing(self._place, name, self._level, quiet) as out:
+    def store_history(self, timeline: int, content: bytes) -> StoredWal:
+        """Store a timeline's history file, as `store` does. Its page has the ancestors, which attempts read."""
+        stored = self.store("history", timeline, 0, 0, lambda out: out.write(content))
+        return stored.model_copy(update={"ancestors": parse_history(content.decode())})
+
+    def _store(self, base: str, dump: Callable[[Writer], object], encryption: Encryption | None = None) -> FileEntry:
+        name = f"{base}.{self.token}.zst" + (ENCRYPTED if encryption is not None else "")
+        keys = None if encryption is None else encryption.keys()
+        with _errors_named(self._place), storing(self._place, name, self._level, quiet, keys) as out:
             dump(out)
         return out.entry
 
@@ -290,11 +302,11 @@ class ArchiveWriter:
             return
         for segments in self.counted.due_chapters(CHAPTER_SEGMENTS):
             self._add_chapter(segments)
-        content = self.counted.index().model_dump_json(exclude_none=True).encode()
+        content = self.counted.index().model_dump_json(exclude_defaults=True).encode()
         self._append(index=self._store(f"{INDEXES}/{self.counted.number:012d}", lambda out: out.write(content)))
 
     def _add_chapter(self, segments: Sequence[StoredWal]) -> None:
-        content = ChapterContent(segments=tuple(segments)).model_dump_json(exclude_none=True).encode()
+        content = ChapterContent(segments=tuple(segments)).model_dump_json(exclude_defaults=True).encode()
         entry = self._store(f"{CHAPTERS}/{self.counted.number:012d}", lambda out: out.write(content))
         first, last = segments[0], segments[-1]
         self._append(chapter=WalChapter(timeline=first.timeline, start=first.start, end=last.end, file=entry))
@@ -405,6 +417,7 @@ class ArchiveWriter:
                 node=self._node,
                 cluster=self._cluster if claim else "",
                 base=self._base if claim else 0,
+                encryption=self._encryption.note if claim and self._encryption is not None else None,
                 at=self._now(),
                 segment_bytes=self._segment_bytes,
                 claim=claim,
@@ -415,7 +428,7 @@ class ArchiveWriter:
                 index=index,
                 indexed=self.counted.indexed,
             )
-            content = page.model_dump_json(exclude_none=True).encode()
+            content = page.model_dump_json(exclude_defaults=True).encode()
             with _errors_named(self._place):
                 written = self._place.write_new(page_name(page.number), content)
                 found = page if written else _read_page(self._place, page.number)

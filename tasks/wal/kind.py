@@ -6,13 +6,14 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, NoReturn
 
+from tasks.backup.encryption import Encryption
 from tasks.backup.params import place_url
 from tasks.backup.sources.in_place import closed_to_others
 from tasks.errors import Unretryable
 from tasks.kind import Context
 from tasks.needs import Needs, credential_groups
 from tasks.places.place import Place, local_path, resolved
-from tasks.postgres.wal_position import WalPosition, lsn_text, parse_history
+from tasks.postgres.wal_position import WalPosition, lsn_text
 from tasks.reach import Reach, remote
 from tasks.wal.archive import ArchiveAway, ArchiveWriter, archived_systems
 from tasks.wal.others import OtherServers
@@ -81,9 +82,9 @@ class Wal:
     def run(self, ctx: Context[WalParams]) -> dict[str, Any]:
         """Archive until the attempt is cancelled. Returns the fields of `RESULT`.
 
-        Raises `AccessRefused`, `ArchiveHangs`, `ArchiveUnfit`, `BadDestination`, `Damaged`, `Fenced`, `LogLost`,
-        `MissingSecret`, `NoBucket`, `ClaimedElsewhere`, `OtherHistory`, `OtherSystem`, `ServerBehind`, `UnboundedSlot`,
-        `WalServerAway` and `WalServerRefused`.
+        Raises `AccessRefused`, `ArchiveHangs`, `ArchiveUnfit`, `BadDestination`, `BadIdentity`, `ClaimedElsewhere`,
+        `Damaged`, `Fenced`, `LogLost`, `MissingSecret`, `NoBucket`, `OtherHistory`, `OtherSystem`, `ServerBehind`,
+        `UnboundedSlot`, `WalServerAway` and `WalServerRefused`.
         """
         with closed_to_others():
             return _WalAttempt(ctx).run()
@@ -245,6 +246,7 @@ class _WalAttempt:
             ctx.params.level,
             cluster=ctx.cluster,
             accept=ctx.params.accept_cluster == ctx.cluster,
+            encryption=Encryption.of(ctx.params.encryption, ctx.secret),
         )
         writer.claim()
         self._ctx.log.info("claimed %s, which is archived up to %s", place.url, writer.counted.position or "nothing")
@@ -275,15 +277,14 @@ class _WalAttempt:
     def _store_history(self, connection: WalConnection, writer: ArchiveWriter, found: WalServer) -> None:
         """Store the history file of the server's timeline before any of its segments."""
         if found.timeline > 1 and found.timeline not in writer.counted.histories:
-            content = connection.history(found.timeline)
-            writer.add([writer.store("history", found.timeline, 0, 0, lambda out: out.write(content))])
+            writer.add([writer.store_history(found.timeline, connection.history(found.timeline))])
 
     def _check_history(self, writer: ArchiveWriter, found: WalServer) -> None:
         """Raise `OtherHistory` if the server's log only has the number of its timeline in common with the archived."""
         archived = writer.counted.position
-        content = writer.history(archived.timeline) if archived else None
-        if archived is not None and content is not None:
-            check_history(archived.timeline, parse_history(content.decode()), found)
+        ancestors = writer.ancestors(archived.timeline) if archived else None
+        if archived is not None and ancestors is not None:
+            check_history(archived.timeline, ancestors, found)
 
     def _receive(
         self,

@@ -15,7 +15,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from tasks.backup.manifest import FileEntry
+from tasks.backup.manifest import EncryptionNote, FileEntry
 from tasks.postgres.wal_position import WalPosition, segment_start
 
 
@@ -29,6 +29,9 @@ class StoredWal(BaseModel):
     start: int = Field(description="The LSN of its first byte; 0 for a history file")
     end: int = Field(description="The LSN after its last byte; 0 for a history file")
     file: FileEntry
+    ancestors: tuple[tuple[int, int], ...] | None = Field(
+        default=None, description="Of a history file: the timelines before it, each with the LSN at which it ends"
+    )
 
 
 class WalGap(BaseModel):
@@ -92,6 +95,9 @@ class WalPage(BaseModel):
         default=None, description="Objects that end at or before this position do not count from this page on"
     )
     chapter: WalChapter | None = Field(default=None, description="Segments that are listed in an object from now on")
+    encryption: EncryptionNote | None = Field(
+        default=None, description="Of a claim: to whom segments, pieces and history files are encrypted from now on"
+    )
     cluster: str = Field(default="", description="Of a claim: the cluster of the attempt; empty: not recorded")
     base: int = Field(
         default=0, description="Of a claim: what is added to the tokens of its cluster, which took over from another"
@@ -114,6 +120,7 @@ class WalIndex(BaseModel):
     segment_bytes: int
     objects: tuple[StoredWal, ...] = Field(description="All but the segments in chapters")
     chapters: tuple[WalChapter, ...] = ()
+    encryption: EncryptionNote | None = None
     cluster: str = ""
     base: int = 0
     gaps: tuple[WalGap, ...]
@@ -136,6 +143,8 @@ class Counted:
     segment_bytes: int = 0
     #: The cluster whose attempt claimed the archive; "": not recorded.
     cluster: str = ""
+    #: To whom the newest attempt that encrypts does it; None: nothing is encrypted.
+    encryption: EncryptionNote | None = None
     #: What is added to the tokens of that cluster, so that they are greater than those of the cluster before it.
     base: int = 0
     #: The older whole segments: ranges whose entries are in objects of their own, in the order of their positions.
@@ -165,6 +174,7 @@ class Counted:
             cluster=index.cluster,
             base=index.base,
             chapters=list(index.chapters),
+            encryption=index.encryption,
         )
         for stored in index.objects:
             found._take_object(stored, None)
@@ -183,6 +193,7 @@ class Counted:
             segment_bytes=self.segment_bytes,
             objects=(*self.segments.values(), *pieces, *self.histories.values()),
             chapters=tuple(self.chapters),
+            encryption=self.encryption,
             cluster=self.cluster,
             base=self.base,
             gaps=tuple(self.gaps),
@@ -196,6 +207,7 @@ class Counted:
         self.number = page.number
         if page.claim and page.token > self.holder:
             self.holder, self.cluster, self.base = page.token, page.cluster, page.base
+            self.encryption = page.encryption or self.encryption  # older objects may be encrypted
         if page.token != self.holder:
             return False
         self.segment_bytes = page.segment_bytes

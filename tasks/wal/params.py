@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tasks.access import check_options
+from tasks.backup.encryption import EncryptionParams
 from tasks.backup.params import DestinationUrl
 from tasks.definition.spec import Name
 from tasks.postgres.connection import PostgresConnection
@@ -51,6 +52,11 @@ class WalParams(BaseModel):
         description="How long what has come of an unfinished segment waits before it is stored, in seconds",
     )
     level: int = Field(default=3, ge=1, le=19, description="The compression level of zstd")
+    encryption: EncryptionParams | None = Field(
+        default=None,
+        description="Encrypt segments, pieces and history files in the format of age; null: they are not encrypted. "
+        "Attempts need no identity: names, positions and checksums stay readable",
+    )
     accept_cluster: str | None = Field(
         default=None,
         max_length=64,

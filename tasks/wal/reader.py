@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tasks.backup.archive import Content, quiet, stored_content
+from tasks.backup.encryption import Identities
 from tasks.places.fsync import sync
 from tasks.places.place import Place
 from tasks.postgres.wal_position import HISTORY_NAME, SEGMENT_NAME, WalPosition, segment_name, segment_position
@@ -22,13 +23,18 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 def write_config(
-    path: Path, url: str, options: dict[str, Any], counted: Counted, needed_from: WalPosition | None = None
+    path: Path,
+    url: str,
+    options: dict[str, Any],
+    counted: Counted,
+    needed_from: WalPosition | None = None,
+    identities: str = "",
 ) -> tuple[str, str]:
     """Write the config for the archive of one system at `url`. Returns the restore_command and the command for its end.
 
     The config lists the objects that count now, so that fetching a segment need not read all pages; with `needed_from`
-    only those that recovery from there on needs. It also has `options` with the values of their secrets, so only its
-    owner may read it.
+    only those that recovery from there on needs. It also has `options` with the values of their secrets, and the
+    `identities` (`Identities.text`) that decrypt the archive, so only its owner may read it.
     """
     unneeded = () if needed_from is None else counted.before(needed_from)
     skipped = {stored.file.name for stored in unneeded}
@@ -38,6 +44,7 @@ def write_config(
     content = {
         "url": url,
         "options": options,
+        "identities": identities,
         "segment_bytes": counted.segment_bytes,
         "known": {_name(stored, counted.segment_bytes): stored.model_dump(mode="json") for stored in objects},
         "chapters": [chapter.model_dump(mode="json") for chapter in chapters],
@@ -55,12 +62,17 @@ def _name(stored: StoredWal, segment_bytes: int) -> str:
 
 
 class ArchiveReader:
-    """Reads the archive that a config names. Several threads may use it. Raises `Damaged`, and the storage's errors."""
+    """Reads the archive that a config names. Several threads may use it.
+
+    Its methods raise `Damaged`, `NoIdentity`, and the storage's errors.
+    """
 
     def __init__(self, config: Path) -> None:
         about = json.loads(config.read_text())
         self.segment_bytes: int = about["segment_bytes"]
         self._place = Place(about["url"], about["options"])
+        held = about.get("identities")
+        self._identities = Identities.of_text(held, str(config)) if held else None
         self._known: dict[str, Any] = about["known"]
         chapters = [WalChapter.model_validate(chapter) for chapter in about.get("chapters", ())]
         self._counted = Counted(segment_bytes=self.segment_bytes, chapters=chapters)
@@ -111,7 +123,7 @@ class ArchiveReader:
             first = parts[0].start
             for part in parts:
                 file.seek(part.start - first)
-                content = Content(stored_content(self._place, part.file, quiet))
+                content = Content(stored_content(self._place, part.file, quiet, self._identities))
                 while chunk := content.read(_CHUNK_BYTES):
                     file.write(chunk)
             file.truncate(max(size_bytes, file.tell()))

@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from tasks.backup.archive import Content, Damaged, Progress, quiet, stored_content
+from tasks.backup.archive import Content, Damaged, Progress, check_stored, quiet, stored_content
+from tasks.backup.encryption import BackupKeys
 from tasks.backup.manifest import Manifest, NoBackup
 from tasks.places.place import Place
 from tasks.postgres.wal_position import WalPosition, lsn_text
@@ -153,25 +155,33 @@ def _restorable(place: Place, system: str, counted: Counted, backups: Sequence[M
         yield RestorableBackup(url=backup.url, since=backup.finished, why_not=why_not, until=until)
 
 
-def check_archives(url: str, options: dict[str, Any] | None, progress: Progress = quiet) -> list[LogCheck]:
+def check_archives(
+    url: str, options: dict[str, Any] | None, progress: Progress = quiet, keys: BackupKeys | None = None
+) -> list[LogCheck]:
     """Read and check every object of the archives of the log at `url`. `progress` gets the bytes of content so far.
 
-    Raises `NoBackup` if there is no archive, and `Damaged` if its pages cannot be read.
+    Without `keys`, only the checksums of encrypted objects are checked. Raises `NoBackup` if there is no archive,
+    `Damaged` if its pages cannot be read, and `NoIdentity` and `BadIdentity` if the keys do not fit.
     """
     checks: list[LogCheck] = []
     for _, place in _archives(url, options):
         before = sum(check.read_bytes for check in checks)
-        checks.append(_checked(place, read_archive(place), lambda done, before=before: progress(before + done)))  # type: ignore[misc]
+        checks.append(_checked(place, read_archive(place), partial(_advance_from, before, progress), keys))
     return checks
 
 
-def _checked(place: Place, counted: Counted, progress: Progress) -> LogCheck:
+def _checked(place: Place, counted: Counted, progress: Progress, keys: BackupKeys | None) -> LogCheck:
+    note = counted.encryption
+    identities = None if note is None or keys is None else keys.identities_of(note, place.url)
     problems: list[str] = []
     objects = read_bytes = 0
     for stored in _all_objects(place, counted, problems):
         objects += 1
         try:
-            Content(stored_content(place, stored.file, quiet)).drain()
+            if stored.file.encrypted and identities is None:
+                check_stored(place, stored.file, quiet)
+            else:
+                Content(stored_content(place, stored.file, quiet, identities)).drain()
         except Damaged as error:
             problems.append(str(error))
         else:
@@ -185,6 +195,10 @@ def _checked(place: Place, counted: Counted, progress: Progress) -> LogCheck:
                 problems.append(f"{place.url} lacks the log from {lacking}")
     gaps = tuple(f"the server had removed {lsn_text(first)} to {lsn_text(last)}" for first, last in told)
     return LogCheck(url=place.url, objects=objects, read_bytes=read_bytes, problems=tuple(problems), gaps=gaps)
+
+
+def _advance_from(before_bytes: int, progress: Progress, done_bytes: int) -> None:
+    progress(before_bytes + done_bytes)
 
 
 def _all_objects(place: Place, counted: Counted, problems: list[str]) -> Iterator[StoredWal]:

@@ -14,8 +14,8 @@ from tasks.backup.encryption import BackupKeys
 from tasks.backup.manifest import Manifest, NoBackup, WalRange
 from tasks.backup.restore import restore_manifest
 from tasks.places.place import Place
-from tasks.postgres.wal_position import Fork, WalPosition, lsn_text, parse_history, segment_start
-from tasks.wal.archive import archived_history, read_archive
+from tasks.postgres.wal_position import Fork, WalPosition, lsn_text, segment_start
+from tasks.wal.archive import archived_ancestors, read_archive
 from tasks.wal.pages import Counted
 from tasks.wal.reader import write_config
 
@@ -165,9 +165,12 @@ def restore_server(
     place, counted = open_archive(wal_url, wal_options)
     forks = ancestors(place, counted, archived_end(counted, moment).timeline)
     base = choose_base(backups, counted, place.url.rpartition("/")[2], moment, forks)
+    encryption = counted.encryption
+    opened = None if encryption is None else (keys or BackupKeys()).identities_of(encryption, place.url)
     restore_manifest(base, str(target), overwrite, options, progress=progress, keys=keys)
     assert base.wal is not None, "choose_base returns physical backups only"
-    _recover_on_start(target, moment, place, counted, WalPosition(base.wal.timeline, base.wal.start))
+    identities = "" if opened is None else opened.text
+    _recover_on_start(target, moment, place, counted, WalPosition(base.wal.timeline, base.wal.start), identities)
     return RestoredServer(
         manifest=base,
         target=str(target),
@@ -192,14 +195,15 @@ def open_archive(url: str, options: dict[str, Any] | None) -> tuple[Place, Count
 
 def ancestors(place: Place, counted: Counted, timeline: int) -> tuple[Fork, ...]:
     """Return the ancestors of an archived timeline. Raises `Damaged`."""
-    content = archived_history(place, counted, timeline)
-    return () if content is None else parse_history(content.decode())
+    return archived_ancestors(place, counted, timeline) or ()
 
 
-def _recover_on_start(target: Path, moment: Moment, place: Place, counted: Counted, begins: WalPosition) -> None:
+def _recover_on_start(
+    target: Path, moment: Moment, place: Place, counted: Counted, begins: WalPosition, identities: str
+) -> None:
     """Configure the server at `target` so that it recovers when it starts."""
     about = (target / "PG_VERSION").stat()
-    command, end_command = write_config(target / CONFIG, place.url, place.options, counted, begins)
+    command, end_command = write_config(target / CONFIG, place.url, place.options, counted, begins, identities)
     lines = [
         f"restore_command = {_quoted(command)}",
         f"recovery_end_command = {_quoted(end_command)}",

@@ -17,6 +17,7 @@ pytest.importorskip("psycopg2")
 from examples.demo.postgres import Server, postgres_server
 from node.cli.local import wait_for
 from tasks.backup.archive import Damaged
+from tasks.backup.encryption import BackupKeys, Identities, NoIdentity, new_identity
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import newest_backup, survey_url
 from tasks.backup.params import BackupParams
@@ -142,10 +143,15 @@ def rows(server: Server) -> str:
     return server.sql("postgres", "SELECT count(*), md5(string_agg(l::text, '|' ORDER BY n)) FROM ledger l")
 
 
-def restored(archiving: Archiving, server: Server, **moment: Any) -> str:
+def restored(archiving: Archiving, server: Server, keys: BackupKeys | None = None, **moment: Any) -> str:
     """The rows of the server that is restored to a moment."""
     found = survey_url(f"{archiving.folder}/to/base").complete
-    with recovered(server, lambda target: restore_server(found, target, Moment(**moment), archiving.url)) as again:
+
+    def restore(target: Path) -> None:
+        restore_server(found, target, Moment(**moment), archiving.url, keys=keys)
+
+    with recovered(server, restore) as again:
+        assert not list((again.folder / "data").glob("rota_wal*")), "the server has removed what it recovered by"
         add(again, 1_000_000, 1_000_001)  # it takes writes
         again.sql("postgres", "DELETE FROM ledger WHERE n >= 1000000")
         return rows(again)
@@ -177,6 +183,25 @@ def test_a_server_is_restored_to_moments(server: Server, tmp_path: Path) -> None
         restored(archiving, server, time=datetime(2020, 1, 1, tzinfo=UTC))
     with pytest.raises(NotRestorable, match="the archive lacks"):
         restored(archiving, server, lsn=lsn << 8)
+
+
+@pytest.mark.more
+def test_encrypted_log_and_backup_are_restored_with_the_identity(server: Server, tmp_path: Path) -> None:
+    public, private = new_identity(None)
+    encryption = {"recipients": [public]}
+    archiving = Archiving(tmp_path, server, encryption=encryption)
+    with archiving.running():
+        wait_for("archived log", lambda: archiving.counted().position, WAIT_S)
+        back_up(server, tmp_path)
+        add(server, 1, 20_000)
+        archiving.catch_up(server)
+    with archiving.running(2):
+        add(server, 20_001, 20_100)
+        archiving.catch_up(server)
+    with pytest.raises(NoIdentity):
+        restored(archiving, server)
+    keys = BackupKeys(Identities.of_text(private, "test"))
+    assert restored(archiving, server, keys) == rows(server)
 
 
 def test_a_backup_without_log_needs_the_archive(server: Server, tmp_path: Path) -> None:

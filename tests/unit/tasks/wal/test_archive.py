@@ -12,10 +12,11 @@ import pytest
 
 from node.cli.local import wait_for
 from tasks.backup.archive import Damaged
+from tasks.backup.encryption import BackupKeys, Encryption, Identities, NoIdentity, new_identity
 from tasks.backup.manifest import NoBackup, WalRange
 from tasks.errors import Fenced
 from tasks.places.place import Place
-from tasks.postgres.wal_position import WalPosition
+from tasks.postgres.wal_position import Fork, WalPosition
 from tasks.wal import archive
 from tasks.wal.archive import (
     ArchiveAway,
@@ -374,6 +375,42 @@ def test_a_damaged_segment_is_not_handed_out_by_the_process_that_fetches_ahead(s
     codes = [main(str(config), f"{1:08X}{number:016X}", str(target)) for number in range(3)]
     assert codes == [FOUND, FOUND, FAILED]
     assert main(str(config)) == FOUND
+
+
+def test_encrypted_log_is_read_with_an_identity_only_and_an_attempt_needs_none(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "INDEX_PAGES", 3)
+    monkeypatch.setattr(archive, "CHAPTER_SEGMENTS", 4)
+    public, private = new_identity(None)
+    encryption = Encryption((public,))
+    writer = site.writer(1)
+    put(writer, 0, SEGMENT)
+    writer = site.writer(2, encryption=encryption)
+    history = b"1\t0/200\tbefore a secret\n"
+    writer.add([writer.store_history(2, history)])
+    for number in range(1, 15):
+        put(writer, number * SEGMENT, (number + 1) * SEGMENT)
+        writer.add_index()
+    again = site.writer(3, encryption=encryption)
+    put(again, 15 * SEGMENT, 15 * SEGMENT + 50)
+    assert again.ancestors(2) == (Fork(1, 0x200),)
+    assert all(name.endswith(".age") for name in objects(site) if not name.endswith(f"{0:08X}.1.zst"))
+    assert not any(b"secret" in path.read_bytes() for path in site.folder.glob("to/**/*") if path.is_file())
+    found, config, target = read_archive(site.place), site.folder / "config.json", site.folder / "fetched"
+    for identities, code in (("", FAILED), (new_identity(None)[1], FAILED), (private, FOUND)):
+        write_config(config, site.place.url, {}, found, identities=identities)
+        for number in (2, 14, 15):
+            assert main(str(config), f"{1:08X}{number:016X}", str(target)) == code
+        assert main(str(config), f"{1:08X}{0:016X}", str(target)) == FOUND
+        assert main(str(config), "00000002.history", str(target)) == code
+    assert target.read_bytes() == history
+    assert main(str(config)) == FOUND
+    keys = BackupKeys(Identities.of_text(private, "test"))
+    url = str(site.folder / "to")
+    assert [check.problems for check in (*check_archives(url, None), *check_archives(url, None, keys=keys))] == [(), ()]
+    with pytest.raises(NoIdentity):
+        check_archives(url, None, keys=BackupKeys(Identities.of_text(new_identity(None)[1], "other")))
 
 
 def test_what_is_missing_or_damaged_is_told_and_what_the_server_removed_is_a_note(
