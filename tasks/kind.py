@@ -48,7 +48,7 @@ class Context(Protocol[P_co]):
 
     @property
     def cluster(self) -> str:
-        """The id of the cluster. `rota recover` gives the cluster another one."""
+        """The id of the cluster. `rota cluster recover` gives the cluster another one."""
 
     @property
     def run_id(self) -> str:

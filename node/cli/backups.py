@@ -485,6 +485,7 @@ def verify_command(api: Api, what: str, only: str | None, named: _Named, keys: B
 @click.option("--wal", metavar="WHAT", help="Of a physical backup: the task of kind wal, or the URL of its archive.")
 @click.option("--to-time", metavar="TIME", help="With --wal: restore to this time, such as 2026-11-26T14:03:00+01:00.")
 @click.option("--to-lsn", metavar="LSN", help="With --wal: restore to this position of the log, such as 16/B374D848.")
+@click.option("--to-timeline", type=click.IntRange(1), help="With --wal: follow this timeline, not the newest.")
 @_what_is_named
 @_keys_are_given
 @api_command
@@ -498,6 +499,7 @@ def restore_command(
     wal: str | None,
     to_time: str | None,
     to_lsn: str | None,
+    to_timeline: int | None,
     named: _Named,
     keys: BackupKeys | None,
 ) -> None:
@@ -511,7 +513,7 @@ def restore_command(
     --to-lsn says otherwise. Of several destinations, the first one that has all files of the backup is read, unless
     --from names one. An encrypted backup needs --identity or --passphrase-file.
     """
-    moment = _moment(wal, to_time, to_lsn)
+    moment = _moment(wal, to_time, to_lsn, to_timeline)
     with _errors_as_sentences():
         if wal is not None:
             url, resolved_options = _places(api, what, named, only)[0]
@@ -529,10 +531,10 @@ def restore_command(
     api.show(shown, "\n".join(lines))
 
 
-def _moment(wal: str | None, to_time: str | None, to_lsn: str | None) -> Moment:
+def _moment(wal: str | None, to_time: str | None, to_lsn: str | None, to_timeline: int | None) -> Moment:
     """Return the moment that the options name. Raises `click.UsageError`."""
-    if wal is None and (to_time or to_lsn):
-        raise click.UsageError("--to-time and --to-lsn need --wal, the archive of the log that leads there")
+    if wal is None and (to_time or to_lsn or to_timeline):
+        raise click.UsageError("--to-time, --to-lsn and --to-timeline need --wal, the archive of the log")
     if to_time and to_lsn:
         raise click.UsageError("give --to-time or --to-lsn, not both")
     try:
@@ -544,7 +546,7 @@ def _moment(wal: str | None, to_time: str | None, to_lsn: str | None) -> Moment:
         raise click.UsageError(
             f"--to-time {to_time} has no time zone: write {to_time}Z, or with an offset such as +01:00"
         )
-    return Moment(time=time, lsn=lsn)
+    return Moment(time=time, lsn=lsn, timeline=to_timeline)
 
 
 def _restore_server(

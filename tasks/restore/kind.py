@@ -149,7 +149,8 @@ def _restore_to_moment(ctx: Context[RestoreParams], wal: StoredPlace) -> dict[st
     found = survey_url(place.url, place.options)
     for why in found.unreadable:
         ctx.log.warning("skipped: %s", why)
-    moment = Moment(time=params.to_time, lsn=None if params.to_lsn is None else parse_lsn(params.to_lsn))
+    lsn = None if params.to_lsn is None else parse_lsn(params.to_lsn)
+    moment = Moment(time=params.to_time, lsn=lsn, timeline=params.to_timeline)
     done = restore_server(
         found.complete,
         Path(params.target),

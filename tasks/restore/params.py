@@ -77,11 +77,14 @@ class RestoreParams(BaseModel):
         default=None, description="With `wal`: restore to this time; by default to the latest moment"
     )
     to_lsn: str | None = Field(default=None, description="With `wal`: restore to this LSN", examples=["16/B374D848"])
+    to_timeline: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="With `wal`: the timeline to follow; null: the newest"
+    )
 
     @model_validator(mode="after")
     def _one_moment(self) -> "RestoreParams":
-        if (self.to_time is not None or self.to_lsn is not None) and self.wal is None:
-            raise ValueError("to_time and to_lsn need `wal`, the archive of the log that leads there")
+        if any(each is not None for each in (self.to_time, self.to_lsn, self.to_timeline)) and self.wal is None:
+            raise ValueError("to_time, to_lsn and to_timeline need `wal`, the archive of the log that leads there")
         if self.to_time is not None and self.to_lsn is not None:
             raise ValueError("give to_time or to_lsn, not both")
         if self.wal is not None and self.backup != LATEST:

@@ -29,7 +29,7 @@ from tasks.backup.manifest import ENCRYPTED, FileEntry
 from tasks.errors import Away, Failed, Fenced, Unretryable
 from tasks.places.place import Place
 from tasks.postgres.wal_position import Fork, WalPosition, parse_history, segment_name, segment_position
-from tasks.wal.pages import ChapterContent, Counted, StoredWal, WalChapter, WalEnd, WalGap, WalIndex, WalPage
+from tasks.wal.pages import ChapterContent, Counted, KeptRange, StoredWal, WalChapter, WalEnd, WalGap, WalIndex, WalPage
 
 PAGES: Final = "pages"
 INDEXES: Final = "index"
@@ -123,7 +123,8 @@ def chapter_segments(place: Place, chapter: WalChapter) -> dict[WalPosition, Sto
         found = ChapterContent.model_validate_json(content).segments
     except ValidationError as error:
         raise Damaged(f"{place.url}/{chapter.file.name} is not a chapter: {error.errors()[0]['msg']}") from None
-    return {WalPosition(one.timeline, one.start): one for one in found if one.end > chapter.start}
+    held = range(chapter.start, chapter.end)
+    return {WalPosition(one.timeline, one.start): one for one in found if one.start in held}
 
 
 def stored_segment(place: Place, counted: Counted, begins: WalPosition) -> StoredWal | None:
@@ -315,19 +316,21 @@ class ArchiveWriter:
         """Record that a range is lost. Raises `Fenced`."""
         self._append(gap=gap)
 
-    def remove_before(self, position: WalPosition) -> int:
-        """Remove the segments that recovery from `position` on does not need. Returns their number. Raises `Fenced`.
+    def remove_before(self, position: WalPosition, kept: Sequence[KeptRange] = ()) -> int:
+        """Remove the segments that neither recovery from `position` on nor a range in `kept` needs.
+
+        Returns their number. Raises `Fenced`.
 
         A page says so first, so that no page names an object that is gone. If the removal stops midway, `sweep` removes
         the rest.
         """
         with _errors_named(self._place):
-            going = self.counted.before(position)
-            for chapter, upto in self.counted.chapters_before(position):
+            going = self.counted.before(position, kept)
+            for chapter, left in self.counted.chapters_before(position, kept):
                 listed = chapter_segments(self._place, chapter).values()
-                going += [stored for stored in listed if stored.start < upto]
+                going += [one for one in listed if not any(part.start <= one.start < part.end for part in left)]
         if going:
-            self._append(removed=WalEnd(timeline=position.timeline, lsn=position.lsn))
+            self._append(removed=WalEnd(timeline=position.timeline, lsn=position.lsn), kept=tuple(kept))
             with _errors_named(self._place):
                 for stored in going:
                     self._place.remove(stored.file.name)
@@ -408,6 +411,7 @@ class ArchiveWriter:
         chapter: WalChapter | None = None,
         index: FileEntry | None = None,
         removed: WalEnd | None = None,
+        kept: tuple[KeptRange, ...] = (),
     ) -> None:
         """Write the next page. Raises `Fenced` or `ClaimedElsewhere` if another attempt has claimed the archive."""
         while True:
@@ -424,6 +428,7 @@ class ArchiveWriter:
                 objects=objects,
                 gap=gap,
                 removed=removed,
+                kept=kept,
                 chapter=chapter,
                 index=index,
                 indexed=self.counted.indexed,

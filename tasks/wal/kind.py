@@ -344,7 +344,7 @@ class _WalAttempt:
         if params.backups is not None:
             url = place_url(params.destination, params.backups)
             backups = Place(url, resolved(params.options, self._ctx.secret), self._ctx.access)
-        remove_unneeded(writer, backups, self._system, self._ctx.log)
+        remove_unneeded(writer, backups, self._system, self._ctx.log, params.days)
 
     def _tell(
         self, server: ReplicationServer, others: OtherServers, writer: ArchiveWriter, receiver: WalReceiver

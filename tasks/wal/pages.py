@@ -9,7 +9,7 @@ needs neither a clock nor the cluster.
 """
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -45,6 +45,20 @@ class WalGap(BaseModel):
     since: AwareDatetime | None = Field(
         default=None, description="When the log up to its start was archived; null: recorded before this was known"
     )
+
+
+class KeptRange(BaseModel):
+    """A range of the log that a backup from before the removed log needs."""
+
+    model_config = ConfigDict(frozen=True)
+
+    timeline: int
+    start: int
+    end: int
+
+    def touches(self, timeline: int, start: int, end: int) -> bool:
+        """Whether it has a byte in common with another range."""
+        return self.timeline == timeline and self.start < end and start < self.end
 
 
 class WalChapter(BaseModel):
@@ -102,6 +116,9 @@ class WalPage(BaseModel):
     base: int = Field(
         default=0, description="Of a claim: what is added to the tokens of its cluster, which took over from another"
     )
+    kept: tuple[KeptRange, ...] = Field(
+        default=(), description="Beside `removed`: ranges before it whose objects count still"
+    )
     index: FileEntry | None = Field(
         default=None, description="An object that says what counted before this page, so that no earlier page is needed"
     )
@@ -124,6 +141,7 @@ class WalIndex(BaseModel):
     cluster: str = ""
     base: int = 0
     gaps: tuple[WalGap, ...]
+    removed: WalEnd | None = None
     timeline: int = Field(description="Of the position; 0: nothing is archived")
     lsn: int = Field(description="Of the position")
     position_at: AwareDatetime | None
@@ -157,6 +175,8 @@ class Counted:
     histories: dict[int, StoredWal] = field(default_factory=dict)
     #: The ranges that were lost.
     gaps: list[WalGap] = field(default_factory=list)
+    #: The position before which log was removed, because no backup needed it; None: no log was removed.
+    removed: WalEnd | None = None
     #: The position up to which the log is archived; None: no log is archived.
     position: WalPosition | None = None
     #: When the page that set `position` was written.
@@ -175,6 +195,7 @@ class Counted:
             base=index.base,
             chapters=list(index.chapters),
             encryption=index.encryption,
+            removed=index.removed,
         )
         for stored in index.objects:
             found._take_object(stored, None)
@@ -194,6 +215,7 @@ class Counted:
             objects=(*self.segments.values(), *pieces, *self.histories.values()),
             chapters=tuple(self.chapters),
             encryption=self.encryption,
+            removed=self.removed,
             cluster=self.cluster,
             base=self.base,
             gaps=tuple(self.gaps),
@@ -221,10 +243,10 @@ class Counted:
         if page.chapter is not None:
             self._take_chapter(page.chapter)
         if page.removed is not None:
-            position = WalPosition(page.removed.timeline, page.removed.lsn)
-            for stored in self.before(position):
+            position, self.removed = WalPosition(page.removed.timeline, page.removed.lsn), page.removed
+            for stored in self.before(position, page.kept):
                 self._drop(stored)
-            self.chapters = [left for chapter in self.chapters if (left := self._left(chapter, position)) is not None]
+            self.chapters = [left for chapter in self.chapters for left in self._left(chapter, position, page.kept)]
         return True
 
     def _take_chapter(self, chapter: WalChapter) -> None:
@@ -232,12 +254,30 @@ class Counted:
             self.segments.pop(WalPosition(chapter.timeline, start), None)
         insort(self.chapters, chapter, key=_begins)
 
-    def _left(self, chapter: WalChapter, position: WalPosition) -> WalChapter | None:
-        """Return the part of a chapter that recovery from `position` on needs; None if it needs none."""
+    def _left(self, chapter: WalChapter, position: WalPosition, kept: Sequence[KeptRange]) -> list[WalChapter]:
+        """Return the parts of a chapter that recovery from `position` on, or a kept range needs."""
         if chapter.timeline > position.timeline:
-            return chapter
-        start = max(chapter.start, segment_start(position.lsn, self.segment_bytes))
-        return chapter.model_copy(update={"start": start}) if start < chapter.end else None
+            return [chapter]
+        size = self.segment_bytes
+        begins = max(chapter.start, segment_start(position.lsn, size))
+        starts = (
+            [
+                start
+                for start in range(chapter.start, min(begins, chapter.end), size)
+                if any(one.touches(chapter.timeline, start, start + size) for one in kept)
+            ]
+            if kept
+            else []
+        )
+        parts: list[tuple[int, int]] = []
+        for start, end in [*((start, start + size) for start in starts), (begins, chapter.end)]:
+            if start >= end:
+                continue
+            if parts and parts[-1][1] == start:
+                parts[-1] = parts[-1][0], end
+            else:
+                parts.append((start, end))
+        return [chapter.model_copy(update={"start": start, "end": end}) for start, end in parts]
 
     def chapter_of(self, begins: WalPosition) -> WalChapter | None:
         """Return the chapter that lists the segment from `begins`; None if no chapter does."""
@@ -265,23 +305,29 @@ class Counted:
             runs[-1].append(stored)
         return runs if len(ordered) >= 2 * segments else []
 
-    def chapters_before(self, position: WalPosition) -> list[tuple[WalChapter, int]]:
-        """Return the chapters of which recovery from `position` on does not need all, and up to where."""
-        found = []
-        for chapter in self.chapters:
-            left = self._left(chapter, position)
-            if left is None or left.start > chapter.start:
-                found.append((chapter, chapter.end if left is None else left.start))
-        return found
+    def chapters_before(
+        self, position: WalPosition, kept: Sequence[KeptRange] = ()
+    ) -> list[tuple[WalChapter, list[WalChapter]]]:
+        """Return the chapters of which recovery from `position` on does not need all, each with the parts that stay."""
+        parts = ((chapter, self._left(chapter, position, kept)) for chapter in self.chapters)
+        return [(chapter, left) for chapter, left in parts if left != [chapter]]
 
-    def before(self, position: WalPosition) -> list[StoredWal]:
-        """Return the segments outside chapters, and pieces of segments, that recovery from `position` on does not need.
+    def before(self, position: WalPosition, kept: Sequence[KeptRange] = ()) -> list[StoredWal]:
+        """Return the segments outside chapters, and pieces, that neither recovery from `position` on nor `kept` needs.
 
         A segment of an earlier timeline that ends before the position is one of them: the way to the position has left
         that timeline at or before it.
         """
         stored = [*self.segments.values(), *(piece for each in self.pieces.values() for piece in each)]
-        return [one for one in stored if one.timeline <= position.timeline and self._ends(one) <= position.lsn]
+        return [
+            one
+            for one in stored
+            if one.timeline <= position.timeline
+            and self._ends(one) <= position.lsn
+            and not any(
+                each.touches(one.timeline, self._ends(one) - self.segment_bytes, self._ends(one)) for each in kept
+            )
+        ]
 
     def _ends(self, stored: StoredWal) -> int:
         """Return the end of the segment to which an object belongs."""

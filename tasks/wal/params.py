@@ -40,6 +40,13 @@ class WalParams(BaseModel):
         "oldest of them is removed. null: no log is removed",
         examples=["orders-base"],
     )
+    days: int | None = Field(
+        default=None,
+        ge=1,
+        le=36_500,
+        description="With `backups`: every moment of so many days can be restored; older backups can be restored as "
+        "they were made, and the log after them is removed. null: the log from the oldest backup on stays",
+    )
     slot: str | None = Field(
         default=None,
         pattern=r"^[a-z0-9_]{1,63}$",

@@ -39,8 +39,8 @@ def write_config(
     unneeded = () if needed_from is None else counted.before(needed_from)
     skipped = {stored.file.name for stored in unneeded}
     objects = [one for one in (*counted.segments.values(), *counted.histories.values()) if one.file.name not in skipped]
-    gone = {} if needed_from is None else {each.file.name: upto for each, upto in counted.chapters_before(needed_from)}
-    chapters = [chapter for chapter in counted.chapters if gone.get(chapter.file.name, 0) < chapter.end]
+    gone = [] if needed_from is None else [each for each, left in counted.chapters_before(needed_from) if not left]
+    chapters = [chapter for chapter in counted.chapters if chapter not in gone]
     content = {
         "url": url,
         "options": options,

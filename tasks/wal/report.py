@@ -12,7 +12,7 @@ from tasks.backup.manifest import Manifest, NoBackup
 from tasks.places.place import Place
 from tasks.postgres.wal_position import WalPosition, lsn_text
 from tasks.wal.archive import archived_systems, chapter_segments, read_archive
-from tasks.wal.pages import Counted, StoredWal
+from tasks.wal.pages import Counted, StoredWal, WalEnd
 from tasks.wal.restore import Moment, NotRestorable, ancestors, choose_base
 
 
@@ -188,8 +188,11 @@ def _checked(place: Place, counted: Counted, progress: Progress, keys: BackupKey
             read_bytes += stored.file.size_bytes
             progress(read_bytes)
     told = [(gap.start, gap.end) for gap in counted.gaps]
+    removed = counted.removed or WalEnd(timeline=0, lsn=0)
     for timeline in _timelines(counted):
         for first, last in timeline.missing:
+            if timeline.timeline <= removed.timeline and last <= removed.lsn:
+                continue  # between ranges that old backups need
             if not any(start <= first and last <= end for start, end in told):
                 lacking = f"{lsn_text(first)} to {lsn_text(last)} of timeline {timeline.timeline}"
                 problems.append(f"{place.url} lacks the log from {lacking}")

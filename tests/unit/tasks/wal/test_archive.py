@@ -5,6 +5,7 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,7 +32,7 @@ from tasks.wal.fetch import FAILED, FOLDER, FOUND, NOT_THERE, main
 from tasks.wal.pages import WalGap, covered
 from tasks.wal.reader import write_config
 from tasks.wal.report import check_archives, describe_archives
-from tasks.wal.retention import needed_from, remove_unneeded
+from tasks.wal.retention import needed_log, remove_unneeded
 
 SEGMENT = 1 << 10
 """The size of a segment here, in bytes."""
@@ -475,10 +476,41 @@ def test_log_that_backups_need_begins_at_the_oldest_of_their_system(site: Site) 
     def made(start: int, timeline: int = 1, system: str = "77") -> Any:
         return WalRange(system=system, timeline=timeline, start=start, end=start + 1, included=True)
 
-    assert needed_from([], "77") is None
+    assert needed_log([], "77") is None
     backups = [_Backup(made(500)), _Backup(made(300)), _Backup(made(100, system="78")), _Backup(None)]
-    assert needed_from(cast(Any, backups), "77") == WalPosition(1, 300)
-    assert needed_from(cast(Any, [_Backup(made(400, 3)), _Backup(made(500, 2))]), "77") == WalPosition(2, 500)
+    assert needed_log(cast(Any, backups), "77") == (WalPosition(1, 300), ())
+    assert needed_log(cast(Any, [_Backup(made(400, 3)), _Backup(made(500, 2))]), "77") == (WalPosition(2, 500), ())
+
+
+def test_with_days_older_backups_keep_their_own_range_only(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "INDEX_PAGES", 3)
+    monkeypatch.setattr(archive, "CHAPTER_SEGMENTS", 4)
+    writer, now = site.writer(1), datetime(2026, 11, 27, tzinfo=UTC)
+    for number in range(30):
+        put(writer, number * SEGMENT, (number + 1) * SEGMENT)
+        writer.add_index()
+
+    def made(days: int, segment: int) -> Any:
+        start = segment * SEGMENT + 3
+        wal = WalRange(system="77", timeline=1, start=start, end=start + SEGMENT, included=False)
+        return _Backup(wal, now - timedelta(days=days))
+
+    backups = cast(Any, [made(40, 1), made(20, 6), made(8, 15), made(1, 25)])
+    needed = needed_log(backups, "77", 7, now)
+    assert needed is not None
+    assert (needed.start.lsn // SEGMENT, [one.start // SEGMENT for one in needed.kept]) == (15, [1, 6])
+    assert needed_log(backups, "77", 100, now) == needed_log(backups, "77")
+    assert writer.remove_before(*needed) == 11
+    assert writer.remove_before(*needed) == 0
+    left = {1, 2, 6, 7, *range(15, 30)}
+    assert {number for number in range(30) if site.fetch(f"{1:08X}{number:016X}")[0] == FOUND} == left
+    writer.add_index()
+    found = read_archive(site.place)
+    assert found == writer.counted
+    writer.sweep()
+    assert len(objects(site)) == len(left)
+    [check] = check_archives(str(site.folder / "to"), None)
+    assert check.problems == ()
 
 
 def test_no_log_is_removed_while_a_manifest_cannot_be_read(site: Site, caplog: pytest.LogCaptureFixture) -> None:
@@ -502,3 +534,4 @@ def test_no_log_is_removed_while_a_manifest_cannot_be_read(site: Site, caplog: p
 @dataclass
 class _Backup:
     wal: WalRange | None
+    finished: datetime = datetime(2026, 1, 1, tzinfo=UTC)
