@@ -87,7 +87,7 @@ def _print_report(api: Api, report: ArchiveReport) -> None:
                 if not backup.why_not
                 else f"{backup.until:%Y-%m-%d %H:%M:%S%z}: {backup.why_not}"
                 if backup.until
-                else f"itself: {backup.why_not}",
+                else f"itself, --to-lsn {lsn_text(backup.lsn)}: {backup.why_not}",
             )
             for backup in report.backups
         ),

@@ -38,6 +38,8 @@ class RestorableBackup:
     url: str
     #: The earliest moment: when the backup was finished.
     since: datetime
+    #: The same moment as an LSN, at which recovery has to come at least.
+    lsn: int
     #: Why the archived log does not lead from it to the latest moment; "": it does.
     why_not: str
     #: If it does not: the time before the gap up to which it can be restored; None: not known.
@@ -152,7 +154,7 @@ def _restorable(place: Place, system: str, counted: Counted, backups: Sequence[M
             why_not = str(error).partition("cannot be restored: ")[2]
             after = [gap.since for gap in counted.gaps if gap.since is not None and gap.start >= backup.wal.end]
             until = min(after, default=None)
-        yield RestorableBackup(url=backup.url, since=backup.finished, why_not=why_not, until=until)
+        yield RestorableBackup(url=backup.url, since=backup.finished, lsn=backup.wal.end, why_not=why_not, until=until)
 
 
 def check_archives(
