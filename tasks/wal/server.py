@@ -5,6 +5,7 @@ confirm the log that is on its own disk, which is lost with its machine.
 """
 
 import select
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 FEEDBACK_S: Final = 5.0
 """How often the server is notified that this attempt is alive. If not, it ends a stream after `wal_sender_timeout`."""
+
+_END_MAX_S: Final = 10.0
+_END_AGAIN_MS: Final = 300
 
 _NO_FILE: Final = "58P01"
 _IN_USE: Final = "55006"
@@ -116,13 +120,22 @@ class ReplicationServer:
             return connection.timeline()
 
     def end_earlier(self, prefix: str, token: int) -> list[int]:
-        """End the streams of earlier attempts: their application names have `prefix` and a smaller token."""
+        """End the streams of earlier attempts: their application names have `prefix` and a smaller token.
+
+        Returns the process ids. A stream to a frozen client, whose connection takes no more, does not end the first
+        time it is told to: it waits to send the client the reason. It ends when it is told again.
+        """
+        ended: set[int] = set()
+        until_s = time.monotonic() + _END_MAX_S
         with self._asking() as asked:
-            asked.execute("SELECT pid, application_name FROM pg_catalog.pg_stat_replication")
-            ended = smaller_tokens(dict(asked.fetchall()), prefix, token)
-            for pid in ended:
-                asked.execute("SELECT pg_catalog.pg_terminate_backend(%s, 10000)", (pid,))
-        return ended
+            while True:
+                asked.execute("SELECT pid, application_name FROM pg_catalog.pg_stat_replication")
+                left = smaller_tokens(dict(asked.fetchall()), prefix, token)
+                ended.update(left)
+                if not left or time.monotonic() > until_s:
+                    return sorted(ended)
+                for pid in left:
+                    asked.execute("SELECT pg_catalog.pg_terminate_backend(%s, %s)", (pid, _END_AGAIN_MS))
 
     def slot(self) -> SlotState | None:
         """Return the slot's state; None if it does not exist. Raises `WalServerRefused` if it is a logical slot."""

@@ -238,7 +238,9 @@ def test_a_restored_file_that_was_changed_is_found(server: Server, tmp_path: Pat
         physical._verified(tmp_path / "good", 17)
 
 
-def test_a_frozen_attempt_that_wakes_up_spoils_nothing(server: Server, tmp_path: Path) -> None:
+def test_a_frozen_attempt_that_wakes_up_spoils_nothing(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     archiving = Archiving(tmp_path, server)
     first = archiving.process(1)
     try:
@@ -247,10 +249,11 @@ def test_a_frozen_attempt_that_wakes_up_spoils_nothing(server: Server, tmp_path:
         add(server, 1, 1000)
         archiving.catch_up(server)
         os.kill(first.pid, signal.SIGSTOP)
-        add(server, 1001, 2000)
+        add(server, 1001, 60_000)  # more than the connection of the frozen attempt takes
         with archiving.running(2):
             archiving.catch_up(server)
-            add(server, 2001, 3000)
+            assert "is active for PID" not in caplog.text
+            add(server, 60_001, 61_000)
             os.kill(first.pid, signal.SIGCONT)
             assert first.wait(WAIT_S) == 1
             archiving.catch_up(server)
