@@ -38,7 +38,9 @@ from tasks.backup.proofs import Proof, read_proofs
 from tasks.backup.restore import BadTarget, restore_backup
 from tasks.backup.retention import name_of
 from tasks.backup.sources.mariadb.server import MariadbFailed, NoMariadbProgram
+from tasks.backup.sources.postgres_restore import MissingRoles
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed
+from tasks.backup.sources.source import NoSuchPart, RestoreParts
 from tasks.backup.verify import verify
 from tasks.errors import MissingSecret
 from tasks.places.place import BadDestination, Place, local_path, resolved
@@ -57,6 +59,8 @@ _REFUSALS: Final = (
     NoMariadbProgram,
     MariadbFailed,
     MissingSecret,
+    MissingRoles,
+    NoSuchPart,
     NotRestorable,
     NoIdentity,
     BadIdentity,
@@ -482,6 +486,14 @@ def verify_command(api: Api, what: str, only: str | None, named: _Named, keys: B
 @click.option("--overwrite", is_flag=True, help="Replace what TARGET holds.")
 @_FROM
 @click.option("--database", metavar="NAME", help="Of a backup of several databases: the one to restore.")
+@click.option("--table", metavar="SCHEMA.NAME", help="Of a PostgreSQL database: only this table and its rows.")
+@click.option(
+    "--with-owners/--without-owners",
+    "owners",
+    default=None,
+    help="Restore owners and grants. By default only with all databases of a server.",
+)
+@click.option("--no-roles", is_flag=True, help="With all databases of a server: make none of its roles.")
 @click.option("--wal", metavar="WHAT", help="Of a physical backup: the task of kind wal, or the URL of its archive.")
 @click.option("--to-time", metavar="TIME", help="With --wal: restore to this time, such as 2026-11-26T14:03:00+01:00.")
 @click.option("--to-lsn", metavar="LSN", help="With --wal: restore to this position of the log, such as 16/B374D848.")
@@ -496,6 +508,9 @@ def restore_command(
     overwrite: bool,
     only: str | None,
     database: str | None,
+    table: str | None,
+    owners: bool | None,
+    no_roles: bool,
     wal: str | None,
     to_time: str | None,
     to_lsn: str | None,
@@ -505,15 +520,17 @@ def restore_command(
 ) -> None:
     """Restore a backup (of several, the newest) to TARGET: a path, postgresql://user@host/database, or mysql://user@host/.
 
-    The database of PostgreSQL must exist; its password is taken from PGPASSWORD or ~/.pgpass, as by psql. A server of
-    MariaDB gets all databases of the backup, or with mysql://user@host/NEW one of them as NEW; its password is taken
-    from MYSQL_PWD.
+    The database of PostgreSQL must exist; its password is taken from PGPASSWORD or ~/.pgpass, as by psql. Of a backup
+    of several databases the server of TARGET gets all, and roles that it lacks; with --database the database of TARGET
+    gets one of them. A server of MariaDB gets all databases of the backup, or with mysql://user@host/NEW one of them
+    as NEW; its password is taken from MYSQL_PWD.
 
     With --wal, TARGET becomes a data folder that `pg_ctl start` recovers to a moment: the latest, unless --to-time or
     --to-lsn says otherwise. Of several destinations, the first one that has all files of the backup is read, unless
     --from names one. An encrypted backup needs --identity or --passphrase-file.
     """
     moment = _moment(wal, to_time, to_lsn, to_timeline)
+    parts = RestoreParts(database=database, table=table, owners=owners, roles=not no_roles)
     with _errors_as_sentences():
         if wal is not None:
             url, resolved_options = _places(api, what, named, only)[0]
@@ -523,7 +540,7 @@ def restore_command(
         url, resolved_options = _newest_whole(api, what, named, only)
         with _progress(api, url, resolved_options) as advance:
             restored = restore_backup(
-                url, target, overwrite, resolved_options, progress=advance, keys=keys, database=database
+                url, target, overwrite, resolved_options, progress=advance, keys=keys, parts=parts
             )
     lines = [f"restored {restored.manifest.url} to {target}: {restored.size_bytes:,} bytes in {restored.seconds:.1f} s"]
     lines += [f"  note: {remark}" for remark in restored.remarks]

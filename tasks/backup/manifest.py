@@ -40,6 +40,19 @@ class TableFacts(BaseModel):
     )
 
 
+class DatabaseFacts(BaseModel):
+    """The database in a dump."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    oid: int
+    dumped: AwareDatetime = Field(description="When the dump's snapshot was taken")
+    roles: tuple[str, ...] = Field(
+        default=(), description="The roles that own something in it, or that something is granted to"
+    )
+
+
 class FileEntry(BaseModel):
     """A file of a backup: the size and checksum of the stored file, and those of its content."""
 
@@ -54,6 +67,7 @@ class FileEntry(BaseModel):
     uid: int | None = Field(default=None, description="Its owner")
     gid: int | None = Field(default=None, description="Its group")
     remarks: tuple[str, ...] = Field(default=(), description="What is missing or different in this file")
+    database: DatabaseFacts | None = Field(default=None, description="The database in this file; null: not recorded")
     tables: tuple[TableFacts, ...] | None = Field(
         default=None, description="The tables of the database in this file; null: not recorded"
     )

@@ -11,7 +11,7 @@ from tasks.backup.manifest import Manifest, SourceType, newest_backup
 from tasks.backup.objects import StoredObjects
 from tasks.backup.params import source_class
 from tasks.backup.sources.mariadb import url as mariadb_url
-from tasks.backup.sources.source import RestoreTarget
+from tasks.backup.sources.source import ALL_PARTS, RestoreParts, RestoreTarget
 
 _INTO: Final[Mapping[SourceType, tuple[tuple[str, ...], str]]] = {
     "postgres": (("postgresql://", "postgres://"), "the URL of a database (postgresql://...)"),
@@ -49,18 +49,19 @@ def restore_backup(
     password: str | None = None,
     progress: archive.Progress = archive.quiet,
     keys: BackupKeys | None = None,
-    database: str | None = None,
+    parts: RestoreParts = ALL_PARTS,
 ) -> Restored:
     """Restore the backup at `url` (the newest one if `url` is a task's folder) into `target`.
 
     `target` is a path; for a PostgreSQL dump the URL of an existing database, with its `password` (or libpq's own
     means: PGPASSWORD, ~/.pgpass); for MariaDB the URL of a server, or of a database there, which need not exist.
-    `database`: of a backup of several databases, the one to restore. Existing content is replaced only with
-    `overwrite`. Checksums are checked on the way, and the target does not change unless all are right. `keys` open an
-    encrypted backup. Raises `NoBackup`, `BadTarget`, `TargetExists`, `Damaged`, `NoIdentity`, `BadIdentity`, for
-    PostgreSQL `NoTool` and `PostgresFailed`, for MariaDB `NoMariadbProgram` and `MariadbFailed`.
+    Several databases of PostgreSQL are restored into the server of that URL, unless `parts` names one. Existing content
+    is replaced only with `overwrite`. Checksums are checked on the way, and the target does not change unless all are
+    right. `keys` open an encrypted backup. Raises `NoBackup`, `BadTarget`, `TargetExists`, `Damaged`, `NoIdentity`,
+    `BadIdentity`, for PostgreSQL `NoTool`, `PostgresFailed`, `NoSuchPart` and `MissingRoles`, for MariaDB
+    `NoMariadbProgram` and `MariadbFailed`.
     """
-    return restore_manifest(newest_backup(url, options), target, overwrite, options, password, progress, keys, database)
+    return restore_manifest(newest_backup(url, options), target, overwrite, options, password, progress, keys, parts)
 
 
 def restore_manifest(
@@ -71,16 +72,17 @@ def restore_manifest(
     password: str | None = None,
     progress: archive.Progress = archive.quiet,
     keys: BackupKeys | None = None,
-    database: str | None = None,
+    parts: RestoreParts = ALL_PARTS,
 ) -> Restored:
     """Restore the backup that `manifest` describes. The other arguments are those of `restore_backup`."""
     began_s = time.monotonic()
     prefixes, wanted = _INTO.get(manifest.source_type, ((), "a path"))
     if not target.startswith(prefixes) if prefixes else target.startswith(_URLS):
         raise BadTarget(f"a backup of type {manifest.source_type} is restored into {wanted}, not into {target}")
-    if database is not None and manifest.source_type != "mariadb":
-        raise BadTarget(f"a backup of type {manifest.source_type} is restored as a whole: name no database")
+    known = {"postgres": parts, "mariadb": RestoreParts(database=parts.database)}.get(manifest.source_type, ALL_PARTS)
+    if parts != known:
+        raise BadTarget(f"a backup of type {manifest.source_type} has no such parts: it is restored as a whole")
     stored = StoredObjects(manifest, options, progress, keys)
-    found = source_class(manifest).restore(stored, RestoreTarget(target, overwrite, password, database))
+    found = source_class(manifest).restore(stored, RestoreTarget(target, overwrite, password, parts))
     remarks = tuple(dict.fromkeys((*stored.manifest.remarks, *found)))
     return Restored(stored.manifest, target, remarks, manifest.size_bytes, time.monotonic() - began_s)

@@ -76,6 +76,23 @@ def parse(url: str) -> PostgresUrl:
     return PostgresUrl(servers or (("", ""),), None if root in (None, "", "system") else root, database)
 
 
+def url_of_database(url: str, name: str) -> str:
+    """Return the URL of another database of the server that a URL names, with all other parameters.
+
+    >>> url_of_database("postgresql://a@db:5433/orders?sslmode=require&dbname=x", "größe/1")
+    'postgresql://a@db:5433/gr%C3%B6%C3%9Fe%2F1?sslmode=require'
+    >>> url_of_database("postgresql://db", "orders")
+    'postgresql://db/orders'
+    """
+    prefix = next(prefix for prefix in PREFIXES if url.startswith(prefix))
+    rest = url.removeprefix(prefix)
+    user = _USER.match(rest)
+    start = len(prefix) + (0 if user is None else user.end())
+    place, _, query = url[start:].partition("?")
+    kept = [each for each in query.split("&") if each and unquote(each.partition("=")[0]) != "dbname"]
+    return f"{url[:start]}{place.partition('/')[0]}/{quote(name, safe='')}" + ("?" + "&".join(kept) if kept else "")
+
+
 def _servers(rest: str) -> tuple[list[str], list[str], str]:
     """Return the hosts and ports in `host:port,host:port` at the beginning of `rest`, and the text after them."""
     hosts, ports, at = [], [], 0

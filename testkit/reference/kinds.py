@@ -41,7 +41,7 @@ from tasks.backup import kind as backup
 from tasks.backup import manifest as backup_manifest
 from tasks.backup import params as backup_params
 from tasks.backup import restore as backup_restore
-from tasks.backup.sources import folder, physical, postgres, postgres_tools, source, sqlite, stream
+from tasks.backup.sources import folder, physical, postgres, postgres_readable, postgres_tools, source, sqlite, stream
 from tasks.backup.sources.mariadb import server as mariadb_server
 from tasks.backup.sources.mariadb import source as mariadb
 from tasks.backup.tree import read_tree
@@ -134,6 +134,7 @@ _BACKUP_ERRORS: Final = (
     mariadb_server.NoMariadbProgram,
     mariadb_server.MariadbFailed,
     stream.StreamFailed,
+    postgres_readable.NotReadable,
     backup_content.Vanished,
     backup_content.BackupStopped,
     encryption.BadIdentity,

@@ -2,17 +2,19 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from examples.demo.postgres import Server, postgres_server
+from node.cli.local import wait_for
 from tasks.backup.fingerprint import LARGE_OBJECTS, Fingerprint, differing_tables, table_facts
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import TableFacts, newest_backup
 from tasks.backup.params import BackupParams
 from tasks.backup.restore import restore_backup
-from tasks.backup.sources.postgres_database import Database
+from tasks.backup.sources.postgres_database import Database, PsqlSession
 from tasks.backup.sources.postgres_tools import PostgresFailed
 from testkit.fake_context import FakeContext
 
@@ -154,3 +156,19 @@ def test_a_session_that_fails_says_why(server: Server, tmp_path: Path) -> None:
         pytest.raises(PostgresFailed, match='database "nowhere" does not exist'),
     ):
         session.ask("SELECT 1;")
+
+
+def test_a_session_that_is_ended_leaves_no_query_at_the_server(server: Server, tmp_path: Path) -> None:
+    database = Database(server.url("full_of"), tmp_path, PASSWORD)
+    tools = database.tools()
+    running = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' AND pid <> pg_backend_pid()"
+
+    def sleep(session: PsqlSession) -> None:
+        with pytest.raises(PostgresFailed, match="canceling statement due to user request"):
+            session.ask("SELECT pg_sleep(600);")
+
+    with ThreadPoolExecutor(1) as threads, database.session(tools) as session:
+        sleeping = threads.submit(sleep, session)
+        wait_for("the query", lambda: server.sql("full_of", running) == "1", 60)
+    sleeping.result()
+    wait_for("the query's end", lambda: server.sql("full_of", running) == "0", 60)

@@ -15,6 +15,7 @@ from tasks.backup.manifest import survey_url
 from tasks.backup.params import BackupParams
 from tasks.backup.restore import BadTarget, restore_backup
 from tasks.backup.sources.mariadb.server import MariadbFailed
+from tasks.backup.sources.source import RestoreParts
 from tasks.backup.verify import verify
 from tasks.source_identity import OtherSource
 from testkit.fake_context import FakeContext
@@ -137,15 +138,18 @@ def test_one_database_of_an_encrypted_backup_is_restored_under_another_name(
     result = Backup().run(context)
     keys = BackupKeys(Identities.of_text(private, "key.txt"))
     assert verify(result["url"], keys=keys).ok
-    restore_backup(result["url"], server.url("again"), password=ROOT_PASSWORD, database=AWKWARD, keys=keys)
+    restore_backup(
+        result["url"], server.url("again"), password=ROOT_PASSWORD, keys=keys, parts=RestoreParts(database=AWKWARD)
+    )
     was, now = content_of(server, AWKWARD), content_of(server, "again")
     assert now == {what: text.replace(f"`{AWKWARD}`", "`again`") for what, text in was.items()}
     with pytest.raises(MariadbFailed, match="no database nowhere, but"):
         restore_backup(result["url"], server.url("nowhere"), password=ROOT_PASSWORD, keys=keys)
     with pytest.raises(BadTarget, match="mysql://"):
         restore_backup(result["url"], str(tmp_path / "file"), keys=keys)
+    shop = RestoreParts(database="shop")
     with pytest.raises(TargetExists):
-        restore_backup(result["url"], server.url("shop"), password=ROOT_PASSWORD, keys=keys, database="shop")
+        restore_backup(result["url"], server.url("shop"), password=ROOT_PASSWORD, keys=keys, parts=shop)
     server.sql("DROP DATABASE again")
 
 
@@ -271,7 +275,7 @@ def test_the_next_attempt_keeps_whole_databases(
     second = context_of(server, tmp_path, 2)
     second.attempt, second.checkpoint = 2, first.saved[-1]
     result = Backup().run(second)
-    restore_backup(result["url"], server.url("kept"), password=ROOT_PASSWORD, database="shop")
+    restore_backup(result["url"], server.url("kept"), password=ROOT_PASSWORD, parts=RestoreParts(database="shop"))
     assert server.sql("SELECT COUNT(*) FROM kept.line WHERE id = -1") == "0"
     assert len(survey_url(f"{tmp_path}/to/db").complete) == 1
     server.sql("DROP DATABASE kept; DELETE FROM shop.line WHERE id = -1")

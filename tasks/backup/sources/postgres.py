@@ -1,49 +1,41 @@
-"""Backs up a PostgreSQL database by pg_dump, in its custom format and through a pipe. Restores it by pg_restore.
+"""Backs up PostgreSQL databases by pg_dump, in its custom format and through pipes. Restores them by pg_restore.
 
-Roles and tablespaces belong to the server, not to a database, and are not in the backup.
+Roles and tablespaces belong to the server, not to a database: they are in a backup of several databases only.
 """
 
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
 from tasks.access import Access
-from tasks.backup.archive import CHUNK_BYTES, Content, TargetExists, Writer
-from tasks.backup.fingerprint import Fingerprint, table_facts
+from tasks.backup.archive import Content
+from tasks.backup.fingerprint import Fingerprint
 from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.objects import NewObjects, StoredObjects
 from tasks.backup.sources.postgres_database import Database
+from tasks.backup.sources.postgres_dump import FILE, ServerDump, dump_database, dump_server
+from tasks.backup.sources.postgres_readable import check_all_readable
+from tasks.backup.sources.postgres_restore import IDENTITY, SYSTEM, feed, restore_dumps
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed_tools
 from tasks.backup.sources.source import RestoreTarget, SourceNotes, SourceWork
 from tasks.needs import Needs
 from tasks.postgres.connection import PostgresConnection
 from tasks.reach import Reach
 
-FILE = "postgres.dump.zst"
-
 POSTGRES_TOOLS: Final = "tasks.backup.sources.postgres_tools:programs"
 """The function that finds PostgreSQL's programs (`tasks.needs.Tools`)."""
 
-_USER_RELATIONS = """SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_(toast|temp)'"""
+_SERVER_TOOLS: Final = "tasks.backup.sources.postgres_tools:programs_of_server"
 
+_SEVERAL: Final = "several of the server"
+"""The fact `database` in the identity of a backup of several databases."""
 
-_NO_LIMITS: Final = """SET client_encoding = 'UTF8';
-SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name IN ('statement_timeout', 'lock_timeout',
-'idle_in_transaction_session_timeout', 'transaction_timeout');"""
-_SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; SELECT pg_catalog.pg_export_snapshot();"
-"""Begins a transaction, and returns the name by which pg_dump can import its snapshot."""
-
-_STEP_S: Final = 0.5
-
-_DATABASE = "SELECT datname || ' (oid ' || oid || ')' FROM pg_catalog.pg_database WHERE datname = current_database()"
-_SYSTEM = "SELECT system_identifier FROM pg_catalog.pg_control_system()"
+DatabaseName = Annotated[str, Field(min_length=1, max_length=63)]
 
 
 class PostgresServerSource(PostgresConnection):
@@ -68,9 +60,22 @@ class PostgresServerSource(PostgresConnection):
 
 
 class PostgresSource(PostgresServerSource):
-    """A database on a PostgreSQL server that the member can reach."""
+    """A database on a PostgreSQL server that the member can reach, or several databases and the server's roles."""
 
     type: Literal["postgres"] = Field(description="The type of the source")
+    databases: Literal["all"] | Annotated[list[DatabaseName], Field(min_length=1, max_length=1000)] | None = Field(
+        default=None,
+        description="`all` databases of the server that take connections and are no templates, or those with these "
+        "names, each as an object of its own, and the server's roles; null: the one that the URL names",
+        examples=["all", ["orders", "customers"]],
+    )
+    parallel: int = Field(
+        default=2, ge=1, le=16, description="With `databases`: how many are dumped at once, the largest first"
+    )
+    role_hashes: bool = Field(
+        default=False,
+        description="With `databases`: back up the hashes of the roles' passwords, too, which needs a superuser",
+    )
     fingerprint: Fingerprint = Field(
         default="rows",
         description="What the manifest says of each table, as the dump saw it, for drills to compare: `rows`: how many "
@@ -89,36 +94,47 @@ class PostgresSource(PostgresServerSource):
             )
         return {name: value for name, value in given.items() if name != "bin"}
 
+    def needs(self) -> Needs:
+        """Return the needs of `PostgresServerSource`, and with `databases` what pg_dumpall needs."""
+        needs = super().needs()
+        return needs if self.databases is None else replace(needs, tools=(*needs.tools, _SERVER_TOOLS))
+
     def identity(self, work: SourceWork) -> dict[str, str]:
-        """Return the database's identity facts (`tasks.source_identity`). Raises `NoTool`, `PostgresFailed`."""
+        """Return the source's identity facts (`tasks.source_identity`). Raises `NoTool`, `PostgresFailed`."""
         database = database_of(self, work)
-        return identity(database, database.tools())
+        facts = identity(database, database.tools())
+        return facts if self.databases is None else facts | {"database": _SEVERAL}
 
     def dump(self, work: SourceWork, out: NewObjects) -> SourceNotes:
-        """Write an archive in pg_dump's custom format. Raises `NoTool`, `PostgresFailed`."""
+        """Write each database as an archive in pg_dump's custom format.
+
+        Raises `NoTool`, `PostgresFailed`, `NotReadable`, and `NoBackupSource` if a database does not exist.
+        """
         database = database_of(self, work)
-        found = database.tools()
+        tools = database.tools()
+        notes = {"pg_dump": tools.version}
+        if self.databases is not None:
+            wanted = ServerDump(self.databases, self.parallel, self.role_hashes, self.fingerprint)
+            return SourceNotes(tools=notes, remarks=tuple(dump_server(database, tools, wanted, out, work.step)))
+        check_all_readable(database, tools)
         with out.writing(FILE) as writer:
-            dump(database, found, writer, self.fingerprint, work.step)
-        return SourceNotes(tools={"pg_dump": found.version})
+            dump_database(database, tools, writer, self.fingerprint, work.step)
+        return SourceNotes(tools=notes)
 
     @classmethod
     def restore(cls, stored: StoredObjects, target: RestoreTarget) -> list[str]:
-        """Restore the archive into a database, in one transaction."""
+        """Restore each archive into its database, in one transaction."""
         with tempfile.TemporaryDirectory(prefix="rota-restore-") as scratch:
-            database = Database(target.name, Path(scratch), target.password)
-            restore(stored.only(), database, stored.manifest.tools["pg_dump"], target.overwrite)
-        return []
+            return restore_dumps(stored, target, Path(scratch))
 
     @classmethod
     def verify(cls, content: Content, entry: FileEntry, manifest: Manifest, scratch: Path) -> list[str]:
-        """Let pg_restore read the table of contents. Returns a remark if it is not installed."""
+        """Let pg_restore read an archive's table of contents. Returns a remark if it is not installed."""
+        if entry.database is None and len(manifest.files) > 1:
+            content.drain()
+            return []
         remark = check(content, scratch, manifest.tools["pg_dump"])
         return [] if remark is None else [remark]
-
-
-def _go_on() -> None:
-    """Do nothing: the work need not stop."""
 
 
 def database_of(source: PostgresConnection, work: SourceWork) -> Database:
@@ -133,68 +149,11 @@ def identity(database: Database, tools: Tools) -> dict[str, str]:
     The system identifier identifies the data, not the machine: a standby has the same one as its primary. Other servers
     that speak PostgreSQL's protocol may have no system identifier.
     """
-    facts = {"type": "postgres", "database": database.ask(tools, _DATABASE)}
+    facts = {"type": "postgres", "database": database.ask(tools, IDENTITY)}
     try:
-        return facts | {"system": database.ask(tools, _SYSTEM)}
+        return facts | {"system": database.ask(tools, SYSTEM)}
     except PostgresFailed:
         return facts
-
-
-def dump(
-    database: Database, tools: Tools, out: Writer, fingerprint: Fingerprint = "none", step: Callable[[], None] = _go_on
-) -> None:
-    """Write the database as an archive in pg_dump's custom format, and the facts of its tables into the entry of `out`.
-
-    `step` is called while the tables are still read once the archive is complete; it raises if the work must stop.
-    Raises `PostgresFailed`.
-    """
-    # Let pg_dump not compress, since zstd compresses its output.
-    argv = [tools.program("pg_dump"), "--format=custom", "--compress=0", "--no-password", f"--dbname={database.url}"]
-    if fingerprint == "none":
-        with database.running(argv, subprocess.DEVNULL, subprocess.PIPE) as process:
-            for chunk in _chunks(process):
-                out.write(chunk)
-        return
-    # The session is closed before the thread is waited for, so that a dump that fails does not wait for the thread.
-    with ThreadPoolExecutor(1) as threads, database.session(tools) as session:
-        session.ask(_NO_LIMITS)
-        argv.append(f"--snapshot={session.ask(_SNAPSHOT)}")
-        reading = threads.submit(table_facts, session.ask, fingerprint)
-        with database.running(argv, subprocess.DEVNULL, subprocess.PIPE) as process:
-            for chunk in _chunks(process):
-                out.write(chunk)
-                if reading.done():
-                    reading.result()
-        while not wait([reading], _STEP_S).done:
-            step()
-        out.about(tables=reading.result())
-
-
-def _chunks(process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
-    assert process.stdout is not None
-    while chunk := process.stdout.read(CHUNK_BYTES):
-        yield chunk
-
-
-def restore(content: Content, database: Database, dumped_with: str, overwrite: bool) -> None:
-    """Restore the archive into a database in one transaction. The restoring user owns the objects.
-
-    `overwrite` first drops the objects that are in the archive. Raises `TargetExists` if the database has tables and
-    `overwrite` is not set; `PostgresFailed`; `Damaged`.
-    """
-    tools = database.tools(at_least=int(dumped_with.partition(".")[0]))
-    if not overwrite and int(database.ask(tools, _USER_RELATIONS)) > 0:
-        raise TargetExists(f"{database.url} is not empty: name another database, or give --overwrite")
-    argv = [tools.program("pg_restore"), "--single-transaction", "--no-owner", "--no-privileges", "--no-password"]
-    argv += ["--clean", "--if-exists"] if overwrite else []
-    with database.running([*argv, f"--dbname={database.url}"], subprocess.PIPE, subprocess.DEVNULL) as process:
-        _feed(content, process)
-
-
-def _feed(content: Content, process: "subprocess.Popen[bytes]") -> None:
-    assert process.stdin is not None
-    while chunk := content.read(CHUNK_BYTES):
-        process.stdin.write(chunk)
 
 
 def check(content: Content, scratch: Path, dumped_with: str) -> str | None:
@@ -212,7 +171,7 @@ def check(content: Content, scratch: Path, dumped_with: str) -> str | None:
     listing = Database("", scratch)
     with listing.running([tools.program("pg_restore"), "--list"], subprocess.PIPE, subprocess.DEVNULL) as process:
         try:
-            _feed(content, process)
+            feed(content, process.stdin)
         except BrokenPipeError:
             # pg_restore has read the table of contents and ended. Read the rest for the checksums.
             content.drain()

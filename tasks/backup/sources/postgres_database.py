@@ -6,19 +6,24 @@ The programs get a password in a file that only this user can read (PGPASSFILE),
 import fcntl
 import os
 import re
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final
 
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed_tools
+from tasks.postgres.url import url_of_database
 
 _END: Final = "rota: end of the answer"
 """The line that ends an answer of a session. A value of psql's unaligned output cannot be this whole line: answers to
 scripts of this package are numbers, identifiers of snapshots, and JSON."""
+
+_END_S: Final = 5.0
+"""How long psql may take to cancel a query and to end."""
 
 _PROMPT: Final = re.compile(r"^psql:(?:<stdin>:\d+: )? ?", re.MULTILINE)
 
@@ -45,6 +50,14 @@ class Database:
             environ.pop("PGPASSWORD", None)
         return environ
 
+    def _of_psql(self) -> dict[str, str]:
+        # pg_dump must not get this variable: its archives are in the encoding of the database.
+        return self._environ() | {"PGCLIENTENCODING": "UTF8"}
+
+    def of_name(self, name: str) -> "Database":
+        """Return another database of the same server."""
+        return replace(self, url=url_of_database(self.url, name))
+
     def tools(self, at_least: int = 0) -> Tools:
         """Find programs that fit the server and an archive of version `at_least`. Raises `NoTool`, `PostgresFailed`."""
         folder = self.bin or os.environ.get("ROTA_POSTGRES_BIN")
@@ -57,7 +70,7 @@ class Database:
     def ask(self, tools: Tools, query: str) -> str:
         """Return the output of psql for `query`. Raises `PostgresFailed`."""
         argv = [*_psql(tools, self.url), "-c", query]
-        done = subprocess.run(argv, capture_output=True, text=True, env=self._environ(), check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, env=self._of_psql(), check=False)
         if done.returncode != 0:
             raise PostgresFailed(_said_by_psql(done.stderr))
         return done.stdout.strip()
@@ -71,15 +84,12 @@ class Database:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env=self._environ(),
+                env=self._of_psql(),
             )
             try:
                 yield PsqlSession(process, stderr)
             finally:
-                process.kill()
-                process.wait()
-                for pipe in (process.stdin, process.stdout):
-                    _close(pipe)
+                _end(process)
 
     @contextmanager
     def running(self, argv: list[str], stdin: int, stdout: int) -> Iterator["subprocess.Popen[bytes]"]:
@@ -124,7 +134,7 @@ class PsqlSession:
         assert stdout is not None
         lines: list[str] = []
         try:
-            stdin.write(f"{script}\n\\echo {_END}\n".encode())
+            stdin.write(f"{script}\n\\echo {_END}\n".encode(errors="surrogateescape"))
             stdin.flush()
             for line in stdout:
                 text = line.decode(errors="backslashreplace").removesuffix("\n")
@@ -136,6 +146,18 @@ class PsqlSession:
             lines.clear()
         self._process.wait()
         raise PostgresFailed(_said_by_psql(_tail(self._stderr)))
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End psql, and with it a query that is running: the server would go on with the query of a psql that is killed."""
+    process.send_signal(signal.SIGINT)
+    _close(process.stdin)
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    _close(process.stdout)
 
 
 def _psql(tools: Tools, url: str) -> list[str]:

@@ -15,7 +15,7 @@ from tasks.needs import Tool
 OTHER_PLACES = "/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql@*/bin"
 """The folders in which distributions install the programs of each version."""
 
-NAMES = "pg_dump", "pg_restore", "psql", "pg_basebackup"
+NAMES = "pg_dump", "pg_dumpall", "pg_restore", "psql", "pg_basebackup"
 
 
 class NoTool(Failed):
@@ -54,6 +54,15 @@ def programs(environ: Mapping[str, str], access: Access) -> Iterator[Tool]:
             if not _is_script(program):
                 yield Tool(str(program), "run")
         yield from (Tool(str(place.parent / name), "read") for name in ("lib", "lib64", "share"))
+
+
+def programs_of_server(environ: Mapping[str, str], access: Access) -> Iterator[Tool]:
+    """Yield what a dump of several databases needs besides `programs` (`tasks.needs.Tools`).
+
+    pg_dumpall looks for pg_dump through popen(3), which runs the shell.
+    """
+    del environ, access
+    yield Tool("/bin/sh", "run")
 
 
 def _is_script(program: Path) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from tasks.access import Access
 from tasks.backup.archive import Content
@@ -53,6 +53,27 @@ class SourceNotes:
     manifest: dict[str, Any] = field(default_factory=dict)
 
 
+class NoSuchPart(Unretryable):
+    """The part of a backup that is to be restored is not in the backup, or has no place in the target."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreParts:
+    """The parts of a backup that are restored. The default is all of it."""
+
+    #: The only database to restore, by its name in the backup.
+    database: str | None = None
+    #: The only table to restore, as `schema.name`.
+    table: str | None = None
+    #: Whether owners and grants are restored; None: only with all databases of a server.
+    owners: bool | None = None
+    #: Whether roles of a server are made that the target's server lacks.
+    roles: bool = True
+
+
+ALL_PARTS: Final = RestoreParts()
+
+
 class RestoreTarget(NamedTuple):
     """The target of a restore."""
 
@@ -62,8 +83,8 @@ class RestoreTarget(NamedTuple):
     overwrite: bool
     #: The password of a database; None: libpq looks for one in its usual places, and for MariaDB it is MYSQL_PWD.
     password: str | None = None
-    #: Of a backup of several databases, the one to restore; None: all, or the one that the URL names.
-    database: str | None = None
+    #: The parts of the backup that are restored.
+    parts: RestoreParts = ALL_PARTS
 
 
 class BackupSource(Protocol):

@@ -43,8 +43,8 @@ def restore_databases(stored: StoredObjects, target: RestoreTarget, scratch: Pat
     password = os.environ.get("MYSQL_PWD") if target.password is None else target.password
     with connected(target.name, password, scratch) as server:
         into = server.named.database
-        if into or target.database:
-            entry, name = _chosen(stored, target.database or into)
+        if into or target.parts.database:
+            entry, name = _chosen(stored, target.parts.database or into)
             _put(stored, server, [_Wanted(entry, name, into or name)], target.overwrite)
             return []
         single = [(entry, database_in(entry.plain_name)) for entry in stored.manifest.files]
