@@ -20,7 +20,7 @@ ANY_PATH: Final = (Reach("", "source", "", "/"), Reach("", "destination", "", "/
 
 _READING: Final = ("DAC_READ_SEARCH",)
 _WRITING: Final = ("DAC_OVERRIDE", "FOWNER")
-_SERVER: Final = ("CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "KILL", "SETGID", "SETUID")
+_SERVER: Final = ("CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "KILL", "SETGID", "SETUID")
 """To run a server as `nobody`, to give it its files, to read and change them, and to end it."""
 
 

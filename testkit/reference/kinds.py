@@ -46,6 +46,10 @@ from tasks.backup.sources.mariadb import server as mariadb_server
 from tasks.backup.sources.mariadb import source as mariadb
 from tasks.backup.tree import read_tree
 from tasks.command import kind as command
+from tasks.drill import kind as drill
+from tasks.drill import params as drill_params
+from tasks.drill import scratch_server as drill_server
+from tasks.drill import watch as drill_watch
 from tasks.places import place
 from tasks.postgres import connection
 from tasks.restore import kind as restore
@@ -73,6 +77,7 @@ _HEADINGS: Final = {
     "MariadbSource": "Source mariadb",
     "StreamSource": "Source stream",
     "StoredPlace": "Stored place of restore",
+    "DrillCheck": "Check of drill",
     "PostgresRows": "Rows of postgres",
     "DecimalType": "Decimal type",
     "SqliteRows": "Rows of sqlite",
@@ -154,6 +159,18 @@ _RESTORE_ERRORS: Final = (
     postgres_tools.PostgresFailed,
     restore.RestoreStopped,
     errors.MissingSecret,
+)
+_DRILL_ERRORS: Final = (
+    AccessRefused,
+    drill.DrillFailed,
+    drill_watch.DrillBounds,
+    drill_server.ServerUnfit,
+    backup_manifest.NoBackup,
+    place.BadDestination,
+    postgres_tools.NoTool,
+    drill_watch.DrillStopped,
+    errors.MissingSecret,
+    errors.Fenced,
 )
 _WAL_ERRORS: Final = (
     AccessRefused,
@@ -286,6 +303,7 @@ def render() -> str:
             _kind("backup", backup.Backup, backup.RESULT, _BACKUP_ERRORS, _BACKUP_PARTS),
             _kind("wal", wal.Wal, wal.RESULT, _WAL_ERRORS, (connection.PostgresConnection,)),
             _kind("restore", restore.Restore, restore.RESULT, _RESTORE_ERRORS, (restore_params.StoredPlace,)),
+            _kind("drill", drill.Drill, drill.RESULT, _DRILL_ERRORS, (drill_params.DrillCheck,)),
             _kind("ingest", ingest.Ingest, ingest.RESULT, _INGEST_ERRORS, _INGEST_PARTS),
             _actions("ingest", ingest.Ingest),
             _kind("etl", etl.Etl, etl.RESULT, _ETL_ERRORS, _ETL_PARTS),

@@ -1,0 +1,155 @@
+"""Restores dumps of PostgreSQL databases into a scratch server, and compares them with what the dump saw."""
+
+import re
+import subprocess
+from typing import Final
+
+from tasks.backup.archive import CHUNK_BYTES
+from tasks.backup.fingerprint import differing_tables, table_facts
+from tasks.backup.manifest import FileEntry
+from tasks.backup.sources.postgres_database import Database
+from tasks.backup.sources.postgres_tools import PostgresFailed
+from tasks.drill.proving import CHECK_USER, DrillWork, Findings, run_checks
+from tasks.drill.scratch_server import ScratchServer, server_tools
+
+_CREATE: Final = re.compile(r"^CREATE DATABASE (?P<name>\"(?:[^\"]|\"\")+\"|\S+) WITH .*;$", re.MULTILINE)
+_ENCODING: Final = re.compile(r" ENCODING = ('[^']+')")
+_CONNECT: Final = re.compile(r"^\\connect .*$", re.MULTILINE)
+_NO_ROLE: Final = re.compile(r"role \"(.+)\" does not exist$", re.MULTILINE)
+_ROUNDS_MAX: Final = 20
+_TRIAL: Final = "rota_trial"
+"""A database in which the schema of a dump is tried, to learn which roles it names."""
+
+
+def prove_dumps(work: DrillWork, found: Findings) -> None:
+    """Restore the databases of a backup by pg_dump, with their owners and grants, and compare them.
+
+    Raises `Damaged` and `PostgresFailed` if they cannot be restored, `NoTool` if this member has no server that fits.
+    """
+    major = int(work.manifest.tools["pg_dump"].partition(".")[0])
+    server = ScratchServer(work.scratch / "server", server_tools(work.access, major), work.watch)
+    server.initialize()
+    with server.running({"wal_level": "minimal"}):
+        # A dump of the database `postgres` has to find no such database.
+        server.ask("DROP DATABASE postgres")
+        found.how.append(f"restored by pg_restore into a scratch server {server.tools.version}, with owners and grants")
+        databases = [_Dump(work, server, entry, found).restored() for entry in work.manifest.files]
+        check_databases(work, server, databases, found)
+
+
+class _Dump:
+    """The dump of one database, and the scratch server that it is restored into."""
+
+    def __init__(self, work: DrillWork, server: ScratchServer, entry: FileEntry, found: Findings) -> None:
+        self._work = work
+        self._server = server
+        self._entry = entry
+        self._found = found
+        self._restore = server.tools.program("pg_restore")
+        self._schema = work.scratch / "schema.sql"
+
+    def restored(self) -> str:
+        """Restore the database, and compare it. Returns its name."""
+        name = self._made()
+        self._make_roles()
+        self._fill(name)
+        self._compare(name)
+        return name
+
+    def _made(self) -> str:
+        """Make the database as the dump says it was made. Returns its name."""
+        argv = [self._restore, "--create", "--schema-only", "--no-tablespaces", "--no-subscriptions"]
+        content = self._work.stored().content(self._entry)
+        with self._programs().running([*argv, f"--file={self._schema}"], subprocess.PIPE, subprocess.DEVNULL) as reader:
+            assert reader.stdin is not None
+            while chunk := content.read(CHUNK_BYTES):
+                reader.stdin.write(chunk)  # pg_restore ends when it has read the table of contents
+        text = self._schema.read_text(errors="surrogateescape")
+        made = _CREATE.search(text)
+        if made is None:
+            raise PostgresFailed(f"pg_restore: the dump {self._entry.name} does not say how its database was made")
+        try:
+            self._server.ask(made[0])
+        except PostgresFailed as error:
+            if "locale" not in str(error) and "collation" not in str(error):
+                raise
+            encoding = _ENCODING.search(made[0])
+            self._found.how.append(f"this member lacks the locale of {made['name']}, and used C instead: {error}")
+            self._server.ask(
+                f"CREATE DATABASE {made['name']} TEMPLATE template0 LOCALE 'C'"
+                + ("" if encoding is None else f" ENCODING {encoding[1]}")
+            )
+        start = _CONNECT.search(text)
+        self._schema.write_text(text[start.end() if start else 0 :], errors="surrogateescape")
+        return made["name"][1:-1].replace('""', '"') if made["name"].startswith('"') else made["name"]
+
+    def _make_roles(self) -> None:
+        """Make the roles that the dump names as owners, in grants and in policies: roles belong to the server."""
+        self._server.ask(f"CREATE DATABASE {_TRIAL} TEMPLATE template0")
+        argv = [self._server.tools.program("psql"), "-Xqw", "-f", str(self._schema)]
+        made: set[str] = set()
+        for _ in range(_ROUNDS_MAX):
+            tried = subprocess.run(
+                [*argv, "-d", self._server.database(_TRIAL).url], capture_output=True, text=True, check=False
+            )
+            missing = set(_NO_ROLE.findall(tried.stderr)) - made
+            if not missing:
+                break
+            for role in sorted(missing):
+                quoted = role.replace('"', '""')
+                self._server.ask(f'CREATE ROLE "{quoted}" NOLOGIN')
+            made |= missing
+        self._server.ask(f"DROP DATABASE {_TRIAL}")
+
+    def _fill(self, name: str) -> None:
+        database = self._server.database(name)
+        argv = [self._restore, "--single-transaction", "--no-tablespaces", "--no-subscriptions", "--no-password"]
+        content = self._work.stored().content(self._entry)
+        with database.running([*argv, f"--dbname={database.url}"], subprocess.PIPE, subprocess.DEVNULL) as restore:
+            assert restore.stdin is not None
+            while chunk := content.read(CHUNK_BYTES):
+                restore.stdin.write(chunk)
+        content.drain()  # so that all checksums are checked, even if pg_restore left the end unread
+
+    def _compare(self, name: str) -> None:
+        compare_tables(self._work, self._server.database(name), self._server, self._entry, self._found)
+
+    def _programs(self) -> Database:
+        return Database("", self._work.scratch, None, str(self._server.tools.folder))
+
+
+def compare_tables(
+    work: DrillWork, database: Database, server: ScratchServer, entry: FileEntry | None, found: Findings
+) -> None:
+    """Count the tables of a database, and compare them with those in `entry`; None: they are only counted."""
+    saw = None if entry is None else entry.tables
+    by_content = work.params.compare == "content" and any(table.content for table in saw or ())
+    with database.session(server.tools) as session:
+        now = table_facts(session.ask, "content" if by_content else "rows")
+    found.tables += len(now)
+    found.rows += sum(table.rows for table in now)
+    if entry is None:
+        return
+    if not saw:
+        found.how.append(f"{entry.name}: tables were only counted: the manifest does not say what the dump saw of them")
+        return
+    found.how.append(
+        f"{entry.name}: {len(saw)} tables compared with what the dump saw: "
+        + ("their rows, and a hash of their content" if by_content else "their numbers of rows")
+    )
+    if work.params.compare == "content" and not by_content:
+        found.how.append(f"{entry.name}: no content compared: the backup was made without `fingerprint: content`")
+    found.problems += differing_tables(saw, now)
+
+
+def check_databases(work: DrillWork, server: ScratchServer, default: list[str], found: Findings) -> None:
+    """Run the checks of the user in databases of a running server."""
+    if not work.params.checks:
+        return
+    server.ask(f"CREATE ROLE {CHECK_USER} LOGIN; GRANT pg_read_all_data TO {CHECK_USER}")
+    limits = {"default_transaction_read_only": "on", "statement_timeout": f"{work.left_s()}s"}
+
+    def ask(database: str, sql: str) -> str:
+        return server.database(database, CHECK_USER, **limits).ask(server.tools, sql)
+
+    run_checks(work.params.checks, default, ask, found)

@@ -1,0 +1,232 @@
+"""The kind `drill`: restores a backup into a scratch server or folder, compares it, and writes a proof beside it."""
+
+import errno
+import random
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from tasks.backup.archive import Damaged
+from tasks.backup.manifest import Manifest, NoBackup, SourceType, Survey, begun, folder_name, survey
+from tasks.backup.proofs import Proof, remove_surplus_proofs, write_proof
+from tasks.backup.retention import name_of
+from tasks.backup.sources.folder import FolderFailed
+from tasks.backup.sources.in_place import closed_to_others
+from tasks.backup.sources.postgres_tools import PostgresFailed
+from tasks.backup.sources.sqlite import SqliteFailed
+from tasks.drill.base_backups import prove_base_backup
+from tasks.drill.dumps import prove_dumps
+from tasks.drill.files import prove_folder, prove_sqlite
+from tasks.drill.params import DrillParams
+from tasks.drill.proving import DrillWork, Findings
+from tasks.drill.watch import DrillBounds, DrillWatch, room_needed, scratch_room
+from tasks.errors import Failed, Unretryable
+from tasks.kind import Context
+from tasks.needs import Needs, credential_groups
+from tasks.places.place import Place, local_path, resolved
+from tasks.reach import Reach, remote
+from tasks.restore.params import StoredPlace
+from tasks.wal.restore import NotRestorable
+
+RESULT: Final = {
+    "backup": "the URL of the backup that is proven",
+    "created": "when that backup was begun",
+    "proof": "the URL of the proof",
+    "same_member": "whether the member that made the backup has proven it, too",
+    "how": "what was done and compared; 20 sentences at most",
+    "tables": "the number of tables that were read",
+    "rows": "the number of rows in them",
+    "checks": "the number of checks that held",
+    "restored_bytes": "the size of the content that was restored",
+    "seconds": "how long the drill took",
+}
+"""The fields of a run's result, with their descriptions for docs/reference."""
+
+_PROVE: Final[Mapping[SourceType, Callable[[DrillWork, Findings], None]]] = {
+    "postgres": prove_dumps,
+    "postgres_physical": prove_base_backup,
+    "sqlite": prove_sqlite,
+    "folder": prove_folder,
+}
+_SPOILT: Final = (Damaged, PostgresFailed, SqliteFailed, FolderFailed, NotRestorable)
+"""Errors that say that a backup does not restore. All others, such as those of the network, say nothing about it."""
+
+_NO_ROOM: Final = "No space left on device"
+
+
+class DrillFailed(Unretryable, Failed):
+    """The backup does not restore, or differs from what was backed up. The message names what differs."""
+
+
+class Drill:
+    """Restores a backup on trial, and writes a proof beside it: that it restores, or what is wrong with it."""
+
+    Params = DrillParams
+
+    def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._now = now
+
+    @staticmethod
+    def reaches(params: DrillParams, task: str) -> list[Reach]:
+        """Return the paths and hosts that the params of `task` name (`tasks.kind.Kind`)."""
+        return [_reach("backups", params.backups), *([] if params.wal is None else [_reach("wal", params.wal)])]
+
+    @staticmethod
+    def needs(params: DrillParams, task: str) -> Needs:
+        """Return the needs of an attempt (`tasks.kind.Kind`)."""
+        reaches = Drill.reaches(params, task)
+        places = [params.backups, *([] if params.wal is None else [params.wal])]
+        credentials = {group: None for each in places for group in credential_groups(each.url, each.options)}
+        return Needs(
+            reaches=tuple(reaches),
+            tools=("tasks.drill.scratch_server:server_programs",),
+            network=any(reach.path is None for reach in reaches),
+            own_credentials=tuple(credentials),
+            server_user=True,
+        )
+
+    def run(self, ctx: Context[DrillParams]) -> dict[str, Any]:
+        """Restore one backup on trial. Returns the fields of `RESULT`.
+
+        Raises `AccessRefused`, `BadDestination`, `DrillBounds`, `DrillFailed`, `DrillStopped`, `Fenced`,
+        `MissingSecret`, `NoBackup`, `NoTool` and `ServerUnfit`.
+        """
+        with closed_to_others():
+            return self._drill(ctx)
+
+    def _drill(self, ctx: Context[DrillParams]) -> dict[str, Any]:
+        began = self._now()
+        backups = ctx.params.backups
+        place = Place(backups.url, resolved(backups.options, ctx.secret), ctx.access)
+        found = survey(place, [name for name in place.folders() if begun(name) is not None])
+        backup = pick(found, place.url, ctx.params.pick, ctx.run_id)
+        findings = Findings()
+        if isinstance(backup, Manifest):
+            name, made_by = name_of(backup.url), backup.node
+            self._prove(ctx, place, backup, findings)
+        else:
+            name, made_by = name_of(backup.rpartition("/manifest.json")[0]), None
+            findings.problems.append(backup)
+        proof = Proof(
+            backup=name,
+            result="failed" if findings.problems else "proven",
+            why=tuple(line[:1000] for line in findings.problems[:50]),
+            how=tuple(line[:1000] for line in findings.how[:50]),
+            drill=ctx.task,
+            run_id=ctx.run_id,
+            token=ctx.token,
+            node=ctx.node,
+            same_member=made_by == ctx.node,
+            began=began,
+            finished=self._now(),
+            tables=findings.tables,
+            rows=findings.rows,
+            checks=findings.checks,
+            restored_bytes=backup.size_bytes if isinstance(backup, Manifest) else 0,
+        )
+        ctx.save_checkpoint({"proof": proof.name})  # raises `Fenced` if another attempt has taken the run over
+        url = write_proof(place, proof)
+        self._tidy(ctx, place, found)
+        if findings.problems:
+            more = f" (and {len(findings.problems) - 3} more: {url})" if len(findings.problems) > 3 else ""
+            raise DrillFailed(f"{place.url}/{name} is not proven: {'; '.join(findings.problems[:3])}{more}")
+        return _result(proof, url, place, backup)
+
+    def _prove(self, ctx: Context[DrillParams], place: Place, backup: Manifest, findings: Findings) -> None:
+        """Restore and compare a backup. Whatever says that it is spoilt becomes a problem in `findings`."""
+        params = ctx.params
+        if problem := misplaced(backup, name_of(place.url)):
+            findings.problems.append(problem)
+            return
+        if why := room_needed(backup.size_bytes, params.max_bytes, scratch_room(ctx.scratch)):
+            raise DrillBounds(f"{backup.url}: {why}")
+        ctx.log.info("restoring %s on trial", backup.url)
+        with DrillWatch(ctx.scratch, params.max_s, params.max_bytes, lambda: ctx.cancelled) as watch:
+            work = DrillWork(
+                manifest=backup,
+                options=place.options,
+                params=params,
+                wal_options={} if params.wal is None else resolved(params.wal.options, ctx.secret),
+                scratch=ctx.scratch,
+                access=ctx.access,
+                watch=watch,
+                progress=lambda done_bytes: ctx.progress(done_bytes, backup.size_bytes, "bytes"),
+            )
+            try:
+                _PROVE[backup.source_type](work, findings)
+                if findings.problems:
+                    watch.check()  # a server that had to end answers no check
+            except _SPOILT as error:
+                watch.check()  # the server was ended because time or room ran out, or the attempt is to stop
+                if _NO_ROOM in str(error):
+                    raise DrillBounds(f"the scratch folder is full: {error}") from error
+                findings.problems.append(str(error))
+            except OSError as error:
+                if error.errno == errno.ENOSPC:
+                    raise DrillBounds(f"the scratch folder is full: {error}") from error
+                raise
+        for line in findings.how:
+            ctx.log.info("%s", line)
+
+    def _tidy(self, ctx: Context[DrillParams], place: Place, found: Survey) -> None:
+        """Remove proofs that nobody needs any more. A store that refuses this keeps them, which is no failure."""
+        there = {name_of(backup.url) for backup in found.complete}
+        if found.unreadable:
+            return  # which backups these are of is not known
+        try:
+            remove_surplus_proofs(place, there)
+        except Exception as error:  # noqa: BLE001  storage libraries raise any exception
+            ctx.log.warning("old proofs at %s stay: %s: %s", place.url, type(error).__name__, error)
+
+
+def pick(found: Survey, url: str, how: str, run_id: str) -> Manifest | str:
+    """Choose the backup to restore: the newest one, or one drawn by the run's id. Pure. Raises `NoBackup`.
+
+    If the manifest of the newest one cannot be read, returns the sentence that says so.
+    """
+    newest = max(found.unreadable, key=_folder_in, default="")
+    if how == "latest" and newest and all(name_of(backup.url) < _folder_in(newest) for backup in found.complete):
+        return newest
+    if not found.complete:
+        raise NoBackup(f"{url} holds no backup: give DESTINATION/TASK of a task that makes backups")
+    if how == "latest":
+        return max(found.complete, key=lambda backup: name_of(backup.url))
+    # The next attempt at the run, after a loss of its member, draws the same one.
+    return random.Random(run_id).choice(sorted(found.complete, key=lambda backup: backup.url))
+
+
+def _folder_in(sentence: str) -> str:
+    """Return the name of the backup's folder in a sentence of `Survey.unreadable`."""
+    return name_of(sentence.partition("/manifest.json")[0])
+
+
+def misplaced(backup: Manifest, task: str) -> str:
+    """Say why a manifest is not that of the folder in which it lies; "" if it is. Pure."""
+    if backup.task != task:
+        return f"{backup.url}: its manifest is of the task {backup.task}, not of {task}"
+    if folder_name(backup.created, backup.token) != name_of(backup.url):
+        return f"{backup.url}: its manifest is of the backup {folder_name(backup.created, backup.token)}"
+    return ""
+
+
+def _reach(field: str, of: StoredPlace) -> Reach:
+    folder = local_path(of.url)
+    if folder is None:
+        return remote(field, "destination", of.url, of.options)
+    return Reach(field, "destination", of.url, str(folder), private=True)
+
+
+def _result(proof: Proof, url: str, place: Place, backup: Manifest | str) -> dict[str, Any]:
+    assert isinstance(backup, Manifest)
+    return {
+        "backup": f"{place.url}/{proof.backup}",
+        "created": backup.created.isoformat(),
+        "proof": url,
+        "same_member": proof.same_member,
+        "how": list(proof.how[:20]),
+        "tables": proof.tables,
+        "rows": proof.rows,
+        "checks": proof.checks,
+        "restored_bytes": proof.restored_bytes,
+        "seconds": round(proof.seconds, 3),
+    }
