@@ -5,6 +5,8 @@ writes after its run was taken over, it writes next to the good backup, never ov
 """
 
 import errno
+import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +20,10 @@ NAME = "manifest.json"
 
 ENCRYPTED: Final = ".age"
 """The end of the name of an encrypted object."""
+
+_END: Final = b"\n}"
+_CHECKSUM: Final = re.compile(rb',\n "[^"\n]{1,20}": "([^"\n]{64})"\n}\Z')
+"""The last line of a manifest. Its name and value may be damaged, too."""
 
 SourceType = Literal["postgres", "postgres_physical", "mariadb", "sqlite", "folder", "stream"]
 
@@ -195,6 +201,8 @@ def read_manifest(place: Place) -> Manifest | None:
         raise NoBackup(f"{place.url}/{NAME} cannot be read: {error.strerror or error}") from None
     if text is None:
         return None
+    if not _is_unchanged(text):
+        raise NoBackup(f"{place.url}/{NAME} was changed: its own checksum does not match")
     try:
         return Manifest.model_validate_json(text).model_copy(update={"url": place.url})
     except ValidationError as error:
@@ -204,7 +212,7 @@ def read_manifest(place: Place) -> Manifest | None:
 
 def write_manifest(place: Place, manifest: Manifest) -> None:
     """Write the manifest into `place`. This makes the folder a backup. Raises `FileExistsError` if there is one."""
-    text = manifest.model_dump_json(indent=1).encode()
+    text = with_checksum(manifest.model_dump_json(indent=1).encode())
     try:
         made = place.write_new(NAME, text)
     except (OSError, NotImplementedError) as error:
@@ -228,6 +236,18 @@ def _is_unconditional(error: Exception) -> bool:
         or (isinstance(error, OSError) and error.errno in cannot)
         or "NotImplemented" in f"{error} {error.__cause__}"
     )
+
+
+def with_checksum(text: bytes) -> bytes:
+    """Add, as the last field of a manifest's JSON, the SHA-256 of all that is before it."""
+    before = text.removesuffix(_END)
+    return before + b',\n "sha256": "%s"' % hashlib.sha256(before).hexdigest().encode() + _END
+
+
+def _is_unchanged(text: bytes) -> bool:
+    """Whether a manifest has its checksum; True if it has none, as those of earlier versions."""
+    found = _CHECKSUM.search(text)
+    return found is None or found[1] == hashlib.sha256(text[: found.start()]).hexdigest().encode()
 
 
 @dataclass(frozen=True)

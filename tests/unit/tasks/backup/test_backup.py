@@ -289,3 +289,23 @@ def test_an_attempt_that_is_asked_to_stop_makes_no_backup(tmp_path: Path) -> Non
     with pytest.raises(BackupStopped):
         Backup().run(context)
     assert survey_url(f"{tmp_path}/to/nightly").complete == ()
+
+
+def test_a_manifest_that_was_changed_is_told(tmp_path: Path) -> None:
+    fill(tmp_path / "from")
+    url = Backup().run(backup_context(tmp_path))["url"]
+    path = Path(url) / "manifest.json"
+    text = path.read_bytes()
+    last = text.rindex(b'"sha256"')
+    for at in [*range(0, last, 7), *range(last + len('"sha256": "'), len(text) - 3)]:
+        for bit in (1, 32, 64):
+            changed = bytearray(text)
+            changed[at] ^= bit
+            path.write_bytes(changed)
+            assert survey_url(url.rpartition("/")[0]).complete == (), (at, bit)
+    path.write_bytes(text)
+    assert survey_url(url).complete
+    without = json.loads(text)
+    del without["sha256"]
+    path.write_text(json.dumps(without, indent=1))
+    assert survey_url(url).complete, "earlier versions wrote no checksum"
