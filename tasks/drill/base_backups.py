@@ -43,7 +43,9 @@ def prove_base_backup(work: DrillWork, found: Findings) -> None:
 def _restore(work: DrillWork, server: ScratchServer, found: Findings) -> None:
     target = str(server.data)
     if work.params.wal is None:
-        remarks = restore_manifest(work.manifest, target, options=work.options, progress=work.advance).remarks
+        remarks = restore_manifest(
+            work.manifest, target, options=work.options, progress=work.advance, keys=work.keys
+        ).remarks
         found.how += [remark for remark in remarks if remark not in work.manifest.remarks]
         return
     done = restore_server(
@@ -54,6 +56,7 @@ def _restore(work: DrillWork, server: ScratchServer, found: Findings) -> None:
         options=work.options,
         wal_options=work.wal_options,
         progress=work.advance,
+        keys=work.keys,
     )
     found.how.append(f"restored with the archived log, which reaches to {done.archived}")
 

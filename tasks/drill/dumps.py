@@ -33,7 +33,7 @@ def prove_dumps(work: DrillWork, found: Findings) -> None:
         # A dump of the database `postgres` has to find no such database.
         server.ask("DROP DATABASE postgres")
         found.how.append(f"restored by pg_restore into a scratch server {server.tools.version}, with owners and grants")
-        databases = [_Dump(work, server, entry, found).restored() for entry in work.manifest.files]
+        databases = [_Dump(work, server, entry, found).restored() for entry in work.stored().manifest.files]
         check_databases(work, server, databases, found)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from tasks.backup.restore import restore_manifest
 from tasks.backup.sources.tar import tarfile
-from tasks.backup.sources.unpack import ROOT
+from tasks.backup.tree.read_tree import ROOT
 from tasks.drill.proving import DrillWork, Findings, run_checks
 
 _OPERATIONS_A_STEP: Final = 10_000
@@ -26,7 +26,7 @@ def prove_sqlite(work: DrillWork, found: Findings) -> None:
     Raises `Damaged` if it does not restore.
     """
     path = work.scratch / "restored.sqlite"
-    restore_manifest(work.manifest, str(path), options=work.options, progress=work.advance)
+    restore_manifest(work.manifest, str(path), options=work.options, progress=work.advance, keys=work.keys)
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)) as database:
         with _bounded(database, work):
             _integrity(database, found)
@@ -84,10 +84,11 @@ def prove_folder(work: DrillWork, found: Findings) -> None:
     if work.params.checks:
         found.problems.append("`checks` are queries, and the backup of a folder has no database")
     target = work.scratch / "restored"
-    restore_manifest(work.manifest, str(target), options=work.options, progress=work.advance)
+    restore_manifest(work.manifest, str(target), options=work.options, progress=work.advance, keys=work.keys)
     entries = 0
-    for entry in work.manifest.files:
-        content = work.stored().content(entry)
+    stored = work.stored()
+    for entry in stored.manifest.files:
+        content = stored.content(entry)
         with tarfile.open(fileobj=content, mode="r|") as archive:
             for member in archive:
                 entries += 1
@@ -95,8 +96,8 @@ def prove_folder(work: DrillWork, found: Findings) -> None:
                     found.problems.append(difference)
         content.drain()
     found.how.append(f"restored, and {entries} entries compared with the archive's list: type, size and mode")
-    if work.manifest.remarks:
-        found.how.append(f"not compared with the source: {len(work.manifest.remarks)} remarks are in the manifest")
+    if remarks := stored.manifest.remarks:
+        found.how.append(f"not compared with the source: {len(remarks)} remarks are in the manifest")
 
 
 def _difference(target: Path, member: "tarfile.TarInfo") -> str:

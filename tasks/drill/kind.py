@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from tasks.backup.archive import Damaged
+from tasks.backup.encryption import BackupKeys, BadIdentity, Identities, NoIdentity
 from tasks.backup.manifest import Manifest, NoBackup, SourceType, Survey, begun, folder_name, survey
 from tasks.backup.proofs import Proof, remove_surplus_proofs, write_proof
 from tasks.backup.retention import name_of
-from tasks.backup.sources.folder import FolderFailed
 from tasks.backup.sources.in_place import closed_to_others
 from tasks.backup.sources.postgres_tools import PostgresFailed
 from tasks.backup.sources.sqlite import SqliteFailed
+from tasks.backup.tree.read_tree import FolderFailed
 from tasks.drill.base_backups import prove_base_backup
 from tasks.drill.dumps import prove_dumps
 from tasks.drill.files import prove_folder, prove_sqlite
@@ -48,9 +49,10 @@ _PROVE: Final[Mapping[SourceType, Callable[[DrillWork, Findings], None]]] = {
     "sqlite": prove_sqlite,
     "folder": prove_folder,
 }
-_SPOILT: Final = (Damaged, PostgresFailed, SqliteFailed, FolderFailed, NotRestorable)
+_SPOILT: Final = (Damaged, PostgresFailed, SqliteFailed, FolderFailed, NotRestorable, NoIdentity, BadIdentity)
 """Errors that say that a backup does not restore. All others, such as those of the network, say nothing about it."""
 
+_SEALED: Final = "what differs is in the error of the run: the backup is encrypted"
 _NO_ROOM: Final = "No space left on device"
 
 
@@ -107,11 +109,14 @@ class Drill:
         else:
             name, made_by = name_of(backup.rpartition("/manifest.json")[0]), None
             findings.problems.append(backup)
+        # Who may read the destination may not read an encrypted backup, and learns nothing of it from its proofs.
+        sealed = isinstance(backup, Manifest) and backup.encryption is not None
+        told = Findings(problems=[_SEALED][: len(findings.problems)]) if sealed else findings
         proof = Proof(
             backup=name,
             result="failed" if findings.problems else "proven",
-            why=tuple(line[:1000] for line in findings.problems[:50]),
-            how=tuple(line[:1000] for line in findings.how[:50]),
+            why=tuple(line[:1000] for line in told.problems[:50]),
+            how=tuple(line[:1000] for line in told.how[:50]),
             drill=ctx.task,
             run_id=ctx.run_id,
             token=ctx.token,
@@ -119,8 +124,8 @@ class Drill:
             same_member=made_by == ctx.node,
             began=began,
             finished=self._now(),
-            tables=findings.tables,
-            rows=findings.rows,
+            tables=told.tables,
+            rows=told.rows,
             checks=findings.checks,
             restored_bytes=backup.size_bytes if isinstance(backup, Manifest) else 0,
         )
@@ -130,7 +135,7 @@ class Drill:
         if findings.problems:
             more = f" (and {len(findings.problems) - 3} more: {url})" if len(findings.problems) > 3 else ""
             raise DrillFailed(f"{place.url}/{name} is not proven: {'; '.join(findings.problems[:3])}{more}")
-        return _result(proof, url, place, backup)
+        return _result(proof, url, place, backup, findings)
 
     def _prove(self, ctx: Context[DrillParams], place: Place, backup: Manifest, findings: Findings) -> None:
         """Restore and compare a backup. Whatever says that it is spoilt becomes a problem in `findings`."""
@@ -145,6 +150,7 @@ class Drill:
             work = DrillWork(
                 manifest=backup,
                 options=place.options,
+                keys=_keys(ctx),
                 params=params,
                 wal_options={} if params.wal is None else resolved(params.wal.options, ctx.secret),
                 scratch=ctx.scratch,
@@ -209,6 +215,15 @@ def misplaced(backup: Manifest, task: str) -> str:
     return ""
 
 
+def _keys(ctx: Context[DrillParams]) -> BackupKeys | None:
+    """Return the keys that the params name. Raises `BadIdentity` and `MissingSecret`."""
+    params = ctx.params
+    passphrase = None if params.passphrase is None else ctx.secret(params.passphrase)
+    if params.identity is None:
+        return None if passphrase is None else BackupKeys(passphrase=passphrase)
+    return BackupKeys(Identities.of_text(ctx.secret(params.identity), "the param identity", passphrase), passphrase)
+
+
 def _reach(field: str, of: StoredPlace) -> Reach:
     folder = local_path(of.url)
     if folder is None:
@@ -216,16 +231,16 @@ def _reach(field: str, of: StoredPlace) -> Reach:
     return Reach(field, "destination", of.url, str(folder), private=True)
 
 
-def _result(proof: Proof, url: str, place: Place, backup: Manifest | str) -> dict[str, Any]:
+def _result(proof: Proof, url: str, place: Place, backup: Manifest | str, findings: Findings) -> dict[str, Any]:
     assert isinstance(backup, Manifest)
     return {
         "backup": f"{place.url}/{proof.backup}",
         "created": backup.created.isoformat(),
         "proof": url,
         "same_member": proof.same_member,
-        "how": list(proof.how[:20]),
-        "tables": proof.tables,
-        "rows": proof.rows,
+        "how": [line[:1000] for line in findings.how[:20]],
+        "tables": findings.tables,
+        "rows": findings.rows,
         "checks": proof.checks,
         "restored_bytes": proof.restored_bytes,
         "seconds": round(proof.seconds, 3),

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from tasks.restore.params import StoredPlace
+from tasks.secret import Reference
 
 
 class DrillCheck(BaseModel):
@@ -49,6 +50,14 @@ class DrillParams(BaseModel):
         default=None,
         description="Of physical backups: the folder of the log that a task of kind `wal` keeps. The backup is then "
         "recovered to the latest moment. null: to the end of the backup itself",
+    )
+    identity: Reference | None = Field(
+        default=None,
+        description="Of encrypted backups: a secret that holds an identity of age, or an SSH private key. Only members "
+        "that drill need it",
+    )
+    passphrase: Reference | None = Field(
+        default=None, description="Of encrypted backups: a secret that holds the passphrase of the identity in them"
     )
     max_bytes: int | None = Field(
         default=None,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tasks.access import Access
+from tasks.backup.encryption import BackupKeys
 from tasks.backup.manifest import Manifest
 from tasks.backup.objects import StoredObjects
 from tasks.backup.sources.postgres_tools import PostgresFailed
@@ -27,6 +28,8 @@ class DrillWork:
     manifest: Manifest
     #: fsspec's options for its destination, with secrets resolved.
     options: dict[str, Any]
+    #: The keys that open an encrypted backup; None: none are given.
+    keys: BackupKeys | None
     #: The drill's params.
     params: DrillParams
     #: fsspec's options for the archive of the server's log, with secrets resolved.
@@ -47,7 +50,7 @@ class DrillWork:
 
     def stored(self) -> StoredObjects:
         """Return the objects of the backup. Reading them reports progress, and raises what `advance` raises."""
-        return StoredObjects(self.manifest, self.options, self.advance)
+        return StoredObjects(self.manifest, self.options, self.advance, self.keys)
 
     def left_s(self) -> int:
         """Return how long one query may take: what is left of the drill's time, in whole seconds, at least 1."""

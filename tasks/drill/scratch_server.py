@@ -5,6 +5,7 @@ attempt may read, and write only the server's own folder (`tasks.needs.Needs.ser
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -95,6 +96,10 @@ _SETTINGS: Final[Mapping[str, str]] = {
 class ServerUnfit(Failed):
     """This member cannot run a scratch server. This says nothing about the backup."""
 
+
+_KILLED: Final = "was terminated by signal 9"
+_COMPLAINT: Final = re.compile(r"\b(?:FATAL|PANIC|ERROR|DETAIL):|^(?!\s)[\w.]+: ")
+_COMPLAINTS_MAX: Final = 4
 
 _READY_LINE: Final = 7
 _POLL_S: Final = 0.02
@@ -190,6 +195,10 @@ class ScratchServer:
                 self._wait_until_ready(self._process)
                 self._descriptor = os.open(self.data, os.O_PATH | os.O_DIRECTORY)
                 yield
+        except PostgresFailed as error:
+            if _KILLED in self.log.read_text(errors="replace"):
+                raise ServerUnfit(f"a process of the scratch server was killed, for want of memory? {error}") from error
+            raise
         finally:
             self._stop(self._process)
             if self._descriptor >= 0:
@@ -210,16 +219,18 @@ class ScratchServer:
         """Return the output of psql for `query`, as the superuser. Raises `PostgresFailed`."""
         return self.database(database).ask(self._tools, query)
 
-    def tail(self) -> str:
-        """The end of the server's log."""
-        return self.log.read_bytes()[-2000:].decode(errors="replace").strip()
+    def complaints(self) -> str:
+        """Return the last errors in the server's log, and what a restore_command said; all lines if there are none."""
+        lines = self.log.read_bytes()[-20_000:].decode(errors="replace").splitlines()
+        told = [line for line in lines if _COMPLAINT.search(line)]
+        return "; ".join(line.strip() for line in (told or lines)[-_COMPLAINTS_MAX:])
 
     def _wait_until_ready(self, process: "subprocess.Popen[bytes]") -> None:
         status = self.data / "postmaster.pid"
         while True:
             self._watch.check()
             if process.poll() is not None:
-                raise PostgresFailed(f"the server on the restored copy did not start: {self.tail()}")
+                raise PostgresFailed(f"the server on the restored copy did not start: {self.complaints()}")
             try:
                 lines = status.read_text().splitlines()
             except FileNotFoundError:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from node.execution.confining import capabilities
 from tasks.backup.archive import Damaged
+from tasks.backup.encryption import new_identity
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import NAME, NoBackup, survey
 from tasks.backup.proofs import FOLDER, Proof, proven_backups, read_proofs
@@ -177,6 +178,23 @@ def test_what_says_nothing_about_the_backup_writes_no_proof(tmp_path: Path) -> N
 def test_a_check_is_a_query_and_no_command_of_psql(sql: str) -> None:
     with pytest.raises(ValidationError):
         DrillCheck(sql=sql, expect=1)
+
+
+def test_of_an_encrypted_backup_only_the_run_says_what_differs(tmp_path: Path) -> None:
+    pytest.importorskip("pyrage")
+    recipient, identity = new_identity(None)
+    backed_up(tmp_path, encryption={"recipients": [recipient]}, **sqlite_params(tmp_path))
+    with pytest.raises(DrillFailed, match="give the identity of one of these recipients"):
+        Drill().run(drill_context(tmp_path))
+    checks = [{"sql": "SELECT count(*) FROM line", "expect": 501}]
+    keyed = drill_context(tmp_path, 51, identity={"secret": "key"}, checks=checks)
+    keyed.secrets = {"key": identity}
+    with pytest.raises(DrillFailed, match="FROM line gives 500; expected: 501"):
+        Drill().run(keyed)
+    proofs = read_proofs(Place(str(tmp_path / "to" / "nightly"))).proofs
+    assert [proof.result for proof in proofs] == ["failed", "failed"]
+    assert not any("line" in text for proof in proofs for text in (*proof.why, *proof.how))
+    assert {(proof.tables, proof.rows) for proof in proofs} == {(0, 0)}
 
 
 def test_root_keeps_the_rights_to_run_a_server_as_nobody() -> None:

@@ -1,0 +1,1 @@
+"""Backups that are spoilt in drawn ways, and good ones: drills tell them apart."""
