@@ -11,6 +11,7 @@ from tasks.backup.copies import BackupCopies
 from tasks.backup.keep import rules_of
 from tasks.backup.manifest import Manifest
 from tasks.backup.params import BackupParams
+from tasks.backup.unusual import BEFORE_MAX, unusual
 from tasks.kind import Context, Fenced
 from tasks.places.place import Place
 
@@ -103,6 +104,19 @@ class BackupAttempt:
             self._discard()
             raise
         return done.model_copy(update={"url": self.place.url})
+
+    def unusual(self, done: Manifest) -> list[str]:
+        """Return what is unusual of the backup beside those before it, of the same source. Does not raise."""
+        own = retention.name_of(done.url)
+        try:
+            older = sorted(
+                name for name in self.task_place.folders() if manifest.begun(name) is not None and name < own
+            )
+            found = manifest.survey(self.task_place, older[-BEFORE_MAX:])
+        except Exception as error:  # noqa: BLE001  storage libraries raise any exception; the backup is complete
+            self.ctx.log.warning("not compared with the backups before: %s: %s", type(error).__name__, error)
+            return []
+        return unusual(done, [backup for backup in found.complete if self.held.holds(backup)])
 
     def copy(self, done: Manifest) -> None:
         """Complete the backup at the other destinations. A destination that fails is owed the backup.

@@ -31,8 +31,9 @@ RESULT: Final = {
     "copies": "the URLs of the task's folders at further destinations that lack nothing",
     "owed": "the further destinations that lack backups: the `destination`, the number of `backups`, a `reason` "
     "(credentials, access, no_room, no_bucket, other_task, silent, unreachable, damaged, more, error) and a sentence",
-    "degraded": "what `owed` says, as text; null if nothing is owed",
+    "degraded": "what `owed` and `unusual` say, as text; null if they say nothing",
     "remarks": "the number of remarks in the manifest, such as files that vanished",
+    "unusual": "what is unusual beside the ten backups before: size, rows, how long it took, tables that are empty now",
     "removed": "the number of old backups and leftovers that were removed",
     "not_removed": "those that could not be removed, and why; 20 at most",
     "unreadable": "the number of backups whose manifest cannot be read; they are neither counted nor removed",
@@ -106,6 +107,9 @@ class Backup:
         ctx.log.info("%s: %d bytes, %d stored", done.url, done.size_bytes, done.stored_bytes)
         for remark in done.remarks[:100]:
             ctx.log.warning("%s", remark)
+        jumps = attempt.unusual(done)
+        for jump in jumps:
+            ctx.log.warning("%s", jump)
         attempt.copy(done)
         pruned = retention.together([cleared, attempt.prune(done), *attempt.copies.pruned])
         _warn_of_kept(ctx, pruned, attempt.identity)
@@ -118,8 +122,11 @@ class Backup:
             "objects": [{"name": file.name, "stored_bytes": file.stored_bytes} for file in done.files[:100]],
             "copies": attempt.copies.complete_urls,
             "owed": [asdict(each) for each in owed],
-            "degraded": "; ".join(f"{each.destination} lacks {each.backups}: {each.why}" for each in owed) or None,
+            # What the cluster tells on its channels: nobody reads the log of a run that succeeded.
+            "degraded": "; ".join([*(f"{each.destination} lacks {each.backups}: {each.why}" for each in owed), *jumps])
+            or None,
             "remarks": len(done.remarks),
+            "unusual": jumps,
             "removed": len(pruned.removed),
             "not_removed": [printable(why[:1000]) for why in pruned.failed[:20]],
             "unreadable": len(pruned.unreadable),
