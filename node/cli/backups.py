@@ -34,7 +34,7 @@ from tasks.backup.finding import FoundBackups, TaskPlace, find_backups
 from tasks.backup.keep import KeepRules, why_kept
 from tasks.backup.manifest import Manifest, NoBackup, survey_url
 from tasks.backup.params import BackupLocation, backup_location, backup_locations, keep_of
-from tasks.backup.proofs import Proof, read_proofs
+from tasks.backup.proofs import Proof, last_proven, read_proofs
 from tasks.backup.restore import BadTarget, restore_backup
 from tasks.backup.retention import name_of
 from tasks.backup.sources.mariadb.server import MariadbFailed, NoMariadbProgram
@@ -418,6 +418,10 @@ def kept_command(api: Api, what: str, keep: str | None, named: _Named) -> None:
             why = {backup.url: ["all stay"] for backup in found.complete}
             if own is not None:
                 why = why_kept(found.complete, own)
+                proven = last_proven(Place(url, options), [name_of(backup.url) for backup in found.complete])
+                for backup in found.complete:
+                    if name_of(backup.url) == proven:
+                        why.setdefault(backup.url, []).append("the last that a drill has proven")
             shown += [(backup, why.get(backup.url, [])) for backup in found.complete]
     api.show(
         [{"url": backup.url, "created": backup.created.isoformat(), "kept": kept} for backup, kept in shown],

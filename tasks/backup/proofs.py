@@ -97,6 +97,11 @@ def proven_backups(place: Place) -> set[str]:
     return read_proofs(place).proven()
 
 
+def last_proven(place: Place, backups: Iterable[str]) -> str | None:
+    """Return that of `backups`, by the names of their folders, which is the newest proven one; None: none is."""
+    return max(proven_backups(place).intersection(backups), default=None)
+
+
 def surplus_proofs(names: Iterable[str], backups: Iterable[str]) -> list[str]:
     """Return the names of proofs that can go: of backups that are gone, and all but the newest of each backup.
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from tasks.backup.keep import KeepRules, why_kept
 from tasks.backup.lineage import Lineage
 from tasks.backup.manifest import NAME, Manifest, begun, survey
+from tasks.backup.proofs import last_proven
 from tasks.places.place import Place
 
 ABANDONED_AFTER: Final = timedelta(days=1)
@@ -43,16 +44,16 @@ class Pruned:
     others: int = 0
 
 
-def surplus(found: Sequence[Manifest], made: str, keep: KeepRules, token: int) -> list[str]:
+def surplus(found: Sequence[Manifest], made: str, keep: KeepRules, token: int, proven: str | None = None) -> list[str]:
     """Return the names of the backups in `found` that `keep` does not retain.
 
     The backup at the URL `made` always stays, and counts as the newest, whatever the members' clocks say. A backup
     whose token is not smaller than `token` stays too, so that an attempt whose run was taken over removes no backup of
-    the attempt that took it over.
+    the attempt that took it over. The backup `proven`, by its folder's name, stays: it is known to restore.
     """
     newest = max((backup.created for backup in found), default=None)
     as_dated = [backup.model_copy(update={"created": newest}) if backup.url == made else backup for backup in found]
-    staying = why_kept(as_dated, keep)
+    staying = {*why_kept(as_dated, keep), *(backup.url for backup in found if name_of(backup.url) == proven)}
     others = [name_of(backup.url) for backup in found if backup.url != made and backup.url not in staying]
     return [name for name in others if (by := begun(name)) is not None and by.token < token]
 
@@ -94,7 +95,8 @@ def prune(
         unreadable = found.unreadable
         ours = [manifest for manifest in found.complete if lineage.holds(manifest)]
         others = 0 if keep is None else len(found.complete) - len(ours)
-        going = [] if keep is None else surplus(ours, made, keep, token)
+        proven = None if keep is None else last_proven(place, [name_of(manifest.url) for manifest in ours])
+        going = [] if keep is None else surplus(ours, made, keep, token, proven)
         going += [name for name in found.without if name in old and _silent(place.inside(name), now)]
         going += [name for name in found.superseded if name != name_of(made) and _earlier(name, token)]
     except Exception as error:  # noqa: BLE001  storage libraries raise any exception; it is reported

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import fsspec
 import pytest
@@ -20,6 +20,7 @@ from tasks.backup.keep import KeepRules
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import NoBackup, folder_name, newest_backup, survey_url
 from tasks.backup.params import BackupParams
+from tasks.backup.proofs import FOLDER, Proof, write_proof
 from tasks.backup.sources import folder
 from tasks.backup.verify import verify
 from tasks.kind import Fenced
@@ -105,6 +106,24 @@ def test_keep_removes_the_oldest_backups_and_old_leftovers(site: Site) -> None:
     result = site.backup(92, keep=3)
     assert site.names() == [old[2], retention.name_of(first), retention.name_of(result["url"])]
     assert (result["removed"], result["not_removed"], result["unreadable"]) == (5, [], 0)
+
+
+def test_the_last_proven_backup_is_kept_until_a_newer_one_is_proven(site: Site) -> None:
+    first, second = (retention.name_of(site.backup(token)["url"]) for token in (1, 2))
+    at = datetime(2026, 11, 21, tzinfo=UTC)
+
+    def drilled(backup: str, token: int, result: Literal["proven", "failed"]) -> None:
+        about: Any = {"drill": "drill", "run_id": "drill~1", "node": "node-2", "same_member": False}
+        proof = Proof(backup=backup, result=result, token=token, began=at, finished=at + timedelta(token), **about)
+        write_proof(Place(site.url), proof)
+
+    drilled(first, 10, "proven")
+    drilled(second, 11, "failed")
+    third = retention.name_of(site.backup(3, keep=1)["url"])
+    assert site.names() == [first, third, FOLDER]
+    drilled(third, 12, "proven")
+    newest = retention.name_of(site.backup(4, keep=1)["url"])
+    assert site.names() == [third, newest, FOLDER]
 
 
 def test_the_new_backup_is_kept_though_an_older_one_has_a_later_date(site: Site) -> None:
