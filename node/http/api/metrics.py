@@ -7,7 +7,9 @@ import asyncio
 from collections import Counter as Counting
 from collections.abc import Iterable, Sequence
 from time import monotonic
+from typing import Final
 
+import msgpack
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -24,10 +26,12 @@ from node.state.value import COUNTED, State, TaskRow
 from node.telemetry.thread_lag import ThreadLag
 from tasks.definition.deadlines import DEADLINES, Deadlines, deadlines_of
 from tasks.definition.run import ACTIVE
+from tasks.definition.spec import cached_spec
 
 endpoints = Endpoints("watch")
 
 _STATUSES = ("up", "down", "draining")
+_DRILL: Final = bytes(msgpack.packb("drill"))
 
 
 @endpoints.add("GET", "/metrics", {200: ResponseSpec("Metrics", str, "text/plain")})
@@ -165,6 +169,11 @@ def _of_tasks(rows: Sequence[tuple[str, TaskRow]]) -> Iterable[Metric]:
     breached = GaugeMetricFamily(
         "rota_task_deadline_breached", "Whether a deadline of the task is breached", labels=["task", "deadline"]
     )
+    proven = GaugeMetricFamily(
+        "rota_backup_last_proven_timestamp_seconds",
+        "When a drill last proved that a backup of the task restores",
+        labels=["task", "drill"],
+    )
     for task, row in rows:
         late = {breach.deadline for breach in row.breaches}
         limits = deadlines_of(row.spec_packed) or Deadlines()
@@ -176,9 +185,20 @@ def _of_tasks(rows: Sequence[tuple[str, TaskRow]]) -> Iterable[Metric]:
             endings.add_metric([task, ending], count)
         if (succeeded_at_us := _succeeded_at_us(row)) is not None:
             success.add_metric([task], succeeded_at_us / 1e6)
+            if backed_up := _drilled(row.spec_packed):
+                proven.add_metric([backed_up, task], succeeded_at_us / 1e6)
         if row.last is not None and row.last.took_us is not None:
             duration.add_metric([task], row.last.took_us / 1e6)
-    return endings, success, duration, breached
+    return endings, success, duration, breached, proven
+
+
+def _drilled(packed: bytes) -> str:
+    """Return the task whose backups a task of kind `drill` restores; "" for a task of another kind."""
+    if _DRILL not in packed:  # a quick test first, because most tasks are no drills
+        return ""
+    spec = cached_spec(packed)
+    backups = spec.params.get("backups") if spec.kind == "drill" else None
+    return str(backups.get("url", "")).rstrip("/").rpartition("/")[2] if isinstance(backups, dict) else ""
 
 
 def _succeeded_at_us(row: TaskRow) -> int | None:
