@@ -100,6 +100,18 @@ def prove_folder(work: DrillWork, found: Findings) -> None:
         found.how.append(f"not compared with the source: {len(remarks)} remarks are in the manifest")
 
 
+def prove_stream(work: DrillWork, found: Findings) -> None:
+    """Restore what a program wrote as a file, of whose format nothing is known.
+
+    Raises `Damaged` if it does not restore.
+    """
+    if work.params.checks:
+        found.problems.append("`checks` are queries, and what a program wrote has no database")
+    path = work.scratch / "restored"
+    restore_manifest(work.manifest, str(path), options=work.options, progress=work.advance, keys=work.keys)
+    found.how.append(f"restored as a file of {path.stat().st_size:,} bytes; its format is not known")
+
+
 def _difference(target: Path, member: "tarfile.TarInfo") -> str:
     """Say in what an entry differs from its member in the archive; "" if it does not."""
     path = target if member.name == ROOT else target / member.name

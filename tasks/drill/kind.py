@@ -17,7 +17,7 @@ from tasks.backup.sources.sqlite import SqliteFailed
 from tasks.backup.tree.read_tree import FolderFailed
 from tasks.drill.base_backups import prove_base_backup
 from tasks.drill.dumps import prove_dumps
-from tasks.drill.files import prove_folder, prove_sqlite
+from tasks.drill.files import prove_folder, prove_sqlite, prove_stream
 from tasks.drill.params import DrillParams
 from tasks.drill.proving import DrillWork, Findings
 from tasks.drill.watch import DrillBounds, DrillWatch, room_needed, scratch_room
@@ -48,7 +48,10 @@ _PROVE: Final[Mapping[SourceType, Callable[[DrillWork, Findings], None]]] = {
     "postgres_physical": prove_base_backup,
     "sqlite": prove_sqlite,
     "folder": prove_folder,
+    "stream": prove_stream,
 }
+"""How a backup is restored on trial, by the type of its source."""
+
 _SPOILT: Final = (Damaged, PostgresFailed, SqliteFailed, FolderFailed, NotRestorable, NoIdentity, BadIdentity)
 """Errors that say that a backup does not restore. All others, such as those of the network, say nothing about it."""
 
@@ -58,6 +61,10 @@ _NO_ROOM: Final = "No space left on device"
 
 class DrillFailed(Unretryable, Failed):
     """The backup does not restore, or differs from what was backed up. The message names what differs."""
+
+
+class NotDrillable(Unretryable):
+    """Backups of this type cannot be restored on trial."""
 
 
 class Drill:
@@ -91,7 +98,7 @@ class Drill:
         """Restore one backup on trial. Returns the fields of `RESULT`.
 
         Raises `AccessRefused`, `BadDestination`, `DrillBounds`, `DrillFailed`, `DrillStopped`, `Fenced`,
-        `MissingSecret`, `NoBackup`, `NoTool` and `ServerUnfit`.
+        `MissingSecret`, `NoBackup`, `NoTool`, `NotDrillable` and `ServerUnfit`.
         """
         with closed_to_others():
             return self._drill(ctx)
@@ -143,6 +150,11 @@ class Drill:
         if problem := misplaced(backup, name_of(place.url)):
             findings.problems.append(problem)
             return
+        if backup.source_type not in _PROVE:
+            raise NotDrillable(
+                f"{backup.url} is of type {backup.source_type}, and drills restore only {', '.join(_PROVE)}: "
+                "`rota backup verify` reads it"
+            )
         if why := room_needed(backup.size_bytes, params.max_bytes, scratch_room(ctx.scratch)):
             raise DrillBounds(f"{backup.url}: {why}")
         ctx.log.info("restoring %s on trial", backup.url)

@@ -163,6 +163,7 @@ _RESTORE_ERRORS: Final = (
 _DRILL_ERRORS: Final = (
     AccessRefused,
     drill.DrillFailed,
+    drill.NotDrillable,
     drill_watch.DrillBounds,
     drill_server.ServerUnfit,
     backup_manifest.NoBackup,
