@@ -1,12 +1,15 @@
 """Restores dumps of PostgreSQL databases into a scratch server, and compares them with what the dump saw."""
 
+import os
 import re
 import subprocess
+from collections.abc import Sequence
 from typing import Final
 
 from tasks.backup.archive import CHUNK_BYTES
 from tasks.backup.fingerprint import differing_tables, table_facts
 from tasks.backup.manifest import FileEntry
+from tasks.backup.restore import restore_manifest
 from tasks.backup.sources.postgres_database import Database
 from tasks.backup.sources.postgres_tools import PostgresFailed
 from tasks.drill.proving import CHECK_USER, DrillWork, Findings, run_checks
@@ -17,6 +20,9 @@ _ENCODING: Final = re.compile(r" ENCODING = ('[^']+')")
 _CONNECT: Final = re.compile(r"^\\connect .*$", re.MULTILINE)
 _NO_ROLE: Final = re.compile(r"role \"(.+)\" does not exist$", re.MULTILINE)
 _ROUNDS_MAX: Final = 20
+_PROGRAMS: Final = "ROTA_POSTGRES_BIN"
+"""The variable by which a restore finds PostgreSQL's programs."""
+
 _TRIAL: Final = "rota_trial"
 """A database in which the schema of a dump is tried, to learn which roles it names."""
 
@@ -33,8 +39,33 @@ def prove_dumps(work: DrillWork, found: Findings) -> None:
         # A dump of the database `postgres` has to find no such database.
         server.ask("DROP DATABASE postgres")
         found.how.append(f"restored by pg_restore into a scratch server {server.tools.version}, with owners and grants")
-        databases = [_Dump(work, server, entry, found).restored() for entry in work.stored().manifest.files]
+        files = work.stored().manifest.files
+        if len(files) > 1:
+            databases = _restore_server(work, server, files, found)
+        else:
+            databases = [_Dump(work, server, entry, found).restored() for entry in files]
         check_databases(work, server, databases, found)
+
+
+def _restore_server(work: DrillWork, server: ScratchServer, files: Sequence[FileEntry], found: Findings) -> list[str]:
+    """Restore the roles and databases of a server, and compare the databases. Returns their names."""
+    before = os.environ.get(_PROGRAMS)
+    os.environ[_PROGRAMS] = str(server.tools.folder)
+    try:
+        url = server.database("template1").url
+        done = restore_manifest(work.manifest, url, options=work.options, progress=work.advance, keys=work.keys)
+    finally:
+        if before is None:
+            del os.environ[_PROGRAMS]
+        else:
+            os.environ[_PROGRAMS] = before
+    found.how += [remark for remark in done.remarks if remark not in done.manifest.remarks]
+    names = []
+    for entry in files:
+        if entry.database is not None:
+            names.append(entry.database.name)
+            compare_tables(work, server.database(entry.database.name), server, entry, found)
+    return names
 
 
 class _Dump:
@@ -85,6 +116,12 @@ class _Dump:
 
     def _make_roles(self) -> None:
         """Make the roles that the dump names as owners, in grants and in policies: roles belong to the server."""
+        if self._entry.database is not None:
+            there = set(self._server.ask("SELECT rolname FROM pg_roles").splitlines())
+            for role in self._entry.database.roles:
+                if role not in there:
+                    self._make_role(role)
+            return
         self._server.ask(f"CREATE DATABASE {_TRIAL} TEMPLATE template0")
         argv = [self._server.tools.program("psql"), "-Xqw", "-f", str(self._schema)]
         made: set[str] = set()
@@ -96,10 +133,13 @@ class _Dump:
             if not missing:
                 break
             for role in sorted(missing):
-                quoted = role.replace('"', '""')
-                self._server.ask(f'CREATE ROLE "{quoted}" NOLOGIN')
+                self._make_role(role)
             made |= missing
         self._server.ask(f"DROP DATABASE {_TRIAL}")
+
+    def _make_role(self, role: str) -> None:
+        quoted = role.replace('"', '""')
+        self._server.ask(f'CREATE ROLE "{quoted}" NOLOGIN')
 
     def _fill(self, name: str) -> None:
         database = self._server.database(name)
@@ -130,7 +170,7 @@ def compare_tables(
     found.rows += sum(table.rows for table in now)
     if entry is None:
         return
-    if not saw:
+    if saw is None:
         found.how.append(f"{entry.name}: tables were only counted: the manifest does not say what the dump saw of them")
         return
     found.how.append(

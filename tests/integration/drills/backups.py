@@ -16,8 +16,9 @@ from tasks.backup.kind import Backup
 from tasks.backup.params import BackupParams
 from testkit.fake_context import FakeContext
 
-TASKS: Final = "dump", "base", "sqlite", "folder", "sealed"
-"""The tasks, each with a backup of another type; that of `sealed` is an encrypted dump."""
+TASKS: Final = "dump", "base", "sqlite", "folder", "sealed", "server"
+"""The tasks, each with a backup of another type; that of `sealed` is an encrypted dump, that of
+`server` has all databases."""
 
 VARIANTS: Final = {
     "less": "DROP TABLE item",
@@ -50,6 +51,7 @@ CHECKS: Final[dict[str, list[dict[str, Any]]]] = {
         {"sql": "SELECT count(*) FROM late", "expect": 100, "database": "orders"},
     ],
     "sealed": [],
+    "server": [{"sql": "SELECT has_table_privilege('reader', 'line', 'SELECT')", "expect": True, "database": "orders"}],
     "sqlite": [{"sql": "SELECT count(*) FROM line", "expect": 300}],
     "folder": [],
 }
@@ -99,6 +101,7 @@ def good_backups(top: Path) -> Iterator[GoodBackups]:
         recipient, identity = new_identity(None)
         _back_up(good, "dump", orders)
         _back_up(good, "sealed", orders, encryption={"recipients": [recipient]})
+        _back_up(good, "server", orders | {"databases": "all"})
         for name, sql in VARIANTS.items():
             server.sql("postgres", f"CREATE DATABASE {name} TEMPLATE orders")
             server.sql(name, sql)

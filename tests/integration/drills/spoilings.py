@@ -108,6 +108,7 @@ SPOILINGS: Final[dict[str, tuple[Spoiling, ...]]] = {
     "base": (cut_short, flipped_byte, flipped_manifest, missing_object, another_manifest, no_segment, flipped_segment),
     "sqlite": (cut_short, flipped_byte, flipped_manifest, missing_object, another_manifest),
     "sealed": (cut_short, flipped_byte, flipped_manifest, missing_object, another_manifest, wrong_key),
+    "server": (cut_short, flipped_byte, flipped_manifest, missing_object, another_manifest),
     "folder": (cut_short, flipped_byte, flipped_manifest, missing_object, another_manifest),
 }
 """What can be done to the backup of each task."""
