@@ -235,7 +235,7 @@ def stored_content(
 
 def check_stored(place: Place, entry: FileEntry, progress: Progress) -> None:
     """Read a file as it is stored, without its content, and compare it with its entry. Raises `Damaged`."""
-    with _damage_named(place, entry), place.reading(entry.name) as file:
+    with _damage_named(place, entry), place.reading(entry.name, entry.version) as file:
         stored = _Summed(file)
         stored.drain(progress)
     stored.check(place, entry)
@@ -272,7 +272,7 @@ def _unpacked(
     place: Place, entry: FileEntry, progress: Progress, identities: Identities | None
 ) -> Generator[bytes, None, None]:
     content_sum, size_bytes = hashlib.sha256(), 0
-    with _damage_named(place, entry), place.reading(entry.name) as file:
+    with _damage_named(place, entry), place.reading(entry.name, entry.version) as file:
         stored = _Summed(file)
         # Read by pieces of unpacked content, not of the file: a megabyte of it may unpack to gigabytes.
         buffered = io.BufferedReader(stored, CHUNK_BYTES)

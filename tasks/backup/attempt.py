@@ -99,11 +99,11 @@ class BackupAttempt:
             ctx.save_checkpoint(self.begun | {"finishing": self.place.url})
             # If this attempt was paused here and its run was taken over, the next attempt has removed the files.
             self._check_stored(done)
-            manifest.write_manifest(self.place, self.content.sealed(done))
+            manifest.write_manifest(self.place, manifest.with_versions(self.content.sealed(done), self.place.versions))
         except Exception:
             self._discard()
             raise
-        return done.model_copy(update={"url": self.place.url})
+        return manifest.with_versions(done, self.place.versions).model_copy(update={"url": self.place.url})
 
     def unusual(self, done: Manifest) -> list[str]:
         """Return what is unusual of the backup beside those before it, of the same source. Does not raise."""

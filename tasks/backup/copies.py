@@ -9,6 +9,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from tasks.access import Access, AccessRefused
@@ -18,11 +19,12 @@ from tasks.backup.content import BackupStopped
 from tasks.backup.errands import Errand, run_errands
 from tasks.backup.keep import KeepRules, rules_of, why_kept
 from tasks.backup.lineage import Lineage, newest_identified
-from tasks.backup.manifest import FileEntry, Manifest, read_manifest, survey, write_manifest
-from tasks.backup.params import BackupParams, CopyParams, place_url
+from tasks.backup.manifest import FileEntry, Manifest, read_manifest, survey, with_versions, write_manifest
+from tasks.backup.params import BackupParams, CopyParams, DestinationParams, place_url
 from tasks.backup.tee import Behind, Branch, Silent
 from tasks.errors import MissingSecret
 from tasks.kind import Context
+from tasks.places.object_lock import LockTime
 from tasks.places.place import NoBucket, Place, resolved
 from tasks.source_identity import differing, identity_id
 
@@ -148,7 +150,9 @@ class BackupCopies:
         """
         for copy in self._copies:
             try:
-                copy.place = _opened(copy.params, copy.url, self._ctx.secret, self._ctx.access)
+                copy.place = opened_destination(
+                    copy.params, self._ctx.task, self._ctx.secret, self._ctx.access, datetime.now(UTC)
+                )
             except Exception as error:  # noqa: BLE001  it is owed then, and the reason is shown
                 copy.fault = error
 
@@ -173,13 +177,12 @@ class BackupCopies:
                 self._finish(copy, copy.branch)
 
         def follow(copy: _Copy, errand: Errand) -> None:
-            written = {} if copy.branch is None else copy.branch.whole
-            self._copy_backup(first, copy, done, errand, written)
+            self._copy_backup(first, copy, done, errand, copy.branch)
             copy.lacks = 0
             lacking = lacking_backups(ours, survey(copy.there).complete, done, copy.keep)
             copy.lacks = len(lacking)
             for backup in lacking[:CATCH_UP_MAX]:
-                self._copy_backup(first, copy, backup, errand, {})
+                self._copy_backup(first, copy, backup, errand, None)
                 copy.lacks -= 1
                 self._ctx.log.info("%s: caught up with %s", copy.url, retention.name_of(backup.url))
 
@@ -274,19 +277,21 @@ class BackupCopies:
         elif branch.fault is not None:
             self._ctx.log.warning("%s: %s; it is copied afterwards", copy.url, said(branch.fault))
 
-    def _copy_backup(
-        self, first: Place, copy: _Copy, backup: Manifest, errand: Errand, written: dict[str, str | None]
-    ) -> None:
-        """Copy one backup from `first`, without the objects in `written`, which are there. The manifest comes last."""
+    def _copy_backup(self, first: Place, copy: _Copy, backup: Manifest, errand: Errand, branch: Branch | None) -> None:
+        """Copy one backup from `first`, without the objects that `branch` has written. The manifest comes last."""
         name = retention.name_of(backup.url)
         source, target = first.inside(name), copy.there.inside(name)
         there = read_manifest(target)
         if there is not None:
             _check_same(there, backup)
             return
+        written = set() if branch is None else branch.whole
+        versions = {} if branch is None else branch.place.versions
         for entry in backup.files:
             errand.tick()
             if _has(target, entry, errand.tick, entry.name in written):
+                if entry.name not in versions and (version := target.version_of(entry.name)) is not None:
+                    versions[entry.name] = version
                 continue
             _copy_object(source, target, entry, lambda size_bytes: self._moved(errand, size_bytes))
         named = {entry.name for entry in backup.files}
@@ -294,7 +299,7 @@ class BackupCopies:
             if left not in named:
                 target.remove(left)
         errand.tick()
-        write_manifest(target, backup)
+        write_manifest(target, with_versions(backup, versions | target.versions))
 
     def _moved(self, errand: Errand, size_bytes: int) -> None:
         errand.tick()
@@ -329,8 +334,17 @@ def said(error: Exception) -> str:
 _SENTENCES: Final = (OtherTask, Silent, Behind, Damaged, NoBucket, AccessRefused, MissingSecret)
 
 
-def _opened(params: CopyParams, url: str, secret: Callable[[Any], str], access: Access) -> Place:
-    return Place(url, resolved(params.options, secret), access)
+def opened_destination(
+    params: DestinationParams, task: str, secret: Callable[[Any], str], access: Access, now: datetime
+) -> Place:
+    """Return the folder of a task's backups at a destination. Raises the errors of `secret` and of `Place`."""
+    return Place(
+        place_url(params.destination, task),
+        resolved(params.options, secret),
+        access,
+        lock=LockTime.of(params.lock_days, now),
+        removes=params.prune == "here",
+    )
 
 
 def _check_fits(place: Place, task: str, held: Lineage, identity: dict[str, str], accepted: Sequence[str]) -> None:
@@ -380,7 +394,7 @@ def _copy_object(source: Place, target: Place, entry: FileEntry, moved: Callable
     """Copy an object; `moved` gets the size of each piece. Raises `Damaged` if it is not as its manifest says."""
     stored_sum = hashlib.sha256()
     try:
-        with source.reading(entry.name) as file, target.writing(entry.name) as out:
+        with source.reading(entry.name, entry.version) as file, target.writing(entry.name) as out:
             while chunk := file.read(CHUNK_BYTES):
                 stored_sum.update(chunk)
                 out.write(chunk)

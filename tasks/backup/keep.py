@@ -47,6 +47,9 @@ class KeepRules(BaseModel):
         description="All that were made at most this long before the newest: hours (h), days (d) or weeks (w)",
         examples=["14d"],
     )
+    minimum: Count = Field(
+        default=None, description="Of the newest, this many stay whatever the other rules say; by itself it is no rule"
+    )
     timezone: Timezone = Field(
         default="UTC", description="The time zone by whose clocks days, weeks, months and years begin"
     )
@@ -81,6 +84,9 @@ def why_kept(backups: Sequence[Manifest], rules: KeepRules) -> dict[str, list[st
         for backup in newest_first:
             if backup.created >= since:
                 why.setdefault(backup.url, []).append(f"within: {rules.within} before the newest")
+    for number, backup in enumerate(newest_first[: rules.minimum or 0], 1):
+        if backup.url not in why:
+            why[backup.url] = [f"minimum: {number} of {rules.minimum}"]
     return why
 
 

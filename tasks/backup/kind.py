@@ -10,7 +10,7 @@ from typing import Any, Final
 from tasks.backup import lineage, manifest, retention
 from tasks.backup.attempt import BackupAttempt, printable
 from tasks.backup.content import ENVIRONMENT, BackupContent
-from tasks.backup.copies import BackupCopies
+from tasks.backup.copies import BackupCopies, opened_destination
 from tasks.backup.inventory import inventory
 from tasks.backup.params import INSIDE, BackupParams, place_url
 from tasks.backup.sources import folder
@@ -18,7 +18,7 @@ from tasks.backup.sources.in_place import closed_to_others
 from tasks.backup.tee import Tee
 from tasks.kind import Context
 from tasks.needs import Needs, credential_groups
-from tasks.places.place import BadDestination, Place, local_path, resolved
+from tasks.places.place import BadDestination, Place, local_path
 from tasks.reach import Reach, remote
 from tasks.source_identity import identity_id
 
@@ -35,6 +35,7 @@ RESULT: Final = {
     "remarks": "the number of remarks in the manifest, such as files that vanished",
     "unusual": "what is unusual beside the ten backups before: size, rows, how long it took, tables that are empty now",
     "removed": "the number of old backups and leftovers that were removed",
+    "locked": "backups and leftovers that are to go once their lock expires, and when; 100 at most",
     "not_removed": "those that could not be removed, and why; 20 at most",
     "unreadable": "the number of backups whose manifest cannot be read; they are neither counted nor removed",
     "others": "the number of backups of another source, or of none; they are neither counted nor removed",
@@ -128,6 +129,7 @@ class Backup:
             "remarks": len(done.remarks),
             "unusual": jumps,
             "removed": len(pruned.removed),
+            "locked": list(pruned.locked[:100]),
             "not_removed": [printable(why[:1000]) for why in pruned.failed[:20]],
             "unreadable": len(pruned.unreadable),
             "others": pruned.others,
@@ -140,7 +142,7 @@ class Backup:
         created = self._now()
         # First the source, so that a refused one leaves nothing at the destination.
         ctx.params.source.check_readable(ctx.access, ctx.node)
-        task_place = _task_place(ctx)
+        task_place = _task_place(ctx, created)
         name = manifest.folder_name(created, ctx.token)
         place = _new_place(task_place, name)
         copies = BackupCopies(ctx)
@@ -182,10 +184,10 @@ def _reach(field: str, url: str, options: Mapping[str, Any]) -> Reach:
     return Reach(field, "destination", url, str(folder_path), private=True)
 
 
-def _task_place(ctx: Context[BackupParams]) -> Place:
+def _task_place(ctx: Context[BackupParams], now: datetime) -> Place:
     """Return the folder of the task's backups. Raises `BadDestination` if it is inside the folder to back up."""
     params = ctx.params
-    found = Place(place_url(params.destination, ctx.task), resolved(params.options, ctx.secret), ctx.access)
+    found = opened_destination(params, ctx.task, ctx.secret, ctx.access, now)
     if isinstance(params.source, folder.FolderSource) and found.is_within(Path(params.source.path)):
         raise BadDestination(f"{found.url}: {INSIDE}, {params.source.path}")
     return found

@@ -7,7 +7,7 @@ writes after its run was taken over, it writes next to the good backup, never ov
 import errno
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -79,6 +79,9 @@ class FileEntry(BaseModel):
     )
     sealed: str | None = Field(
         default=None, description="Of an encrypted object, the other fields: JSON, encrypted and armored as age does"
+    )
+    version: str | None = Field(
+        default=None, description="The id of the stored file's version, where versions are locked; this one is read"
     )
 
     @property
@@ -196,7 +199,7 @@ def begun(name: str) -> Begun | None:
 def read_manifest(place: Place) -> Manifest | None:
     """Read the manifest in the folder `place`; None if it has no manifest. Raises `NoBackup` if it cannot be read."""
     try:
-        text = place.read(NAME)
+        text = place.read_oldest(NAME)
     except (PermissionError, IsADirectoryError) as error:
         raise NoBackup(f"{place.url}/{NAME} cannot be read: {error.strerror or error}") from None
     if text is None:
@@ -208,6 +211,12 @@ def read_manifest(place: Place) -> Manifest | None:
     except ValidationError as error:
         wrong = ", ".join(".".join(map(str, finding["loc"])) for finding in error.errors()) or "all of it"
         raise NoBackup(f"{place.url}/{NAME} is not a manifest of version 1 (wrong: {wrong})") from None
+
+
+def with_versions(manifest: Manifest, versions: Mapping[str, str]) -> Manifest:
+    """Return the manifest as it is at a place where its files have these `versions`, by their names."""
+    files = tuple(file.model_copy(update={"version": versions.get(file.name)}) for file in manifest.files)
+    return manifest.model_copy(update={"files": files})
 
 
 def write_manifest(place: Place, manifest: Manifest) -> None:

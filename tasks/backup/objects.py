@@ -88,7 +88,8 @@ class NewObjects:
         with storing(self._sink, stored_name, self._level, advance, keys, self._threads) as writer:
             yield writer
         entry = writer.entry
-        if whole:
+        # What is locked cannot be moved, so another attempt could not use it.
+        if whole and self._place.lock is None and self._place.removes:
             record = _Record(entry=self._sealed(entry), recipients=self._recipients)
             self._place.write_whole(f"{stored_name}{_RECORD}", record.model_dump_json().encode())
         with self._lock:

@@ -1,7 +1,7 @@
 """The params of the kind `backup`: the source and the destination; and the URL of a task's backups."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
@@ -70,6 +70,41 @@ def source_class(manifest: Manifest) -> type[BackupSource]:
     return _CLASSES[manifest.source_type]
 
 
+class DestinationParams(Protocol):
+    """What the first destination and further ones have in common."""
+
+    @property
+    def destination(self) -> str:
+        """The folder, as a path or an fsspec URL."""
+
+    @property
+    def options(self) -> PlaceOptions:
+        """fsspec's options for it."""
+
+    @property
+    def lock_days(self) -> int | None:
+        """For how many days files are locked; None: they are not."""
+
+    @property
+    def prune(self) -> Literal["here", "elsewhere"]:
+        """Whether a run removes old backups here."""
+
+
+_LOCK_DAYS: Final = (
+    "In an S3 bucket with Object Lock: nobody can change or delete what is written for this many days, not even the "
+    "bucket's owner. Each run renews the locks of backups that stay. null: nothing is locked"
+)
+_PRUNE: Final = (
+    "elsewhere: runs remove nothing here, so that their key may be one that cannot delete; a task of kind "
+    "`backup_prune` does it"
+)
+
+
+def _check_lock(params: DestinationParams) -> None:
+    if params.lock_days is not None and check_protocol(params.destination) != "s3":
+        raise ValueError(f"lock_days: only s3:// can lock files, not {params.destination}")
+
+
 class CopyParams(BaseModel):
     """A further destination, which gets a copy of each backup. If it fails, the run succeeds, and owes it the copy."""
 
@@ -87,10 +122,13 @@ class CopyParams(BaseModel):
         alias="copy",
         description="now: written at the same time as the first destination; later: copied from there afterwards",
     )
+    lock_days: int | None = Field(default=None, ge=1, le=3650, description=_LOCK_DAYS)
+    prune: Literal["here", "elsewhere"] = Field(default="here", description=_PRUNE)
 
     @model_validator(mode="after")
     def _known_options(self) -> "CopyParams":
         check_options(self.destination, self.options)
+        _check_lock(self)
         return self
 
 
@@ -132,10 +170,13 @@ class BackupParams(BaseModel):
     bytes_per_s: int | None = Field(
         default=None, ge=1, description="The most content that a run reads, in bytes a second; null: no limit"
     )
+    lock_days: int | None = Field(default=None, ge=1, le=3650, description=_LOCK_DAYS)
+    prune: Literal["here", "elsewhere"] = Field(default="here", description=_PRUNE)
 
     @model_validator(mode="after")
     def _known_options(self) -> "BackupParams":
         check_options(self.destination, self.options)
+        _check_lock(self)
         return self
 
     @model_validator(mode="after")

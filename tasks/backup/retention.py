@@ -15,6 +15,7 @@ from tasks.backup.keep import KeepRules, why_kept
 from tasks.backup.lineage import Lineage
 from tasks.backup.manifest import NAME, Manifest, begun, survey
 from tasks.backup.proofs import last_proven
+from tasks.places.object_lock import StillLocked
 from tasks.places.place import Place
 
 ABANDONED_AFTER: Final = timedelta(days=1)
@@ -32,16 +33,18 @@ _BEGUN_MAX: Final = 500
 
 @dataclass(frozen=True)
 class Pruned:
-    """The result of a removal: the names of removed folders, and sentences about folders that could not be removed
-    (`failed`) and about manifests that cannot be read (`unreadable`).
+    """The result of a removal at one place."""
 
-    `others`: the number of backups of other lineages or of no lineage; known only if `keep` is given.
-    """
-
+    #: The names of the folders that were removed.
     removed: tuple[str, ...] = ()
+    #: Sentences about folders that could not be removed, and locks that could not be renewed.
     failed: tuple[str, ...] = ()
+    #: Sentences about manifests that cannot be read.
     unreadable: tuple[str, ...] = ()
+    #: The number of backups of other lineages or of no lineage; known only if `keep` is given.
     others: int = 0
+    #: Sentences about folders that go once their lock expires, with that time.
+    locked: tuple[str, ...] = ()
 
 
 def surplus(found: Sequence[Manifest], made: str, keep: KeepRules, token: int, proven: str | None = None) -> list[str]:
@@ -86,12 +89,13 @@ def prune(
     """
     removed: list[str] = []
     failed: list[str] = []
+    locked: list[str] = []
     unreadable: tuple[str, ...] = ()
     try:
         names = [name for name in place.folders() if begun(name) is not None]
         old = possible_leftovers(names, token, now)
         few = [name for name in names if name in old or name in before or name == name_of(made)]
-        found = survey(place, few if keep is None else names)
+        found = survey(place, few if keep is None and place.lock is None else names)
         unreadable = found.unreadable
         ours = [manifest for manifest in found.complete if lineage.holds(manifest)]
         others = 0 if keep is None else len(found.complete) - len(ours)
@@ -104,16 +108,38 @@ def prune(
     for name in sorted(going):
         try:
             remove(place.inside(name))
+        except StillLocked as error:
+            locked.append(str(error))
         except Exception as error:  # noqa: BLE001  as above
             failed.append(f"{name}: {type(error).__name__}: {error}")
         else:
             removed.append(name)
-    return Pruned(tuple(removed), tuple(failed), unreadable, others)
+    if not place.removes:
+        removed = []
+    failed += renew_locks(place, [manifest for manifest in ours if name_of(manifest.url) not in going])
+    return Pruned(tuple(removed), tuple(failed), unreadable, others, tuple(locked))
+
+
+def renew_locks(place: Place, staying: Sequence[Manifest]) -> list[str]:
+    """Renew the locks of backups that stay, where `place` locks files. Returns a sentence for each failure."""
+    failed: list[str] = []
+    for manifest in staying if place.lock is not None else ():
+        folder = place.inside(name_of(manifest.url))
+        try:
+            if not folder.lock_ends_soon(NAME):
+                continue  # it is renewed last, so all other files of the backup are locked for as long
+            for file in manifest.files:
+                folder.renew(file.name, file.version)
+            folder.renew(NAME, None)
+        except Exception as error:  # noqa: BLE001  storage libraries raise any exception; it is reported
+            failed.append(f"{folder.url}: its lock could not be renewed: {type(error).__name__}: {error}")
+    return failed
 
 
 def remove(place: Place) -> None:
     """Remove a backup: first its manifest, so that an interrupted removal leaves no damaged backup."""
-    place.remove(NAME)
+    if not place.keeps_versions:
+        place.remove(NAME)
     place.remove_folder()
 
 
@@ -148,7 +174,10 @@ def remove_unfinished(place: Place, before: Sequence[str], token: int) -> Pruned
     failed: list[str] = []
     try:
         for left in unfinished(place, before, token):
-            left.remove_folder()
+            try:
+                left.remove_folder()
+            except StillLocked:
+                continue  # it is listed by `prune` once it is old, and removed once its lock has expired
             removed.append(name_of(left.url))
     except Exception as error:  # noqa: BLE001  storage libraries raise any exception; it is reported
         failed.append(f"{place.url}: {type(error).__name__}: {error}")
@@ -167,6 +196,7 @@ def together(removals: Sequence[Pruned]) -> Pruned:
         failed=tuple(why for each in removals for why in each.failed),
         unreadable=tuple(why for each in removals for why in each.unreadable),
         others=sum(each.others for each in removals),
+        locked=tuple(why for each in removals for why in each.locked),
     )
 
 

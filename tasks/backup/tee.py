@@ -43,8 +43,8 @@ class Branch:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.whole: dict[str, str | None] = {}
-        """The files that were written completely, and the id of the version of each, if it has one."""
+        self.whole: set[str] = set()
+        """The names of the files that were written completely."""
         self.fault: Exception | None = None
         self._waiting: deque[_Piece] = deque()
         self._waiting_bytes = 0
@@ -134,7 +134,7 @@ class Branch:
         elif piece.complete:
             del files[piece.name]
             opening.__exit__(None, None, None)
-            self.whole[piece.name] = getattr(file, "version_id", None)
+            self.whole.add(piece.name)
         else:
             _abandon(files, piece.name, self.place)
 

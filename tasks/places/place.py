@@ -16,6 +16,7 @@ from tasks.access import Access, addresses, check_address, check_options, check_
 from tasks.errors import Failed, Unretryable
 from tasks.file_guard import FileGuard
 from tasks.places.fsync import sync, sync_names, write_new
+from tasks.places.object_lock import LockTime, StillLocked, VersionedBucket
 from tasks.secret import SecretEnv, SecretFile
 
 _PART_BYTES: Final = 8 << 20
@@ -94,19 +95,33 @@ def _discard_upload(file: Any) -> None:
 class Place:
     """A folder at `url`. `options` are fsspec's, with secrets resolved.
 
-    `access` says which paths and hosts a node's tasks may reach; None: all that this process may reach. Raises
-    `AccessRefused` and `BadDestination`.
+    `access` says which paths and hosts a node's tasks may reach; None: all that this process may reach. `lock`: files
+    that are written are locked, in an S3 bucket with Object Lock. `removes`: False makes removing do nothing, because
+    another task does it. Raises `AccessRefused` and `BadDestination`.
     """
 
-    def __init__(self, url: str, options: dict[str, Any] | None = None, access: Access | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        options: dict[str, Any] | None = None,
+        access: Access | None = None,
+        lock: LockTime | None = None,
+        removes: bool = True,
+    ) -> None:
         import fsspec  # not at the top of the module: a node imports this module, and does not need fsspec
 
         self.url = url.rstrip("/")
         self._options = options or {}
         self._access = access
+        self._lock = lock
+        self._removes = removes
+        self._locks: bool | None = None
+        self.versions: dict[str, str] = {}
+        """The ids of the versions of files that were written through this object, if the storage keeps versions."""
         try:
             self._check_remote()
-            self._files, self._path = fsspec.core.url_to_fs(self.url, **self._options)
+            locking = {} if lock is None else lock.options()
+            self._files, self._path = fsspec.core.url_to_fs(self.url, **self._options, **locking)
         except (ImportError, ValueError) as error:
             raise BadDestination(f"{self.url}: {error}. For s3:// install rota[s3]") from None
         if self.is_local and access is not None:
@@ -155,7 +170,36 @@ class Place:
 
     def inside(self, name: str) -> "Place":
         """Return the folder `name` in this one."""
-        return Place(f"{self.url}/{name}", self._options, self._access)
+        found = Place(f"{self.url}/{name}", self._options, self._access, self._lock, self._removes)
+        found._locks = self._locks
+        return found
+
+    @property
+    def lock(self) -> LockTime | None:
+        """How long files that are written now stay locked; None: they are not locked."""
+        return self._lock
+
+    @property
+    def removes(self) -> bool:
+        """Whether this process removes files here; False: another task does."""
+        return self._removes
+
+    @property
+    def keeps_versions(self) -> bool:
+        """Whether this is in an S3 bucket that can lock versions."""
+        if self._locks is None:
+            self._locks = "s3" in self._protocols and VersionedBucket(self._files, self._path).locks()
+        return self._locks
+
+    @property
+    def _protocols(self) -> tuple[str, ...]:
+        named = getattr(self._files, "protocol", ())
+        return (named,) if isinstance(named, str) else tuple(named)
+
+    @property
+    def bucket(self) -> VersionedBucket:
+        """The versions of the files in this folder. Only if it `keeps_versions`."""
+        return VersionedBucket(self._files, self._path)
 
     def folders(self) -> list[str]:
         """Return the sorted names of the folders in this one; an empty list if this folder does not exist."""
@@ -199,6 +243,23 @@ class Place:
             return None
         return content
 
+    def read_oldest(self, name: str) -> bytes | None:
+        """Return the content of a small file as it was first written; None if it does not exist.
+
+        Where versions are kept, whoever may only write can add versions, and this ignores them.
+        """
+        if not self.keeps_versions:
+            return self.read(name)
+        found = self.bucket.versions(name)
+        return self.bucket.read(found[0]) if found else None
+
+    def version_of(self, name: str) -> str | None:
+        """Return the id of the present version of a file; None if the storage keeps no versions that it can lock."""
+        if not self.keeps_versions:
+            return None
+        found = self.bucket.versions(name)
+        return found[-1].version if found else None
+
     def read_many(self, names: Iterable[str]) -> dict[str, bytes]:
         """Read small files, in parallel if the storage can. Returns their content by name, without missing files."""
         paths = {f"{self._path}/{name}": name for name in names}
@@ -211,9 +272,15 @@ class Place:
         return {paths[path]: content for path, content in found.items() if isinstance(content, bytes)}
 
     @contextmanager
-    def reading(self, name: str) -> Iterator[IO[bytes]]:
-        """Open a file for reading as a stream. Raises `FileNotFoundError`."""
-        with self._files.open(f"{self._path}/{name}", "rb") as file:
+    def reading(self, name: str, version: str | None = None) -> Iterator[IO[bytes]]:
+        """Open a file for reading as a stream: its present content, or that `version`. Raises `FileNotFoundError`."""
+        files, path = self._files, f"{self._path}/{name}"
+        if version is not None:
+            import fsspec
+
+            files = fsspec.core.url_to_fs(self.url, **{**self._options, "version_aware": True})[0]
+            path = f"{path}?versionId={version}"
+        with files.open(path, "rb") as file:
             yield file
 
     @contextmanager
@@ -228,6 +295,8 @@ class Place:
             except BaseException:
                 _discard_upload(file)
                 raise
+        if (version := getattr(file, "version_id", None)) is not None:
+            self.versions[name] = version
         if self.is_local:
             sync(Path(path))
             self._sync_names(name)
@@ -316,6 +385,8 @@ class Place:
 
     def remove(self, name: str) -> None:
         """Remove a file, if it exists."""
+        if not self._removes:
+            return
         path = f"{self._path}/{name}"
         try:
             self._files.rm_file(path)
@@ -323,8 +394,41 @@ class Place:
             return
 
     def remove_folder(self) -> None:
-        """Remove this folder and everything in it, if it exists."""
+        """Remove this folder and everything in it, if it exists; where versions are kept, all of them.
+
+        Raises `StillLocked`.
+        """
+        if not self._removes:
+            return
+        if self.keeps_versions:
+            self._remove_versions()
+            return
         try:
             self._files.rm(self._path, recursive=True)
         except FileNotFoundError:
             return
+
+    def lock_ends_soon(self, name: str) -> bool:
+        """Whether the lock of a file's oldest version is to be renewed now. Only if this place has a `lock`."""
+        assert self._lock is not None, "nothing is locked here"
+        until = self.bucket.locked_until(self.bucket.versions(name)[0])
+        return until is None or until < self._lock.renew_before
+
+    def renew(self, name: str, version: str | None) -> None:
+        """Lock a version of a file anew; None: the oldest. Only if this place has a `lock`."""
+        assert self._lock is not None, "nothing is locked here"
+        for one in self.bucket.versions(name):
+            if version in {None, one.version}:
+                self.bucket.lock(one, self._lock.until)
+                break
+
+    def _remove_versions(self) -> None:
+        bucket = self.bucket
+        found = bucket.versions()
+        now = datetime.now(UTC)
+        until = max((end for one in found if (end := bucket.locked_until(one)) is not None), default=now)
+        if until > now:
+            raise StillLocked(f"{self.url} is locked until {until:%Y-%m-%d %H:%M} UTC")
+        for one in reversed(found):  # what was written last goes first, such as the manifest of a backup
+            bucket.remove(one)
+        bucket.remove_markers()

@@ -35,7 +35,7 @@ from spark_tasks.table import delta, ledger
 from spark_tasks.webhook import params as webhook_params
 from tasks import errors, source_identity
 from tasks.access import AccessRefused
-from tasks.backup import archive, encryption, keep
+from tasks.backup import archive, encryption, keep, prune_kind
 from tasks.backup import content as backup_content
 from tasks.backup import kind as backup
 from tasks.backup import manifest as backup_manifest
@@ -173,6 +173,7 @@ _DRILL_ERRORS: Final = (
     errors.MissingSecret,
     errors.Fenced,
 )
+_PRUNE_ERRORS: Final = (AccessRefused, place.BadDestination, errors.MissingSecret, errors.Fenced)
 _WAL_ERRORS: Final = (
     AccessRefused,
     wal.LogLost,
@@ -302,6 +303,7 @@ def render() -> str:
             _INTRODUCTION,
             _kind("command", command.Command, command.RESULT, _COMMAND_ERRORS),
             _kind("backup", backup.Backup, backup.RESULT, _BACKUP_ERRORS, _BACKUP_PARTS),
+            _kind("backup_prune", prune_kind.BackupPrune, prune_kind.RESULT, _PRUNE_ERRORS),
             _kind("wal", wal.Wal, wal.RESULT, _WAL_ERRORS, (connection.PostgresConnection,)),
             _kind("restore", restore.Restore, restore.RESULT, _RESTORE_ERRORS, (restore_params.StoredPlace,)),
             _kind("drill", drill.Drill, drill.RESULT, _DRILL_ERRORS, (drill_params.DrillCheck,)),

@@ -20,6 +20,7 @@ class StoreProxy:
     """Passes requests on. `bytes_per_s` limits each body that is sent to the store; None: no limit.
 
     `puts_left` is the number of PUT requests after which every request is answered by 403 ExpiredToken; None: never.
+    `may_delete`: False: a DELETE is answered so, too.
     """
 
     def __init__(self, endpoint: str, url: str) -> None:
@@ -27,11 +28,14 @@ class StoreProxy:
         self.endpoint = endpoint
         self.bytes_per_s: float | None = None
         self.puts_left: int | None = None
+        self.may_delete = True
         self.lock = threading.Lock()
 
     def refuses(self, method: str) -> bool:
         """Whether a request is refused, which counts a PUT."""
         with self.lock:
+            if method == "DELETE" and not self.may_delete:
+                return True
             if self.puts_left is None:
                 return False
             if self.puts_left <= 0:
@@ -52,7 +56,7 @@ def store_proxy(endpoint: str) -> Iterator[StoreProxy]:
 
         def _pass_on(self) -> None:
             body = self._body()
-            if proxy.refuses(self.command):
+            if proxy.refuses("DELETE" if self.path.endswith("?delete") else self.command):
                 self._answer(403, [("Content-Type", "application/xml")], _EXPIRED)
                 return
             store = http.client.HTTPConnection(str(proxy.store.hostname), proxy.store.port, timeout=60)

@@ -63,6 +63,8 @@ def test_each_field_of_the_model_has_one_of_the_form() -> None:
         "encryption": ("yaml", ""),
         "copies": ("yaml", ""),
         "bytes_per_s": ("line", ""),
+        "lock_days": ("line", ""),
+        "prune": ("choice", "here"),
     }
     assert shown(COMMAND, RUN)["argv"] == ("yaml", "- sh\n- -c\n- |\n  cd /srv\n  ./sync")
     assert shown(ETL, PIPE)["source.query"] == ("text", "SELECT 1\nFROM t")

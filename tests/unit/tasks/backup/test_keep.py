@@ -116,3 +116,14 @@ def test_backups_are_found_whatever_the_definition_says_of_keeping_them() -> Non
         keep_of(params)
     assert keep_of({"keep": 3}) == KeepRules(last=3)
     assert keep_of({}) is None
+
+
+def test_a_minimum_stays_whatever_the_other_rules_say() -> None:
+    rules = KeepRules(within="1d", minimum=3)
+    found = [backup(datetime(2026, 11, day, tzinfo=UTC)) for day in (1, 2, 10, 20)]
+    assert [why_kept(found, rules).get(one.url) for one in found] == [
+        None,
+        ["minimum: 3 of 3"],
+        ["minimum: 2 of 3"],
+        ["within: 1d before the newest"],
+    ]

@@ -1,0 +1,123 @@
+"""Versions of objects in an S3 bucket that nobody can change or delete before a time (S3 Object Lock).
+
+Who may only put objects, such as a stolen member, can add versions to a name, and remove none. So a reader that wants
+what was written first reads the oldest version of a name, or the version whose id was recorded.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+MODE: Final = "COMPLIANCE"
+"""In this mode nobody can shorten the time, not even the owner of the bucket."""
+
+
+class StillLocked(Exception):
+    """Objects cannot be removed yet, because their lock has not expired."""
+
+
+class LockTime(NamedTuple):
+    """How long objects that are written now stay locked, and which locks are renewed."""
+
+    #: New objects, and renewed ones, are locked until then.
+    until: datetime
+    #: A lock that ends before this is renewed.
+    renew_before: datetime
+
+    @classmethod
+    def of(cls, days: int | None, now: datetime) -> "LockTime | None":
+        """Return the lock of this many days. Half of it may pass before it is renewed. None: no lock."""
+        if days is None:
+            return None
+        begin = now.replace(microsecond=0)
+        return cls(begin + timedelta(days=days), begin + timedelta(days=days / 2))
+
+    def options(self) -> dict[str, Any]:
+        """Return s3fs's options that lock each object that is written."""
+        return {
+            "version_aware": True,
+            "s3_additional_kwargs": {"ObjectLockMode": MODE, "ObjectLockRetainUntilDate": self.until},
+        }
+
+
+class ObjectVersion(NamedTuple):
+    """A version of an object."""
+
+    #: The object's path, with the bucket first.
+    path: str
+    #: The id of the version.
+    version: str
+    #: When it was written.
+    written: datetime
+
+
+class VersionedBucket:
+    """The bucket of a folder at `path` in s3fs's file system `files`."""
+
+    def __init__(self, files: Any, path: str) -> None:
+        self._files = files
+        self._bucket, _, self._key = path.partition("/")
+
+    def locks(self) -> bool:
+        """Whether the bucket can lock versions. False also if this user may not know that."""
+        try:
+            answer = self._files.call_s3("get_object_lock_configuration", Bucket=self._bucket)
+        except OSError:
+            return False  # there is no such configuration, no such bucket, or no permission to ask
+        return bool(answer.get("ObjectLockConfiguration", {}).get("ObjectLockEnabled") == "Enabled")
+
+    def versions(self, name: str = "") -> list[ObjectVersion]:
+        """Return the versions of the object `name` in the folder, or of all objects in it; the oldest first."""
+        prefix = f"{self._key}/{name}"
+        found: list[ObjectVersion] = []
+        more: dict[str, str] = {}
+        while True:
+            answer = self._files.call_s3("list_object_versions", Bucket=self._bucket, Prefix=prefix, **more)
+            found += [
+                ObjectVersion(f"{self._bucket}/{one['Key']}", one["VersionId"], one["LastModified"].astimezone(UTC))
+                for one in reversed(answer.get("Versions", []))
+                if not name or one["Key"] == prefix
+            ]
+            if not answer.get("IsTruncated"):
+                # S3 lists the newest version of a name first, so among equal times the reversed order is right.
+                return sorted(found, key=lambda one: one.written)
+            more = {"KeyMarker": answer["NextKeyMarker"], "VersionIdMarker": answer["NextVersionIdMarker"]}
+
+    def read(self, version: ObjectVersion) -> bytes:
+        """Return the content of a version of a small object."""
+        answer = self._files.call_s3("get_object", **self._named(version))
+        content: bytes = _read_body(self._files, answer["Body"])
+        return content
+
+    def locked_until(self, version: ObjectVersion) -> datetime | None:
+        """Return until when a version is locked; None: it is not, or this user may not know."""
+        until = self._files.call_s3("head_object", **self._named(version)).get("ObjectLockRetainUntilDate")
+        return None if until is None else until.astimezone(UTC)
+
+    def lock(self, version: ObjectVersion, until: datetime) -> None:
+        """Lock a version until a later time than now."""
+        retention = {"Mode": MODE, "RetainUntilDate": until}
+        self._files.call_s3("put_object_retention", Retention=retention, **self._named(version))
+
+    def remove(self, version: ObjectVersion) -> None:
+        """Remove a version. Raises `PermissionError` if it is locked, or this user may not."""
+        self._files.call_s3("delete_object", **self._named(version))
+
+    def remove_markers(self) -> None:
+        """Remove what says that objects in the folder were deleted, once no version of them is left."""
+        answer = self._files.call_s3("list_object_versions", Bucket=self._bucket, Prefix=f"{self._key}/")
+        for one in answer.get("DeleteMarkers", []):
+            self._files.call_s3("delete_object", Bucket=self._bucket, Key=one["Key"], VersionId=one["VersionId"])
+
+    def _named(self, version: ObjectVersion) -> dict[str, str]:
+        return {
+            "Bucket": self._bucket,
+            "Key": version.path.partition("/")[2],
+            "VersionId": version.version,
+        }
+
+
+def _read_body(files: Any, body: Any) -> bytes:
+    from fsspec.asyn import sync
+
+    content: bytes = sync(files.loop, body.read)
+    return content
