@@ -43,7 +43,7 @@ OPTIONS: Final[Mapping[str, frozenset[str]]] = {
         "account_name account_key account_host sas_token tenant_id client_id client_secret anon "
         "max_concurrency blocksize".split()
     ),
-    "sftp": frozenset("username password port timeout compress".split()),
+    "sftp": frozenset("username password port host_key".split()),
     "ftp": frozenset("username password port timeout tls".split()),
     "http": _NONE,
     "https": _NONE,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
+from secrets import token_hex
 from typing import IO, Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ from tasks.errors import Failed, Unretryable
 from tasks.file_guard import FileGuard
 from tasks.places.fsync import sync, sync_names, write_new
 from tasks.places.object_lock import LockTime, StillLocked, VersionedBucket
+from tasks.places.sftp import rename_to_new, sftp_options
 from tasks.secret import SecretEnv, SecretFile
 
 _PART_BYTES: Final = 8 << 20
@@ -58,6 +60,11 @@ def local_path(url: str) -> PurePosixPath | None:
     """
     protocol, _, path = url.rpartition("://")
     return PurePosixPath(posixpath.normpath("/" + path.lstrip("/"))) if protocol in {"", "file", "local"} else None
+
+
+def is_sftp(url: str) -> bool:
+    """Whether the file system at `url` is reached by SFTP."""
+    return url.partition("://")[0] in {"sftp", "ssh"}
 
 
 def check_url(url: str) -> None:
@@ -120,10 +127,12 @@ class Place:
         """The ids of the versions of files that were written through this object, if the storage keeps versions."""
         try:
             self._check_remote()
-            locking = {} if lock is None else lock.options()
-            self._files, self._path = fsspec.core.url_to_fs(self.url, **self._options, **locking)
+            found = dict(self._options) if lock is None else {**self._options, **lock.options()}
+            if is_sftp(self.url):
+                found = sftp_options(found)
+            self._files, self._path = fsspec.core.url_to_fs(self.url, **found)
         except (ImportError, ValueError) as error:
-            raise BadDestination(f"{self.url}: {error}. For s3:// install rota[s3]") from None
+            raise BadDestination(f"{self.url}: {error}. For s3:// install rota[s3], for sftp:// rota[sftp]") from None
         if self.is_local and access is not None:
             # Use the resolved path from here on, so that a link that is changed later has no effect.
             self._path = str(FileGuard(access, "destination").resolve(self._path))
@@ -289,6 +298,8 @@ class Place:
         path = f"{self._path}/{name}"
         if self.is_local:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
+        elif is_sftp(self.url):
+            self._files.makedirs(posixpath.dirname(path), exist_ok=True)
         with self._missing_bucket_named(), self._files.open(path, "wb", **self._parts) as file:
             try:
                 yield file if self.is_local else cast(IO[bytes], _InParts(file))
@@ -325,6 +336,9 @@ class Place:
         Concurrent writers of one file must each pass another `writer`, which is a part of the temporary file's name.
         """
         path = f"{self._path}/{name}"
+        if is_sftp(self.url):
+            self._files.mv(self._write_aside_there(path, content), path)
+            return
         if not self.is_local:
             with self._missing_bucket_named():
                 self._files.pipe_file(path, content)
@@ -338,6 +352,12 @@ class Place:
         Of several concurrent writers, one succeeds. An object store must support conditional writes for this.
         """
         path = f"{self._path}/{name}"
+        if is_sftp(self.url):
+            aside = self._write_aside_there(path, content)
+            if rename_to_new(self._files, aside, path):
+                return True
+            self._files.rm_file(aside)
+            return False
         try:
             if not self.is_local:
                 with self._missing_bucket_named():
@@ -349,6 +369,13 @@ class Place:
             return False
         self._sync_names(name)
         return True
+
+    def _write_aside_there(self, path: str, content: bytes) -> str:
+        """Write a file that is renamed to `path` next. Returns its path, which no other writer has."""
+        aside = f"{path}.{token_hex(8)}.partial"
+        self._files.makedirs(posixpath.dirname(path), exist_ok=True)
+        self._files.pipe_file(aside, content)
+        return aside
 
     @staticmethod
     def _write_aside(path: str, content: bytes) -> Path:
