@@ -148,15 +148,12 @@ class BackupCopies:
         `name` is that of the folder of a backup that is about to be written; None: it is complete already. `before`
         names the folders that earlier attempts began.
         """
-        for copy in self._copies:
-            try:
-                copy.place = opened_destination(
-                    copy.params, self._ctx.task, self._ctx.secret, self._ctx.access, datetime.now(UTC)
-                )
-            except Exception as error:  # noqa: BLE001  it is owed then, and the reason is shown
-                copy.fault = error
 
         def ready(copy: _Copy, errand: Errand) -> None:
+            # Here, because an SFTP server is connected to at once, and may not answer.
+            copy.place = opened_destination(
+                copy.params, self._ctx.task, self._ctx.secret, self._ctx.access, datetime.now(UTC)
+            )
             _check_fits(copy.there, self._ctx.task, held, identity, self._ctx.params.accept_source)
             errand.tick()
             copy.pruned = retention.remove_unfinished(copy.there, before, self._ctx.token)
@@ -177,10 +174,10 @@ class BackupCopies:
                 self._finish(copy, copy.branch)
 
         def follow(copy: _Copy, errand: Errand) -> None:
-            self._copy_backup(first, copy, done, errand, copy.branch)
-            copy.lacks = 0
             lacking = lacking_backups(ours, survey(copy.there).complete, done, copy.keep)
-            copy.lacks = len(lacking)
+            copy.lacks = 1 + len(lacking)
+            self._copy_backup(first, copy, done, errand, copy.branch)
+            copy.lacks -= 1
             for backup in lacking[:CATCH_UP_MAX]:
                 self._copy_backup(first, copy, backup, errand, None)
                 copy.lacks -= 1

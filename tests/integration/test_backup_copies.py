@@ -73,7 +73,7 @@ def test_each_destination_that_fails_is_named_and_caught_up_and_the_others_are_w
         _small_disk(tmp_path / "full", 5) as is_small,
     ):
         slow.bytes_per_s = 1 << 20
-        expiring.puts_left = 2  # parts of 5 MiB: it expires midway
+        expiring.puts_left = 1  # the second part, or the manifest, is refused: it expires midway
         s3 = {"endpoint_url": store.endpoint} | references
         parts = {"default_block_size": 5 << 20} | references
         copies = {

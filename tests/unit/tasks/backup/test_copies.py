@@ -60,7 +60,7 @@ def test_a_destination_that_fails_is_owed_the_backup_and_the_next_run_catches_up
         result = Backup().run(_context(tmp_path, token))
         (owed,) = result["owed"]
         assert (owed["destination"], owed["reason"]) == (f"{tmp_path}/near/nightly", "unreachable")
-        assert result["degraded"].startswith(f"{tmp_path}/near/nightly lacks 1: ")
+        assert result["degraded"].startswith(f"{tmp_path}/near/nightly lacks {token}: ")
         assert result["copies"] == [f"{tmp_path}/far/nightly"]
     _all_whole(tmp_path, "to", "far")
     (tmp_path / "near" / "nightly").unlink()
