@@ -10,7 +10,9 @@ from tasks.backup.archive import TargetExists
 from tasks.backup.manifest import Manifest, survey_url
 from tasks.backup.restore import restore_manifest
 from tasks.backup.sources.in_place import closed_to_others
+from tasks.backup.sources.mariadb.connection import MARIADB_TOOLS, MariadbConnection
 from tasks.backup.sources.postgres import POSTGRES_TOOLS
+from tasks.backup.sources.source import RestoreParts
 from tasks.errors import Unretryable
 from tasks.file_guard import FileGuard
 from tasks.kind import Context
@@ -68,13 +70,15 @@ class Restore:
         places = [params.backups] if params.wal is None else [params.backups, params.wal]
         own = [group for place in places for group in credential_groups(place.url, place.options)]
         certificates: tuple[Reach, ...] = ()
+        tools = POSTGRES_TOOLS
         if is_database(params.target):
-            database = params.database()
-            certificates = database.certificate("target")
-            own += database.own_credentials
+            server = params.server()
+            certificates = server.certificate("target")
+            own += server.own_credentials
+            tools = MARIADB_TOOLS if isinstance(server, MariadbConnection) else tools
         return Needs(
             reaches=(*Restore.reaches(params, task), *certificates),
-            tools=(POSTGRES_TOOLS,),
+            tools=(tools,),
             own_credentials=tuple(dict.fromkeys(own)),
         )
 
@@ -82,7 +86,7 @@ class Restore:
         """Restore one backup. Returns the fields of `RESULT`.
 
         Raises `AccessRefused`, `BadDestination`, `BadTarget`, `Damaged`, `MissingSecret`, `NoBackup`, `NotRestorable`,
-        `NoTool`, `PostgresFailed`, `RestoreStopped` and `TargetTaken`.
+        `MariadbFailed`, `NoMariadbProgram`, `NoTool`, `PostgresFailed`, `RestoreStopped` and `TargetTaken`.
         """
         began_s = time.monotonic()
         params = ctx.params
@@ -90,7 +94,7 @@ class Restore:
             if not is_database(params.target):
                 _prepare(ctx, FileGuard(ctx.access, "destination").resolve(params.target))
             else:
-                params.database().check(ctx.access, "destination")
+                params.server().check(ctx.access, "destination")
             try:
                 done = _restore(ctx) if params.wal is None else _restore_to_moment(ctx, params.wal)
             except TargetExists:
@@ -107,7 +111,7 @@ def _stored(field: str, place: StoredPlace) -> Reach:
 
 def _target(params: RestoreParams) -> Reach:
     if is_database(params.target):
-        return Reach("target", "destination", params.target, addresses=params.database().addresses())
+        return Reach("target", "destination", params.target, addresses=params.server().addresses())
     # The content is restored beside the target, and then renamed.
     return Reach("target", "destination", params.target, params.target, beside=True)
 
@@ -137,7 +141,12 @@ def _restore(ctx: Context[RestoreParams]) -> dict[str, Any]:
     ctx.log.info("restoring %s, made %s on %s, to %s", manifest.url, manifest.created, manifest.node, params.target)
     password = None if params.password is None else ctx.secret(params.password)
     restored = restore_manifest(
-        manifest, params.target, False, place.options, password, lambda done: _step(ctx, done, manifest.size_bytes)
+        manifest,
+        params.target,
+        options=place.options,
+        password=password,
+        progress=lambda done: _step(ctx, done, manifest.size_bytes),
+        parts=RestoreParts(database=params.database),
     )
     for remark in restored.remarks[:100]:
         ctx.log.warning("%s", remark)

@@ -8,7 +8,10 @@ from tasks.access import check_options
 from tasks.backup.manifest import begun
 from tasks.backup.params import DestinationUrl
 from tasks.backup.retention import name_of
+from tasks.backup.sources.mariadb import url as mariadb_url
+from tasks.backup.sources.mariadb.connection import MariadbConnection
 from tasks.places.place import check_url
+from tasks.postgres import url as postgres_url
 from tasks.postgres.connection import PostgresConnection
 from tasks.postgres.wal_position import parse_lsn
 from tasks.secret import Reference
@@ -26,7 +29,7 @@ def _new_place(target: str) -> str:
     if is_database(target):
         return target
     if not target.startswith("/"):
-        raise ValueError("the target is an absolute path, or the URL of a database (postgresql://...)")
+        raise ValueError("the target is an absolute path, or the URL of a database (postgresql://..., mysql://...)")
     if name_of(target.rstrip("/")) in {"", ".", ".."}:
         raise ValueError(f"{target} does not end in the name of a new file or folder")
     check_url(target)
@@ -34,8 +37,8 @@ def _new_place(target: str) -> str:
 
 
 def is_database(target: str) -> bool:
-    """Whether a target is a database, not a path."""
-    return target.startswith(("postgresql://", "postgres://"))
+    """Whether a target is a database or a server of databases, not a path."""
+    return target.startswith((*postgres_url.PREFIXES, *mariadb_url.PREFIXES))
 
 
 class StoredPlace(BaseModel):
@@ -66,7 +69,8 @@ class RestoreParams(BaseModel):
         default=LATEST, description="The name of the backup, which is the last part of its URL; or `latest`"
     )
     target: Annotated[str, StringConstraints(max_length=4096), AfterValidator(_new_place)] = Field(
-        description="Where to: a path at which nothing is yet, or the URL of an empty PostgreSQL database",
+        description="Where to: a path at which nothing is yet, the URL of an empty PostgreSQL database, or that of a "
+        "MariaDB server, which gets the backup's databases; with a database's name, it gets one database of that name",
         examples=["/srv/restored/orders", "postgresql://restorer@db.internal/orders_restored"],
     )
     password: Reference | None = Field(default=None, description="The password of the database that is the target")
@@ -79,6 +83,10 @@ class RestoreParams(BaseModel):
     to_lsn: str | None = Field(default=None, description="With `wal`: restore to this LSN", examples=["16/B374D848"])
     to_timeline: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="With `wal`: the timeline to follow; null: the newest"
+    )
+
+    database: str | None = Field(
+        default=None, description="Of a backup of several databases, the name of the one to restore; null: all"
     )
 
     @model_validator(mode="after")
@@ -98,10 +106,12 @@ class RestoreParams(BaseModel):
         if self.password is not None and not is_database(self.target):
             raise ValueError("a password is only for a target that is a database")
         if is_database(self.target):
-            self.database()  # raises ValueError for a URL that is none
+            self.server()  # raises ValueError for a URL that is none
         return self
 
-    def database(self) -> PostgresConnection:
-        """Return the database that is the target. Raises `ValueError` if the target is a path, or no valid URL."""
+    def server(self) -> PostgresConnection | MariadbConnection:
+        """Return how to reach the target. Raises `ValueError` if the target is a path, or no valid URL."""
         given: dict[str, Any] = {"url": self.target, "password": self.password}
+        if self.target.startswith(mariadb_url.PREFIXES):
+            return MariadbConnection.model_validate(given)
         return PostgresConnection.model_validate(given)

@@ -157,6 +157,8 @@ _RESTORE_ERRORS: Final = (
     place.BadDestination,
     postgres_tools.NoTool,
     postgres_tools.PostgresFailed,
+    mariadb_server.NoMariadbProgram,
+    mariadb_server.MariadbFailed,
     restore.RestoreStopped,
     errors.MissingSecret,
 )

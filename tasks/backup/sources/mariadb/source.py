@@ -11,12 +11,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from tasks.access import Access, check_address
+from tasks.access import Access
 from tasks.backup.archive import Content, Writer
 from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.objects import NewObjects, StoredObjects
+from tasks.backup.sources.mariadb.connection import MARIADB_TOOLS, MariadbConnection
 from tasks.backup.sources.mariadb.dumped import ALL, USERS, DumpReader, header, object_name
 from tasks.backup.sources.mariadb.grants import lacks, sees_all_routines
 from tasks.backup.sources.mariadb.restore import restore_databases
@@ -25,12 +26,7 @@ from tasks.backup.sources.mariadb.url import FORM, parse_mariadb
 from tasks.backup.sources.program import output_of
 from tasks.backup.sources.source import RestoreTarget, SourceNotes, SourceWork
 from tasks.needs import Needs
-from tasks.postgres.connection import certificate_reaches, check_certificate
 from tasks.reach import Reach
-from tasks.secret import Reference
-
-MARIADB_TOOLS: Final = "tasks.backup.sources.mariadb.server:mariadb_programs"
-"""The function that finds MariaDB's programs (`tasks.needs.Tools`)."""
 
 SYSTEMS: Final = frozenset({"information_schema", "mysql", "performance_schema", "sys"})
 """The databases of the server itself."""
@@ -47,12 +43,6 @@ WHERE table_schema = 'mysql' AND table_name = 'global_priv' AND create_time IS N
 the files changes it. A server has no other lasting identifier: `server_uid` is that of the machine's network card."""
 
 
-def _server_url(url: str) -> str:
-    if parse_mariadb(url).database:
-        raise ValueError(f"the URL names the server only: give the database in `databases` ({FORM})")
-    return url
-
-
 def _users_own(name: str) -> str:
     if name.lower() in SYSTEMS:
         raise ValueError(f"{name} is a database of the server itself, which cannot be restored into another server")
@@ -64,20 +54,10 @@ DatabaseName = Annotated[
 ]
 
 
-class MariadbSource(BaseModel):
+class MariadbSource(MariadbConnection):
     """Databases of a MariaDB server. Its account needs SELECT, SHOW VIEW, TRIGGER and EVENT on them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     type: Literal["mariadb"] = Field(description="The type of the source")
-    url: Annotated[str, Field(max_length=4096), AfterValidator(_server_url)] = Field(
-        description="The server's URL without a password; with `?tls=verified` the server's certificate is checked, "
-        "against the system's authorities or those in `&ca=/FILE`",
-        examples=["mysql://backup@db.internal:3306/", "mysql://root@/?socket=/run/mysqld/mysqld.sock"],
-    )
-    password: Reference | None = Field(
-        default=None, description="A reference to the password; null: none, as for accounts of the plugin unix_socket"
-    )
     databases: Literal["all"] | Annotated[tuple[DatabaseName, ...], Field(min_length=1, max_length=1000)] = Field(
         default="all",
         description="The names of the databases; `all`: all that are not the server's own, and the accounts and grants",
@@ -89,23 +69,27 @@ class MariadbSource(BaseModel):
         "taken over and is restored as a whole. false: each database as it was at a moment of its own",
     )
 
+    @model_validator(mode="after")
+    def _of_a_server(self) -> "MariadbSource":
+        if parse_mariadb(self.url).database:
+            raise ValueError(f"the URL names the server only: give the database in `databases` ({FORM})")
+        return self
+
     def is_local(self) -> bool:
         """Return False: all members reach the same server."""
         return False
 
     def reach(self) -> Reach:
         """Return the server's address."""
-        return Reach("source", "source", self.url, addresses=(parse_mariadb(self.url).address,))
+        return Reach("source", "source", self.url, addresses=self.addresses())
 
     def needs(self) -> Needs:
         """Return MariaDB's programs, and the URL's file of certificates."""
-        return Needs(reaches=certificate_reaches(parse_mariadb(self.url).ca or None, "source"), tools=(MARIADB_TOOLS,))
+        return Needs(reaches=self.certificate("source"), tools=(MARIADB_TOOLS,))
 
     def check_readable(self, access: Access, node: str) -> None:
         """Raise `AccessRefused` if tasks may not reach the server, or read the file of certificates."""
-        named = parse_mariadb(self.url)
-        check_address(access, "source", named.address, self.url)
-        check_certificate(access, named.ca or None)
+        self.check(access)
 
     def identity(self, work: SourceWork) -> dict[str, str]:
         """Return the server's identity facts (`tasks.source_identity`). Raises `NoMariadbProgram`, `MariadbFailed`."""
