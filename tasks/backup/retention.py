@@ -6,7 +6,7 @@ another lineage (`tasks.backup.lineage`) stay too, and backups whose manifest ca
 may have written it, or the disk may be damaged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -116,6 +116,7 @@ def prune(
             removed.append(name)
     if not place.removes:
         removed = []
+    failed += _remove_uploads(place, lambda name: bool(possible_leftovers([name], token, now)))
     failed += renew_locks(place, [manifest for manifest in ours if name_of(manifest.url) not in going])
     return Pruned(tuple(removed), tuple(failed), unreadable, others, tuple(locked))
 
@@ -181,12 +182,24 @@ def remove_unfinished(place: Place, before: Sequence[str], token: int) -> Pruned
             removed.append(name_of(left.url))
     except Exception as error:  # noqa: BLE001  storage libraries raise any exception; it is reported
         failed.append(f"{place.url}: {type(error).__name__}: {error}")
+    older = {name for name in before if _earlier(name, token)}
+    if older:
+        failed += _remove_uploads(place, older.__contains__)
     return Pruned(tuple(removed), tuple(failed))
 
 
 def name_of(url: str) -> str:
     """Return the last part of a URL."""
     return url.rpartition("/")[2]
+
+
+def _remove_uploads(place: Place, chosen: Callable[[str], bool]) -> list[str]:
+    """Abort uploads that dead attempts did not complete. Returns a sentence if that fails."""
+    try:
+        place.remove_uploads(chosen)
+    except Exception as error:  # noqa: BLE001  storage libraries raise any exception; it is reported
+        return [f"{place.url}: uploads that were not completed: {type(error).__name__}: {error}"]
+    return []
 
 
 def together(removals: Sequence[Pruned]) -> Pruned:

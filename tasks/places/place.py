@@ -435,6 +435,20 @@ class Place:
         except FileNotFoundError:
             return
 
+    def remove_uploads(self, chosen: Callable[[str], bool]) -> None:
+        """Abort the uploads to S3 that were never completed, in the folders in this one that `chosen` returns True for.
+
+        The store keeps the parts of such an upload, and lists them with no object.
+        """
+        if "s3" not in self._protocols or not self._removes:
+            return
+        bucket, _, key = self._path.partition("/")
+        answer = self._files.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=f"{key}/")
+        for one in answer.get("Uploads", []):
+            if chosen(one["Key"].removeprefix(f"{key}/").partition("/")[0]):
+                named = {"Key": one["Key"], "UploadId": one["UploadId"]}
+                self._files.call_s3("abort_multipart_upload", Bucket=bucket, **named)
+
     def lock_ends_soon(self, name: str) -> bool:
         """Whether the lock of a file's oldest version is to be renewed now. Only if this place has a `lock`."""
         assert self._lock is not None, "nothing is locked here"

@@ -85,3 +85,26 @@ def test_a_bucket_or_a_folder_that_is_not_there_is_named_and_not_tried_again(tmp
         run("from")
     with pytest.raises(NoBackupSource, match="nowhere does not exist on node-1"):
         run("nowhere")
+
+
+def test_uploads_that_a_dead_attempt_did_not_complete_are_aborted(tmp_path: Path, endpoint: str) -> None:
+    import s3fs
+
+    plain = {"key": "somebody", "secret": "whisper", "endpoint_url": endpoint}
+    files = s3fs.S3FileSystem(**plain)
+    files.mkdir("parts")
+    (tmp_path / "from").mkdir()
+    dead, old, other = "20261127T030000.000000Z-1", "20260101T000000.000000Z-2", "20261127T030000.000000Z-9"
+    for name in (dead, old, other):
+        files.call_s3("create_multipart_upload", Bucket="parts", Key=f"rota/nightly/{name}/folder.tar.zst")
+    params = BackupParams.model_validate(
+        {
+            "source": {"type": "folder", "path": str(tmp_path / "from")},
+            "destination": "s3://parts/rota",
+            "options": plain,
+        }
+    )
+    context = FakeContext(params, tmp_path, task="nightly", attempt=2, token=3, checkpoint={"begun": [dead]})
+    assert Backup().run(context)["not_removed"] == []
+    left = files.call_s3("list_multipart_uploads", Bucket="parts").get("Uploads", [])
+    assert [one["Key"].split("/")[2] for one in left] == [other], "a later attempt may be at work"
