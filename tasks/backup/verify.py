@@ -1,9 +1,7 @@
 """Verifies a backup: reads all of it, and checks its checksums, its compression and its content."""
 
-import tempfile
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from tasks.backup import archive
@@ -11,6 +9,7 @@ from tasks.backup.encryption import BackupKeys
 from tasks.backup.manifest import Manifest, newest_backup
 from tasks.backup.objects import StoredObjects
 from tasks.backup.params import source_class
+from tasks.backup.scratch import private_folder
 from tasks.backup.sources.postgres_tools import PostgresFailed
 from tasks.places.place import Place
 
@@ -63,10 +62,10 @@ def _content(stored: StoredObjects) -> Report:
     problems: list[str] = []
     remarks = list(manifest.remarks)
     read_bytes = 0
-    with tempfile.TemporaryDirectory(prefix="rota-verify-") as scratch:
+    with private_folder("rota-verify-") as scratch:
         for entry in manifest.files:
             try:
-                found = source_class(manifest).verify(stored.content(entry), entry, manifest, Path(scratch))
+                found = source_class(manifest).verify(stored.content(entry), entry, manifest, scratch)
             except (archive.Damaged, PostgresFailed) as error:
                 problems.append(str(error))
                 continue

@@ -5,7 +5,6 @@ Roles and tablespaces belong to the server, not to a database: they are in a bac
 
 import os
 import subprocess
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -17,6 +16,7 @@ from tasks.backup.archive import Content
 from tasks.backup.fingerprint import Fingerprint
 from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.objects import NewObjects, StoredObjects
+from tasks.backup.scratch import private_folder
 from tasks.backup.sources.postgres_database import Database
 from tasks.backup.sources.postgres_dump import FILE, ServerDump, dump_database, dump_server
 from tasks.backup.sources.postgres_readable import check_all_readable
@@ -124,8 +124,8 @@ class PostgresSource(PostgresServerSource):
     @classmethod
     def restore(cls, stored: StoredObjects, target: RestoreTarget) -> list[str]:
         """Restore each archive into its database, in one transaction."""
-        with tempfile.TemporaryDirectory(prefix="rota-restore-") as scratch:
-            return restore_dumps(stored, target, Path(scratch))
+        with private_folder("rota-restore-") as scratch:
+            return restore_dumps(stored, target, scratch)
 
     @classmethod
     def verify(cls, content: Content, entry: FileEntry, manifest: Manifest, scratch: Path) -> list[str]:

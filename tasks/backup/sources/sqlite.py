@@ -15,6 +15,7 @@ from tasks.access import Access
 from tasks.backup.archive import CHUNK_BYTES, Content, Damaged, TargetExists, Writer
 from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.objects import NewObjects, StoredObjects
+from tasks.backup.scratch import removed_if_killed
 from tasks.backup.sources.in_place import beside, closed_to_others, put_file
 from tasks.backup.sources.source import RestoreTarget, SourceNotes, SourceWork, check_exists
 from tasks.disk_identity import facts_of
@@ -176,19 +177,20 @@ def restore(content: Content, target: Path, overwrite: bool, entry: FileEntry) -
         raise TargetExists(f"{target} exists: name another target, or give --overwrite")
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = beside(target)
-    try:
-        with closed_to_others(), aside.open("xb") as file:
-            while chunk := content.read(CHUNK_BYTES):
-                file.write(chunk)
-        remarks = _check(aside)
-        if entry.uid is not None and entry.gid is not None and os.geteuid() == 0:
-            os.chown(aside, entry.uid, entry.gid)
-        if entry.mode is not None:
-            aside.chmod(entry.mode)
-        # The log files of an older database at this path do not belong to the new one.
-        put_file(aside, target, [target.with_name(target.name + suffix) for suffix in ("-wal", "-shm", "-journal")])
-    finally:
-        aside.unlink(missing_ok=True)
+    with removed_if_killed(aside):
+        try:
+            with closed_to_others(), aside.open("xb") as file:
+                while chunk := content.read(CHUNK_BYTES):
+                    file.write(chunk)
+            remarks = _check(aside)
+            if entry.uid is not None and entry.gid is not None and os.geteuid() == 0:
+                os.chown(aside, entry.uid, entry.gid)
+            if entry.mode is not None:
+                aside.chmod(entry.mode)
+            # The log files of an older database at this path do not belong to the new one.
+            put_file(aside, target, [target.with_name(target.name + suffix) for suffix in ("-wal", "-shm", "-journal")])
+        finally:
+            aside.unlink(missing_ok=True)
     return remarks
 
 
