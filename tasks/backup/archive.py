@@ -22,7 +22,7 @@ from tasks.places.place import Place
 
 CHUNK_BYTES = 1 << 20
 
-_JOB_BYTES: Final = 4 << 20
+_JOB_BYTES: Final = 2 << 20
 """The content that a thread compresses at a time."""
 
 Progress = Callable[[int], None]

@@ -4,7 +4,7 @@ import threading
 from collections import deque
 from typing import Final
 
-AHEAD_BYTES: Final = 8 << 20
+AHEAD_BYTES: Final = 4 << 20
 """The number of bytes from which a writer waits for the reader."""
 
 

@@ -21,7 +21,7 @@ from tasks.places.object_lock import LockTime, StillLocked, VersionedBucket
 from tasks.places.sftp import rename_to_new, sftp_options
 from tasks.secret import SecretEnv, SecretFile
 
-_PART_BYTES: Final = 8 << 20
+_PART_BYTES: Final = 5 << 20
 """The least size of a part in which a file is uploaded."""
 
 _PARTS: Final = 2_000
@@ -29,14 +29,13 @@ _PARTS: Final = 2_000
 
 
 class _InParts:
-    """A file that is uploaded in parts, which grow with the file: 870 GB fit into 10,000 of them."""
+    """A file that is uploaded in parts, which grow with the file: 540 GB fit into 10,000 of them."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
 
     def write(self, data: bytes) -> int:
-        if isinstance(getattr(self._file, "blocksize", None), int):
-            self._file.blocksize = max(self._file.blocksize, self._file.tell() // _PARTS)
+        self._file.blocksize = max(self._file.blocksize, self._file.tell() // _PARTS)
         written: int = self._file.write(data)
         return written
 
@@ -300,9 +299,12 @@ class Place:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
         elif is_sftp(self.url):
             self._files.makedirs(posixpath.dirname(path), exist_ok=True)
-        with self._missing_bucket_named(), self._files.open(path, "wb", **self._parts) as file:
+        in_parts = check_protocol(self.url) in {"s3", "s3a"}
+        # s3fs's own choice of 50 MiB would be held in memory several times.
+        parts = {"block_size": _PART_BYTES} if in_parts else {}
+        with self._missing_bucket_named(), self._files.open(path, "wb", **parts) as file:
             try:
-                yield file if self.is_local else cast(IO[bytes], _InParts(file))
+                yield cast(IO[bytes], _InParts(file)) if in_parts else file
             except BaseException:
                 _discard_upload(file)
                 raise
@@ -311,11 +313,6 @@ class Place:
         if self.is_local:
             sync(Path(path))
             self._sync_names(name)
-
-    @property
-    def _parts(self) -> dict[str, int]:
-        # s3fs's own choice of 50 MiB would be held in memory several times.
-        return {} if self.is_local else {"block_size": _PART_BYTES}
 
     @contextmanager
     def _missing_bucket_named(self) -> Iterator[None]:

@@ -6,8 +6,10 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
-from node.cli.backups import _keep_rules, _Named, _newest_whole, _places, _url_and_options
+from node.cli.backups import _backup_keys, _keep_rules, _Named, _newest_whole, _places, _url_and_options, key_command
+from tasks.backup.encryption import Identities, new_identity
 from tasks.backup.finding import find_backups
 from tasks.backup.keep import KeepRules
 from tasks.backup.kind import Backup
@@ -175,3 +177,31 @@ def test_what_stays_is_said_of_each_destination_by_its_own_rules(tmp_path: Path,
         f"{tmp_path}/near/nightly": KeepRules(last=1),
         f"{tmp_path}/far/nightly": None,
     }
+
+
+def test_keys_come_from_files_and_a_fault_is_one_sentence(tmp_path: Path) -> None:
+    assert _backup_keys((), None) is None
+    public, private = new_identity(None)
+    identity, empty, other = tmp_path / "key.txt", tmp_path / "empty", tmp_path / "other"
+    identity.write_text(f"# public key: {public}\n{private}")
+    empty.write_text("\nsecond line")
+    other.write_text("nonsense")
+    found = _backup_keys((str(identity), str(identity)), None)
+    assert found is not None and (len(found.identities.keys), found.passphrase) == (2, None)
+    for files, passphrase, said in (
+        ((str(tmp_path / "absent"),), None, "the identity cannot be read: "),
+        ((str(other),), None, f"{other} is not an identity file of age"),
+        ((), str(empty), f"{empty}: the first line, which is the passphrase, is empty"),
+        ((), str(tmp_path / "absent"), "the passphrase cannot be read: "),
+    ):
+        with pytest.raises(click.ClickException) as refused:
+            _backup_keys(files, passphrase)
+        assert refused.value.message.startswith(said)
+
+
+def test_a_new_key_is_an_identity_file_whose_comment_is_the_recipient() -> None:
+    done = CliRunner().invoke(key_command, [], catch_exceptions=False)
+    assert done.exit_code == 0
+    comment, private = done.output.strip().splitlines()
+    [recipient] = Identities.of_text(private, "printed").public()
+    assert comment == f"# public key: {recipient}"
