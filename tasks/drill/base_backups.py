@@ -27,7 +27,8 @@ def prove_base_backup(work: DrillWork, found: Findings) -> None:
     server = ScratchServer(work.scratch / "server", server_tools(work.access, major), work.watch)
     _restore(work, server, found)
     server.take_over()
-    with server.running({"wal_level": "replica"}):
+    # Prepared transactions of the server that was backed up have to be recovered.
+    with server.running({"wal_level": "replica", "max_prepared_transactions": "200"}):
         server.superuser = _superuser(work, server)
         found.how.append(f"started as a server {server.tools.version}, and recovered to {_position(server)}")
         databases = server.ask(_DATABASES).splitlines()

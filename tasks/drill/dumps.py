@@ -35,7 +35,8 @@ def prove_dumps(work: DrillWork, found: Findings) -> None:
     major = int(work.manifest.tools["pg_dump"].partition(".")[0])
     server = ScratchServer(work.scratch / "server", server_tools(work.access, major), work.watch)
     server.initialize()
-    with server.running({"wal_level": "minimal"}):
+    # A restore in one transaction locks every table. The server has memory for so many locks of each connection.
+    with server.running({"wal_level": "minimal", "max_locks_per_transaction": "2048"}):
         # A dump of the database `postgres` has to find no such database.
         server.ask("DROP DATABASE postgres")
         found.how.append(f"restored by pg_restore into a scratch server {server.tools.version}, with owners and grants")

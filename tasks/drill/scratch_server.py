@@ -77,10 +77,6 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "shared_buffers": "64MB",
     "maintenance_work_mem": "64MB",
     "max_connections": "20",
-    # A restore in one transaction locks every table.
-    "max_locks_per_transaction": "4096",
-    # Prepared transactions of the server that was backed up have to be recovered.
-    "max_prepared_transactions": "1000",
     # Without queries during recovery, the other limits need not be those of the server that was backed up.
     "hot_standby": "off",
     "jit": "off",
