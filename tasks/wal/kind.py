@@ -163,6 +163,7 @@ class _WalAttempt:
         kept_from = self._ready_slot(server)
         others = OtherServers(
             [each for each in servers if each is not server],
+            self._system,
             lambda: writer.counted.position,
             self._ctx.log,
             unbounded=self._ctx.params.accept_unbounded_slot,

@@ -18,21 +18,24 @@ LOOK_S: Final = 5.0
 
 
 class OtherServers:
-    """Looks at `servers` until it is closed, and keeps their slots at what is archived (`archived`).
+    """Looks at `servers` of the database system `system` until it is closed, and keeps their slots at what is archived.
 
-    `newer`: the URL of a primary on a later timeline than `timeline`, once there is one. `unbounded`: whether a slot is
+    `archived` returns that position. `timeline` is that of the stream; 0: it has not begun. `newer`: the URL of a
+    primary on a later timeline, once there is one. `unbounded`: whether a slot is
     made on a server that has no limit on the log that it keeps.
     """
 
     def __init__(
         self,
         servers: Sequence[ReplicationServer],
+        system: str,
         archived: Callable[[], WalPosition | None],
         log: logging.Logger,
         *,
         unbounded: bool,
     ) -> None:
         self._servers = servers
+        self._system = system
         self._archived = archived
         self._log = log
         self._unbounded = unbounded
@@ -67,7 +70,11 @@ class OtherServers:
     def _look(self, server: ReplicationServer) -> str:
         """Look at one server, and move its slot. Returns a sentence if something is not as it should be."""
         self._kept_bytes.pop(server.url, None)
-        timeline = server.timeline()
+        system, timeline = server.system_and_timeline()
+        if system != self._system:
+            return f"{server.url} is another database system, {system}: it does not belong in `servers`"
+        if not self.timeline:
+            return ""  # the stream has not begun
         if not server.in_recovery():
             if timeline <= self.timeline:
                 return f"{server.url} is a primary, too, on timeline {timeline}: it is from before a switch-over"

@@ -116,8 +116,12 @@ class ReplicationServer:
 
     def timeline(self) -> int:
         """The timeline on which the server is now."""
+        return self.system_and_timeline()[1]
+
+    def system_and_timeline(self) -> tuple[str, int]:
+        """The server's system identifier, and the timeline on which it is now."""
         with closing(self.connect()) as connection:
-            return connection.timeline()
+            return connection.system_and_timeline()
 
     def end_earlier(self, prefix: str, token: int) -> list[int]:
         """End the streams of earlier attempts: their application names have `prefix` and a smaller token.
@@ -211,9 +215,10 @@ class WalConnection:
         """Close the connection."""
         self._connection.close()
 
-    def timeline(self) -> int:
-        """The timeline on which the server is now."""
-        return int(self._row("IDENTIFY_SYSTEM")[1])
+    def system_and_timeline(self) -> tuple[str, int]:
+        """The server's system identifier, and the timeline on which it is now."""
+        system, timeline, *_ = self._row("IDENTIFY_SYSTEM")
+        return system, int(timeline)
 
     def identify(self, kept_from: int | None) -> WalServer:
         """Ask for the server's own report of its state. `kept_from` of its slot is copied into the result."""

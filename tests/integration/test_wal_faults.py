@@ -170,9 +170,10 @@ def test_a_promotion_beside_a_living_primary_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("tasks.wal.others.LOOK_S", 0.2)
-    with _bounded_server() as first, standby(first) as other:
+    with _bounded_server() as first, standby(first) as other, _bounded_server() as basis, standby(basis) as stranger:
         archiving = Archiving(tmp_path, first, other)
         kept = f"SELECT restart_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = '{archiving.slot}'"
+        archiving.params["servers"].append({"url": stranger.url("postgres"), "password": {"secret": "pg"}})
         with archiving.running():
             wait_for("archived log", lambda: archiving.counted().position, WAIT_S)
             back_up(first, tmp_path)
@@ -189,6 +190,8 @@ def test_a_promotion_beside_a_living_primary_is_noticed(
             archiving.catch_up(other)
             assert archiving.counted().position.timeline == 2  # type: ignore[union-attr]
         assert "is now the primary, on timeline 2" in caplog.text
+        assert "is another database system" in caplog.text
+        assert stranger.sql("postgres", "SELECT count(*) FROM pg_replication_slots") == "0"
         assert not archiving.counted().gaps
         assert restored(archiving, other) == rows(other)
 
