@@ -30,6 +30,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,7 +39,7 @@ from examples.demo.postgres import USER, Server, postgres_server, run_as_server
 from node.cli.local import wait_for
 from tasks.backup.archive import Content, quiet, stored_content
 from tasks.backup.kind import Backup
-from tasks.backup.manifest import survey_url
+from tasks.backup.manifest import Manifest, survey_url
 from tasks.backup.params import BackupParams
 from tasks.places.place import Place
 from tasks.postgres.wal_position import WalPosition, lsn_text, parse_lsn, segment_name, segment_start
@@ -352,11 +353,15 @@ def _check(server: Server, folder: Path, watch: Watch, moments: int, draw: rando
     took = []
     for moment in targets:
         began_s = time.monotonic()
-        with recovered(server, lambda target: restore_server(found, target, moment, url)) as again:  # noqa: B023
+        with recovered(server, partial(_restore, found, moment, url), WAIT_S * 4) as again:
             took.append(time.monotonic() - began_s)
             _compare(again, moment, ended, position)
         print(f"restored to {moment}: equal, in {took[-1]:.1f} s", flush=True)
     print(f"{len(targets)} restores equal to the server's log, in {statistics.median(took):.1f} s each (median)")
+
+
+def _restore(found: Sequence[Manifest], moment: Moment, url: str, target: Path) -> None:
+    restore_server(found, target, moment, url)
 
 
 def _check_pages(watch: Watch, counted: Counted) -> None:

@@ -5,7 +5,8 @@ not have the file, and recovery ends there. 255: an error; above 125 the server 
 the end of the log ("Recovering Using a Continuous Archive Backup" in PostgreSQL's manual).
 
 The server asks for one segment at a time, and waits for each. So the first call leaves a process behind that fetches
-the next segments into a folder beside CONFIG, as long as the server asks for them; later calls move them to TARGET.
+the next segments into a folder beside CONFIG, as long as they are taken from there. The restore_command first tries to
+move the file from there by `mv`, which starts faster than Python.
 With CONFIG alone, as recovery_end_command: removes that folder and CONFIG, which holds secrets.
 
 This module imports nothing large before it must: the server waits for the start of each call.
@@ -14,10 +15,12 @@ This module imports nothing large before it must: the server waits for the start
 import errno
 import fcntl
 import os
+import shlex
 import shutil
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -47,6 +50,13 @@ _THREADS: Final = 3
 _LOOK_S: Final = 0.01
 _LOCK: Final = "lock"
 _ASKED: Final = "asked"
+
+
+def server_commands(config: Path) -> tuple[str, str]:
+    """Return the restore_command and the recovery_end_command of a server that recovers by `config`."""
+    program = shlex.join([sys.executable, "-m", "tasks.wal.fetch", str(config)]).replace("%", "%%")
+    ahead = shlex.quote(str(config.with_name(FOLDER))).replace("%", "%%")
+    return f"mv {ahead}/%f %p 2>/dev/null || {program} %f %p", program
 
 
 class FetchedAhead:
@@ -121,14 +131,16 @@ class FetchedAhead:
 
         reader = ArchiveReader(self._config)
         fetched: dict[str, Future[bool]] = {}
-        asked, asked_s = "", time.monotonic()
+        told = asked = ""
+        asked_s = time.monotonic()
         with ThreadPoolExecutor(_THREADS) as pool:
             while time.monotonic() - asked_s < IDLE_S:
-                now = (self.folder / _ASKED).read_text()
+                for future in fetched.values():
+                    if future.done():
+                        future.result()
+                before, told = told, (self.folder / _ASKED).read_text()
+                now = told if told != before else self._taken(fetched, asked)
                 if now == asked:
-                    for future in fetched.values():
-                        if future.done():
-                            future.result()
                     time.sleep(_LOOK_S)
                     continue
                 asked, asked_s = now, time.monotonic()
@@ -139,6 +151,11 @@ class FetchedAhead:
                     if name not in fetched and (known := reader.whole(name)) is not None:
                         (self.folder / f"{name}.partial").touch(mode=0o600)
                         fetched[name] = pool.submit(reader.write, self.folder / name, [known], 0, durable=False)
+
+    def _taken(self, fetched: "Mapping[str, Future[bool]]", asked: str) -> str:
+        """Return the name of the last segment that was taken from the folder; `asked` if none was."""
+        gone = (name for name, future in fetched.items() if future.done() and not (self.folder / name).exists())
+        return max(gone, default=asked)
 
     def _tidy(self, wanted: set[str]) -> None:
         for path in self.folder.iterdir():

@@ -5,8 +5,6 @@ The config lists what counted when it was made and the recovery may need, so tha
 
 import json
 import os
-import shlex
-import sys
 import threading
 from pathlib import Path
 from typing import Any, Final
@@ -29,8 +27,8 @@ def write_config(
     counted: Counted,
     needed_from: WalPosition | None = None,
     identities: str = "",
-) -> tuple[str, str]:
-    """Write the config for the archive of one system at `url`. Returns the restore_command and the command for its end.
+) -> None:
+    """Write the config for the archive of one system at `url`.
 
     The config lists the objects that count now, so that fetching a segment need not read all pages; with `needed_from`
     only those that recovery from there on needs. It also has `options` with the values of their secrets, and the
@@ -51,8 +49,6 @@ def write_config(
     }
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump(content, file)
-    program = shlex.join([sys.executable, "-m", "tasks.wal.fetch", str(path)]).replace("%", "%%")
-    return f"{program} %f %p", program
 
 
 def _name(stored: StoredWal, segment_bytes: int) -> str:

@@ -16,6 +16,7 @@ from tasks.backup.restore import restore_manifest
 from tasks.places.place import Place
 from tasks.postgres.wal_position import Fork, WalPosition, lsn_text, segment_start
 from tasks.wal.archive import archived_ancestors, read_archive
+from tasks.wal.fetch import server_commands
 from tasks.wal.pages import Counted
 from tasks.wal.reader import write_config
 
@@ -203,7 +204,8 @@ def _recover_on_start(
 ) -> None:
     """Configure the server at `target` so that it recovers when it starts."""
     about = (target / "PG_VERSION").stat()
-    command, end_command = write_config(target / CONFIG, place.url, place.options, counted, begins, identities)
+    write_config(target / CONFIG, place.url, place.options, counted, begins, identities)
+    command, end_command = server_commands(target / CONFIG)
     lines = [
         f"restore_command = {_quoted(command)}",
         f"recovery_end_command = {_quoted(end_command)}",

@@ -60,7 +60,7 @@ def standby(of: Server) -> Iterator[Server]:
 
 
 @contextmanager
-def recovered(like: Server, restore: Callable[[Path], object]) -> Iterator[Server]:
+def recovered(like: Server, restore: Callable[[Path], object], within_s: float = RECOVERED_S) -> Iterator[Server]:
     """Start the data folder that `restore` makes at a path, and wait until it has recovered and takes writes."""
     with _folder() as folder:
         data = folder / "data"
@@ -68,7 +68,7 @@ def recovered(like: Server, restore: Callable[[Path], object]) -> Iterator[Serve
         if os.getuid() == 0:
             subprocess.run(["chown", "-R", "nobody:nogroup", str(data)], check=True)
         with started(like, data, folder) as running:
-            deadline_s = time.monotonic() + RECOVERED_S
+            deadline_s = time.monotonic() + within_s
             while running.sql("postgres", "SELECT pg_is_in_recovery()") != "f":
                 assert time.monotonic() < deadline_s, (folder / "server.log").read_text()[-3000:]
                 time.sleep(0.05)

@@ -28,7 +28,7 @@ from tasks.wal.archive import (
     page_name,
     read_archive,
 )
-from tasks.wal.fetch import FAILED, FOLDER, FOUND, NOT_THERE, main
+from tasks.wal.fetch import FAILED, FOLDER, FOUND, NOT_THERE, main, server_commands
 from tasks.wal.pages import WalGap, covered
 from tasks.wal.reader import write_config
 from tasks.wal.report import check_archives, describe_archives
@@ -363,6 +363,22 @@ def test_segments_are_fetched_ahead_of_the_server_and_the_rest_is_removed(site: 
     assert main(str(config)) == FOUND
     assert not ahead.exists()
     assert not config.exists()
+
+
+def test_what_is_moved_away_has_the_next_segments_fetched(site: Site) -> None:
+    writer = site.writer(1)
+    for number in range(40):
+        put(writer, number * SEGMENT, (number + 1) * SEGMENT)
+    config, target = site.folder / "config.json", site.folder / "RECOVERYXLOG"
+    write_config(config, site.place.url, {}, read_archive(site.place))
+    assert server_commands(config)[0].startswith(f"mv {site.folder}/{FOLDER}/%f %p 2>/dev/null || ")
+    assert main(str(config), f"{1:08X}{0:016X}", str(target)) == FOUND
+    for number in range(1, 40):
+        ready = site.folder / FOLDER / f"{1:08X}{number:016X}"
+        wait_for(f"segment {number}", ready.exists, 60)
+        ready.rename(target)  # as `mv` does
+        assert target.read_bytes() == log(number * SEGMENT, (number + 1) * SEGMENT)
+    assert main(str(config)) == FOUND
 
 
 def test_a_damaged_segment_is_not_handed_out_by_the_process_that_fetches_ahead(site: Site) -> None:
