@@ -490,6 +490,7 @@ def verify_command(api: Api, what: str, only: str | None, named: _Named, keys: B
 @click.option("--overwrite", is_flag=True, help="Replace what TARGET holds.")
 @_FROM
 @click.option("--database", metavar="NAME", help="Of a backup of several databases: the one to restore.")
+@click.option("--path", "inner", metavar="PATH", help="Of a folder: restore only this file or subfolder of it.")
 @click.option("--table", metavar="SCHEMA.NAME", help="Of a PostgreSQL database: only this table and its rows.")
 @click.option(
     "--with-owners/--without-owners",
@@ -512,6 +513,7 @@ def restore_command(
     overwrite: bool,
     only: str | None,
     database: str | None,
+    inner: str | None,
     table: str | None,
     owners: bool | None,
     no_roles: bool,
@@ -531,10 +533,13 @@ def restore_command(
 
     With --wal, TARGET becomes a data folder that `pg_ctl start` recovers to a moment: the latest, unless --to-time or
     --to-lsn says otherwise. Of several destinations, the first one that has all files of the backup is read, unless
-    --from names one. An encrypted backup needs --identity or --passphrase-file.
+    --from names one. An encrypted backup needs --identity or --passphrase-file. A restore of a large folder that was
+    interrupted goes on if the same command is given again.
     """
+    if wal is not None and inner is not None:
+        raise click.UsageError("--path is for folders, --wal for a server")
     moment = _moment(wal, to_time, to_lsn, to_timeline)
-    parts = RestoreParts(database=database, table=table, owners=owners, roles=not no_roles)
+    parts = RestoreParts(database=database, table=table, owners=owners, roles=not no_roles, path=inner)
     with _errors_as_sentences():
         if wal is not None:
             url, resolved_options = _places(api, what, named, only)[0]

@@ -138,6 +138,8 @@ class Encryption:
 
     def seal_entry(self, entry: FileEntry) -> FileEntry:
         """Return the entry of an encrypted object with the fields that tell of the content sealed."""
+        if entry.sealed is not None:
+            return entry  # another attempt wrote it
         private = entry.model_dump_json(exclude=_PUBLIC_FIELDS | {"content_sha256", "sealed"}, exclude_defaults=True)
         sealed = None if private == "{}" else self.seal(private)
         public = entry.model_dump(include=_PUBLIC_FIELDS)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from tasks.backup.archive import Content, ObjectSink, Progress, Writer, stored_content, storing
+from tasks.backup.archive import Content, Damaged, ObjectSink, Progress, Writer, quiet, stored_content, storing
 from tasks.backup.encryption import BackupKeys, Encryption, Identities, unsealed
 from tasks.backup.manifest import ENCRYPTED, FileEntry, Manifest
 from tasks.backup.pace import ReadingPace
@@ -80,7 +80,10 @@ class NewObjects:
 
         `whole`: the object is of use without the others, so another attempt at the run may use it. `for_next`: the next
         backup has to read the object, so it is encrypted to the key that members which back up hold, too.
+        An object of that name in `kept` is replaced.
         """
+        if (old := self._kept.pop(name, None)) is not None:
+            self._place.remove(f"{old.name}{_RECORD}")
         encryption = self._encryption
         keys = None if encryption is None else encryption.keys(for_next=for_next)
         stored_name = name if encryption is None else f"{name}{ENCRYPTED}"
@@ -108,6 +111,13 @@ class NewObjects:
             entry = self._written[name] = self._kept.pop(name)
         self._advance(name, entry.size_bytes)
         return entry
+
+    def read_kept(self, name: str) -> bytes:
+        """Return the content of a small object of `kept`, which was written `for_next`. Raises `Damaged`."""
+        identities = None if self._encryption is None else self._encryption.metadata
+        if identities is None and self._encryption is not None:
+            raise Damaged(f"{self._place.url}/{name} cannot be read: this member holds no `metadata` key")
+        return Content(stored_content(self._place, self._kept[name], quiet, identities)).readall()
 
     def adopt(self, folders: Sequence[Place]) -> None:
         """Move the whole objects of earlier attempts from their `folders`, the newest last, into this one."""
@@ -186,6 +196,11 @@ class StoredObjects:
         before, self._before_bytes = self._before_bytes, self._before_bytes + entry.size_bytes
         progress = partial(_advance_from, before, self._progress)
         return Content(stored_content(self._place, entry, progress, self._identities))
+
+    def skip(self, entry: FileEntry) -> None:
+        """Count an object as read."""
+        self._before_bytes += entry.size_bytes
+        self._progress(self._before_bytes)
 
     def only(self) -> Content:
         """Return the checked content of a backup that has one object."""

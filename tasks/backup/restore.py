@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tasks.backup import archive
@@ -79,8 +79,12 @@ def restore_manifest(
     prefixes, wanted = _INTO.get(manifest.source_type, ((), "a path"))
     if not target.startswith(prefixes) if prefixes else target.startswith(_URLS):
         raise BadTarget(f"a backup of type {manifest.source_type} is restored into {wanted}, not into {target}")
-    known = {"postgres": parts, "mariadb": RestoreParts(database=parts.database)}.get(manifest.source_type, ALL_PARTS)
-    if parts != known:
+    known = {
+        "postgres": replace(parts, path=None),
+        "mariadb": RestoreParts(database=parts.database),
+        "folder": RestoreParts(path=parts.path),
+    }
+    if parts != known.get(manifest.source_type, ALL_PARTS):
         raise BadTarget(f"a backup of type {manifest.source_type} has no such parts: it is restored as a whole")
     stored = StoredObjects(manifest, options, progress, keys)
     found = source_class(manifest).restore(stored, RestoreTarget(target, overwrite, password, parts))

@@ -4,13 +4,16 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from node.cli.local import wait_for
 from tasks.backup.kind import Backup
 from tasks.backup.restore import restore_backup
 from tasks.backup.verify import verify
+from testkit.cluster import Cluster
 from testkit.trees import OddTree, facts_of_tree
 from tests.unit.tasks.backup.backups import backup_context
 
@@ -74,3 +77,39 @@ def test_another_user_restores_what_it_may_and_is_told_the_rest(tmp_path: Path) 
     assert "security.capability (Operation not permitted): not restored for" in done.stdout
     there, back = facts_of_tree(tmp_path / "from"), facts_of_tree(tmp_path / "theirs" / "back")
     assert [(facts[0], *facts[3:5]) for facts in back.values()] == [(facts[0], *facts[3:5]) for facts in there.values()]
+
+
+@pytest.mark.more
+def test_a_member_that_dies_between_packs_leaves_its_whole_packs_to_the_next(tmp_path: Path) -> None:
+    """kill -9 of the node that backs up: another member makes the rest, and keeps the whole packs."""
+    top = tmp_path / "from"
+    for folder in range(130):
+        (top / f"d{folder:03}").mkdir(parents=True)
+        for file in range(1000):
+            (top / f"d{folder:03}" / f"f{file:03}").touch()
+    last_made = time.time()
+    wait_for("the files are old enough to be known as unchanged", lambda: time.time() - last_made > 2.5, 10)
+    with Cluster(tmp_path / "cluster") as cluster:
+        cluster.start()
+        cluster.wait_until_whole()
+        to = tmp_path / "to"
+        source = {"type": "folder", "path": str(top), "shared": True}
+        cluster.register("uploads", kind="backup", params={"source": source, "destination": str(to), "level": 1})
+        run = cluster.run("uploads")
+        owner = cluster.wait_for_run(run, "running")["node"]
+        wait_for("a pack is whole", lambda: list(to.glob("uploads/*/pack-*.index.zst.whole.json")), 60)
+        cluster.kill(owner)
+        whole = {
+            path.name.removesuffix(".whole.json"): path for path in to.glob("uploads/*/pack-*.index.zst.whole.json")
+        }
+        inodes = {name: path.with_name(name).stat().st_ino for name, path in whole.items()}
+        others = cluster.others(owner)
+        done = cluster.wait_for_run(run, "succeeded", node=others[0], deadline_s=120)
+        url = Path(done["result"]["url"])
+        assert done["attempt"] == 2
+        assert {name: (url / name).stat().st_ino for name in inodes} == inodes, "the whole packs were moved, not made"
+        assert [path.parent for path in to.glob("uploads/*/*")] == [url] * len(list(url.iterdir()))
+        cluster.restart(owner)
+    assert verify(str(url)).problems == ()
+    restore_backup(str(url), str(tmp_path / "back"))
+    assert facts_of_tree(tmp_path / "back") == facts_of_tree(top)

@@ -1,19 +1,21 @@
 """Backs up a folder as a tar archive, and restores it."""
 
 import os
-import shutil
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from tasks.access import EVERYTHING, Access
-from tasks.backup.archive import Content, TargetExists, Writer
+from tasks.backup.archive import Content, Writer
 from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.objects import NewObjects, StoredObjects
-from tasks.backup.sources.in_place import beside, closed_to_others, empty, put_folder
+from tasks.backup.sources.restore_folder import restore, restore_packs, restore_path
 from tasks.backup.sources.source import RestoreTarget, SourceNotes, SourceWork, check_exists
-from tasks.backup.sources.unpack import check_archive, extract
+from tasks.backup.sources.unpack import check_archive, check_index
+from tasks.backup.tree.pack_process import TOOLS
+from tasks.backup.tree.packs import PackWriter, earlier_packs, number_of
+from tasks.backup.tree.plan import Planner
 from tasks.backup.tree.read_tree import FolderFailed, TreeReader
 from tasks.backup.tree.walk import HiddenFiles
 from tasks.disk_identity import facts_of
@@ -49,8 +51,8 @@ class FolderSource(BaseModel):
         return Reach("source", "source", self.path, self.path)
 
     def needs(self) -> Needs:
-        """Return no further needs: the content is read in this process."""
-        return Needs(network=False)
+        """Return Python, whose processes read the packs of a large folder."""
+        return Needs(network=False, tools=(TOOLS,))
 
     def check_readable(self, access: Access, node: str) -> None:
         """Raise `NoBackupSource` if the folder does not exist, and `AccessRefused` if it may not be read."""
@@ -65,19 +67,43 @@ class FolderSource(BaseModel):
         return {"type": self.type, "path": os.path.normpath(self.path), **facts}
 
     def dump(self, work: SourceWork, out: NewObjects) -> SourceNotes:
-        """Write the folder as a tar archive. Raises the errors of this module's function `dump`."""
-        with out.writing(FILE) as writer:
-            return SourceNotes(remarks=tuple(dump(Path(self.path), writer, work.guard())))
+        """Write the folder as one tar archive, or as several packs. Raises `AccessRefused` and `FolderFailed`."""
+        guard = work.guard()
+        top, real = guard.open_folder(self.path)
+        own = HiddenFiles.of(guard.access, guard.own_ids)
+        try:
+            packs = Planner(top, self.path, str(real), own).plan(earlier_packs(out))
+            work.expect(sum(pack.size_bytes for pack in packs))
+            if len(packs) == 1 and packs[0].kept is None:
+                with out.writing(FILE) as writer:
+                    remarks = dump(Path(self.path), writer, guard)
+            else:
+                remarks = PackWriter(out, top, self.path, str(real), own).write(packs)
+                check_still(Path(self.path), top)
+        finally:
+            os.close(top)
+        return SourceNotes(remarks=tuple(remarks))
 
     @classmethod
     def restore(cls, stored: StoredObjects, target: RestoreTarget) -> list[str]:
-        """Unpack the archive as a folder."""
-        return restore(stored.only(), Path(target.name), target.overwrite)
+        """Unpack the archives as a folder, or restore only `target.parts.path`."""
+        to = Path(target.name)
+        if target.parts.path is not None:
+            return restore_path(stored, target.parts.path, to, target.overwrite)
+        if any(number_of(entry.plain_name) for entry in stored.manifest.files):
+            return restore_packs(stored, to, target.overwrite)
+        return restore(stored.only(), to, target.overwrite)
 
     @classmethod
     def verify(cls, content: Content, entry: FileEntry, manifest: Manifest, scratch: Path) -> list[str]:
-        """Read the whole archive, member by member."""
-        check_archive(content)
+        """Read an archive, member by member, or a pack's index."""
+        number = number_of(entry.plain_name)
+        if number is not None:
+            check_archive(content, scratch / "files-of-packs")
+        elif entry.plain_name == FILE:
+            check_archive(content)
+        else:
+            check_index(content, entry.name)
         return []
 
 
@@ -115,23 +141,3 @@ def check_still(folder: Path, top: int) -> None:
         still = False
     if not still:
         raise FolderFailed(f"{folder} was renamed, unmounted or replaced while it was read; no backup was made")
-
-
-def restore(content: Content, target: Path, overwrite: bool) -> list[str]:
-    """Unpack the archive as the folder `target`, which appears complete or not at all. Returns remarks.
-
-    Raises `Damaged`, and `TargetExists` if `target` exists, is not an empty folder, and `overwrite` is not set.
-    """
-    target = target.resolve()
-    if not overwrite and target.exists() and (not target.is_dir() or not empty(target)):
-        raise TargetExists(f"{target} exists and is not empty: name another target, or give --overwrite")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    aside = beside(target)
-    with closed_to_others():
-        aside.mkdir()
-        try:
-            remarks = extract(content, aside)
-            put_folder(aside, target)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
-    return remarks

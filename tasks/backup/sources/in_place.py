@@ -28,16 +28,23 @@ def empty(folder: Path) -> bool:
     return next(folder.iterdir(), None) is None
 
 
-def beside(target: Path) -> Path:
-    """Return a new path next to `target`, from which a rename can replace it; inside `target` if that is a mount point.
+def beside(target: Path, key: str | None = None) -> Path:
+    """Return a path next to `target`, from which a rename can replace it; inside `target` if that is a mount point.
+
+    The path is a new one, or always the same for the same `key`: what an interrupted restore has left may be there.
 
     A mount point cannot be renamed, and its parent folder is on another file system.
     """
-    return _hidden(target, target if target.is_dir() and _is_mounted(target) else target.parent, "partial")
+    return _hidden(
+        target,
+        target if target.is_dir() and _is_mounted(target) else target.parent,
+        "partial" if key is None else "packs",
+        key,
+    )
 
 
-def _hidden(target: Path, folder: Path, suffix: str) -> Path:
-    return folder / f".{target.name}.{uuid.uuid4().hex}.{suffix}"
+def _hidden(target: Path, folder: Path, suffix: str, key: str | None = None) -> Path:
+    return folder / f".{target.name}.{key or uuid.uuid4().hex}.{suffix}"
 
 
 def _is_mounted(path: Path) -> bool:
@@ -55,12 +62,12 @@ def put_folder(aside: Path, target: Path) -> None:
     elif not target.exists() or (target.is_dir() and empty(target)):
         aside.rename(target)
     else:
-        _sync(aside)
+        sync_files(aside)
         old = _hidden(target, target.parent, "old")
         with _all_or_none() as moved:
             _move(target, old, moved)
             _move(aside, target, moved)
-            _sync(target)
+            sync_files(target)
         _remove(old)
 
 
@@ -69,7 +76,7 @@ def _move_up(aside: Path, target: Path) -> None:
     about = aside.stat()
     # The mode of `aside` may forbid renaming its entries.
     aside.chmod(0o700)
-    _sync(aside)
+    sync_files(aside)
     old = _hidden(target, target, "old")
     old.mkdir(0o700)
     try:
@@ -78,7 +85,7 @@ def _move_up(aside: Path, target: Path) -> None:
                 _move(path, old / path.name, moved)
             for path in list(aside.iterdir()):
                 _move(path, target / path.name, moved)
-            _sync(target)
+            sync_files(target)
     except BaseException:
         old.rmdir()
         raise
@@ -123,8 +130,8 @@ def put_file(aside: Path, target: Path, with_it: Iterable[Path]) -> None:
         old.unlink()
 
 
-def _sync(folder: Path) -> None:
-    """Sync the file system of `folder`. Raises `OSError`."""
+def sync_files(folder: Path) -> None:
+    """Sync the file system of `folder`, with all files in it. Raises `OSError`."""
     # syncfs is one call for any number of files. Python's os.sync syncs all file systems, and reports no errors.
     libc = ctypes.CDLL(None, use_errno=True)
     with _opened(folder) as descriptor:

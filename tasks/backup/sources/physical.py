@@ -16,9 +16,9 @@ from pydantic import Field
 from tasks.backup.archive import CHUNK_BYTES, Content, Damaged, Writer
 from tasks.backup.manifest import FileEntry, Manifest, WalRange
 from tasks.backup.objects import NewObjects, StoredObjects
-from tasks.backup.sources import folder
 from tasks.backup.sources.postgres import PostgresServerSource, database_of
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, choose, installed_tools
+from tasks.backup.sources.restore_folder import restore
 from tasks.backup.sources.source import RestoreTarget, SourceNotes, SourceWork
 from tasks.backup.sources.tar import tarfile
 from tasks.backup.sources.unpack import check_archive
@@ -80,7 +80,7 @@ class PhysicalSource(PostgresServerSource):
     def restore(cls, stored: StoredObjects, target: RestoreTarget) -> list[str]:
         """Unpack the archive as a data folder."""
         path = Path(target.name)
-        folder.restore(stored.only(), path, target.overwrite)
+        restore(stored.only(), path, target.overwrite)
         about = (path / "PG_VERSION").stat()
         if os.geteuid() == 0:
             os.chown(path, about.st_uid, about.st_gid)

@@ -69,6 +69,8 @@ class RestoreParts:
     owners: bool | None = None
     #: Whether roles of a server are made that the target's server lacks.
     roles: bool = True
+    #: The only file or subfolder of a folder to restore, as a path below it.
+    path: str | None = None
 
 
 ALL_PARTS: Final = RestoreParts()

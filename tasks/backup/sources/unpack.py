@@ -20,7 +20,8 @@ from typing import IO, Final
 
 from tasks.backup.archive import CHUNK_BYTES, Content, Damaged
 from tasks.backup.sources.tar import tarfile
-from tasks.backup.tree.header import ATTRIBUTE, attribute_name
+from tasks.backup.tree.header import ABOVE, ATTRIBUTE, attribute_name
+from tasks.backup.tree.pack_index import PackIndex
 from tasks.backup.tree.read_tree import ROOT
 
 _IN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -36,22 +37,32 @@ def extract(content: Content, into: Path) -> list[str]:
     """
     unpacking = Unpacking(into)
     unpacking.add(content)
+    unpacking.finish()
     return unpacking.remarks
 
 
 class Unpacking:
     """Unpacks archives, one after another, into the folder `into`.
 
-    `again`: names that exist may come from an interrupted unpacking of the next archive, and are replaced.
+    `only`: a path in the archives; the folder at that path becomes `into`, and what is no folder gets its last name in
+    `into`.
     """
 
-    def __init__(self, into: Path, *, again: bool = False) -> None:
+    def __init__(self, into: Path, *, only: str = "") -> None:
         self._into = into
-        self._again = again
+        self._again = False
+        self._only = [part for part in only.split("/") if part not in ("", ROOT)]
+        self.found = False
+        """Whether the archives had the path `only`."""
+        self.is_folder = not self._only
+        """Whether a folder is at that path."""
+        self.linked: dict[str, list[str]] = {}
+        """Names in `into` of files that are not among those unpacked, by the files' paths in the archives."""
         self._root = os.geteuid() == 0
         self._folder: tuple[list[str], int] | None = None
         """The folder of the last member: the parts of its path, and its descriptor."""
-        self._folders: dict[tuple[str, ...], tarfile.TarInfo] = {}
+        self._top: tarfile.TarInfo | None = None
+        self._folders: dict[tuple[str, ...], tarfile.TarInfo | os.stat_result] = {}
         self._lost: dict[str, int] = {}
 
     @property
@@ -59,8 +70,21 @@ class Unpacking:
         """A sentence for each kind of fact that this user or file system could not restore."""
         return [f"{what}: not restored for {count} files or folders" for what, count in self._lost.items()]
 
-    def add(self, content: Content) -> None:
-        """Unpack one archive. Raises `Damaged`."""
+    def finish(self) -> None:
+        """Give `into` the mode, owner and time of the original folder. Until then only this user can read it."""
+        if self._top is not None:
+            opened = os.open(self._into, _IN)
+            try:
+                self._dress(self._top, opened)
+            finally:
+                os.close(opened)
+
+    def add(self, content: Content, *, again: bool = False) -> None:
+        """Unpack one archive. Raises `Damaged`.
+
+        `again`: names that exist may come from an interrupted unpacking of this archive, and are replaced.
+        """
+        self._again = again
         try:
             with tarfile.open(fileobj=content, mode="r|", bufsize=CHUNK_BYTES) as archive:
                 for member in _members(archive):
@@ -71,10 +95,16 @@ class Unpacking:
             self._leave()
         content.drain()
         self._finish_folders()
-        self._again = False
 
     def _member(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        parts = _parts(member, member.name)
+        parts = self._inside(_parts(member, member.name))
+        if parts is None:
+            return
+        self.found = True
+        if not parts and member.isdir():
+            self.is_folder = True
+        if not parts and self._only and not member.isdir():
+            parts = self._only[-1:]
         if member.isdir():
             self._make_folder(member, parts)
             return
@@ -119,7 +149,11 @@ class Unpacking:
         os.ftruncate(opened, member.size)
 
     def _link(self, member: tarfile.TarInfo, folder: int, name: str) -> None:
-        parts = _parts(member, member.linkname)
+        outside = _parts(member, member.linkname)
+        parts = self._inside(outside)
+        if parts is None:
+            self.linked.setdefault("/".join(outside), []).append("/".join(self._path_of(member)))
+            return
         refusal = _refused(member, f"it is a hard link to {member.linkname!r}, which is not a file before it")
         if not parts:
             raise refusal
@@ -148,29 +182,54 @@ class Unpacking:
 
     def _make_folder(self, member: tarfile.TarInfo, parts: list[str]) -> None:
         """Make a folder, which gets its own mode, owner and time once the archive is unpacked."""
-        if parts:
-            above = self._opened(member, parts[:-1], make=True)
-            if self._again and not _is_folder(above, parts[-1]):
-                _remove(above, parts[-1])
-            try:
-                os.mkdir(parts[-1], _PRIVATE, dir_fd=above)
-            except FileExistsError:
-                if not _is_folder(above, parts[-1]):
-                    raise _refused(member, "this name exists already") from None
-        self._folders[tuple(parts)] = member
+        above = _is_above(member)
+        if not parts:
+            if self._top is None or not above:
+                self._top = member
+            return
+        made = self._made_folder(member, parts)
         opened = self._opened(member, parts)
-        if stat.S_IMODE(os.fstat(opened).st_mode) != _PRIVATE:
-            os.fchmod(opened, _PRIVATE)  # an earlier archive had it too, and its mode may forbid new entries
+        about = os.fstat(opened)
+        # Only in a pack that was interrupted has such a folder not the facts that its own archive gave it.
+        self._folders[tuple(parts)] = about if above and not made and not self._again else member
+        if stat.S_IMODE(about.st_mode) != _PRIVATE:
+            os.fchmod(opened, _PRIVATE)  # its mode may forbid new entries
+
+    def _made_folder(self, member: tarfile.TarInfo, parts: list[str]) -> bool:
+        """Make a folder unless it exists. Returns whether it was made. Raises `Damaged`."""
+        above = self._opened(member, parts[:-1], make=True)
+        if self._again and not _is_folder(above, parts[-1]):
+            _remove(above, parts[-1])
+        try:
+            os.mkdir(parts[-1], _PRIVATE, dir_fd=above)
+        except FileExistsError:
+            if not _is_folder(above, parts[-1]):
+                raise _refused(member, "this name exists already") from None
+            return False
+        return True
 
     def _finish_folders(self) -> None:
         # What is in a folder comes before the folder, whose mode may then forbid to open it.
         for parts in sorted(self._folders, key=len, reverse=True):
-            member = self._folders[parts]
+            facts = self._folders[parts]
             try:
-                self._dress(member, self._opened(member, list(parts)))
+                if isinstance(facts, os.stat_result):
+                    opened = self._opened(None, list(parts))
+                    os.fchmod(opened, stat.S_IMODE(facts.st_mode))
+                    os.utime(opened, ns=(facts.st_mtime_ns,) * 2)
+                else:
+                    self._dress(facts, self._opened(facts, list(parts)))
             finally:
                 self._leave()
         self._folders = {}
+
+    def _inside(self, parts: list[str]) -> list[str] | None:
+        """Return a path in the archives as a path below `into`; None if it is not wanted."""
+        depth = len(self._only)
+        return parts[depth:] if parts[:depth] == self._only else None
+
+    def _path_of(self, member: tarfile.TarInfo) -> list[str]:
+        return self._inside(_parts(member, member.name)) or self._only[-1:]
 
     def _dress(self, member: tarfile.TarInfo, opened: int) -> None:
         """Give an open file or folder its owner, mode, extended attributes and time."""
@@ -199,7 +258,7 @@ class Unpacking:
     def _lose(self, what: str) -> None:
         self._lost[what] = self._lost.get(what, 0) + 1
 
-    def _opened(self, member: tarfile.TarInfo, parts: list[str], *, make: bool = False) -> int:
+    def _opened(self, member: tarfile.TarInfo | None, parts: list[str], *, make: bool = False) -> int:
         """Return the descriptor of a folder below `into`, which stays open until the next call or `_leave`.
 
         `make`: folders that are missing, as in archives that do not name them, are made. Raises `Damaged`.
@@ -213,6 +272,7 @@ class Unpacking:
                 opened = _entered(opened, part, make=make)
         except NotADirectoryError:
             os.close(opened)
+            assert member is not None, "its folder was opened before"
             raise _refused(member, f"a part of the path {'/'.join(parts)!r} is not a folder") from None
         except BaseException:
             os.close(opened)
@@ -273,6 +333,11 @@ def _write(opened: int, content: bytes) -> None:
         view = view[os.write(opened, view) :]
 
 
+def _is_above(member: tarfile.TarInfo) -> bool:
+    """Whether the folder itself is a member of another archive."""
+    return all(member.pax_headers.get(keyword.decode()) == value.decode() for keyword, value in ABOVE)
+
+
 def _of(about: os.stat_result) -> tuple[int, int]:
     return about.st_uid, about.st_gid
 
@@ -308,12 +373,24 @@ def time_ns(member: tarfile.TarInfo) -> int:
     return -found if text.startswith("-") else found
 
 
-def check_archive(content: Content) -> int:
+def check_index(content: Content, name: str) -> None:
+    """Read the index of a pack, the object `name`. Raises `Damaged`."""
+    text = content.readall()
+    try:
+        PackIndex.read(text)
+    except ValueError as error:
+        raise Damaged(f"{name} is no index of a pack: {error}") from None
+
+
+def check_archive(content: Content, noted: Path | None = None) -> int:
     """Read the whole archive. Returns the number of its members. Raises `Damaged`.
 
-    Keeps eight bytes of memory for each file, since a later hard link may refer to any file.
+    Keeps eight bytes of memory for each file, since a later hard link may refer to any file. `noted`: a file that notes
+    those of the packs before this one, to which links may refer too, and to which those of this one are added.
     """
     members, files, links = 0, array("Q"), _Links()
+    if noted is not None and noted.exists():
+        files.frombytes(noted.read_bytes())
     try:
         with tarfile.open(fileobj=content, mode="r|", bufsize=CHUNK_BYTES) as archive:
             for member in _members(archive):
@@ -328,6 +405,8 @@ def check_archive(content: Content) -> int:
         raise Damaged(f"the archive cannot be unpacked: {error}") from error
     content.drain()
     links.refuse_without(files)
+    if noted is not None:
+        noted.write_bytes(files.tobytes())
     return members
 
 

@@ -23,6 +23,10 @@ REGULAR, HARD_LINK, SYMLINK, FOLDER, _PAX = b"0", b"1", b"2", b"5", b"x"
 ATTRIBUTE: Final = "SCHILY.xattr."
 """The prefix of the PAX records that hold extended attributes."""
 
+ABOVE: Final = ((b"comment", b"above"),)
+"""The PAX records of a folder that is in an archive only since entries below it are: another archive has the folder
+itself, and may be a later one."""
+
 _NAME_BYTES: Final = 100
 _ID_MAX: Final = 0o7777777
 _SIZE_MAX: Final = 0o77777777777

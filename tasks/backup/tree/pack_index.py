@@ -8,18 +8,21 @@ restore finds the archive that has a file. Names need not be UTF-8: JSON escapes
 import json
 import os
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, Final, Literal
 
 from tasks.backup.tree.header import Records
-from tasks.backup.tree.walk import TreePart
+from tasks.backup.tree.walk import Position, TreePart
 
-Kind = Literal["f", "h", "l", "d", "a"]
-"""A regular file, a further name of one (hard link), a symlink, a folder, or a folder above the part's entries."""
+Kind = Literal["f", "n", "h", "l", "d", "a"]
+"""A regular file (`n`: it has several names), a further name of one (hard link), a symlink, a folder, or a folder above
+the part's entries."""
 
-_FRESH_NS: Final = 2_000_000_000
-"""A file that changed so short a time before it was read could change again without a new time."""
+Named = frozenset[tuple[str, int]]
+"""Files with several names: one of their paths, and their inodes."""
 
 _VERSION: Final = 1
 
@@ -28,18 +31,22 @@ class IndexLines:
     """The lines of an index, as an archive is written."""
 
     def __init__(self) -> None:
+        self.named: set[tuple[str, int]] = set()
+        """The files in the archive that have several names, by the name under which they are in it."""
+        self.linked: set[tuple[str, int]] = set()
+        """The files of which the archive has a further name."""
         self._lines: list[str] = []
-        self._fresh_ns = time.time_ns() - _FRESH_NS
+        self._began_ns = time.time_ns()
 
     def add(self, path: str, kind: Kind, about: os.stat_result, first: str | None = None) -> None:
         """Add an entry that is no folder. `first`: of a hard link, the path of the file."""
-        changed_ns = about.st_ctime_ns
-        if changed_ns > self._fresh_ns:
-            self._fresh_ns = time.time_ns() - _FRESH_NS
-            if changed_ns > self._fresh_ns:
-                changed_ns = -1
-        more = "" if first is None else f",{_quoted(first)}"
-        facts = f"{about.st_size},{about.st_mtime_ns},{changed_ns},{about.st_ino}"
+        more = ""
+        if first is not None:
+            more = f",{_quoted(first)}"
+            self.linked.add((first, about.st_ino))
+        elif kind == "n":
+            self.named.add((path, about.st_ino))
+        facts = f"{about.st_size},{about.st_mtime_ns},{about.st_ctime_ns},{about.st_ino}"
         self._lines.append(f'[{_quoted(path)},"{kind}",{facts}{more}]\n')
 
     def add_folder(self, path: str, about: os.stat_result, records: Records, *, is_member: bool) -> None:
@@ -49,8 +56,45 @@ class IndexLines:
 
     def text(self, part: TreePart) -> bytes:
         """Return the index of the archive, which has this part of the tree."""
-        first = {"version": _VERSION, "after": part.after, "last": part.last}
+        first = {"version": _VERSION, "after": part.after, "last": part.last, "began_ns": self._began_ns}
         return "".join((json.dumps(first) + "\n", *self._lines)).encode("ascii")
+
+
+@dataclass(frozen=True)
+class PackIndex:
+    """An index that was read."""
+
+    #: The part of the tree that the archive has.
+    part: TreePart
+    #: When its first entry was read, in nanoseconds since the epoch.
+    began_ns: int
+    #: The lines of its entries: path, kind, facts.
+    entries: Sequence[list[Any]]
+
+    @classmethod
+    def read(cls, text: bytes) -> "PackIndex":
+        """Read an index. Raises `ValueError` if it is none, or one of a later version."""
+        try:
+            first, *entries = [json.loads(line) for line in text.splitlines()]
+            if first["version"] != _VERSION:
+                raise ValueError(f"an index of version {first['version']}")
+            return cls(TreePart(_position(first["after"]), _position(first["last"])), int(first["began_ns"]), entries)
+        except (LookupError, TypeError) as error:
+            raise ValueError(f"no index of a pack: {error!r}") from None
+
+    @property
+    def named(self) -> Named:
+        """The files in the archive that have several names."""
+        return frozenset((path, facts[3]) for path, kind, *facts in self.entries if kind == "n")
+
+    @property
+    def linked(self) -> Named:
+        """The files of which the archive has a further name."""
+        return frozenset((facts[4], facts[3]) for _, kind, *facts in self.entries if kind == "h")
+
+
+def _position(value: list[list[Any]] | None) -> Position | None:
+    return None if value is None else tuple((int(is_folder), str(name)) for is_folder, name in value)
 
 
 def file_facts(about: os.stat_result) -> list[Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tasks.backup.tree.header import (
+    ABOVE,
     FOLDER,
     HARD_LINK,
     REGULAR,
@@ -19,7 +20,7 @@ from tasks.backup.tree.header import (
     sparse_member,
 )
 from tasks.backup.tree.pack_index import IndexLines
-from tasks.backup.tree.walk import ALL, OWN, VANISHED, HiddenFiles, Listing, TreePart, Walk
+from tasks.backup.tree.walk import ALL, OWN, VANISHED, HiddenFiles, Listing, Say, TreePart, Walk
 from tasks.errors import Failed
 from tasks.file_guard import FileId, open_within
 
@@ -71,7 +72,6 @@ class TreeReader:
         self._pieces_bytes = 0
         self._size_bytes = 0
         self._firsts: dict[FileId, str] = dict(firsts or {})
-        self._without_attributes: set[int] = set()
         self._remarks: list[str] = []
         self._unnamed = 0
 
@@ -114,10 +114,11 @@ class TreeReader:
         self._put(pieces)
 
     def _add_folder(self, listing: Listing) -> None:
-        records = self._attributes(listing.folder, listing.prefix, listing.about.st_dev)
+        records = read_attributes(listing.folder, self._say, listing.prefix)
         self.index.add_folder(listing.prefix.rstrip("/"), listing.about, records, is_member=listing.is_member)
         name = os.fsencode(listing.prefix or f"{ROOT}/")
-        self._write(member(name, FOLDER, listing.about, records=records))
+        marks = () if listing.is_member else ABOVE
+        self._write(member(name, FOLDER, listing.about, records=(*records, *marks)))
 
     def _add(self, folder: int, entry: "os.DirEntry[str]", path: str) -> None:
         if entry.is_file(follow_symlinks=False):
@@ -171,7 +172,7 @@ class TreeReader:
                 self.index.add(path, "h", about, first)
                 self._write(member(os.fsencode(path), HARD_LINK, about, link=os.fsencode(first)))
                 return
-        records = self._attributes(opened, path, about.st_dev)
+        records = read_attributes(opened, self._say, path)
         size = about.st_size
         missing_bytes = 0
         if about.st_blocks * _STAT_BLOCK_BYTES < size and (regions := _regions(opened, size)) is not None:
@@ -193,7 +194,7 @@ class TreeReader:
             after.st_ctime_ns != about.st_ctime_ns and after.st_nlink == about.st_nlink
         ):
             self._say(path, "changed while it was read")
-        self.index.add(path, "f", about)
+        self.index.add(path, "n" if about.st_nlink > 1 else "f", about)
 
     def _pad(self, size: int) -> None:
         if size % _STAT_BLOCK_BYTES:
@@ -214,31 +215,29 @@ class TreeReader:
             left -= len(zeros[:left])
         return missing
 
-    def _attributes(self, opened: int, path: str, device: int) -> Records:
-        """Return the PAX records of an open file's extended attributes, POSIX ACLs included."""
-        if device in self._without_attributes:
-            return ()
+
+def read_attributes(opened: int, say: Say, path: str) -> Records:
+    """Return the PAX records of the extended attributes of an open file or folder, POSIX ACLs included."""
+    try:
+        names = os.listxattr(opened)
+    except OSError as error:
+        if error.errno != errno.ENOTSUP:
+            raise
+        return ()
+    if not names:
+        return ()
+    records = []
+    for name in sorted(names):
         try:
-            names = os.listxattr(opened)
+            value = os.getxattr(opened, name)
         except OSError as error:
-            if error.errno != errno.ENOTSUP:
-                raise
-            self._without_attributes.add(device)
-            return ()
-        if not names:
-            return ()
-        records = []
-        for name in sorted(names):
-            try:
-                value = os.getxattr(opened, name)
-            except OSError as error:
-                if error.errno != errno.ENODATA:  # removed since it was listed, or not for this user to read
-                    self._say(path, f"has the extended attribute {name}, which cannot be read: {error.strerror}")
-                continue
-            records.append(attribute_record(name, value))
-            if (acl := acl_record(name, value)) is not None:
-                records.append(acl)
-        return records
+            if error.errno != errno.ENODATA:  # removed since it was listed, or not for this user to read
+                say(path, f"has the extended attribute {name}, which cannot be read: {error.strerror}")
+            continue
+        records.append(attribute_record(name, value))
+        if (acl := acl_record(name, value)) is not None:
+            records.append(acl)
+    return records
 
 
 def _left_out(mode: int) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from tasks.backup import archive
 from tasks.backup.archive import CHUNK_BYTES, Content, Damaged
-from tasks.backup.sources import folder, in_place, unpack
+from tasks.backup.sources import folder, in_place, restore_folder, unpack
 from tasks.backup.sources.tar import tarfile
 from tasks.backup.tree import read_tree, walk
 from tasks.backup.tree.read_tree import FolderFailed
@@ -84,7 +84,7 @@ def test_an_archive_cannot_write_outside_the_restore_folder(
     (outside / "victim").write_text("mine")
     (outside / "victim").chmod(0o600)
     with pytest.raises(Damaged, match="cannot be unpacked"):
-        folder.restore(_content(_made(*hostile(outside))), tmp_path / "back", overwrite=False)
+        restore_folder.restore(_content(_made(*hostile(outside))), tmp_path / "back", overwrite=False)
     assert [path.name for path in outside.iterdir()] == ["victim"]
     assert (outside / "victim").read_text() == "mine"
     assert stat.S_IMODE((outside / "victim").stat().st_mode) == 0o600
@@ -106,7 +106,7 @@ def test_verification_refuses_an_archive_that_cannot_be_restored(tmp_path: Path,
     with pytest.raises(Damaged, match="is refused"):
         unpack.check_archive(_content(_made(*unsound)))
     with pytest.raises(Damaged, match="is refused"):
-        folder.restore(_content(_made(*unsound)), tmp_path / "back", overwrite=False)
+        restore_folder.restore(_content(_made(*unsound)), tmp_path / "back", overwrite=False)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -128,7 +128,7 @@ def test_other_hard_links_of_a_vanished_file_are_complete(tmp_path: Path, monkey
     data, remarks = _dump(tmp_path / "from")
     assert remarks == [f"{tmp_path}/from/a vanished while the folder was read"]
     assert unpack.check_archive(_content(data)) == 3
-    folder.restore(_content(data), tmp_path / "back", overwrite=False)
+    restore_folder.restore(_content(data), tmp_path / "back", overwrite=False)
     assert (tmp_path / "back" / "b").read_text() == "content"
     assert (tmp_path / "back" / "c").samefile(tmp_path / "back" / "b")
 
@@ -177,7 +177,7 @@ def test_the_folders_own_mode_and_time_are_restored(tmp_path: Path, mode: int) -
     root.chmod(mode)
     os.utime(root, (1_000_000, 1_000_000))
     data, _ = _dump(root)
-    folder.restore(_content(data), tmp_path / "new" / "back", overwrite=False)
+    restore_folder.restore(_content(data), tmp_path / "new" / "back", overwrite=False)
     assert _mode(tmp_path / "new" / "back") == mode
     assert (tmp_path / "new" / "back").stat().st_mtime == 1_000_000
     assert (tmp_path / "new" / "back" / "-" / "x").read_text() == "x"
@@ -186,7 +186,7 @@ def test_the_folders_own_mode_and_time_are_restored(tmp_path: Path, mode: int) -
 def test_an_archive_without_a_root_entry_is_restored_with_a_private_mode(tmp_path: Path) -> None:
     old = _made(("a", FILE, ""), ("d", FOLDER, ""), ("d/b", LINK, "a"))
     assert unpack.check_archive(_content(old)) == 3
-    folder.restore(_content(old), tmp_path / "back", overwrite=False)
+    restore_folder.restore(_content(old), tmp_path / "back", overwrite=False)
     assert (tmp_path / "back" / "d" / "b").read_text() == "taken"
     assert (_mode(tmp_path / "back"), _mode(tmp_path / "back" / "a")) == (0o700, 0o777)
 
@@ -194,7 +194,7 @@ def test_an_archive_without_a_root_entry_is_restored_with_a_private_mode(tmp_pat
 def test_a_restore_through_a_link_fills_the_linked_folder(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "back").symlink_to("disk")
-    folder.restore(_content(_made(("a", FILE, ""))), tmp_path / "back", overwrite=False)
+    restore_folder.restore(_content(_made(("a", FILE, ""))), tmp_path / "back", overwrite=False)
     assert (tmp_path / "back").is_symlink()
     assert (tmp_path / "disk" / "a").read_text() == "taken"
 
@@ -232,8 +232,10 @@ def test_the_existing_folder_is_replaced_after_the_new_one_is_synced(
     target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = []
-    monkeypatch.setattr(in_place, "_sync", lambda path: left.append(list(target.parent.rglob("old/file"))))
-    folder.restore(_content(_made((".", FOLDER, ""), ("a", FILE, ""), ("old", FOLDER, ""))), target, overwrite=True)
+    monkeypatch.setattr(in_place, "sync_files", lambda path: left.append(list(target.parent.rglob("old/file"))))
+    restore_folder.restore(
+        _content(_made((".", FOLDER, ""), ("a", FILE, ""), ("old", FOLDER, ""))), target, overwrite=True
+    )
     assert [len(paths) for paths in left] == [1, 1]
     assert _all_names(target.parent) == ["there is", "there is/a", "there is/old"]
     assert _mode(target) == 0o777
@@ -249,11 +251,11 @@ def test_a_folder_that_cannot_be_replaced_is_left_unchanged(target: Path, monkey
 
     monkeypatch.setattr(Path, "rename", full)
     with pytest.raises(OSError, match="No space left"):
-        folder.restore(_content(_made(("a", FILE, ""))), target, overwrite=True)
+        restore_folder.restore(_content(_made(("a", FILE, ""))), target, overwrite=True)
     assert _all_names(target.parent) == ["there is", "there is/old", "there is/old/file"]
 
 
 def test_syncing_a_missing_path_raises(tmp_path: Path) -> None:
-    in_place._sync(tmp_path)
+    in_place.sync_files(tmp_path)
     with pytest.raises(FileNotFoundError):
-        in_place._sync(tmp_path / "nowhere")
+        in_place.sync_files(tmp_path / "nowhere")
