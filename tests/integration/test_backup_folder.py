@@ -11,7 +11,9 @@ import pytest
 
 from node.cli.local import wait_for
 from tasks.backup.kind import Backup
+from tasks.backup.manifest import newest_backup
 from tasks.backup.restore import restore_backup
+from tasks.backup.tree import plan
 from tasks.backup.verify import verify
 from testkit.cluster import Cluster
 from testkit.trees import OddTree, facts_of_tree
@@ -77,6 +79,62 @@ def test_another_user_restores_what_it_may_and_is_told_the_rest(tmp_path: Path) 
     assert "security.capability (Operation not permitted): not restored for" in done.stdout
     there, back = facts_of_tree(tmp_path / "from"), facts_of_tree(tmp_path / "theirs" / "back")
     assert [(facts[0], *facts[3:5]) for facts in back.values()] == [(facts[0], *facts[3:5]) for facts in there.values()]
+
+
+_CHANGES = """
+import os, random, sys
+os.chdir(sys.argv[1])
+draw = random.Random(7)
+
+def change(folder, path, other):
+    kind = draw.randrange(6)
+    if kind == 0:
+        open(path, "ab").write(b"more" * draw.randrange(5000))
+    elif kind == 1:
+        os.truncate(path, draw.randrange(9))
+    elif kind == 2:
+        os.unlink(path)
+    elif kind == 3:
+        os.replace(path, other)
+    elif kind == 4:
+        os.rename(folder, folder + "-away")
+        os.makedirs(folder)
+    else:
+        os.unlink(path)
+        os.symlink("/etc/shadow", path)
+
+while True:
+    folder = f"d{draw.randrange(9)}"
+    try:
+        change(folder, f"{folder}/f{draw.randrange(40)}", f"{folder}/f{draw.randrange(40)}")
+    except OSError:
+        pass
+"""
+
+
+def test_a_folder_that_changes_at_full_speed_is_backed_up_and_the_changes_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "PACK_FILES", 100)
+    top = tmp_path / "from"
+    for folder in range(9):
+        (top / f"d{folder}").mkdir(parents=True)
+        for file in range(40):
+            (top / f"d{folder}" / f"f{file}").write_bytes(b"x" * 10_000)
+    (top / "log").write_bytes(bytes(100))
+    changing = subprocess.Popen([sys.executable, "-c", _CHANGES, top])
+    remarks: list[str] = []
+    try:
+        for token in range(1, 5):
+            url = Backup().run(backup_context(tmp_path, token))["url"]
+            assert verify(url).problems == ()
+            restore_backup(url, str(tmp_path / f"back-{token}"))
+            remarks += newest_backup(url).remarks
+        assert changing.poll() is None
+    finally:
+        changing.kill()
+        changing.wait()
+    assert any(f"{top}/d" in remark for remark in remarks), remarks
 
 
 @pytest.mark.more

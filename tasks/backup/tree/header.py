@@ -8,7 +8,6 @@ maps of sparse files in GNU's format 1.0.
 import grp
 import os
 import pwd
-import stat
 import struct
 from collections.abc import Sequence
 from functools import cache
@@ -30,7 +29,11 @@ itself, and may be a later one."""
 _NAME_BYTES: Final = 100
 _ID_MAX: Final = 0o7777777
 _SIZE_MAX: Final = 0o77777777777
+_TIME_MAX: Final = 9_999_999_999
 _OWNER_BYTES: Final = 31
+_MODE: Final = 0o7777
+_HEAD: Final = b"%b%07o\0%07o\0%07o\0%011o\0%011o\0"
+"""A header up to its checksum: name, mode, user, group, size and time."""
 _NS: Final = 1_000_000_000
 
 Records = Sequence[tuple[bytes, bytes]]
@@ -46,14 +49,25 @@ def member(
     are further PAX records.
     """
     seconds, ns = divmod(about.st_mtime_ns, _NS)
+    tail, tail_sum = _tail(kind, link[:_NAME_BYTES], about.st_uid, about.st_gid)
+    if _fits(name, link, about, size) and 0 <= seconds <= _TIME_MAX and ns and not records:
+        # Nearly every file is such a one.
+        head = _HEAD % (
+            name.ljust(_NAME_BYTES, b"\0"),
+            about.st_mode & _MODE,
+            about.st_uid,
+            about.st_gid,
+            size,
+            seconds,
+        )
+        return b"%b%b%06o\0 %b" % (_pax_time() % (seconds, ns), head, sum(head) + tail_sum, tail)
     more = [] if _fits(name, link, about, size) else _long(name, link, about, size)
     if ns or not 0 <= seconds <= _SIZE_MAX:
         more.append((b"mtime", _decimal(about.st_mtime_ns)))
     more.extend(records)
-    tail, tail_sum = _tail(kind, link[:_NAME_BYTES], about.st_uid, about.st_gid)
-    head = b"%b%07o\0%07o\0%07o\0%011o\0%011o\0" % (
+    head = _HEAD % (
         name[:_NAME_BYTES].ljust(_NAME_BYTES, b"\0"),
-        stat.S_IMODE(about.st_mode),
+        about.st_mode & _MODE,
         min(about.st_uid, _ID_MAX),
         min(about.st_gid, _ID_MAX),
         min(size, _SIZE_MAX),
@@ -61,6 +75,13 @@ def member(
     )
     header = b"%b%06o\0 %b" % (head, sum(head) + tail_sum, tail)
     return _pax(more) + header if more else header
+
+
+@cache
+def _pax_time() -> bytes:
+    """Return the template of a PAX header for a time alone."""
+    record = b"30 mtime=%010d.%09d\n"
+    return _pax_head(30) + record + bytes(BLOCK_BYTES - 30)
 
 
 def _fits(name: bytes, link: bytes, about: os.stat_result, size: int) -> bool:
@@ -158,7 +179,7 @@ def _pax(records: Records) -> bytes:
 
 @cache
 def _pax_head(size: int) -> bytes:
-    head = b"%b%07o\0%07o\0%07o\0%011o\0%011o\0" % (b"././@PaxHeader".ljust(_NAME_BYTES, b"\0"), 0o644, 0, 0, size, 0)
+    head = _HEAD % (b"././@PaxHeader".ljust(_NAME_BYTES, b"\0"), 0o644, 0, 0, size, 0)
     tail = b"%b%bustar\x0000%b" % (_PAX, bytes(_NAME_BYTES), bytes(64 + 16 + 155 + 12))
     return b"%b%06o\0 %b" % (head, sum(head) + sum(tail) + 8 * ord(" "), tail)
 

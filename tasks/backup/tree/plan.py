@@ -158,7 +158,8 @@ class Planner:
                 begun.files += 1
                 begun.size_bytes += _HEADER_BYTES
                 if stat.S_ISREG(about.st_mode):
-                    begun.size_bytes += min(about.st_size, about.st_blocks * _BLOCK_BYTES)
+                    held, size = about.st_blocks * _BLOCK_BYTES, about.st_size
+                    begun.size_bytes += size if size < held else held
                     each = (about.st_dev, about.st_ino)
                     if about.st_nlink > 1:
                         begun.name(each, listing.prefix + entry.name, firsts)

@@ -33,7 +33,9 @@ REMARKS_MAX: Final = 100
 """The most entries that one archive's remarks name; of more, only their number is said."""
 
 _PIECES_MAX: Final = 1000
-_SMALL_BYTES: Final = 256 * 1024
+_SMALL_BYTES: Final = 64 * 1024
+_JOINED_BYTES: Final = 8192
+_ZEROS: Final = bytes(512)
 _REGIONS_MAX: Final = 50_000
 _STAT_BLOCK_BYTES: Final = 512
 
@@ -181,7 +183,15 @@ class TreeReader:
                 os.lseek(opened, offset, os.SEEK_SET)
                 missing_bytes += self._copy(opened, length)
             self._pad(sum(length for _, length in regions))
+        elif 0 < size <= _SMALL_BYTES and len(data := os.read(opened, size)) == size:
+            padding = -size % _STAT_BLOCK_BYTES
+            header = member(os.fsencode(path), REGULAR, about, size, records=records)
+            self._write(b"".join((header, data, _ZEROS[:padding])) if size <= _JOINED_BYTES else header)
+            if size > _JOINED_BYTES:
+                self._write(data)
+                self._pad(size)
         elif size:
+            os.lseek(opened, 0, os.SEEK_SET)
             self._write(member(os.fsencode(path), REGULAR, about, size, records=records))
             missing_bytes = self._copy(opened, size)
             self._pad(size)
