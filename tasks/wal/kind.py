@@ -358,13 +358,14 @@ class _WalAttempt:
         if position is None or now_s - self._saved_s < _CHECKPOINT_S:
             return
         self._saved_s = now_s
+        at = writer.counted.position_at
         saved = {"system": self._system, "timeline": position.timeline, "lsn": lsn_text(position.lsn)}
-        self._ctx.save_checkpoint(saved)
+        # The page shows up to which moment the server can be restored.
+        self._ctx.save_checkpoint({**saved, "at": at.isoformat() if at else None})
         if now_s - self._said_s < _SAY_S:
             return
         self._said_s = now_s
         slot = server.slot()
-        at = writer.counted.position_at
         age_s = (datetime.now(UTC) - at).total_seconds() if at else 0.0
         self._ctx.log.info(
             "archived up to %s, %.0f s ago; the server keeps %.1f MiB for the slot%s",

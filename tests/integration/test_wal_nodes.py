@@ -1,6 +1,7 @@
 """A server's log on a real cluster: whichever node dies, the archive has no gap and one writer."""
 
 import subprocess
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,7 @@ def test_the_log_goes_on_however_often_its_node_dies(tmp_path: Path) -> None:
         lsn = int(server.sql("postgres", "SELECT pg_current_wal_flush_lsn() - '0/0'::pg_lsn"))
         wait_for("the rest of the log", lambda: reached(counted(), lsn), WAIT_S)
         assert the_run(cluster)["attempt"] > KILLS, "one run, however many attempts"
+        assert datetime.fromisoformat(the_run(cluster)["checkpoint"]["at"]).tzinfo is not None
         assert not counted().gaps
         found = survey_url(f"{to}/base").complete
         with recovered(server, lambda target: restore_server(found, target, Moment(), f"{to}/log")) as again:
