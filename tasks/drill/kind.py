@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from tasks.backup.archive import Damaged
-from tasks.backup.encryption import BackupKeys, BadIdentity, Identities, NoIdentity
+from tasks.backup.encryption import BadIdentity, NoIdentity
 from tasks.backup.manifest import Manifest, NoBackup, SourceType, Survey, begun, folder_name, survey
 from tasks.backup.proofs import Proof, remove_surplus_proofs, write_proof
 from tasks.backup.retention import name_of
@@ -162,7 +162,7 @@ class Drill:
             work = DrillWork(
                 manifest=backup,
                 options=place.options,
-                keys=_keys(ctx),
+                keys=ctx.params.keys(ctx.secret),
                 params=params,
                 wal_options={} if params.wal is None else resolved(params.wal.options, ctx.secret),
                 scratch=ctx.scratch,
@@ -225,15 +225,6 @@ def misplaced(backup: Manifest, task: str) -> str:
     if folder_name(backup.created, backup.token) != name_of(backup.url):
         return f"{backup.url}: its manifest is of the backup {folder_name(backup.created, backup.token)}"
     return ""
-
-
-def _keys(ctx: Context[DrillParams]) -> BackupKeys | None:
-    """Return the keys that the params name. Raises `BadIdentity` and `MissingSecret`."""
-    params = ctx.params
-    passphrase = None if params.passphrase is None else ctx.secret(params.passphrase)
-    if params.identity is None:
-        return None if passphrase is None else BackupKeys(passphrase=passphrase)
-    return BackupKeys(Identities.of_text(ctx.secret(params.identity), "the param identity", passphrase), passphrase)
 
 
 def _reach(field: str, of: StoredPlace) -> Reach:

@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from tasks.restore.params import StoredPlace
-from tasks.secret import Reference
+from tasks.restore.params import BackupOpener, StoredPlace
 
 
 class DrillCheck(BaseModel):
@@ -29,7 +28,7 @@ class DrillCheck(BaseModel):
     )
 
 
-class DrillParams(BaseModel):
+class DrillParams(BackupOpener):
     """Which backups to restore on trial, and what must hold of them then."""
 
     model_config = ConfigDict(extra="forbid")
@@ -50,14 +49,6 @@ class DrillParams(BaseModel):
         default=None,
         description="Of physical backups: the folder of the log that a task of kind `wal` keeps. The backup is then "
         "recovered to the latest moment. null: to the end of the backup itself",
-    )
-    identity: Reference | None = Field(
-        default=None,
-        description="Of encrypted backups: a secret that holds an identity of age, or an SSH private key. Only members "
-        "that drill need it",
-    )
-    passphrase: Reference | None = Field(
-        default=None, description="Of encrypted backups: a secret that holds the passphrase of the identity in them"
     )
     max_bytes: int | None = Field(
         default=None,

@@ -85,8 +85,8 @@ class Restore:
     def run(self, ctx: Context[RestoreParams]) -> dict[str, Any]:
         """Restore one backup. Returns the fields of `RESULT`.
 
-        Raises `AccessRefused`, `BadDestination`, `BadTarget`, `Damaged`, `MissingSecret`, `NoBackup`, `NotRestorable`,
-        `MariadbFailed`, `NoMariadbProgram`, `NoTool`, `PostgresFailed`, `RestoreStopped` and `TargetTaken`.
+        Raises `AccessRefused`, `BadDestination`, `BadIdentity`, `BadTarget`, `Damaged`, `MissingSecret`, `NoBackup`,
+        `NoIdentity`, `NotRestorable`, `RestoreStopped`, `TargetTaken`, and the errors of the source's module.
         """
         began_s = time.monotonic()
         params = ctx.params
@@ -95,6 +95,9 @@ class Restore:
                 _prepare(ctx, FileGuard(ctx.access, "destination").resolve(params.target))
             else:
                 params.server().check(ctx.access, "destination")
+            if ctx.access.postgres_bin is not None:
+                # This process is the attempt's own. Restoring looks for the programs as the command line does.
+                os.environ["ROTA_POSTGRES_BIN"] = ctx.access.postgres_bin
             try:
                 done = _restore(ctx) if params.wal is None else _restore_to_moment(ctx, params.wal)
             except TargetExists:
@@ -146,7 +149,8 @@ def _restore(ctx: Context[RestoreParams]) -> dict[str, Any]:
         options=place.options,
         password=password,
         progress=lambda done: _step(ctx, done, manifest.size_bytes),
-        parts=RestoreParts(database=params.database),
+        keys=params.keys(ctx.secret),
+        parts=RestoreParts(database=params.database, table=params.table),
     )
     for remark in restored.remarks[:100]:
         ctx.log.warning("%s", remark)
@@ -167,6 +171,7 @@ def _restore_to_moment(ctx: Context[RestoreParams], wal: StoredPlace) -> dict[st
         log_place.url,
         options=place.options,
         wal_options=log_place.options,
+        keys=params.keys(ctx.secret),
         progress=lambda done_bytes: _step(ctx, done_bytes, None),
     )
     ctx.log.info("%s is at %s, and recovers to %s when it starts", done.manifest.url, done.target, moment)

@@ -1,10 +1,12 @@
 """The params of the kind `restore`: the backups, the target, and for a server the archived log and the moment."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from tasks.access import check_options
+from tasks.backup.encryption import BackupKeys, Identities
 from tasks.backup.manifest import begun
 from tasks.backup.params import DestinationUrl
 from tasks.backup.retention import name_of
@@ -41,6 +43,26 @@ def is_database(target: str) -> bool:
     return target.startswith((*postgres_url.PREFIXES, *mariadb_url.PREFIXES))
 
 
+class BackupOpener(BaseModel):
+    """What opens encrypted backups: the part that params of kinds share which read backups."""
+
+    identity: Reference | None = Field(
+        default=None,
+        description="Of encrypted backups: a secret that holds an identity of age, or an SSH private key. Only members "
+        "that read backups need it",
+    )
+    passphrase: Reference | None = Field(
+        default=None, description="Of encrypted backups: a secret that holds the passphrase of the identity in them"
+    )
+
+    def keys(self, secret: Callable[[Any], str]) -> BackupKeys | None:
+        """Return the keys that the params name, None if they name none. Raises `BadIdentity`, `MissingSecret`."""
+        passphrase = None if self.passphrase is None else secret(self.passphrase)
+        if self.identity is None:
+            return None if passphrase is None else BackupKeys(passphrase=passphrase)
+        return BackupKeys(Identities.of_text(secret(self.identity), "the param identity", passphrase), passphrase)
+
+
 class StoredPlace(BaseModel):
     """A folder in which a task keeps backups or a log."""
 
@@ -59,7 +81,7 @@ class StoredPlace(BaseModel):
         return self
 
 
-class RestoreParams(BaseModel):
+class RestoreParams(BackupOpener):
     """Which backup to restore, and where to."""
 
     model_config = ConfigDict(extra="forbid")
@@ -89,6 +111,13 @@ class RestoreParams(BaseModel):
         default=None, description="Of a backup of several databases, the name of the one to restore; null: all"
     )
 
+    table: str | None = Field(
+        default=None,
+        pattern=r"^[^.]+\.[^.]+$",
+        description="Of a PostgreSQL database: the only table to restore",
+        examples=["public.line"],
+    )
+
     @model_validator(mode="after")
     def _one_moment(self) -> "RestoreParams":
         if any(each is not None for each in (self.to_time, self.to_lsn, self.to_timeline)) and self.wal is None:
@@ -97,6 +126,8 @@ class RestoreParams(BaseModel):
             raise ValueError("give to_time or to_lsn, not both")
         if self.wal is not None and self.backup != LATEST:
             raise ValueError("with `wal`, the backup is chosen by the moment: leave `backup` out")
+        if self.wal is not None and (self.database, self.table) != (None, None):
+            raise ValueError("a server's files are restored as a whole: leave `database` and `table` out")
         if self.to_lsn is not None:
             parse_lsn(self.to_lsn)
         return self

@@ -44,6 +44,13 @@ def test_nodes_restore_into_new_places_only(tmp_path: Path) -> None:
         assert (tmp_path / "new" / "back" / "a.txt").read_text() == "a"
         assert [path.name for path in (tmp_path / "new").iterdir()] == ["back"]
 
+        server.sql("postgres", "CREATE DATABASE part")
+        part = {**again, "target": server.url("part"), "table": "public.line"}
+        cluster.register("orders-line", "restore", params=part)
+        run = cluster.wait_for_run(cluster.run("orders-line"))
+        assert (run["state"], run["error"]) == ("succeeded", None)
+        assert server.sql("part", ROWS) == server.sql("orders", ROWS)
+
         for name, why in (("orders-again", "is not empty"), ("files-back", "a restore replaces nothing")):
             run = cluster.wait_for_run(cluster.run(name))
             assert run["state"] == "failed"

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tasks.backup.encryption import NoIdentity
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import NoBackup
 from tasks.restore.kind import Restore, RestoreStopped, TargetTaken
@@ -73,6 +74,19 @@ def test_the_next_attempt_removes_what_a_killed_one_left(tmp_path: Path) -> None
     assert (left.exists(), other.exists()) == (False, True)
 
 
+def test_an_encrypted_backup_needs_its_identity(tmp_path: Path) -> None:
+    pyrage = pytest.importorskip("pyrage")
+    identity = pyrage.x25519.Identity.generate()
+    fill(tmp_path / "from")
+    Backup().run(backup_context(tmp_path, encryption={"recipients": [str(identity.to_public())]}))
+    with pytest.raises(NoIdentity):
+        Restore().run(_context(tmp_path))
+    context = _context(tmp_path, identity={"secret": "night"})
+    context.secrets = {"night": str(identity)}
+    Restore().run(context)
+    assert (tmp_path / "back" / "a.txt").read_text() == "a"
+
+
 def test_a_place_without_backups_is_named(tmp_path: Path) -> None:
     (tmp_path / "to" / "nightly").mkdir(parents=True)
     with pytest.raises(NoBackup, match="nightly holds no folder with a manifest"):
@@ -89,6 +103,9 @@ def test_a_place_without_backups_is_named(tmp_path: Path) -> None:
         ({"backup": "newest"}, "is no backup's name"),
         ({"password": {"secret": "pg"}}, "only for a target that is a database"),
         ({"to_lsn": "16/B374D848"}, "need `wal`"),
+        ({"target": "mysql://@db/"}, "names no user"),
+        ({"table": "line"}, "table"),
+        ({"wal": {"url": "/log"}, "table": "public.line"}, "as a whole"),
         ({"wal": {"url": "/log"}, "to_lsn": "there"}, "there"),
         ({"wal": {"url": "/log"}, "backup": "20261121T030000.000000Z-42"}, "leave `backup` out"),
         ({"wal": {"url": "/log"}, "to_lsn": "1/2", "to_time": "2026-11-27T00:00:00Z"}, "not both"),
