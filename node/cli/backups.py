@@ -33,10 +33,12 @@ from tasks.backup.encryption import BackupKeys, BadIdentity, Identities, NoIdent
 from tasks.backup.finding import FoundBackups, TaskPlace, find_backups
 from tasks.backup.keep import KeepRules, why_kept
 from tasks.backup.manifest import Manifest, NoBackup, survey_url
+from tasks.backup.objects import needed_by_restore
 from tasks.backup.params import BackupLocation, backup_location, backup_locations, keep_of
 from tasks.backup.proofs import Proof, last_proven, read_proofs
 from tasks.backup.restore import BadTarget, restore_backup
 from tasks.backup.retention import name_of
+from tasks.backup.sources.data_folder import NoRoomToRestore, NoTablespacePath
 from tasks.backup.sources.mariadb.server import MariadbFailed, NoMariadbProgram
 from tasks.backup.sources.postgres_restore import MissingRoles
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed
@@ -64,6 +66,8 @@ _REFUSALS: Final = (
     NotRestorable,
     NoIdentity,
     BadIdentity,
+    NoTablespacePath,
+    NoRoomToRestore,
 )
 
 
@@ -230,14 +234,19 @@ def _options(text: str | None) -> dict[str, Any]:
     return options
 
 
-def _files(pairs: tuple[str, ...]) -> dict[str, Path]:
-    files = {}
+def _pairs(option: str, example: str, pairs: tuple[str, ...]) -> dict[str, str]:
+    found = {}
     for pair in pairs:
-        name, is_pair, file = pair.partition("=")
-        if not is_pair or not name or not file:
-            raise click.UsageError(f"--secret is NAME=FILE, such as s3_key=/run/secrets/s3_key, not {pair!r}")
-        files[name] = Path(file)
-    return files
+        name, is_pair, value = pair.partition("=")
+        if not is_pair or not name or not value:
+            raise click.UsageError(f"{option} is NAME=PATH, {example}, not {pair!r}")
+        found[name] = value
+    return found
+
+
+def _files(pairs: tuple[str, ...]) -> dict[str, Path]:
+    found = _pairs("--secret", "such as s3_key=/run/secrets/s3_key", pairs)
+    return {name: Path(file) for name, file in found.items()}
 
 
 def _hosts(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -348,7 +357,7 @@ def list_backups_command(api: Api, what: str, named: _Named) -> None:
             for manifest in found.complete
         ],
         lambda: api.table(
-            ("BACKUP", "MADE", "ON", "OF", "SIZE", "STORED", "PROVEN", *["ALSO AT"] * (len(places) > 1)),
+            ("BACKUP", "MADE", "ON", "OF", "SIZE", "STORED", "NEEDS", "PROVEN", *["ALSO AT"] * (len(places) > 1)),
             (
                 (
                     manifest.url,
@@ -357,6 +366,7 @@ def list_backups_command(api: Api, what: str, named: _Named) -> None:
                     manifest.source_type,
                     f"{manifest.size_bytes:,}",
                     f"{manifest.stored_bytes:,}",
+                    _needs_said(manifest, at),
                     _proof_said(manifest, drilled),
                     *[" ".join(at[name_of(manifest.url)][1:])] * (len(places) > 1),
                 )
@@ -382,6 +392,18 @@ def _drilled(places: Sequence[TaskPlace], found: FoundBackups) -> Mapping[str, P
             if name not in newest or newest[name].finished < proof.finished:
                 newest[name] = proof
     return newest
+
+
+def _needs_said(manifest: Manifest, at: Mapping[str, Sequence[str]]) -> str:
+    """Say which backups an incremental one needs. `at`: where the backups are, by the names of their folders."""
+    folder = manifest.url.rpartition("/")[0]
+    lacking = [parent.name for parent in manifest.parents if folder not in at.get(parent.name, ())]
+    if lacking and folder in at[manifest.name]:  # else the URL of this backup alone was given
+        return f"LACKS {lacking[0]}"
+    if not manifest.parents:
+        return ""
+    between = len(manifest.parents) - 1
+    return manifest.parents[0].name + (f" and {between} after it" if between else "")
 
 
 def _proof_said(manifest: Manifest, drilled: Mapping[str, Proof]) -> str:
@@ -503,6 +525,13 @@ def verify_command(api: Api, what: str, only: str | None, named: _Named, keys: B
 @click.option("--to-time", metavar="TIME", help="With --wal: restore to this time, such as 2026-11-26T14:03:00+01:00.")
 @click.option("--to-lsn", metavar="LSN", help="With --wal: restore to this position of the log, such as 16/B374D848.")
 @click.option("--to-timeline", type=click.IntRange(1), help="With --wal: follow this timeline, not the newest.")
+@click.option(
+    "--tablespace",
+    "tablespaces",
+    multiple=True,
+    metavar="NAME=PATH",
+    help="Of a physical backup: a new path for a tablespace.",
+)
 @_what_is_named
 @_keys_are_given
 @api_command
@@ -521,6 +550,7 @@ def restore_command(
     to_time: str | None,
     to_lsn: str | None,
     to_timeline: int | None,
+    tablespaces: tuple[str, ...],
     named: _Named,
     keys: BackupKeys | None,
 ) -> None:
@@ -540,16 +570,24 @@ def restore_command(
         raise click.UsageError("--path is for folders, --wal for a server")
     moment = _moment(wal, to_time, to_lsn, to_timeline)
     parts = RestoreParts(database=database, table=table, owners=owners, roles=not no_roles, path=inner)
+    spaces = _pairs("--tablespace", "such as history=/mnt/history", tablespaces)
     with _errors_as_sentences():
         if wal is not None:
             url, resolved_options = _places(api, what, named, only)[0]
             log = _url_and_options(api, wal, named, "wal")
-            _restore_server(api, url, resolved_options, target, overwrite, moment, log, keys)
+            _restore_server(api, url, resolved_options, target, overwrite, moment, log, keys, spaces)
             return
         url, resolved_options = _newest_whole(api, what, named, only)
         with _progress(api, url, resolved_options) as advance:
             restored = restore_backup(
-                url, target, overwrite, resolved_options, progress=advance, keys=keys, parts=parts
+                url,
+                target,
+                overwrite,
+                resolved_options,
+                progress=advance,
+                keys=keys,
+                parts=parts,
+                tablespaces=spaces,
             )
     lines = [f"restored {restored.manifest.url} to {target}: {restored.size_bytes:,} bytes in {restored.seconds:.1f} s"]
     lines += [f"  note: {remark}" for remark in restored.remarks]
@@ -584,6 +622,7 @@ def _restore_server(
     moment: Moment,
     wal: tuple[str, dict[str, Any]],
     keys: BackupKeys | None,
+    tablespaces: Mapping[str, str],
 ) -> None:
     found = survey_url(url, options)
     for why in found.unreadable:
@@ -599,6 +638,7 @@ def _restore_server(
             wal_options=wal[1],
             progress=advance,
             keys=keys,
+            tablespaces=tablespaces,
         )
     lines = [
         f"restored {done.manifest.url} to {target} in {done.seconds:.1f} s; the log is archived up to {done.archived}",
@@ -613,7 +653,7 @@ def _progress(api: Api, url: str, options: Mapping[str, Any]) -> Iterator[Any]:
     found = survey_url(url, dict(options))
     for why in found.unreadable:
         say(f"skipped: {why}", err=True)
-    total = found.newest(url).size_bytes
+    total = sum(each.size_bytes for each in needed_by_restore(found.newest(url), dict(options)))
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
     hidden = api.as_json or not api.console.is_terminal
     with Progress(*columns, console=api.console, disable=hidden, transient=True) as progress:

@@ -3,14 +3,18 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from tasks.backup import lineage, manifest, retention
+from tasks.backup.archive import Content, quiet, stored_content
+from tasks.backup.chain import BrokenChain, chain_of
 from tasks.backup.content import BackupContent, Vanished
 from tasks.backup.copies import BackupCopies
 from tasks.backup.keep import rules_of
-from tasks.backup.manifest import Manifest
+from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.params import BackupParams
+from tasks.backup.sources.source import EarlierChain
 from tasks.backup.unusual import BEFORE_MAX, unusual
 from tasks.kind import Context, Fenced
 from tasks.places.place import Place
@@ -77,7 +81,7 @@ class BackupAttempt:
         """Write the content and, as the last step, the manifest. On any exception, remove all that was written."""
         ctx, source = self.ctx, self.ctx.params.source
         try:
-            entries, notes = self.content.write()
+            entries, notes = self.content.write(self.created, self._earlier)
             done = Manifest(
                 task=ctx.task,
                 run_id=ctx.run_id,
@@ -99,6 +103,7 @@ class BackupAttempt:
             ctx.save_checkpoint(self.begun | {"finishing": self.place.url})
             # If this attempt was paused here and its run was taken over, the next attempt has removed the files.
             self._check_stored(done)
+            self._check_parents(done)
             manifest.write_manifest(self.place, manifest.with_versions(self.content.sealed(done), self.place.versions))
         except Exception:
             self._discard()
@@ -139,6 +144,7 @@ class BackupAttempt:
             fenced = error
         try:
             self._check_stored(done)
+            self._check_parents(done)
         except Vanished:
             self._discard()
             raise
@@ -152,6 +158,36 @@ class BackupAttempt:
         pruned = retention.prune(self.task_place, done.url, self.ctx.token, self.held, kept, done.finished, before)
         self.copies.prune(done, self.held, before)
         return pruned
+
+    def _earlier(self) -> EarlierChain:
+        """Return the newest backup of the source by an earlier run, and what it needs. Raises `BrokenChain`."""
+        names = ((by.created, by.token, name) for name in self.task_place.folders() if (by := manifest.begun(name)))
+        for _, token, name in sorted(names, reverse=True):
+            try:
+                found = manifest.read_manifest(self.task_place.inside(name))
+            except manifest.NoBackup:
+                continue  # the removal of old backups tells of it
+            if found is None or token >= self.ctx.token or found.run_id == self.ctx.run_id:
+                continue
+            if found.source_type == self.ctx.params.source.type and self.held.holds(found):
+                return EarlierChain(
+                    chain_of(found, self._read), partial(self._content_of, self.task_place.inside(name))
+                )
+        return EarlierChain()
+
+    def _content_of(self, place: Place, entry: FileEntry) -> Content:
+        encryption = self.content.encryption
+        return Content(stored_content(place, entry, quiet, None if encryption is None else encryption.metadata))
+
+    def _read(self, name: str) -> Manifest | None:
+        return manifest.read_manifest(self.task_place.inside(name))
+
+    def _check_parents(self, done: Manifest) -> None:
+        """Raise `Vanished` unless the backups that this one needs are still there."""
+        try:
+            chain_of(done, self._read)
+        except BrokenChain as error:
+            raise Vanished(f"another run has removed what this backup needs: {error}") from None
 
     def _check_stored(self, done: Manifest) -> None:
         """Raise `Vanished` unless every file exists with the size with which it was written."""

@@ -1,7 +1,9 @@
 """Writes the content of a backup: the objects of its source. Also declares the errors of an attempt."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
 import zstandard
@@ -12,7 +14,7 @@ from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.objects import NewObjects
 from tasks.backup.pace import ReadingPace
 from tasks.backup.params import BackupParams
-from tasks.backup.sources.source import SourceNotes, SourceWork
+from tasks.backup.sources.source import EarlierChain, SourceNotes, SourceWork
 from tasks.errors import Unretryable
 from tasks.kind import Context, Failed
 from tasks.places.place import Place
@@ -91,9 +93,14 @@ class BackupContent:
         if self._out.kept:
             self._ctx.log.info("objects that earlier attempts completed: %d", len(self._out.kept))
 
-    def write(self) -> tuple[tuple[FileEntry, ...], SourceNotes]:
-        """Write the content. Returns the files' entries for the manifest, and further notes for the manifest."""
-        notes = self._source.dump(self._work, self._out)
+    def write(
+        self, created: datetime, earlier: Callable[[], EarlierChain]
+    ) -> tuple[tuple[FileEntry, ...], SourceNotes]:
+        """Write the content. Returns the files' entries for the manifest, and further notes for the manifest.
+
+        `created` and `earlier` are those of `SourceWork`.
+        """
+        notes = self._source.dump(replace(self._work, created=created, earlier=earlier), self._out)
         self._out.tidy()
         return self._out.entries, notes
 

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from tasks.backup.chain import BrokenChain
 from tasks.backup.manifest import Manifest, NoBackup, counting_backups, survey_url
+from tasks.backup.objects import needed_by_restore
 from tasks.backup.retention import name_of
 from tasks.places.place import Place
 
@@ -34,17 +36,23 @@ class FoundBackups:
     def newest_whole(self) -> tuple[Manifest, TaskPlace]:
         """Return the newest backup as it is at the first place that has all its files, and that place.
 
-        Only the sizes of the files are compared. Raises `NoBackup`.
+        An incremental backup needs the files of those before it, too. Only the sizes of the files are compared. Raises
+        `NoBackup`.
         """
         if not self.complete:
             raise NoBackup("; ".join(self.problems) or "no destination holds a backup")
         name = name_of(self.complete[0].url)
+        broken: list[str] = []
         for place in self.places[name]:
             found = survey_url(f"{place.url}/{name}", place.options).complete
-            if found and _has_all(found[0], place.options):
-                return found[0], place
+            try:
+                if found and all(_has_all(each, place.options) for each in needed_by_restore(found[0], place.options)):
+                    return found[0], place
+            except BrokenChain as error:
+                broken.append(str(error))
         where = ", ".join(place.url for place in self.places[name])
-        raise NoBackup(f"{name} is whole at no destination ({where}): verify an older backup, by its URL")
+        why = "; ".join([f"{name} is whole at no destination ({where})", *broken])
+        raise NoBackup(f"{why}: verify an older backup, by its URL")
 
 
 def find_backups(places: Sequence[TaskPlace]) -> FoundBackups:

@@ -8,11 +8,14 @@ from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from tasks.backup.chain import needed_by
 from tasks.backup.manifest import Manifest
 from tasks.definition.cron import Timezone
 
 _UNITS: Final = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
-_SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([hdw])")
+SPAN: Final = r"([1-9][0-9]{0,4})([hdw])"
+"""The pattern of a length of time in hours, days or weeks, such as 14d."""
+
 
 _PERIODS: Final[Mapping[str, Callable[[datetime], str]]] = {
     "hourly": lambda at: f"{at:%Y-%m-%d %H:00%z}",
@@ -43,7 +46,7 @@ class KeepRules(BaseModel):
     yearly: Count = Field(default=None, description="The newest of each year, for this many years with a backup")
     within: str | None = Field(
         default=None,
-        pattern=rf"^{_SPAN.pattern}$",
+        pattern=rf"^{SPAN}$",
         description="All that were made at most this long before the newest: hours (h), days (d) or weeks (w)",
         examples=["14d"],
     )
@@ -62,7 +65,10 @@ class KeepRules(BaseModel):
 
 
 def why_kept(backups: Sequence[Manifest], rules: KeepRules) -> dict[str, list[str]]:
-    """Return, by URL, a sentence for each rule that keeps a backup. Backups that no rule keeps are left out."""
+    """Return, by URL, why each backup stays: a sentence for each rule, and which incremental backups need it.
+
+    Backups that go are left out.
+    """
     newest_first = sorted(backups, key=lambda backup: (backup.created, backup.token), reverse=True)
     why: dict[str, list[str]] = {}
     for number, backup in enumerate(newest_first[: rules.last or 0], 1):
@@ -87,6 +93,10 @@ def why_kept(backups: Sequence[Manifest], rules: KeepRules) -> dict[str, list[st
     for number, backup in enumerate(newest_first[: rules.minimum or 0], 1):
         if backup.url not in why:
             why[backup.url] = [f"minimum: {number} of {rules.minimum}"]
+    for name, needing in needed_by({backup.name for backup in backups if backup.url in why}, backups).items():
+        others = f" and {len(needing) - 1} more" if len(needing) > 1 else ""
+        for url in (backup.url for backup in backups if backup.name == name):
+            why.setdefault(url, []).append(f"needed by {max(needing)}{others}")
     return why
 
 
@@ -96,7 +106,7 @@ def span(text: str) -> timedelta:
     >>> span("36h"), span("2w")
     (datetime.timedelta(days=1, seconds=43200), datetime.timedelta(days=14))
     """
-    match = _SPAN.fullmatch(text)
+    match = re.fullmatch(SPAN, text)
     if match is None:
         raise ValueError(f"{text!r} is no length of time: write such as 36h, 14d or 8w")
     return int(match[1]) * _UNITS[match[2]]

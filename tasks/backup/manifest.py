@@ -59,6 +59,25 @@ class DatabaseFacts(BaseModel):
     )
 
 
+class TablespaceFacts(BaseModel):
+    """A tablespace of a PostgreSQL server outside its data folder."""
+
+    model_config = ConfigDict(frozen=True)
+
+    oid: int = Field(description="The number in the name of its archive, and of its link in `pg_tblspc`")
+    name: str
+    path: str = Field(description="Where it was on the server")
+
+
+class ParentBackup(BaseModel):
+    """A backup that an incremental one needs."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str = Field(description="The name of its folder")
+    sha256: str = Field(description="The checksum of the server's manifest in it, as stored")
+
+
 class FileEntry(BaseModel):
     """A file of a backup: the size and checksum of the stored file, and those of its content."""
 
@@ -76,6 +95,9 @@ class FileEntry(BaseModel):
     database: DatabaseFacts | None = Field(default=None, description="The database in this file; null: not recorded")
     tables: tuple[TableFacts, ...] | None = Field(
         default=None, description="The tables of the database in this file; null: not recorded"
+    )
+    tablespace: TablespaceFacts | None = Field(
+        default=None, description="Of a physical backup, the tablespace that is in this file; null: none"
     )
     sealed: str | None = Field(
         default=None, description="Of an encrypted object, the other fields: JSON, encrypted and armored as age does"
@@ -144,11 +166,19 @@ class Manifest(BaseModel):
         description="The id of the backups of one source, which `keep` counts together; null: made before lineages",
     )
     wal: WalRange | None = Field(default=None, description="Of a physical backup, the log that it needs")
+    parents: tuple[ParentBackup, ...] = Field(
+        default=(), description="Of an incremental backup, the backups that it needs, the full one first"
+    )
     encryption: EncryptionNote | None = Field(default=None, description="To whom it is encrypted; null: to nobody")
     sealed: str | None = Field(
         default=None, description="Of an encrypted backup, its remarks: JSON, encrypted and armored as age does"
     )
     url: str = Field(default="", exclude=True, description="The URL that the manifest was read from; not stored")
+
+    @property
+    def name(self) -> str:
+        """The name of the backup's folder."""
+        return self.url.rpartition("/")[2]
 
     @property
     def size_bytes(self) -> int:

@@ -10,13 +10,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
 from tasks.backup.archive import Content, Damaged, ObjectSink, Progress, Writer, quiet, stored_content, storing
+from tasks.backup.chain import chain_of
 from tasks.backup.encryption import BackupKeys, Encryption, Identities, unsealed
-from tasks.backup.manifest import ENCRYPTED, FileEntry, Manifest
+from tasks.backup.manifest import ENCRYPTED, FileEntry, Manifest, read_manifest
 from tasks.backup.pace import ReadingPace
 from tasks.places.place import Place
 
@@ -187,6 +189,8 @@ class StoredObjects:
             self._identities = (keys or BackupKeys()).identities_for(manifest)
             manifest = unsealed(manifest, self._identities)
         self.manifest = manifest
+        self._options = options
+        self._keys = keys
         self._place = Place(manifest.url, options)
         self._progress = progress
         self._before_bytes = 0
@@ -202,6 +206,17 @@ class StoredObjects:
         self._before_bytes += entry.size_bytes
         self._progress(self._before_bytes)
 
+    def chain(self) -> "list[StoredObjects]":
+        """Return the backups that restoring this one needs: the full one first, this one last. Read them in that order.
+
+        Raises `BrokenChain`.
+        """
+        needed = needed_by_restore(self.manifest, self._options)
+        found = [StoredObjects(manifest, self._options, self._progress, self._keys) for manifest in needed[:-1]]
+        for before, each in pairwise([*found, self]):
+            each._before_bytes = before._before_bytes + before.manifest.size_bytes
+        return [*found, self]
+
     def only(self) -> Content:
         """Return the checked content of a backup that has one object."""
         (entry,) = self.manifest.files
@@ -210,3 +225,9 @@ class StoredObjects:
 
 def _advance_from(before_bytes: int, progress: Progress, done_bytes: int) -> None:
     progress(before_bytes + done_bytes)
+
+
+def needed_by_restore(manifest: Manifest, options: dict[str, Any] | None) -> tuple[Manifest, ...]:
+    """Return the backups that restoring one needs, the full one first, itself last. Raises `BrokenChain`."""
+    folder = manifest.url.rpartition("/")[0]
+    return chain_of(manifest, lambda name: read_manifest(Place(f"{folder}/{name}", options)))

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from tasks.backup import archive
@@ -50,6 +51,7 @@ def restore_backup(
     progress: archive.Progress = archive.quiet,
     keys: BackupKeys | None = None,
     parts: RestoreParts = ALL_PARTS,
+    tablespaces: Mapping[str, str] = MappingProxyType({}),
 ) -> Restored:
     """Restore the backup at `url` (the newest one if `url` is a task's folder) into `target`.
 
@@ -57,11 +59,13 @@ def restore_backup(
     means: PGPASSWORD, ~/.pgpass); for MariaDB the URL of a server, or of a database there, which need not exist.
     Several databases of PostgreSQL are restored into the server of that URL, unless `parts` names one. Existing content
     is replaced only with `overwrite`. Checksums are checked on the way, and the target does not change unless all are
-    right. `keys` open an encrypted backup. Raises `NoBackup`, `BadTarget`, `TargetExists`, `Damaged`, `NoIdentity`,
-    `BadIdentity`, for PostgreSQL `NoTool`, `PostgresFailed`, `NoSuchPart` and `MissingRoles`, for MariaDB
+    right. `keys` open an encrypted backup. `tablespaces` are new paths for those of a physical backup, by their names.
+    Raises `NoBackup`, `BadTarget`, `TargetExists`, `Damaged`, `NoIdentity`, `BadIdentity`, for PostgreSQL `NoTool`,
+    `PostgresFailed`, `NoSuchPart`, `MissingRoles`, `NoTablespacePath` and `NoRoomToRestore`, for MariaDB
     `NoMariadbProgram` and `MariadbFailed`.
     """
-    return restore_manifest(newest_backup(url, options), target, overwrite, options, password, progress, keys, parts)
+    manifest = newest_backup(url, options)
+    return restore_manifest(manifest, target, overwrite, options, password, progress, keys, parts, tablespaces)
 
 
 def restore_manifest(
@@ -73,6 +77,7 @@ def restore_manifest(
     progress: archive.Progress = archive.quiet,
     keys: BackupKeys | None = None,
     parts: RestoreParts = ALL_PARTS,
+    tablespaces: Mapping[str, str] = MappingProxyType({}),
 ) -> Restored:
     """Restore the backup that `manifest` describes. The other arguments are those of `restore_backup`."""
     began_s = time.monotonic()
@@ -86,7 +91,9 @@ def restore_manifest(
     }
     if parts != known.get(manifest.source_type, ALL_PARTS):
         raise BadTarget(f"a backup of type {manifest.source_type} has no such parts: it is restored as a whole")
+    if tablespaces and manifest.source_type != "postgres_physical":
+        raise BadTarget(f"a backup of type {manifest.source_type} has no tablespaces to give new paths")
     stored = StoredObjects(manifest, options, progress, keys)
-    found = source_class(manifest).restore(stored, RestoreTarget(target, overwrite, password, parts))
+    found = source_class(manifest).restore(stored, RestoreTarget(target, overwrite, password, parts, tablespaces))
     remarks = tuple(dict.fromkeys((*stored.manifest.remarks, *found)))
     return Restored(stored.manifest, target, remarks, manifest.size_bytes, time.monotonic() - began_s)

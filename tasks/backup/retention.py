@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from tasks.backup.chain import with_parents
 from tasks.backup.keep import KeepRules, why_kept
 from tasks.backup.lineage import Lineage
 from tasks.backup.manifest import NAME, Manifest, begun, survey
@@ -52,12 +53,15 @@ def surplus(found: Sequence[Manifest], made: str, keep: KeepRules, token: int, p
 
     The backup at the URL `made` always stays, and counts as the newest, whatever the members' clocks say. A backup
     whose token is not smaller than `token` stays too, so that an attempt whose run was taken over removes no backup of
-    the attempt that took it over. The backup `proven`, by its folder's name, stays: it is known to restore.
+    the attempt that took it over. The backup `proven`, by its folder's name, stays: it is known to restore. A backup
+    that a staying one needs (`tasks.backup.chain`) stays.
     """
     newest = max((backup.created for backup in found), default=None)
     as_dated = [backup.model_copy(update={"created": newest}) if backup.url == made else backup for backup in found]
-    staying = {*why_kept(as_dated, keep), *(backup.url for backup in found if name_of(backup.url) == proven)}
-    others = [name_of(backup.url) for backup in found if backup.url != made and backup.url not in staying]
+    staying = why_kept(as_dated, keep)
+    kept = {backup.name for backup in found if backup.url == made or backup.url in staying or backup.name == proven}
+    needed = with_parents(kept, found)
+    others = [backup.name for backup in found if backup.name not in needed]
     return [name for name in others if (by := begun(name)) is not None and by.token < token]
 
 
@@ -105,7 +109,7 @@ def prune(
         going += [name for name in found.superseded if name != name_of(made) and _earlier(name, token)]
     except Exception as error:  # noqa: BLE001  storage libraries raise any exception; it is reported
         return Pruned(failed=(f"{place.url}: {type(error).__name__}: {error}",), unreadable=unreadable)
-    for name in sorted(going):
+    for name in sorted(going, reverse=True):  # the newest first, so that no backup stays without one that it needs
         try:
             remove(place.inside(name))
         except StillLocked as error:

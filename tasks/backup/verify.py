@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tasks.backup import archive
+from tasks.backup.chain import BrokenChain
 from tasks.backup.encryption import BackupKeys
 from tasks.backup.manifest import Manifest, newest_backup
-from tasks.backup.objects import StoredObjects
+from tasks.backup.objects import StoredObjects, needed_by_restore
 from tasks.backup.params import source_class
 from tasks.backup.scratch import private_folder
 from tasks.backup.sources.postgres_tools import PostgresFailed
@@ -44,9 +45,10 @@ def verify(
     """Read and check the backup at `url` (the newest one if `url` is a task's folder).
 
     Checks every file's checksums and zstd frame, and then the content: pg_restore lists a PostgreSQL dump's table of
-    contents, SQLite checks a temporary copy of a database, and a folder's archive is read member by member. `keys`
-    open an encrypted backup; without them only the checksums of its stored files are checked, with a remark. Raises
-    `NoBackup` if there is no backup at `url`, and `NoIdentity` and `BadIdentity` if the keys do not fit.
+    contents, SQLite checks a temporary copy of a database, and a folder's archive is read member by member. Of an
+    incremental backup, the backups that it needs are checked too. `keys` open an encrypted backup; without them only
+    the checksums of its stored files are checked, with a remark. Raises `NoBackup` if there is no backup at `url`, and
+    `NoIdentity` and `BadIdentity` if the keys do not fit.
     """
     manifest = newest_backup(url, options)
     began_s = time.monotonic()
@@ -62,10 +64,15 @@ def _content(stored: StoredObjects) -> Report:
     problems: list[str] = []
     remarks = list(manifest.remarks)
     read_bytes = 0
+    try:
+        chain = stored.chain()
+    except BrokenChain as error:
+        problems.append(str(error))
+        chain = [stored]
     with private_folder("rota-verify-") as scratch:
-        for entry in manifest.files:
+        for each, entry in [(one, entry) for one in chain for entry in one.manifest.files]:
             try:
-                found = source_class(manifest).verify(stored.content(entry), entry, manifest, scratch)
+                found = source_class(manifest).verify(each.content(entry), entry, each.manifest, scratch)
             except (archive.Damaged, PostgresFailed) as error:
                 problems.append(str(error))
                 continue
@@ -77,12 +84,16 @@ def _content(stored: StoredObjects) -> Report:
 def _checksums(manifest: Manifest, options: dict[str, Any] | None, progress: archive.Progress) -> Report:
     """Check the stored files of an encrypted backup without decrypting them."""
     assert manifest.encryption is not None
-    place = Place(manifest.url, options)
     problems: list[str] = []
+    try:
+        chain = needed_by_restore(manifest, options)
+    except BrokenChain as error:
+        problems.append(str(error))
+        chain = (manifest,)
     read_bytes = 0
-    for entry in manifest.files:
+    for each, entry in [(one, entry) for one in chain for entry in one.files]:
         try:
-            archive.check_stored(place, entry, progress)
+            archive.check_stored(Place(each.url, options), entry, progress)
         except archive.Damaged as error:
             problems.append(str(error))
             continue

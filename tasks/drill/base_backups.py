@@ -5,6 +5,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from tasks.backup.restore import restore_manifest
+from tasks.backup.sources.data_folder import server_major
 from tasks.backup.sources.postgres_tools import PostgresFailed
 from tasks.drill.dumps import check_databases, compare_tables
 from tasks.drill.proving import DrillWork, Findings
@@ -23,7 +24,7 @@ def prove_base_backup(work: DrillWork, found: Findings) -> None:
     Raises `Damaged`, `NotRestorable` and `PostgresFailed` if it does not restore or start, `NoTool` if this member has
     no server that fits.
     """
-    major = int(work.manifest.tools["pg_basebackup"].partition(".")[0])
+    major = server_major(work.manifest)
     server = ScratchServer(work.scratch / "server", server_tools(work.access, major), work.watch)
     _restore(work, server, found)
     server.take_over()

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from tasks.backup.archive import TargetExists
 from tasks.backup.manifest import Manifest, survey_url
+from tasks.backup.objects import needed_by_restore
 from tasks.backup.restore import restore_manifest
 from tasks.backup.sources.in_place import closed_to_others
 from tasks.backup.sources.mariadb.connection import MARIADB_TOOLS, MariadbConnection
@@ -62,7 +63,11 @@ class Restore:
         """Return the paths and hosts that the params name (`tasks.kind.Kind`)."""
         del task  # the params name everything themselves
         stored = [("backups", params.backups)] + ([] if params.wal is None else [("wal", params.wal)])
-        return [*(_stored(field, place) for field, place in stored), _target(params)]
+        spaces = [
+            Reach(f"tablespaces.{name}", "destination", path, path, beside=True)
+            for name, path in params.tablespaces.items()
+        ]
+        return [*(_stored(field, place) for field, place in stored), _target(params), *spaces]
 
     @staticmethod
     def needs(params: RestoreParams, task: str) -> Needs:
@@ -92,7 +97,8 @@ class Restore:
         params = ctx.params
         with closed_to_others():
             if not is_database(params.target):
-                _prepare(ctx, FileGuard(ctx.access, "destination").resolve(params.target))
+                for path in (params.target, *params.tablespaces.values()):
+                    _prepare(ctx, FileGuard(ctx.access, "destination").resolve(path))
             else:
                 params.server().check(ctx.access, "destination")
             if ctx.access.postgres_bin is not None:
@@ -143,14 +149,16 @@ def _restore(ctx: Context[RestoreParams]) -> dict[str, Any]:
     manifest = found.newest(url)
     ctx.log.info("restoring %s, made %s on %s, to %s", manifest.url, manifest.created, manifest.node, params.target)
     password = None if params.password is None else ctx.secret(params.password)
+    total_bytes = sum(each.size_bytes for each in needed_by_restore(manifest, place.options))
     restored = restore_manifest(
         manifest,
         params.target,
         options=place.options,
         password=password,
-        progress=lambda done: _step(ctx, done, manifest.size_bytes),
+        progress=lambda done: _step(ctx, done, total_bytes),
         keys=params.keys(ctx.secret),
         parts=RestoreParts(database=params.database, table=params.table),
+        tablespaces=params.tablespaces,
     )
     for remark in restored.remarks[:100]:
         ctx.log.warning("%s", remark)
@@ -173,6 +181,7 @@ def _restore_to_moment(ctx: Context[RestoreParams], wal: StoredPlace) -> dict[st
         wal_options=log_place.options,
         keys=params.keys(ctx.secret),
         progress=lambda done_bytes: _step(ctx, done_bytes, None),
+        tablespaces=params.tablespaces,
     )
     ctx.log.info("%s is at %s, and recovers to %s when it starts", done.manifest.url, done.target, moment)
     return {**_about(done.manifest), "archived": done.archived, "start": start_hint(params.target)}

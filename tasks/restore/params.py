@@ -96,6 +96,11 @@ class RestoreParams(BackupOpener):
         examples=["/srv/restored/orders", "postgresql://restorer@db.internal/orders_restored"],
     )
     password: Reference | None = Field(default=None, description="The password of the database that is the target")
+    tablespaces: dict[str, Annotated[str, StringConstraints(max_length=4096, pattern=r"^/[^\x00]*$")]] = Field(
+        default={},
+        description="Of a physical backup: new paths for its tablespaces, by their names; nothing is there yet",
+        examples=[{"history": "/srv/restored/history"}],
+    )
     wal: StoredPlace | None = Field(
         default=None, description="Of a physical backup: the folder of the log that a task of kind `wal` keeps"
     )

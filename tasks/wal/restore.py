@@ -3,10 +3,11 @@
 import os
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from tasks.backup import archive
@@ -155,6 +156,7 @@ def restore_server(
     wal_options: dict[str, Any] | None = None,
     progress: archive.Progress = archive.quiet,
     keys: BackupKeys | None = None,
+    tablespaces: Mapping[str, str] = MappingProxyType({}),
 ) -> RestoredServer:
     """Make a data folder at `target` that a plain `pg_ctl start` recovers to `moment`.
 
@@ -168,7 +170,7 @@ def restore_server(
     base = choose_base(backups, counted, place.url.rpartition("/")[2], moment, forks)
     encryption = counted.encryption
     opened = None if encryption is None else (keys or BackupKeys()).identities_of(encryption, place.url)
-    restore_manifest(base, str(target), overwrite, options, progress=progress, keys=keys)
+    restore_manifest(base, str(target), overwrite, options, progress=progress, keys=keys, tablespaces=tablespaces)
     assert base.wal is not None, "choose_base returns physical backups only"
     identities = "" if opened is None else opened.text
     _recover_on_start(target, moment, place, counted, WalPosition(base.wal.timeline, base.wal.start), identities)

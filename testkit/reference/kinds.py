@@ -41,7 +41,18 @@ from tasks.backup import kind as backup
 from tasks.backup import manifest as backup_manifest
 from tasks.backup import params as backup_params
 from tasks.backup import restore as backup_restore
-from tasks.backup.sources import folder, physical, postgres, postgres_readable, postgres_tools, source, sqlite, stream
+from tasks.backup.sources import (
+    base_backup,
+    data_folder,
+    folder,
+    physical,
+    postgres,
+    postgres_readable,
+    postgres_tools,
+    source,
+    sqlite,
+    stream,
+)
 from tasks.backup.sources.mariadb import server as mariadb_server
 from tasks.backup.sources.mariadb import source as mariadb
 from tasks.backup.tree import read_tree
@@ -51,7 +62,7 @@ from tasks.drill import params as drill_params
 from tasks.drill import scratch_server as drill_server
 from tasks.drill import watch as drill_watch
 from tasks.places import place
-from tasks.postgres import connection
+from tasks.postgres import connection, replication
 from tasks.restore import kind as restore
 from tasks.restore import params as restore_params
 from tasks.secret import SecretEnv, SecretFile
@@ -140,6 +151,12 @@ _BACKUP_ERRORS: Final = (
     mariadb_server.MariadbFailed,
     stream.StreamFailed,
     postgres_readable.NotReadable,
+    physical.ServerTooOld,
+    base_backup.BadBaseBackup,
+    replication.PostgresAway,
+    replication.PostgresRefused,
+    replication.PostgresError,
+    replication.NoDriver,
     backup_content.Vanished,
     backup_content.BackupStopped,
     encryption.BadIdentity,
@@ -159,6 +176,8 @@ _RESTORE_ERRORS: Final = (
     postgres_tools.PostgresFailed,
     mariadb_server.NoMariadbProgram,
     mariadb_server.MariadbFailed,
+    data_folder.NoTablespacePath,
+    data_folder.NoRoomToRestore,
     restore.RestoreStopped,
     errors.MissingSecret,
 )

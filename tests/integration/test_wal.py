@@ -16,14 +16,10 @@ pytest.importorskip("psycopg2")
 
 from examples.demo.postgres import Server, postgres_server
 from node.cli.local import wait_for
-from tasks.backup.archive import Damaged
 from tasks.backup.encryption import BackupKeys, Identities, NoIdentity, new_identity
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import newest_backup, survey_url
 from tasks.backup.params import BackupParams
-from tasks.backup.restore import restore_backup
-from tasks.backup.sources import physical
-from tasks.backup.sources.postgres_tools import PostgresFailed
 from tasks.backup.verify import verify
 from tasks.places.place import Place
 from tasks.wal import receiver
@@ -215,27 +211,6 @@ def test_a_backup_without_log_needs_the_archive(server: Server, tmp_path: Path) 
     assert wal is not None and not wal.included
     assert not list((tmp_path / "to" / "base").glob("*/pg_wal"))
     assert restored(archiving, server) == rows(server)
-
-
-def test_a_server_with_tablespaces_is_refused(server: Server, tmp_path: Path) -> None:
-    place = server.folder / "space"
-    place.mkdir()
-    if os.getuid() == 0:
-        shutil.chown(place, "nobody")
-    server.sql("postgres", f"CREATE TABLESPACE elsewhere LOCATION '{place}'")
-    with pytest.raises(PostgresFailed, match=r"tablespaces outside its data folder \(elsewhere\)"):
-        back_up(server, tmp_path)
-
-
-def test_a_restored_file_that_was_changed_is_found(server: Server, tmp_path: Path) -> None:
-    url = back_up(server, tmp_path)
-    restore_backup(url, str(tmp_path / "good"))
-    table = next((tmp_path / "good/base").rglob("1259"))
-    content = bytearray(table.read_bytes())
-    content[100] ^= 1
-    table.write_bytes(content)
-    with pytest.raises(Damaged, match="checksum mismatch"):
-        physical._verified(tmp_path / "good", 17)
 
 
 def test_a_frozen_attempt_that_wakes_up_spoils_nothing(

@@ -1,44 +1,52 @@
-"""Backs up a whole PostgreSQL server as its files, which pg_basebackup copies while the server runs.
+"""Backs up a whole PostgreSQL server as its files, which the server sends over the replication protocol while it runs.
 
 With an archive of its write-ahead log (the kind `wal`), the server can be restored to any moment after the backup.
-`pg_basebackup` writes a tar stream. The last member is its own manifest, with a checksum of each file, and the range of
-the log that a restored server needs to start.
 """
 
-import json
-import os
-import subprocess
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from tasks.backup.archive import CHUNK_BYTES, Content, Damaged, Writer
-from tasks.backup.manifest import FileEntry, Manifest, WalRange
-from tasks.backup.objects import NewObjects, StoredObjects
-from tasks.backup.sources.postgres import PostgresServerSource, database_of
-from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, choose, installed_tools
-from tasks.backup.sources.restore_folder import restore
-from tasks.backup.sources.source import RestoreTarget, SourceNotes, SourceWork
-from tasks.backup.sources.tar import tarfile
-from tasks.backup.sources.unpack import check_archive
-from tasks.postgres.wal_position import parse_lsn
-
-FILE = "base.tar.zst"
-
-SERVER_MANIFEST: Final = "backup_manifest"
-"""The name of pg_basebackup's own manifest in the archive."""
-
-_SYSTEM = "SELECT system_identifier FROM pg_catalog.pg_control_system()"
-_TABLESPACES = (
-    "SELECT string_agg(spcname, ', ' ORDER BY spcname) FROM pg_catalog.pg_tablespace "
-    "WHERE spcname NOT IN ('pg_default', 'pg_global')"
+from tasks.backup.archive import Content, Damaged
+from tasks.backup.chain import (
+    SERVER_MANIFEST_FILE,
+    BrokenChain,
+    NextBackup,
+    full_because,
+    next_backup,
+    parents_of_next,
+    server_manifest,
 )
-_MANIFEST_BYTES_MAX: Final = 256 << 20
+from tasks.backup.keep import SPAN, span
+from tasks.backup.manifest import FileEntry, Manifest, ParentBackup
+from tasks.backup.objects import NewObjects, StoredObjects
+from tasks.backup.sources.base_backup import BaseBackupStream, stream_base_backup
+from tasks.backup.sources.data_folder import restore_data_folder
+from tasks.backup.sources.postgres import PostgresServerSource
+from tasks.backup.sources.source import EarlierChain, RestoreTarget, SourceNotes, SourceWork
+from tasks.backup.sources.unpack import check_archive
+from tasks.kind import Unretryable
+from tasks.needs import Needs
+from tasks.postgres.replication import PostgresError, ServerIdentity, asking, identified, replicating
+
+_NAME: Final = "rota backup"
+"""The name under which the server shows the connections of a backup."""
+
+_OLDEST: Final = 15
+"""The oldest major version of PostgreSQL that sends all archives in one stream."""
+
+_TABLESPACES: Final = "SELECT oid, spcname FROM pg_catalog.pg_tablespace"
+_SIZE: Final = "SELECT backup_total FROM pg_catalog.pg_stat_progress_basebackup WHERE pid = %s"
+
+
+class ServerTooOld(Unretryable):
+    """The server's version of PostgreSQL is too old for a physical backup."""
 
 
 class PhysicalSource(PostgresServerSource):
-    """A whole PostgreSQL server, as its files. Needs a role with REPLICATION that may read `pg_control_system()`."""
+    """A whole PostgreSQL server (15 or later), as its files. Needs a role with REPLICATION."""
 
     type: Literal["postgres_physical"] = Field(description="The type of the source")
     wal: Literal["included", "archived"] = Field(
@@ -48,133 +56,114 @@ class PhysicalSource(PostgresServerSource):
         "restored once a task of kind `wal` has archived that part of the log",
     )
 
+    full_every: Annotated[int, Field(ge=1, le=1000)] | Annotated[str, Field(pattern=rf"^{SPAN}$")] | None = Field(
+        default=None,
+        description="Every how many backups a full one is made, or how long after a full one the next (hours, days or "
+        "weeks); those between are incremental and hold what has changed since the one before, for which the server "
+        "needs PostgreSQL 17 and `summarize_wal = on`. null: all are full",
+        examples=[7, "1w"],
+    )
+
+    def needs(self) -> Needs:
+        """Return the URL's file of root certificates, and the credential files of libpq. No program is needed."""
+        return Needs(reaches=self.certificate("source"), own_credentials=self.own_credentials)
+
     def identity(self, work: SourceWork) -> dict[str, str]:
-        """Return the server's identity facts (`tasks.source_identity`). Raises `NoTool`, `PostgresFailed`."""
-        database = database_of(self, work)
-        return {"type": self.type, "system": database.ask(database.tools(), _SYSTEM)}
+        """Return the server's identity facts (`tasks.source_identity`). Raises the errors of `tasks.postgres`."""
+        with replicating(self.url, self._password(work), _NAME) as connection:
+            return {"type": self.type, "system": identified(connection).system}
 
     def dump(self, work: SourceWork, out: NewObjects) -> SourceNotes:
-        """Write the server's files as a tar archive. Raises `NoTool`, `PostgresFailed`.
+        """Write the server's files: a tar archive of the data folder and of each tablespace, and the server's manifest.
 
-        A server with additional tablespaces is refused: each of them would need its own archive and restore path.
+        If the server refuses an incremental backup, for example because its summaries of the log are gone, a full one
+        is made, and a remark says why. Raises `ServerTooOld`, `BadBaseBackup`, and the errors of
+        `tasks.postgres.replication`.
         """
-        database = database_of(self, work)
-        tools = database.tools()
-        others = database.ask(tools, _TABLESPACES)
-        if others:
-            raise PostgresFailed(
-                f"{self.url} has tablespaces outside its data folder ({others}), which a physical backup here does not "
-                "copy: move their tables to pg_default, or back its databases up with type postgres"
+        with replicating(self.url, self._password(work), _NAME) as connection:
+            server = identified(connection)
+        if server.major < _OLDEST:
+            raise ServerTooOld(
+                f"{self.url} is PostgreSQL {server.version}; a physical backup needs version {_OLDEST} or later: back "
+                "its databases up with type postgres"
             )
-        argv = [tools.program("pg_basebackup"), "--pgdata=-", "--format=tar", "--checkpoint=fast", "--no-password"]
-        argv += ["--wal-method=fetch" if self.wal == "included" else "--wal-method=none", f"--dbname={self.url}"]
-        with out.writing(FILE) as writer, database.running(argv, subprocess.DEVNULL, subprocess.PIPE) as process:
-            found = ServerManifest(writer)
-            assert process.stdout is not None
-            while chunk := process.stdout.read(CHUNK_BYTES):
-                found.write(chunk)
-        range_ = found.wal_range(database.ask(tools, _SYSTEM), included=self.wal == "included")
-        return SourceNotes(tools={"pg_basebackup": tools.version}, manifest={"wal": range_})
+        earlier, remark = self._earlier(work)
+        next_ = next_backup(earlier.backups, self._full_every, work.created, server)
+        if next_.parent is not None and (entry := server_manifest(next_.parent)) is not None:
+            stream, failed = self._stream(work, out, earlier.read(entry))
+            if failed is None:
+                return self._notes(stream, server, parents_of_next(earlier.backups))
+            next_ = NextBackup(None, full_because(f"after {next_.parent.url}, {failed}"))
+        stream, _ = self._stream(work, out, None)
+        remarks = tuple(dict.fromkeys(each for each in (remark, next_.remark) if each is not None))
+        return self._notes(stream, server, (), remarks)
+
+    @property
+    def _full_every(self) -> int | timedelta | None:
+        return span(self.full_every) if isinstance(self.full_every, str) else self.full_every
+
+    def _earlier(self, work: SourceWork) -> tuple[EarlierChain, str | None]:
+        """Return the backups that the next one may continue, and a remark if they cannot be used."""
+        if self.full_every is None:
+            return EarlierChain(), None
+        try:
+            return work.earlier(), None
+        except (BrokenChain, PermissionError) as error:
+            return EarlierChain(), full_because(str(error))
+
+    def _stream(
+        self, work: SourceWork, out: NewObjects, before: Content | None
+    ) -> tuple[BaseBackupStream, Exception | None]:
+        """Let the server send its files; incremental if there is the server's manifest of an earlier backup, `before`.
+
+        Returns the stream, and why an incremental backup is not possible, of which then nothing is written.
+        """
+        password = self._password(work)
+        with asking(self.url, password, _NAME) as cursor:
+            cursor.execute(_TABLESPACES)
+            names = dict(cursor.fetchall())
+
+            def begun() -> None:
+                cursor.execute(_SIZE, (connection.info.backend_pid,))
+                found = cursor.fetchone()
+                if found and found[0]:
+                    work.expect(found[0])
+
+            stream = BaseBackupStream(out, names, begun)
+            try:
+                with replicating(self.url, password, _NAME) as connection:
+                    stream_base_backup(connection, stream, self.wal, before)
+            except (PostgresError, Damaged) as error:
+                if before is None or not stream.empty:
+                    raise
+                return stream, error
+        return stream, None
+
+    def _notes(
+        self,
+        stream: BaseBackupStream,
+        server: ServerIdentity,
+        parents: tuple[ParentBackup, ...],
+        remarks: tuple[str, ...] = (),
+    ) -> SourceNotes:
+        wal = stream.wal_range(server.system, included=self.wal == "included")
+        return SourceNotes(
+            tools={"postgresql": server.version}, remarks=remarks, manifest={"wal": wal, "parents": parents}
+        )
+
+    def _password(self, work: SourceWork) -> str | None:
+        return None if self.password is None else work.secret(self.password)
 
     @classmethod
     def restore(cls, stored: StoredObjects, target: RestoreTarget) -> list[str]:
-        """Unpack the archive as a data folder."""
-        path = Path(target.name)
-        restore(stored.only(), path, target.overwrite)
-        about = (path / "PG_VERSION").stat()
-        if os.geteuid() == 0:
-            os.chown(path, about.st_uid, about.st_gid)
-        path.chmod(0o700)  # a server refuses to start with a wider mode
-        return _verified(path, int(stored.manifest.tools["pg_basebackup"].partition(".")[0]))
+        """Make a data folder of the objects. Returns remarks."""
+        return restore_data_folder(stored, target)
 
     @classmethod
     def verify(cls, content: Content, entry: FileEntry, manifest: Manifest, scratch: Path) -> list[str]:
         """Read the whole archive, member by member."""
-        check_archive(content)
+        if entry.plain_name == SERVER_MANIFEST_FILE:
+            content.drain()
+        else:
+            check_archive(content)
         return []
-
-
-def _verified(data: Path, major: int) -> list[str]:
-    """Let pg_verifybackup compare the files with the server's manifest. Returns a remark if it is not installed.
-
-    Raises `Damaged` if they differ.
-    """
-    try:
-        tools = choose(installed_tools(os.environ.get("ROTA_POSTGRES_BIN"), os.environ), major)
-    except NoTool as error:
-        return [f"the files were not compared with {SERVER_MANIFEST}: {error}"]
-    argv = [tools.program("pg_verifybackup"), "--no-parse-wal", "--quiet", str(data)]
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return [f"the files were not compared with {SERVER_MANIFEST}: {argv[0]} is not there"]
-    if done.returncode:
-        raise Damaged(f"pg_verifybackup: {done.stderr.strip()[-2000:]}")
-    return []
-
-
-class ServerManifest:
-    """Passes a tar stream on to `out`, and keeps a copy of the member that is pg_basebackup's manifest."""
-
-    def __init__(self, out: Writer) -> None:
-        self._out = out
-        self._rest = b""
-        """The received part of an incomplete header."""
-        self._skip = 0
-        self._wanted = 0
-        self._content = bytearray()
-
-    def write(self, chunk: bytes) -> None:
-        """Pass the next piece of the stream on."""
-        self._out.write(chunk)
-        if self._skip >= len(chunk):
-            self._skip -= len(chunk)
-            return
-        view = self._rest + chunk[self._skip :]
-        at = self._skip = 0
-        while at < len(view):
-            if self._wanted:
-                taken = view[at : at + self._wanted]
-                self._content += taken
-                self._wanted -= len(taken)
-                at += len(taken)
-                if not self._wanted:
-                    at += -len(self._content) % tarfile.BLOCKSIZE
-                continue
-            if at + tarfile.BLOCKSIZE > len(view):
-                break
-            at = self._header(view[at : at + tarfile.BLOCKSIZE], at + tarfile.BLOCKSIZE)
-        self._rest = view[at:]
-        self._skip = max(0, at - len(view))
-
-    def _header(self, block: bytes, at: int) -> int:
-        """Read a member's header; the member's content begins at `at`. Returns the offset of the next bytes to read."""
-        if not block.strip(b"\0"):
-            return at  # blocks of zeros are the end of the archive
-        try:
-            member = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
-        except tarfile.TarError as error:
-            raise PostgresFailed(f"pg_basebackup wrote what is no tar archive: {error}") from None
-        if member.name == SERVER_MANIFEST:
-            if member.size > _MANIFEST_BYTES_MAX:
-                raise PostgresFailed(f"pg_basebackup's manifest has {member.size} bytes")
-            self._wanted = member.size
-            return at
-        return int(at + member.size + -member.size % tarfile.BLOCKSIZE)
-
-    def wal_range(self, system: str, *, included: bool) -> WalRange:
-        """Return the range of the WAL that the backup needs. Raises `PostgresFailed` if it had no valid manifest."""
-        try:
-            told: dict[str, Any] = json.loads(bytes(self._content))
-            last = told["WAL-Ranges"][-1]
-            return WalRange(
-                system=system,
-                timeline=last["Timeline"],
-                start=parse_lsn(told["WAL-Ranges"][0]["Start-LSN"]),
-                end=parse_lsn(last["End-LSN"]),
-                included=included,
-            )
-        except (ValueError, LookupError) as error:
-            raise PostgresFailed(
-                f"pg_basebackup's manifest does not say which part of the log the backup needs ({error!r})"
-            ) from None

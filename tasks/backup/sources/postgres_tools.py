@@ -15,7 +15,7 @@ from tasks.needs import Tool
 OTHER_PLACES = "/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql@*/bin"
 """The folders in which distributions install the programs of each version."""
 
-NAMES = "pg_dump", "pg_dumpall", "pg_restore", "psql", "pg_basebackup"
+NAMES = "pg_dump", "pg_dumpall", "pg_restore", "psql", "pg_verifybackup", "pg_combinebackup"
 
 
 class NoTool(Failed):
@@ -120,4 +120,19 @@ def choose(tools: Sequence[Tools], major: int) -> Tools:
     raise NoTool(
         f"PostgreSQL's programs of version {major} or later are needed; found: {here}. Install the client package of "
         f"version {major}, or set ROTA_POSTGRES_BIN to its folder"
+    )
+
+
+def of_major(tools: Sequence[Tools], major: int, program: str) -> str:
+    """Return the path of `program` of exactly the version `major`, for programs that read a server's own files.
+
+    Raises `NoTool`.
+    """
+    for tool in tools:
+        if tool.major == major and (tool.folder / program).exists():
+            return tool.program(program)
+    here = ", ".join(f"{tool.version} in {tool.folder}" for tool in tools) or "none"
+    raise NoTool(
+        f"{program} of PostgreSQL {major} is needed, and no other version; found programs of: {here}. Install the "
+        f"server package of version {major}, or set ROTA_POSTGRES_BIN to its folder"
     )

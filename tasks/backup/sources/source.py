@@ -1,8 +1,10 @@
 """The interface of a source of backups. One class of each type of source implements it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 from tasks.access import Access
@@ -19,6 +21,20 @@ class NoBackupSource(Unretryable):
     """The folder or file to back up does not exist."""
 
 
+def _nothing(entry: FileEntry) -> Content:
+    raise LookupError(f"there is no earlier backup to read {entry.name} of")
+
+
+@dataclass(frozen=True)
+class EarlierChain:
+    """The newest complete backup of a source, and the backups that it needs."""
+
+    #: The newest is the last; before it what it needs, the full one first. Empty: there is none.
+    backups: tuple[Manifest, ...] = ()
+    #: Returns the checked content of an object of the newest that was written for the next backup to read.
+    read: Callable[[FileEntry], Content] = _nothing
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourceWork:
     """The parts of an attempt that its source needs."""
@@ -33,6 +49,11 @@ class SourceWork:
     secret: Callable[[Any], str]
     #: Called regularly. Raises if the attempt must stop.
     step: Callable[[], None] = lambda: None
+    #: When the backup was begun.
+    created: datetime = field(default_factory=lambda: datetime.now(UTC))
+    #: Returns the newest complete backup of this source that an earlier run made. Raises `BrokenChain` and the
+    #: storage's errors.
+    earlier: Callable[[], EarlierChain] = EarlierChain
     #: Called with the size of the content, in bytes, if the size is known before the content is written.
     expect: Callable[[int], None] = lambda size_bytes: None
 
@@ -87,6 +108,8 @@ class RestoreTarget(NamedTuple):
     password: str | None = None
     #: The parts of the backup that are restored.
     parts: RestoreParts = ALL_PARTS
+    #: New paths for the tablespaces of a physical backup, by their names.
+    tablespaces: Mapping[str, str] = MappingProxyType({})
 
 
 class BackupSource(Protocol):
