@@ -51,6 +51,8 @@ class Needs:
     #: Whether the attempt starts a server that refuses to run as root, such as PostgreSQL's. An attempt of root keeps
     #: the rights to run it as `nobody`.
     server_user: bool = False
+    #: Whether the attempt gives files to other users, such as the owners of what it restores: root keeps the right to.
+    gives_files: bool = False
     #: False: the kernel does not confine the attempt. Only a member's setting can turn this off, never a task.
     confined: bool = True
 

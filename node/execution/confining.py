@@ -24,10 +24,15 @@ _SERVER: Final = ("CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "KILL", 
 """To run a server as `nobody`, to give it its files, to read and change them, and to end it."""
 
 
-def capabilities(reaches: Iterable[Reach], *, server_user: bool = False) -> frozenset[str]:
+_GIVING: Final = ("CHOWN", "FSETID", "SETFCAP")
+"""To give files their owners, the bits of their modes that go with an owner or a group, and file capabilities."""
+
+
+def capabilities(reaches: Iterable[Reach], *, server_user: bool = False, gives_files: bool = False) -> frozenset[str]:
     """Return the capabilities that root needs to read and write these paths if they belong to another user. Pure.
 
-    `server_user`: those that it needs to run a server as `nobody`, too (`Needs.server_user`).
+    `server_user`: those that it needs to run a server as `nobody`, too (`Needs.server_user`). `gives_files`: those to
+    give files to other users (`Needs.gives_files`).
 
     >>> sorted(capabilities([Reach("source", "source", "/srv", "/srv"), Reach("to", "destination", "s3://b")]))
     ['DAC_READ_SEARCH']
@@ -38,7 +43,7 @@ def capabilities(reaches: Iterable[Reach], *, server_user: bool = False) -> froz
     sockets = any("localhost" in reach.addresses for reach in given)
     reading = _READING if uses or sockets else ()
     writing = _WRITING if "destination" in uses else ()
-    return frozenset((*reading, *writing, *(_SERVER if server_user else ())))
+    return frozenset((*reading, *writing, *(_SERVER if server_user else ()), *(_GIVING if gives_files else ())))
 
 
 def confine_early(needs: Needs, access: Access, *, becomes: bool) -> None:
@@ -61,7 +66,8 @@ def confine_early(needs: Needs, access: Access, *, becomes: bool) -> None:
 def give_up_capabilities(needs: Needs) -> None:
     """Keep only the capabilities of root that the paths in `needs` may require. Raises `OSError`."""
     if needs.confined:
-        keep_capabilities(capabilities(needs.reaches, server_user=needs.server_user))
+        kept = capabilities(needs.reaches, server_user=needs.server_user, gives_files=needs.gives_files)
+        keep_capabilities(kept)
 
 
 def confine(needs: Needs, access: Access, scratch: Path, ruleset: Ruleset | None, target: str) -> None:

@@ -27,10 +27,12 @@ _CAPABILITIES: Final = {
     "DAC_OVERRIDE": 1,
     "DAC_READ_SEARCH": 2,
     "FOWNER": 3,
+    "FSETID": 4,
     "KILL": 5,
     "SETGID": 6,
     "SETUID": 7,
     "SYS_PTRACE": 19,
+    "SETFCAP": 31,
 }
 """Numbers of the capabilities that Rota asks for, as in capabilities(7)."""
 

@@ -85,6 +85,7 @@ class Restore:
             reaches=(*Restore.reaches(params, task), *certificates),
             tools=(tools,),
             own_credentials=tuple(dict.fromkeys(own)),
+            gives_files=not is_database(params.target),
         )
 
     def run(self, ctx: Context[RestoreParams]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Backups of a real database and a folder, restored by tasks on real nodes, which the kernel confines."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ ROWS = "SELECT count(*), sum(id) FROM line"
 def test_nodes_restore_into_new_places_only(tmp_path: Path) -> None:
     (tmp_path / "from").mkdir()
     (tmp_path / "from" / "a.txt").write_text("a")
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "from" / "a.txt", 65534, 65533)
+        (tmp_path / "from" / "a.txt").chmod(0o6755)
     with postgres_server("hush-hush") as server, Cluster(tmp_path / "cluster", 1) as cluster:
         for name in ("orders", "again"):
             server.sql("postgres", f"CREATE DATABASE {name}")
@@ -42,6 +46,8 @@ def test_nodes_restore_into_new_places_only(tmp_path: Path) -> None:
             assert run["result"]["remarks"] == []
         assert server.sql("again", ROWS) == server.sql("orders", ROWS)
         assert (tmp_path / "new" / "back" / "a.txt").read_text() == "a"
+        was, now = ((tmp_path / name / "a.txt").stat() for name in ("from", "new/back"))
+        assert (was.st_uid, was.st_gid, was.st_mode) == (now.st_uid, now.st_gid, now.st_mode)
         assert [path.name for path in (tmp_path / "new").iterdir()] == ["back"]
 
         server.sql("postgres", "CREATE DATABASE part")
