@@ -97,7 +97,7 @@ class Planner:
         if self._unreadable_count:
             more = self._unreadable_count - len(self._unreadable)
             raise FolderFailed(
-                f"{self._unreadable_count} files or folders cannot be read by this user: {', '.join(self._unreadable)}"
+                f"this user cannot read {', '.join(self._unreadable)}"
                 f"{f' and {more} more' if more else ''}. Nothing was written: let the user read them, or run the task "
                 "as another user (run_as)"
             )
