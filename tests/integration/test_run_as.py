@@ -317,7 +317,7 @@ def test_destinations_are_made_with_the_users_rights_only(users: Users) -> None:
     (source / "private").chmod(0o600)
     run = backup("from-roots", mine / "other")
     assert run["state"] == "failed"
-    assert "Permission denied: 'private'" in run["error"]
+    assert f"this user cannot read {source}/private. Nothing was written" in run["error"]
 
 
 def test_a_closed_folder_above_is_named() -> None:
