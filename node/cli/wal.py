@@ -7,7 +7,13 @@ from typing import Any
 import click
 
 from node.cli.api import Api, ago, api_command
-from node.cli.backups import _errors_as_sentences, _keys_are_given, _Named, _url_and_options, _what_is_named
+from node.cli.backup_access import (
+    NamedByCaller,
+    errors_as_sentences,
+    naming_what_may_be_used,
+    opening_backups,
+    url_and_options,
+)
 from node.client import path
 from tasks.backup.encryption import BackupKeys
 from tasks.backup.manifest import survey_url
@@ -27,15 +33,15 @@ def wal_command() -> None:
 @wal_command.command("show")
 @click.argument("what")
 @click.option("--backups", metavar="WHAT", help="Their task or URL; by default the task that WHAT names in `backups`.")
-@_what_is_named
+@naming_what_may_be_used
 @api_command
-def show_wal_command(api: Api, what: str, backups: str | None, named: _Named) -> None:
+def show_wal_command(api: Api, what: str, backups: str | None, named: NamedByCaller) -> None:
     """Show what is archived, by timeline, and to which moments each physical backup can be restored."""
     if backups is None and "/" not in what:
         backups = api.client.get(path("v1", "tasks", what))["params"].get("backups")
-    with _errors_as_sentences():
-        found = () if backups is None else survey_url(*_url_and_options(api, backups, named)).complete
-        reports = describe_archives(*_url_and_options(api, what, named, "wal"), found)
+    with errors_as_sentences():
+        found = () if backups is None else survey_url(*url_and_options(api, backups, named)).complete
+        reports = describe_archives(*url_and_options(api, what, named, "wal"), found)
     api.show([_shown_report(report) for report in reports], lambda: _print_reports(api, reports))
 
 
@@ -97,16 +103,16 @@ def _print_report(api: Api, report: ArchiveReport) -> None:
 
 @wal_command.command("verify")
 @click.argument("what")
-@_keys_are_given
-@_what_is_named
+@opening_backups
+@naming_what_may_be_used
 @api_command
-def verify_wal_command(api: Api, what: str, named: _Named, keys: BackupKeys | None) -> None:
+def verify_wal_command(api: Api, what: str, named: NamedByCaller, keys: BackupKeys | None) -> None:
     """Read and check all that is archived. Exit code 1 if something is missing or damaged.
 
     Of encrypted log, only the checksums are checked unless --identity or --passphrase-file is given.
     """
-    with _errors_as_sentences():
-        checks = check_archives(*_url_and_options(api, what, named, "wal"), keys=keys)
+    with errors_as_sentences():
+        checks = check_archives(*url_and_options(api, what, named, "wal"), keys=keys)
     api.show([{**asdict(check), "ok": not check.problems} for check in checks], "\n".join(map(_check_text, checks)))
     if any(check.problems for check in checks):
         raise click.exceptions.Exit(1)

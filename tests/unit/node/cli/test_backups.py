@@ -8,7 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from node.cli.backups import _backup_keys, _keep_rules, _Named, _newest_whole, _places, _url_and_options, key_command
+from node.cli.backup_access import NamedByCaller, _backup_keys, newest_whole, task_places, url_and_options
+from node.cli.backups import _keep_rules, key_command
 from tasks.backup.encryption import Identities, new_identity
 from tasks.backup.finding import find_backups
 from tasks.backup.keep import KeepRules
@@ -17,7 +18,7 @@ from tasks.backup.retention import name_of
 from tasks.errors import MissingSecret
 from tests.unit.tasks.backup.backups import backup_context, fill
 
-NOTHING = _Named({}, (), (), {})
+NOTHING = NamedByCaller({}, (), (), {})
 
 
 class Asked:
@@ -39,28 +40,28 @@ class Asked:
 def test_backups_on_another_machine_s_disk_are_reported_with_their_node(tmp_path: Path) -> None:
     made = f"{tmp_path}/b/nightly/20261122-1"
     with pytest.raises(click.ClickException) as raised:
-        _url_and_options(Asked(tmp_path / "b", made), "nightly", NOTHING)  # type: ignore[arg-type]
+        url_and_options(Asked(tmp_path / "b", made), "nightly", NOTHING)  # type: ignore[arg-type]
     assert f"node-2 has written {made}" in raised.value.message
     assert "Run this command on node-2, or mount the folder here" in raised.value.message
 
 
 def test_without_a_successful_run_no_other_node_is_named(tmp_path: Path) -> None:
-    url, options = _url_and_options(Asked(tmp_path / "b", None), "nightly", NOTHING)  # type: ignore[arg-type]
+    url, options = url_and_options(Asked(tmp_path / "b", None), "nightly", NOTHING)  # type: ignore[arg-type]
     assert (url, options) == (f"{tmp_path}/b/nightly", {})
 
 
 def test_a_folder_that_is_here_is_read_here(tmp_path: Path) -> None:
     (tmp_path / "b" / "nightly").mkdir(parents=True)
-    assert _url_and_options(Asked(tmp_path / "b", "elsewhere"), "nightly", NOTHING)[0] == f"{tmp_path}/b/nightly"  # type: ignore[arg-type]
+    assert url_and_options(Asked(tmp_path / "b", "elsewhere"), "nightly", NOTHING)[0] == f"{tmp_path}/b/nightly"  # type: ignore[arg-type]
 
 
 AUTHORS = {"key": {"env": "AWS_KEY"}, "secret": {"secret": "s3_key"}, "endpoint_url": "http://author.example"}
 
 
 def _of_author(
-    named: _Named, destination: str = "s3://b", options: dict[str, Any] = AUTHORS
+    named: NamedByCaller, destination: str = "s3://b", options: dict[str, Any] = AUTHORS
 ) -> tuple[str, dict[str, Any]]:
-    return _url_and_options(Asked(destination, None, **options), "nightly", named)  # type: ignore[arg-type]
+    return url_and_options(Asked(destination, None, **options), "nightly", named)  # type: ignore[arg-type]
 
 
 def test_what_a_definition_refers_to_is_read_and_sent_only_where_the_caller_says(
@@ -73,18 +74,18 @@ def test_what_a_definition_refers_to_is_read_and_sent_only_where_the_caller_says
     at, env, secrets = ("author.example:80",), ("AWS_KEY",), {"s3_key": file}
     for named, wanted in (
         (NOTHING, "--host author.example:80 --env AWS_KEY --secret s3_key=FILE"),
-        (_Named(secrets, env, (), {}), "--host author.example:80"),
-        (_Named(secrets, env, ("s3://b", "other.example"), {}), "--host author.example:80"),
-        (_Named({}, env, at, {}), "--secret s3_key=FILE"),
-        (_Named(secrets, ("OTHER",), at, {}), "--env AWS_KEY"),
-        (_Named({"other": file}, ("s3_key",), at, {}), "--env AWS_KEY --secret s3_key=FILE"),
+        (NamedByCaller(secrets, env, (), {}), "--host author.example:80"),
+        (NamedByCaller(secrets, env, ("s3://b", "other.example"), {}), "--host author.example:80"),
+        (NamedByCaller({}, env, at, {}), "--secret s3_key=FILE"),
+        (NamedByCaller(secrets, ("OTHER",), at, {}), "--env AWS_KEY"),
+        (NamedByCaller({"other": file}, ("s3_key",), at, {}), "--env AWS_KEY --secret s3_key=FILE"),
     ):
         with pytest.raises(click.UsageError) as refused:
             _of_author(named)
         assert refused.value.message.endswith(f"To allow this, add: {wanted}")
         assert "s3://b/nightly, on author.example:80" in refused.value.message
         assert "operator" not in refused.value.message
-    url, options = _of_author(_Named(secrets, env, at, {}))
+    url, options = _of_author(NamedByCaller(secrets, env, at, {}))
     assert (url, options["key"], options["secret"]) == ("s3://b/nightly", "the operator's own", "of the operator, too")
 
 
@@ -116,15 +117,15 @@ def test_an_address_that_a_secret_holds_must_be_named_too(monkeypatch: pytest.Mo
     monkeypatch.setenv("WHERE", "http://author.example:9000")
     options = {"endpoint_url": {"env": "WHERE"}}
     with pytest.raises(click.UsageError, match=r"--host author\.example:9000"):
-        _of_author(_Named({}, ("WHERE",), ("s3://b",), {}), options=options)
-    assert _of_author(_Named({}, ("WHERE",), ("author.example",), {}), options=options)[0] == "s3://b/nightly"
+        _of_author(NamedByCaller({}, ("WHERE",), ("s3://b",), {}), options=options)
+    assert _of_author(NamedByCaller({}, ("WHERE",), ("author.example",), {}), options=options)[0] == "s3://b/nightly"
 
 
 def test_a_short_or_absent_file_is_refused(tmp_path: Path) -> None:
     for name, says in (("short", "fewer than 6"), ("absent", "No such file")):
         (tmp_path / "short").write_text("abc")
         with pytest.raises(MissingSecret, match=says):
-            _of_author(_Named({"k": tmp_path / name}, (), ("s3://b",), {}), options={"key": {"secret": "k"}})
+            _of_author(NamedByCaller({"k": tmp_path / name}, (), ("s3://b",), {}), options={"key": {"secret": "k"}})
 
 
 @pytest.fixture
@@ -151,17 +152,17 @@ def test_the_first_destination_that_has_the_newest_backup_whole_is_read(
     tmp_path: Path, three_places: dict[str, Any]
 ) -> None:
     api: Any = Cluster(three_places)
-    url, _ = _newest_whole(api, "nightly", NOTHING, None)
+    url, _ = newest_whole(api, "nightly", NOTHING, None)
     assert url.startswith(f"{tmp_path}/near/nightly/") and url.endswith("-2")
-    assert _newest_whole(api, "nightly", NOTHING, f"{tmp_path}/far")[0] == f"{tmp_path}/far/nightly"
+    assert newest_whole(api, "nightly", NOTHING, f"{tmp_path}/far")[0] == f"{tmp_path}/far/nightly"
     with pytest.raises(
         click.UsageError, match=r"--from /else: nightly has no such destination \(it has: .*/near, .*/far"
     ):
-        _newest_whole(api, "nightly", NOTHING, "/else")
+        newest_whole(api, "nightly", NOTHING, "/else")
 
 
 def test_each_backup_is_found_once_with_the_places_that_have_it(tmp_path: Path, three_places: dict[str, Any]) -> None:
-    places = _places(Cluster(three_places), "nightly", NOTHING)  # type: ignore[arg-type]
+    places = task_places(Cluster(three_places), "nightly", NOTHING)  # type: ignore[arg-type]
     shutil.rmtree(min((tmp_path / "far" / "nightly").iterdir()))
     found = find_backups(places)
     assert [backup.token for backup in found.complete] == [2, 1]

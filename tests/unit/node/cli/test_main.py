@@ -12,7 +12,7 @@ import click
 import pytest
 
 from node.cli.api import ago
-from node.cli.backups import _errors_as_sentences
+from node.cli.backup_access import errors_as_sentences
 from node.cli.main import _MODULES, DONE, UNREACHABLE, WRONG_CALL, exit_code_after, exit_code_of, main
 from node.client import ApiProblem, Client, Unreachable, _target, path
 from tasks.backup.manifest import NoBackup
@@ -63,7 +63,7 @@ def test_each_outcome_has_an_exit_code_and_a_sentence(
 def test_errors_of_a_storage_become_sentences_and_others_pass(
     error: Exception, becomes: type[Exception], said: str
 ) -> None:
-    with pytest.raises(becomes) as raised, _errors_as_sentences():
+    with pytest.raises(becomes) as raised, errors_as_sentences():
         raise error
     assert said in str(getattr(raised.value, "message", raised.value))
 

@@ -1,0 +1,298 @@
+"""Where the backups of a task are, and what commands for backups may use of this machine: what the caller has named.
+
+A task's definition comes from the cluster, and somebody else may have written it.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from pydantic import BaseModel
+
+from node.cli.api import Api, ago
+from node.cli.text import say
+from node.client import ApiProblem, Unreachable, path
+from tasks.access import (
+    Access,
+    AccessRefused,
+    addresses,
+    check_address,
+    check_options,
+    check_protocol,
+    parse_hosts,
+)
+from tasks.backup.archive import Damaged, TargetExists
+from tasks.backup.encryption import BackupKeys, BadIdentity, Identities, NoIdentity
+from tasks.backup.finding import TaskPlace, find_backups
+from tasks.backup.manifest import NoBackup
+from tasks.backup.params import BackupLocation, backup_location, backup_locations
+from tasks.backup.restore import BadTarget
+from tasks.backup.sources.data_folder import NoRoomToRestore, NoTablespacePath
+from tasks.backup.sources.mariadb.server import MariadbFailed, NoMariadbProgram
+from tasks.backup.sources.postgres_restore import MissingRoles
+from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed
+from tasks.backup.sources.source import NoSuchPart
+from tasks.errors import MissingSecret
+from tasks.places.place import BadDestination, local_path, resolved
+from tasks.secret import Reference, SecretFile, references_in, resolve
+from tasks.wal.restore import NotRestorable
+
+_REFUSALS: Final = (
+    NoBackup,
+    BadTarget,
+    BadDestination,
+    TargetExists,
+    Damaged,
+    NoTool,
+    PostgresFailed,
+    NoMariadbProgram,
+    MariadbFailed,
+    MissingSecret,
+    MissingRoles,
+    NoSuchPart,
+    NotRestorable,
+    NoIdentity,
+    BadIdentity,
+    NoTablespacePath,
+    NoRoomToRestore,
+)
+
+
+@contextmanager
+def errors_as_sentences() -> Iterator[None]:
+    """Turn an error of a backup or its storage into a sentence and exit code 1."""
+    try:
+        yield
+    except (click.ClickException, click.exceptions.Exit, ApiProblem, Unreachable):
+        raise
+    except _REFUSALS as error:
+        raise click.ClickException(str(error)) from error
+    except Exception as error:
+        # fsspec's libraries raise exceptions of many types: no credentials, no such bucket, no permission.
+        raise click.ClickException(f"the storage returned an error: {type(error).__name__}: {error}") from error
+
+
+@dataclass(frozen=True)
+class NamedByCaller:
+    """What a task's definition, which somebody else may have written, may use of this machine: the caller has named it.
+
+    `secrets` are files and `env` variables, by the names in references to them; `hosts` are the hosts that may hold the
+    task's backups, as in ROTA_DESTINATION_HOSTS; `options` are the caller's own options for the URL.
+    """
+
+    secrets: Mapping[str, Path]
+    env: tuple[str, ...]
+    hosts: tuple[str, ...]
+    options: Mapping[str, Any]
+
+    def lacks(self, reference: Reference) -> str | None:
+        """Return the option that the caller must add to name a reference; None if the reference is named."""
+        if isinstance(reference, SecretFile):
+            return None if reference.secret in self.secrets else f"--secret {reference.secret}=FILE"
+        return None if reference.env in self.env else f"--env {reference.env}"
+
+    def resolve(self, reference: Reference) -> str:
+        """Return the value of a named reference. Raises `MissingSecret`."""
+        if isinstance(reference, SecretFile):
+            file = self.secrets[reference.secret]
+            return resolve({"secret": file.name}, file.parent, (), {})
+        return resolve(reference, Path(), self.env, os.environ)
+
+
+def url_and_options(api: Api, what: str, named: NamedByCaller, kind: str = "backup") -> tuple[str, dict[str, Any]]:
+    """Return the URL that WHAT stands for, and fsspec's options for it."""
+    if "/" in what:
+        return what, dict(named.options)
+    task = api.client.get(path("v1", "tasks", what))
+    if task["kind"] != kind:
+        raise click.UsageError(f"{what} is a task of kind {task['kind']}, not of kind {kind}")
+    return _place(api, what, backup_location(task["params"], what), named)
+
+
+def _place(api: Api, what: str, location: BackupLocation, named: NamedByCaller) -> TaskPlace:
+    """Return the folder of the task WHAT at one of its destinations, with secrets resolved."""
+    options = _resolved_if_named(what, location.url, location.options, named)
+    folder = local_path(location.url)
+    if folder is not None and not Path(folder).exists():
+        _refuse_if_elsewhere(api, what, location.url)
+    return TaskPlace(location.url, {**options, **named.options})
+
+
+def task_places(api: Api, what: str, named: NamedByCaller, only: str | None = None) -> list[TaskPlace]:
+    """Return what WHAT stands for at each destination that can be read here; `only`: at the destination with this URL.
+
+    Reports the others on standard error. Raises the first one's error if none is left.
+    """
+    if "/" in what:
+        return [TaskPlace(*url_and_options(api, what, named))]
+    task = api.client.get(path("v1", "tasks", what))
+    if task["kind"] != "backup":
+        raise click.UsageError(f"{what} is a task of kind {task['kind']}, not of kind backup")
+    locations = backup_locations(task["params"], what)
+    chosen = [one for one in locations if only is None or one.url in {only.rstrip("/"), f"{only.rstrip('/')}/{what}"}]
+    if not chosen:
+        where = ", ".join(one.url.rpartition("/")[0] for one in locations)
+        raise click.UsageError(f"--from {only}: {what} has no such destination (it has: {where})")
+    found: list[TaskPlace] = []
+    errors: list[click.ClickException] = []
+    for one in chosen:
+        try:
+            found.append(_place(api, what, one, named))
+        except click.ClickException as error:
+            errors.append(error)
+    if not found:
+        raise errors[0]
+    for refusal in errors:
+        say(f"skipped a destination: {refusal.format_message()}", err=True)
+    return found
+
+
+def newest_whole(api: Api, what: str, named: NamedByCaller, only: str | None) -> TaskPlace:
+    """Return the URL of the newest backup at the first destination that has it whole, and the options for it."""
+    places = task_places(api, what, named, only)
+    if len(places) == 1:
+        return places[0]
+    found = find_backups(places)
+    for why in found.problems:
+        say(f"skipped: {why}", err=True)
+    manifest, place = found.newest_whole()
+    return TaskPlace(manifest.url, place.options)
+
+
+def _resolved_if_named(task: str, url: str, options: Mapping[str, Any], named: NamedByCaller) -> dict[str, Any]:
+    """Return the options of a task's definition, with secrets resolved.
+
+    Raises `click.UsageError` unless the caller has named each secret in the options, and each address to connect to.
+    """
+    missing = [how for reference in references_in(options) if (how := named.lacks(reference))]
+    try:
+        remote = check_protocol(url)
+        check_options(url, options)
+        if missing:  # find the addresses that are known without the secrets
+            known = {name: None if isinstance(value, BaseModel) else value for name, value in options.items()}
+        else:
+            known = resolved(options, named.resolve)
+        where = addresses(url, known) if remote else ()
+    except ValueError as error:
+        raise click.UsageError(
+            f"the definition of {task} cannot be used here: {error}; give the backups' URL"
+        ) from None
+    for address in where:
+        try:
+            check_address(Access(destination_hosts=named.hosts), "destination", address, url)
+        except AccessRefused:
+            missing.insert(0, f"--host {address}")
+    if missing:
+        at = f"{url}, on {', '.join(where)}" if where else url
+        raise click.UsageError(
+            f"the definition of {task} comes from the cluster, and says that its backups are at {at}. Nothing was sent "
+            f"there from this machine. To allow this, add: {' '.join(dict.fromkeys(missing))}"
+        )
+    return known
+
+
+def _refuse_if_elsewhere(api: Api, task: str, url: str) -> None:
+    """Raise an error if a node has made backups of `task` in a folder that this machine does not have."""
+    for run in api.client.get("/v1/runs", task=task, state="succeeded", limit=1)["items"]:
+        made = (run["result"] or {}).get("url", url)
+        raise click.ClickException(
+            f"{url} does not exist on this machine, but {run['node']} has written {made} ({ago(run['finished_at'])}): "
+            f"the destination is on the disk of that node. Run this command on {run['node']}, or mount the folder here"
+        )
+
+
+def _options(text: str | None) -> dict[str, Any]:
+    try:
+        options = json.loads(text) if text else {}
+    except ValueError as error:
+        raise click.UsageError(f"--options is not JSON: {error}") from error
+    if not isinstance(options, dict):
+        raise click.UsageError('--options is a JSON object, such as {"endpoint_url": "https://s3.internal"}')
+    return options
+
+
+def option_pairs(option: str, example: str, pairs: tuple[str, ...]) -> dict[str, str]:
+    """Return the values NAME=VALUE of an option that may be repeated, by name. Raises `click.UsageError`."""
+    found = {}
+    for pair in pairs:
+        name, is_pair, value = pair.partition("=")
+        if not is_pair or not name or not value:
+            raise click.UsageError(f"{option} is NAME=PATH, {example}, not {pair!r}")
+        found[name] = value
+    return found
+
+
+def _files(pairs: tuple[str, ...]) -> dict[str, Path]:
+    found = option_pairs("--secret", "such as s3_key=/run/secrets/s3_key", pairs)
+    return {name: Path(file) for name, file in found.items()}
+
+
+def _hosts(texts: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        return tuple(host for text in texts for host in parse_hosts(text))
+    except ValueError as error:
+        raise click.UsageError(f"--host: {error}") from None
+
+
+def naming_what_may_be_used(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `NamedByCaller`, and pass their values to it as the argument `named`."""
+
+    @click.option("--secret", "secrets", multiple=True, metavar="NAME=FILE", help="A file for a task's {secret: NAME}.")
+    @click.option("--env", multiple=True, metavar="NAME", help="A variable for a task's {env: NAME}.")
+    @click.option("--host", "hosts", multiple=True, metavar="HOST", help="Where a task's backups may be, if remote.")
+    @click.option("--options", help="fsspec's options for the URL, as a JSON object.")
+    @wraps(command)
+    def with_named(
+        *args: Any,
+        secrets: tuple[str, ...],
+        env: tuple[str, ...],
+        hosts: tuple[str, ...],
+        options: str | None,
+        **more: Any,
+    ) -> None:
+        command(*args, named=NamedByCaller(_files(secrets), env, _hosts(hosts), _options(options)), **more)
+
+    return with_named
+
+
+def opening_backups(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that open encrypted backups, and pass their value to it as the argument `keys`."""
+
+    @click.option("--identity", "files", multiple=True, metavar="FILE", help="An identity of age or an SSH key.")
+    @click.option("--passphrase-file", metavar="FILE", help="The passphrase that wraps an identity.")
+    @wraps(command)
+    def with_keys(*args: Any, files: tuple[str, ...], passphrase_file: str | None, **more: Any) -> None:
+        command(*args, keys=_backup_keys(files, passphrase_file), **more)
+
+    return with_keys
+
+
+def _backup_keys(files: tuple[str, ...], passphrase_file: str | None) -> BackupKeys | None:
+    """Read the files that the options name; None if they name none. Raises `click.ClickException`."""
+    if not files and passphrase_file is None:
+        return None
+    passphrase = None if passphrase_file is None else passphrase_in(passphrase_file)
+    try:
+        found = [Identities.of_text(Path(file).read_text(), file, passphrase) for file in files]
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"the identity cannot be read: {error}") from None
+    except BadIdentity as error:
+        raise click.ClickException(str(error)) from None
+    return BackupKeys(Identities(tuple(key for one in found for key in one.keys)), passphrase)
+
+
+def passphrase_in(file: str) -> str:
+    """Return the first line of a file. Raises `click.ClickException`."""
+    try:
+        line = Path(file).read_text().partition("\n")[0]
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"the passphrase cannot be read: {error}") from None
+    if not line:
+        raise click.ClickException(f"{file}: the first line, which is the passphrase, is empty")
+    return line
