@@ -22,9 +22,12 @@ def test_the_night_is_registered_by_one_command(tmp_path: Path) -> None:
         with reader_of(cluster, tmp_path / "reader") as read:
             read("../examples/night/README.md")
         found = [task for task in cluster.all("/v1/tasks") if task["set"] == "night"]
-        assert len(found) == 23
+        assert len(found) == 26
         assert all(task["deadlines"]["success_every_s"] for task in found)
-        params = [BackupParams.model_validate(task["params"]) for task in found]
+        params = [BackupParams.model_validate(task["params"]) for task in found if task["kind"] == "backup"]
+        drills = [task["params"]["backups"]["url"] for task in found if task["kind"] == "drill"]
+        assert len(drills) == 3
+        assert set(drills) <= {f"s3://backups-paris/night/{task['name']}" for task in found}
         assert all(len(each.copies) == 2 and each.encryption is not None for each in params)
         sources = [each.source for each in params]
         assert [source.type for source in sources].count("folder") == 5
