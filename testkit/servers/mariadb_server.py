@@ -119,5 +119,7 @@ def _run(program: str, *more: str, folder: Path) -> "subprocess.Popen[bytes]":
     argv = [shutil.which(program, path=_PATH) or program, *more]
     if os.getuid() == 0:
         argv = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", *argv]
+    # Other tests of this process may have set TMPDIR to a folder that the server's user may not enter.
+    environ = os.environ | {"TMPDIR": str(folder)}
     with (folder / "log").open("ab") as log:
-        return subprocess.Popen(argv, stdout=log, stderr=log, cwd=folder)
+        return subprocess.Popen(argv, stdout=log, stderr=log, cwd=folder, env=environ)

@@ -258,10 +258,12 @@ def test_what_the_server_lacks_makes_a_full_backup_that_says_so(server: Server, 
     assert "`summarize_wal` is off" in made[1].remarks[0]
     summarize(server)
     assert len(chain.back_up().parents) == 1
-    server.sql("postgres", "CREATE TABLE t AS SELECT generate_series(1, 10000) n; CHECKPOINT")
-    summaries = server.folder / "data" / "pg_wal" / "summaries"
-    wait_for("summaries of the log", lambda: sorted(summaries.glob("*.summary")), 60)
-    for summary in summaries.glob("*.summary"):
+    server.sql("postgres", "CREATE TABLE t AS SELECT generate_series(1, 10000) n")
+    written = server.sql("postgres", "SELECT pg_current_wal_lsn()")
+    server.sql("postgres", "CHECKPOINT")
+    summarized = f"SELECT summarized_lsn >= '{written}' FROM pg_get_wal_summarizer_state()"
+    wait_for("summaries of the log", lambda: server.sql("postgres", summarized) == "t", 60)
+    for summary in (server.folder / "data" / "pg_wal" / "summaries").glob("*.summary"):
         summary.unlink()
     gone = chain.back_up()
     assert gone.parents == ()
