@@ -32,6 +32,7 @@ from node.peer.portions import Gap, Portion
 from node.peer.protocol import PeerAway
 from node.runtime.aligned import sleep_to_grid
 from node.state.value import State
+from node.storage.quarantine import is_damage
 
 _log = logging.getLogger("rota.history")
 
@@ -152,7 +153,8 @@ class Backfill:
             try:
                 await self._round(await asyncio.to_thread(self._history.gaps))
             except sqlite3.Error as error:
-                _log.error("finished runs cannot be fetched: %s; retrying", error)
+                if not is_damage(error):  # the history has reported damage itself, and the node ends
+                    _log.error("finished runs cannot be fetched: %s; retrying", error)
                 if self._board.own is not None and self._board.own.finished_us is None:
                     self._board.publish(wait_because(self._board.own, f"its own history cannot be used: {error}"))
             await self._when.round(ROUND_S)

@@ -294,6 +294,17 @@ def test_a_failing_disk_does_not_end_the_node() -> None:
     assert case.run(2).finished_us is not None
 
 
+def test_damage_is_left_to_the_history_to_report(caplog: pytest.LogCaptureFixture) -> None:
+    for code, told in ((sqlite3.SQLITE_CORRUPT, 0), (sqlite3.SQLITE_IOERR, 1)):
+        error = sqlite3.DatabaseError("broken")
+        error.sqlite_errorcode = code
+        case = given()
+        case.gaps.broken = [error]
+        caplog.clear()
+        case.run(2)
+        assert caplog.text.count("finished runs cannot be fetched: broken; retrying") == told
+
+
 def test_gaps_that_were_given_up_end_the_bootstrap() -> None:
     lacking = [Gap(0, LENGTH)]
     case = given(b=lacking, c=lacking, d=lacking)
