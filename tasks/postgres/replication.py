@@ -22,7 +22,7 @@ PATIENCE: Final = {
 }
 """Parameters by which a host that vanished is noticed within half a minute. The kernel takes a quarter of an hour."""
 
-_LOGIN_REFUSED: Final = (
+LOGIN_REFUSED: Final = (
     "password authentication failed",
     "no password supplied",
     "no pg_hba.conf entry",
@@ -81,7 +81,7 @@ def errors_named(url: str) -> Iterator[None]:
     except psycopg2.Error as error:
         said = " ".join(str(error).split()) or type(error).__name__
         code = error.pgcode or ""
-        if code[:2] == "28" or code == "42501" or (not code and any(refusal in said for refusal in _LOGIN_REFUSED)):
+        if code[:2] == "28" or code == "42501" or (not code and any(refusal in said for refusal in LOGIN_REFUSED)):
             raise PostgresRefused(f"{url}: {said}") from None
         # 57P01 to 57P03: the server is shut down, or starts.
         if not code or code[:2] == "08" or code[:4] == "57P0":

@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tasks.errors import Away, Unretryable
+from tasks.postgres.replication import LOGIN_REFUSED, PATIENCE
 from tasks.postgres.url import with_password
 from tasks.postgres.wal_position import lsn_text, parse_history, parse_lsn
 from tasks.wal.plan import WalServer, smaller_tokens
@@ -26,25 +27,6 @@ _END_AGAIN_MS: Final = 300
 
 _NO_FILE: Final = "58P01"
 _IN_USE: Final = "55006"
-_PATIENCE: Final = {
-    "connect_timeout": "10",
-    "tcp_user_timeout": "30000",
-    "keepalives_idle": "10",
-    "keepalives_interval": "5",
-    "keepalives_count": "4",
-}
-"""A host that vanished is noticed within half a minute, instead of the kernel's quarter of an hour."""
-
-_LOGIN_REFUSED: Final = (
-    "password authentication failed",
-    "no password supplied",
-    "no pg_hba.conf entry",
-    "pg_hba.conf rejects",
-    "is not permitted to log in",
-    "permission denied to start WAL sender",
-    "must be superuser or replication role to start walsender",
-)
-"""Messages of a server that refuses a login. Errors of connecting have no code; in other languages they are `Away`."""
 
 
 class WalServerAway(Away):
@@ -84,7 +66,7 @@ def _errors_named(url: str) -> Iterator[None]:
             raise WalRemoved(said) from None
         if code[:2] in {"28", "42", "0A", "55"} and code != _IN_USE:
             raise WalServerRefused(f"{url}: {said}") from None
-        if not code and any(refusal in said for refusal in _LOGIN_REFUSED):
+        if not code and any(refusal in said for refusal in LOGIN_REFUSED):
             raise WalServerRefused(f"{url}: {said}") from None
         raise WalServerAway(f"{url}: {said}") from None
 
@@ -94,7 +76,7 @@ class ReplicationServer:
 
     def __init__(self, url: str, password: str | None, name: str, slot: str) -> None:
         self.url = url
-        self._target = with_password(url, password, **_PATIENCE)
+        self._target = with_password(url, password, **PATIENCE)
         self.name = name
         self._slot = slot
 
