@@ -18,8 +18,8 @@ from tasks.backup.sources.in_place import closed_to_others
 from tasks.backup.tee import Tee
 from tasks.kind import Context
 from tasks.needs import Needs, credential_groups
-from tasks.places.place import BadDestination, Place, local_path
-from tasks.reach import Reach, remote
+from tasks.places.place import BadDestination, Place, place_reach
+from tasks.reach import Reach
 from tasks.source_identity import identity_id
 
 RESULT: Final = {
@@ -63,7 +63,7 @@ class Backup:
     @staticmethod
     def reaches(params: BackupParams, task: str) -> list[Reach]:
         """Return the paths and hosts that the params of `task` name (`tasks.kind.Kind`)."""
-        places = (_reach(field, place_url(url, task), options) for field, url, options in _named(params))
+        places = (place_reach(field, place_url(url, task), options) for field, url, options in _named(params))
         return [params.source.reach(), *places]
 
     @staticmethod
@@ -175,13 +175,6 @@ def _named(params: BackupParams) -> list[tuple[str, str, Mapping[str, Any]]]:
         (f"copies.{number}.destination", one.destination, one.options) for number, one in enumerate(params.copies)
     )
     return [("destination", params.destination, params.options), *copies]
-
-
-def _reach(field: str, url: str, options: Mapping[str, Any]) -> Reach:
-    folder_path = local_path(url)
-    if folder_path is None:
-        return remote(field, "destination", url, options)
-    return Reach(field, "destination", url, str(folder_path), private=True)
 
 
 def _task_place(ctx: Context[BackupParams], now: datetime) -> Place:

@@ -15,8 +15,8 @@ from tasks.backup.params import DestinationUrl, Keep, PlaceOptions, place_url
 from tasks.definition.spec import NAME_PATTERN
 from tasks.kind import Context
 from tasks.needs import Needs, credential_groups
-from tasks.places.place import Place, local_path, resolved
-from tasks.reach import Reach, remote
+from tasks.places.place import Place, place_reach, resolved
+from tasks.reach import Reach
 
 RESULT: Final = {
     "url": "the folder of the backups",
@@ -62,10 +62,7 @@ class BackupPrune:
     def reaches(params: PruneParams, task: str) -> list[Reach]:
         """Return the path or host that the params name (`tasks.kind.Kind`)."""
         url = place_url(params.destination, params.backups)
-        folder = local_path(url)
-        if folder is None:
-            return [remote("destination", "destination", url, params.options)]
-        return [Reach("destination", "destination", url, str(folder), private=True)]
+        return [place_reach("destination", url, params.options)]
 
     @staticmethod
     def needs(params: PruneParams, task: str) -> Needs:

@@ -24,9 +24,8 @@ from tasks.drill.watch import DrillBounds, DrillWatch, room_needed, scratch_room
 from tasks.errors import Failed, Unretryable
 from tasks.kind import Context
 from tasks.needs import Needs, credential_groups
-from tasks.places.place import Place, local_path, resolved
-from tasks.reach import Reach, remote
-from tasks.restore.params import StoredPlace
+from tasks.places.place import Place, place_reach, resolved
+from tasks.reach import Reach
 from tasks.wal.restore import NotRestorable
 
 RESULT: Final = {
@@ -78,7 +77,8 @@ class Drill:
     @staticmethod
     def reaches(params: DrillParams, task: str) -> list[Reach]:
         """Return the paths and hosts that the params of `task` name (`tasks.kind.Kind`)."""
-        return [_reach("backups", params.backups), *([] if params.wal is None else [_reach("wal", params.wal)])]
+        stored = [("backups", params.backups)] + ([] if params.wal is None else [("wal", params.wal)])
+        return [place_reach(field, place.url, place.options) for field, place in stored]
 
     @staticmethod
     def needs(params: DrillParams, task: str) -> Needs:
@@ -225,13 +225,6 @@ def misplaced(backup: Manifest, task: str) -> str:
     if folder_name(backup.created, backup.token) != name_of(backup.url):
         return f"{backup.url}: its manifest is of the backup {folder_name(backup.created, backup.token)}"
     return ""
-
-
-def _reach(field: str, of: StoredPlace) -> Reach:
-    folder = local_path(of.url)
-    if folder is None:
-        return remote(field, "destination", of.url, of.options)
-    return Reach(field, "destination", of.url, str(folder), private=True)
 
 
 def _result(proof: Proof, url: str, place: Place, backup: Manifest | str, findings: Findings) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from tasks.file_guard import FileGuard
 from tasks.places.fsync import sync, sync_names, write_new
 from tasks.places.object_lock import LockTime, StillLocked, VersionedBucket
 from tasks.places.sftp import rename_to_new, sftp_options
+from tasks.reach import Reach, remote
 from tasks.secret import SecretEnv, SecretFile
 
 _PART_BYTES: Final = 5 << 20
@@ -64,6 +65,18 @@ def local_path(url: str) -> PurePosixPath | None:
 def is_sftp(url: str) -> bool:
     """Whether the file system at `url` is reached by SFTP."""
     return url.partition("://")[0] in {"sftp", "ssh"}
+
+
+def place_reach(field: str, url: str, options: Mapping[str, Any]) -> Reach:
+    """Return the `Reach` of a place that the params name in `field`: a folder, made for its owner only, or a URL.
+
+    >>> place_reach("destination", "file:///mnt/backups", {}).path, place_reach("wal", "s3://logs", {}).addresses
+    ('/mnt/backups', ('s3://logs',))
+    """
+    folder = local_path(url)
+    if folder is None:
+        return remote(field, "destination", url, options)
+    return Reach(field, "destination", url, str(folder), private=True)
 
 
 def check_url(url: str) -> None:

@@ -18,9 +18,9 @@ from tasks.errors import Unretryable
 from tasks.file_guard import FileGuard
 from tasks.kind import Context
 from tasks.needs import Needs, credential_groups
-from tasks.places.place import Place, local_path, resolved
+from tasks.places.place import Place, place_reach, resolved
 from tasks.postgres.wal_position import parse_lsn
-from tasks.reach import Reach, remote
+from tasks.reach import Reach
 from tasks.restore.params import LATEST, RestoreParams, StoredPlace, is_database
 from tasks.wal.restore import Moment, restore_server, start_hint
 
@@ -67,7 +67,7 @@ class Restore:
             Reach(f"tablespaces.{name}", "destination", path, path, beside=True)
             for name, path in params.tablespaces.items()
         ]
-        return [*(_stored(field, place) for field, place in stored), _target(params), *spaces]
+        return [*(place_reach(field, place.url, place.options) for field, place in stored), _target(params), *spaces]
 
     @staticmethod
     def needs(params: RestoreParams, task: str) -> Needs:
@@ -110,13 +110,6 @@ class Restore:
             except TargetExists:
                 raise TargetTaken(f"{params.target} is not empty, and a restore replaces nothing: {_OTHER}") from None
         return {**done, "target": params.target, "seconds": round(time.monotonic() - began_s, 3)}
-
-
-def _stored(field: str, place: StoredPlace) -> Reach:
-    folder = local_path(place.url)
-    if folder is None:
-        return remote(field, "destination", place.url, place.options)
-    return Reach(field, "destination", place.url, str(folder), private=True)
 
 
 def _target(params: RestoreParams) -> Reach:

@@ -131,6 +131,8 @@ class FetchedAhead:
 
         reader = ArchiveReader(self._config)
         fetched: dict[str, Future[bool]] = {}
+        passed: dict[str, Future[bool]] = {}
+        """Those that the server has passed while they were on their way: nobody will take them."""
         told = asked = ""
         asked_s = time.monotonic()
         with ThreadPoolExecutor(_THREADS) as pool:
@@ -138,6 +140,10 @@ class FetchedAhead:
                 for future in fetched.values():
                     if future.done():
                         future.result()
+                for name in [name for name, future in passed.items() if future.done()]:
+                    del passed[name]
+                    if name not in fetched:
+                        (self.folder / name).unlink(missing_ok=True)
                 before, told = told, (self.folder / _ASKED).read_text()
                 now = told if told != before else self._taken(fetched, asked)
                 if now == asked:
@@ -145,7 +151,8 @@ class FetchedAhead:
                     continue
                 asked, asked_s = now, time.monotonic()
                 wanted = _next_names(reader, asked)
-                self._tidy({asked, *wanted})
+                self._tidy(set(wanted))  # the server has what it asked for
+                passed |= {name: each for name, each in fetched.items() if name not in wanted and not each.done()}
                 fetched = {name: future for name, future in fetched.items() if name in wanted}
                 for name in wanted:
                     if name not in fetched and (known := reader.whole(name)) is not None:

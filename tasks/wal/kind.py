@@ -12,9 +12,9 @@ from tasks.backup.sources.in_place import closed_to_others
 from tasks.errors import Unretryable
 from tasks.kind import Context
 from tasks.needs import Needs, credential_groups
-from tasks.places.place import Place, local_path, resolved
+from tasks.places.place import Place, place_reach, resolved
 from tasks.postgres.wal_position import WalPosition, lsn_text
-from tasks.reach import Reach, remote
+from tasks.reach import Reach
 from tasks.wal.archive import ArchiveAway, ArchiveWriter, archived_systems
 from tasks.wal.others import OtherServers
 from tasks.wal.pages import Counted, WalGap
@@ -67,7 +67,10 @@ class Wal:
             for number, server in enumerate(params.servers)
         ]
         folders = [task] if params.backups is None else [task, params.backups]
-        return [*servers, *(_destination(params, place_url(params.destination, folder)) for folder in folders)]
+        return [
+            *servers,
+            *(place_reach("destination", place_url(params.destination, folder), params.options) for folder in folders),
+        ]
 
     @staticmethod
     def needs(params: WalParams, task: str) -> Needs:
@@ -88,13 +91,6 @@ class Wal:
         """
         with closed_to_others():
             return _WalAttempt(ctx).run()
-
-
-def _destination(params: WalParams, url: str) -> Reach:
-    folder = local_path(url)
-    if folder is None:
-        return remote("destination", "destination", url, params.options)
-    return Reach("destination", "destination", url, str(folder), private=True)
 
 
 class _WalAttempt:
