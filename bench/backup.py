@@ -1,48 +1,62 @@
-"""How fast backups are written, each beside the plain programs that do the same, in turn.
+"""How fast backups are written and restored, each beside other programs that do the same, in turn.
 
     python -m bench.backup [--mb 2000] [--files 100000] [--turns 3] [--only plain encrypted ...]
 
-Half of the database is text of random hex, half is rows like pgbench's, which compress to almost nothing. An attempt of
-the kind runs in a process of its own, from the check of the source to the removal of old backups; the size of that
-process is its most memory. Rota syncs what it writes; the plain programs do not. A ratio is of the fastest turns: above
-1, Rota is faster. Programs that are not installed (restic, pgbackrest) have no line.
+Half of a database is text of random hex, half is rows like pgbench's, which compress to almost nothing. Both sides
+compress at level 3 of zstd, by two threads or processes, read from a warm page cache, and end when what they wrote is
+on the disk: after plain programs, and after Rota's restores, comes `sync`; the others sync their files themselves.
+
+An attempt of Rota runs in a process of its own, from the check of the source to the removal of old backups. Python has
+been started and the kind imported before, as on a node. A ratio is of the fastest turns: above 1, Rota is faster. A run
+of its own afterwards measures the memory: the most that all processes of one side hold at once, where each shared page
+is divided among those that share it (PSS). Servers and the object store are not counted.
 """
 
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from bench.beginning import options_of
+from bench.pgbackrest import KeptServer, kept_server, why_no_pgbackrest
 from examples.demo.postgres import Server, postgres_server
-from tasks.backup.encryption import new_identity
+from node.execution import process_tree
+from tasks.backup.encryption import BackupKeys, Identities, new_identity
 from tasks.backup.kind import Backup
 from tasks.backup.params import BackupParams
+from tasks.backup.restore import restore_backup
+from tasks.backup.sources.in_place import sync_files
 from testkit.fake_context import FakeContext
 from testkit.servers.object_store import ObjectStore, object_store_process
 
 PASSWORD: Final = "of-the-server"
 ROW_BYTES: Final = 1000
+_PIPE: Final = "pg_dump -Fc -Z0 | zstd -3 -T2 > file"
 LINES: Final = {
-    "plain": "pg_dump -Fc -Z0 | zstd -3 -T2 > file",
-    "content": "pg_dump -Fc -Z0 | zstd -3 -T2 > file",
-    "encrypted": "pg_dump -Fc -Z0 | zstd -3 -T2 > file",
-    "s3": "pg_dump -Fc -Z0 | zstd -3 -T2 > file",
-    "s3_pipe": "pg_dump -Fc -Z0 | zstd -3 -T2 | age | s3fs, which tells how fast the store is",
+    "plain": _PIPE,
+    "content": f"{_PIPE}; Rota hashes each table, too",
+    "encrypted": f"{_PIPE}; Rota encrypts, too",
+    "s3": f"{_PIPE}; Rota encrypts, too, and writes to an S3 API",
+    "s3_pipe": "pg_dump -Fc -Z0 | zstd -3 -T2 | age | s3fs: how fast the store is",
     "physical": "pg_basebackup -Ft -X fetch | zstd -3 -T2 > file",
     "folder": "tar | zstd -3 -T2 > file",
-    "restic": "restic backup of the folder, beside Rota's attempt at it",
+    "pgbackrest": "pgbackrest backup --type=full; a server of PostgreSQL 15",
+    "pgbackrest_back": "pgbackrest restore",
+    "restic": "restic backup of the folder; both encrypt",
+    "restic_back": "restic restore of the folder",
+    "restic_dump": "restic backup of the file that pg_dump -Fc -Z0 makes; both encrypt",
 }
 
+_THREADS: Final = "2"
+_LOOK_S: Final = 0.02
 
 _UPLOAD: Final = """
 import sys, pyrage, s3fs
@@ -53,77 +67,205 @@ with files.open("lake/plain", "wb", block_size=8 << 20) as out:
 """Encrypts standard input into an object, as `age` and a program that uploads would."""
 
 
-@dataclass
+def why_not(name: str) -> str:
+    """Say what this machine lacks for a line; "": nothing."""
+    if name.startswith("pgbackrest"):
+        return why_no_pgbackrest()
+    if name.startswith("restic") and shutil.which("restic") is None:
+        return "restic is not installed (apt-get install restic)"
+    return ""
+
+
+@dataclass(frozen=True)
+class Took:
+    """What one turn of one side took."""
+
+    #: The time in seconds.
+    seconds: float
+    #: The most memory that its processes held at once, in MB.
+    memory_mb: float = 0.0
+    #: The size of the backup as it is stored, in MB.
+    stored_mb: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """The same work for both sides."""
+
+    #: The params of Rota's backup; None: Rota restores.
+    params: dict[str, Any] | None = None
+    #: Of a restore, the URL of the backup and the path of the target.
+    restore: tuple[str, str] | None = None
+    #: What the other programs do, as a script of bash.
+    script: str
+    #: What is done before each turn of theirs, and not measured.
+    before: str = "true"
+    #: What the script writes: a file or folder, of which the size is told; None: an object of the store, or a restore.
+    writes: Path | None = None
+
+
 class Site:
-    """The server, folders and store of the measurements."""
+    """The servers, folders and store of the measurements. Each is made when a line first needs it."""
 
-    root: Path
-    server: Server
-    store: ObjectStore
-    recipient: str
-    environ: Mapping[str, str] = field(default_factory=dict)
+    def __init__(self, root: Path, stack: ExitStack, size_mb: int, files: int) -> None:
+        self.root = root
+        self._stack = stack
+        self._size_mb = size_mb
+        self._files = files
+        self._recipient, self._identity = new_identity(None)
 
-    def shell(self, script: str) -> float:
-        """Run a script of plain programs. Returns the seconds that it took."""
-        began_s = time.monotonic()
-        programs = f"{self.server.programs}:{os.environ['PATH']}"
-        environ = {**os.environ, **self.environ, "PATH": programs, "PGPASSWORD": PASSWORD}
-        subprocess.run(["bash", "-o", "pipefail", "-ec", script], env=environ, cwd=self.root, check=True)
-        return time.monotonic() - began_s
+    @cached_property
+    def server(self) -> Server:
+        """A server with the database `bench`."""
+        server = self._stack.enter_context(postgres_server(PASSWORD))
+        fill_database(server, self._size_mb)
+        return server
 
-    def attempt(self, params: dict[str, Any]) -> tuple[float, float]:
-        """Run an attempt in a process of its own. Returns the seconds that it took, and its most memory in MB."""
-        secrets = {"pg": PASSWORD, **self.store.secrets}
-        given = json.dumps({"params": params, "secrets": secrets})
-        environ = {**os.environ, "ROTA_POSTGRES_BIN": str(self.server.programs)}
-        argv = [sys.executable, "-m", "bench.backup", "--attempt"]
-        done = subprocess.run(argv, input=given, env=environ, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(done.stderr)
-        told = json.loads(done.stdout)
-        return told["seconds"], told["memory_mb"]
+    @cached_property
+    def kept(self) -> KeptServer:
+        """A server of PostgreSQL 15 with the database `bench`, which pgBackRest keeps."""
+        kept = self._stack.enter_context(kept_server(PASSWORD))
+        self.run(kept.command("stanza-create"))
+        fill_database(kept.server, self._size_mb)
+        return kept
 
-    def params(self, name: str) -> dict[str, Any]:
-        """The params of Rota's attempt of a line."""
-        url = self.server.url("bench" if name != "physical" else "postgres")
-        postgres = {"type": "postgres", "url": url, "password": {"secret": "pg"}}
-        sources: dict[str, Any] = {
-            "content": postgres | {"fingerprint": "content"},
-            "physical": postgres | {"type": "postgres_physical"},
-            "folder": {"type": "folder", "path": str(self.root / "files"), "shared": True},
-        }
-        sources["restic"] = sources["folder"]
-        found: dict[str, Any] = {"source": sources.get(name, postgres), "destination": str(self.root / "backups")}
-        if name in {"encrypted", "s3", "s3_pipe"}:
-            found["encryption"] = {"recipients": [self.recipient]}
-        if name in {"s3", "s3_pipe"}:
-            found |= {"destination": self.store.url("backups"), "options": self.store.references}
-        return found
+    @cached_property
+    def store(self) -> ObjectStore:
+        """An object store."""
+        return self._stack.enter_context(object_store_process(self.root / "store.log"))
 
-    def plain(self, name: str) -> str:
-        """The script of plain programs of a line."""
+    @cached_property
+    def files(self) -> Path:
+        """A folder of many small files."""
+        fill_folder(self.root / "files", self._files)
+        return self.root / "files"
+
+    @cached_property
+    def dumped(self) -> Path:
+        """A folder with the file that pg_dump makes of the database."""
+        (self.root / "dumped").mkdir()
+        self.run(f"{self._dump()} > dumped/bench.dump")
+        return self.root / "dumped"
+
+    def _dump(self) -> str:
+        return f"{self.server.programs}/pg_dump -Fc -Z0 '{self.server.url('bench')}'"
+
+    def line(self, name: str) -> Line:
+        """Make what a line needs, and return the line."""
+        if name.startswith("restic"):
+            return self._beside_restic(name)
+        if name.startswith("pgbackrest"):
+            return self._beside_pgbackrest(name)
+        file = self.root / "plain.zst"
+        into_file = f"| zstd -q -3 -T{_THREADS} > {file}; sync {file}"
+        if name == "folder":
+            source = {"type": "folder", "path": str(self.files), "shared": True}
+            return Line(params=self._params(source), script=f"tar -c files {into_file}", writes=file)
         if name == "physical":
-            dump = f"pg_basebackup -Ft -X fetch -c fast -D - -d '{self.server.url('postgres')}'"
-        elif name == "folder":
-            dump = "tar -c files"
-        elif name == "restic":
-            return "rm -rf repo; restic -q init -r repo; restic -q backup -r repo files"
-        else:
-            dump = f"pg_dump -Fc -Z0 '{self.server.url('bench')}'"
+            url = self.server.url("postgres")
+            base = f"{self.server.programs}/pg_basebackup -Ft -X fetch -c fast -D - -d '{url}'"
+            return Line(params=self._params(_physical(url)), script=f"{base} {into_file}", writes=file)
+        source = {"type": "postgres", "url": self.server.url("bench"), "password": {"secret": "pg"}}
+        if name == "content":
+            source["fingerprint"] = "content"
+        params = self._params(source, encrypted=name not in {"plain", "content"})
+        if name not in {"s3", "s3_pipe"}:
+            return Line(params=params, script=f"{self._dump()} {into_file}", writes=file)
+        params |= {"destination": self.store.url("backups"), "options": self.store.references}
+        upload = f"{sys.executable} -c '{_UPLOAD}' {self._recipient} {self.store.endpoint}"
         if name == "s3_pipe":
-            upload = f"{sys.executable} -c '{_UPLOAD}' {self.recipient} {self.store.endpoint}"
-            return f"{dump} | zstd -q -3 -T2 | {upload}"
-        return f"{dump} | zstd -q -3 -T2 > plain.zst"
+            return Line(params=params, script=f"{self._dump()} | zstd -q -3 -T{_THREADS} | {upload}")
+        return Line(params=params, script=f"{self._dump()} {into_file}", writes=file)
+
+    def _beside_restic(self, name: str) -> Line:
+        repo, back = self.root / "repo", self.root / "back"
+        folder = self.dumped if name == "restic_dump" else self.files
+        new = f"rm -rf {repo}; restic -q init -r {repo}"
+        backup = f"restic -q backup -r {repo} {folder.name}"
+        params = self._params({"type": "folder", "path": str(folder), "shared": True}, encrypted=True)
+        if name != "restic_back":
+            return Line(params=params, script=backup, before=new, writes=repo)
+        self.run(f"{new}; {backup}")
+        return Line(
+            restore=self._made(name, params, back),
+            script=f"restic -q restore latest -r {repo} --target {back}; sync -f {back}",
+            before=f"rm -rf {back}",
+        )
+
+    def _beside_pgbackrest(self, name: str) -> Line:
+        kept = self.kept
+        params = self._params(_physical(kept.server.url("postgres")))
+        backup = kept.command("backup --type=full")
+        if name == "pgbackrest":
+            backups = kept.repo / "backup/bench"
+            return Line(params=params, script=backup, before=kept.command("expire"), writes=backups)
+        self.run(backup)
+        return Line(
+            restore=self._made(name, params, kept.restored),
+            script=f"{kept.command(f'restore --pg1-path={kept.restored}')}; sync -f {kept.restored}",
+            before=kept.empty_target(),
+        )
+
+    def _made(self, name: str, params: dict[str, Any], target: Path) -> tuple[str, str]:
+        """Make the backup of a line that is to be restored to `target`."""
+        params |= {"destination": str(self.root / f"made-{name}")}
+        self.attempt(Line(params=params, script=""))
+        return f"{params['destination']}/task", str(target)
+
+    def _params(self, source: dict[str, Any], *, encrypted: bool = False) -> dict[str, Any]:
+        found: dict[str, Any] = {"source": source, "destination": str(self.root / "backups")}
+        return found | ({"encryption": {"recipients": [self._recipient]}} if encrypted else {})
+
+    def run(self, script: str, *, memory: bool = False) -> Took:
+        """Run a script of other programs."""
+        environ = {"PGPASSWORD": PASSWORD, "RESTIC_PASSWORD": PASSWORD, "XDG_CACHE_HOME": str(self.root / "cache")}
+        began_s = time.monotonic()
+        with subprocess.Popen(
+            ["bash", "-o", "pipefail", "-ec", script], env={**os.environ, **environ}, cwd=self.root
+        ) as process:
+            memory_mb = _most_memory_mb(process) if memory else 0.0
+        took = Took(time.monotonic() - began_s, memory_mb)
+        if process.returncode:
+            raise SystemExit(f"exit code {process.returncode} of: {script}")
+        return took
+
+    def attempt(self, line: Line, *, memory: bool = False) -> Took:
+        """Let Rota do the work, in a process of its own."""
+        secrets = {"pg": PASSWORD} | (self.store.secrets if "options" in (line.params or {}) else {})
+        given = {"params": line.params, "restore": line.restore, "secrets": secrets, "identity": self._identity}
+        environ = {**os.environ, "RUN_BACKUP_THREADS": _THREADS}
+        if "server" in self.__dict__:
+            environ["ROTA_POSTGRES_BIN"] = str(self.server.programs)
+        order, told = self.root / "order.json", self.root / "told.json"
+        order.write_text(json.dumps(given))
+        argv = [sys.executable, "-m", "bench.backup", "--attempt", str(order), str(told)]
+        with subprocess.Popen(argv, env=environ) as process:
+            memory_mb = _most_memory_mb(process) if memory else 0.0
+        if process.returncode:
+            raise SystemExit(f"Rota's attempt ended with exit code {process.returncode}")
+        return Took(memory_mb=memory_mb, **json.loads(told.read_text()))
 
     def clear(self) -> None:
         """Remove what a turn has written."""
         shutil.rmtree(self.root / "backups", ignore_errors=True)
-        for path in self.store.files.find("lake"):
-            self.store.files.rm_file(path)
+        if "store" in self.__dict__:
+            for path in self.store.files.find("lake"):
+                self.store.files.rm_file(path)
+
+    def size_mb(self, line: Line) -> float:
+        """The size of what the other programs have written."""
+        if line.writes is None:
+            return 0.0
+        done = subprocess.run(["du", "-sb", str(line.writes)], capture_output=True, text=True, check=True)
+        return int(done.stdout.split()[0]) / 1e6
+
+
+def _physical(url: str) -> dict[str, Any]:
+    return {"type": "postgres_physical", "url": url, "password": {"secret": "pg"}}
 
 
 def fill_database(server: Server, size_mb: int) -> None:
-    """Make the database `bench` with about `size_mb` of content."""
+    """Make the database `bench` with about `size_mb` of content, and read it once."""
     rows = size_mb * 1_000_000 // 2 // ROW_BYTES
     server.sql("postgres", "CREATE DATABASE bench")
     hexes = " || ".join(["md5(random()::text)"] * (ROW_BYTES // 32))
@@ -133,6 +275,9 @@ def fill_database(server: Server, size_mb: int) -> None:
         "CREATE TABLE accounts (aid int, bid int, abalance int, filler char(84)); "
         f"INSERT INTO accounts SELECT i, i / 100000, 0, '' FROM generate_series(1, {rows * ROW_BYTES // 97}) i",
     )
+    # Otherwise the first reader would write each page's hint bits.
+    server.sql("bench", "VACUUM (FREEZE)")
+    server.sql("bench", "CHECKPOINT; SELECT count(t) FROM hex; SELECT count(filler) FROM accounts")
 
 
 def fill_folder(folder: Path, files: int) -> None:
@@ -144,52 +289,73 @@ def fill_folder(folder: Path, files: int) -> None:
         (inside / f"{number:06}.txt").write_bytes(os.urandom(number % 2048) + b"some text " * (number % 205))
 
 
-@contextmanager
-def _site(names: list[str], size_mb: int, files: int) -> Iterator[Site]:
-    with ExitStack() as stack:
-        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rota-bench-")))
-        server = stack.enter_context(postgres_server(PASSWORD))
-        store = stack.enter_context(object_store_process(root / "store.log"))
-        (root / "restic.txt").write_text(PASSWORD)
-        environ = {"RESTIC_PASSWORD_FILE": str(root / "restic.txt"), "XDG_CACHE_HOME": str(root / "cache")}
-        if set(names) - {"folder", "restic"}:
-            fill_database(server, size_mb)
-        if {"folder", "restic"} & set(names):
-            fill_folder(root / "files", files)
-        yield Site(root, server, store, new_identity(None)[0], environ)
+def _most_memory_mb(process: "subprocess.Popen[Any]") -> float:
+    """Wait until a process has ended. Returns the most memory that it and all below it held at once."""
+    most_kb = 0
+    while process.poll() is None:
+        most_kb = max(most_kb, sum(map(_pss_kb, [process.pid, *process_tree.below(process.pid)])))
+        time.sleep(_LOOK_S)
+    return most_kb / 1000
 
 
-def _attempt() -> None:
-    """Run one attempt, as standard input describes it, and print what it took."""
-    given = json.loads(sys.stdin.read())
+def _pss_kb(pid: int) -> int:
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0  # it has ended
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")), 0)
+
+
+def _attempt(order: Path, told: Path) -> None:
+    """Do what the file `order` says, and write to the file `told` what that took."""
+    given = json.loads(order.read_text())
+    stored_bytes = 0
     with tempfile.TemporaryDirectory() as scratch:
-        params = BackupParams.model_validate(given["params"])
-        ctx = FakeContext(params, Path(scratch), secrets=given["secrets"])
         began_s = time.monotonic()
-        Backup().run(ctx)
+        if given["restore"] is None:
+            params = BackupParams.model_validate(given["params"])
+            ctx = FakeContext(params, Path(scratch), secrets=given["secrets"])
+            stored_bytes = Backup().run(ctx)["stored_bytes"]
+        else:
+            url, target = given["restore"]
+            restore_backup(url, target, keys=BackupKeys(Identities.of_text(given["identity"], "the bench's own")))
+            sync_files(Path(target))
         seconds = time.monotonic() - began_s
-    memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"seconds": seconds, "memory_mb": memory_mb}))
+    told.write_text(json.dumps({"seconds": seconds, "stored_mb": stored_bytes / 1e6}))
 
 
 def _measure(site: Site, name: str, turns: int) -> None:
-    ours: list[float] = []
-    theirs: list[float] = []
-    most_mb = 0.0
-    for turn in range(turns):
-        ways: list[Callable[[], None]] = [
-            lambda: theirs.append(site.shell(site.plain(name))),
-            lambda: ours.append(site.attempt(site.params(name))[0]),
-        ]
-        for way in ways if turn % 2 == 0 else reversed(ways):
-            way()
+    line = site.line(name)
+    ours: list[Took] = []
+    theirs: list[Took] = []
+    size_mb = 0.0
+
+    def our_turn(*, memory: bool = False) -> Took:
+        if line.restore is not None:
+            shutil.rmtree(line.restore[1], ignore_errors=True)
+        took = site.attempt(line, memory=memory)
         site.clear()
-    most_mb = site.attempt(site.params(name))[1]
-    site.clear()
-    listed = " ".join(f"{mine:.2f}/{other:.2f}" for mine, other in zip(ours, theirs, strict=True))
-    ratio = min(theirs) / min(ours)
-    took = f"{ratio:5.2f}  {min(ours):7.2f} s  {min(theirs):7.2f} s  {most_mb:5.0f} MB"
-    print(f"{name:10} {took}  {LINES[name]}  [{listed}]", flush=True)
+        return took
+
+    def their_turn(*, memory: bool = False) -> Took:
+        site.run(line.before)
+        return site.run(line.script, memory=memory)
+
+    for turn in range(turns):
+        if turn % 2 == 1:
+            ours.append(our_turn())
+        theirs.append(their_turn())
+        size_mb = site.size_mb(line)
+        if turn % 2 == 0:
+            ours.append(our_turn())
+    our_memory, their_memory = our_turn(memory=True), their_turn(memory=True)
+    best, other = min(each.seconds for each in ours), min(each.seconds for each in theirs)
+    each = " ".join(f"{mine.seconds:.2f}/{their.seconds:.2f}" for mine, their in zip(ours, theirs, strict=True))
+    print(
+        f"{name:16} {other / best:5.2f} {best:8.2f} {other:8.2f} {our_memory.memory_mb:9.0f} "
+        f"{their_memory.memory_mb:7.0f} {ours[0].stored_mb:9.0f} {size_mb:8.0f}  {LINES[name]}  [{each}]",
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -199,16 +365,24 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=LINES, default=list(LINES))
-    parser.add_argument("--attempt", action="store_true", help="(used by itself)")
+    parser.add_argument("--attempt", nargs=2, type=Path, help="(used by itself)")
     options = parser.parse_args()
     if options.attempt:
-        _attempt()
+        _attempt(*options.attempt)
         return
-    names = [name for name in options.only if name != "restic" or shutil.which("restic")]
-    with _site(names, options.mb, options.files) as site:
-        print("line       ratio       Rota      plain   memory  plain programs  [Rota/plain of each turn, in seconds]")
-        for name in names:
-            _measure(site, name, options.turns)
+    print("                 ratio     Rota    other  Rota's MB   other  Rota's MB   other")
+    print("line            (time)  seconds  seconds  of memory    same    stored    same  the other, and [each turn]")
+    began_s = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="rota-bench-") as folder, ExitStack() as stack:
+        site = Site(Path(folder), stack, options.mb, options.files)
+        for number, name in enumerate(options.only, 1):
+            if why := why_not(name):
+                print(f"{name:16} not taken: {why}", flush=True)
+            else:
+                _measure(site, name, options.turns)
+            took_s = time.monotonic() - began_s
+            left_s = took_s / number * (len(options.only) - number)
+            print(f"{took_s / 60:.1f} min; about {left_s / 60:.1f} min left", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

