@@ -46,6 +46,31 @@ class TableFacts(BaseModel):
     )
 
 
+class SequenceFacts(BaseModel):
+    """Where a sequence went on while a database was dumped. A dump carries a value between `low` and `high`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    schema_name: str
+    name: str
+    low: int = Field(description="The next value of the sequence before the dump, or after it, whichever is less")
+    high: int
+
+
+class CatalogFacts(BaseModel):
+    """What a dump's own snapshot saw of the objects of one kind in one schema of a database."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: str = Field(description="Such as `table`, `index`, `policy`, or `owner and grants`")
+    schema_name: str = Field(description="Empty: the objects are in no schema")
+    count: int = Field(description="How many there are")
+    hash: str = Field(description="A hash of all definitions")
+    names: dict[str, str] | None = Field(
+        default=None, description="A hash of each definition, by the object's name; null: there are too many"
+    )
+
+
 class DatabaseFacts(BaseModel):
     """The database in a dump."""
 
@@ -95,6 +120,12 @@ class FileEntry(BaseModel):
     database: DatabaseFacts | None = Field(default=None, description="The database in this file; null: not recorded")
     tables: tuple[TableFacts, ...] | None = Field(
         default=None, description="The tables of the database in this file; null: not recorded"
+    )
+    sequences: tuple[SequenceFacts, ...] | None = Field(
+        default=None, description="The sequences of the database in this file; null: not recorded"
+    )
+    catalog: tuple[CatalogFacts, ...] | None = Field(
+        default=None, description="All that the database in this file defines; null: not recorded"
     )
     tablespace: TablespaceFacts | None = Field(
         default=None, description="Of a physical backup, the tablespace that is in this file; null: none"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tasks.backup.archive import CHUNK_BYTES
-from tasks.backup.fingerprint import differing_tables, table_facts
+from tasks.backup.fingerprint import BEGIN, DatabaseContent, database_content, differences
 from tasks.backup.manifest import FileEntry
 from tasks.backup.restore import restore_manifest
 from tasks.backup.sources.postgres_database import Database
@@ -163,24 +163,26 @@ def compare_tables(
     work: DrillWork, database: Database, server: ScratchServer, entry: FileEntry | None, found: Findings
 ) -> None:
     """Count the tables of a database, and compare them with those in `entry`; None: they are only counted."""
-    saw = None if entry is None else entry.tables
-    by_content = work.params.compare == "content" and any(table.content for table in saw or ())
+    saw = DatabaseContent() if entry is None else DatabaseContent.of([entry])
+    by_content = work.params.compare == "content" and any(table.content for table in saw.tables or ())
     with database.session(server.tools) as session:
-        now = table_facts(session.ask, "content" if by_content else "rows")
-    found.tables += len(now)
-    found.rows += sum(table.rows for table in now)
+        session.ask(BEGIN)
+        now = database_content(session.ask, "content" if by_content else "rows")
+    found.tables += len(now.tables or ())
+    found.rows += sum(table.rows for table in now.tables or ())
     if entry is None:
         return
-    if saw is None:
+    if saw.tables is None:
         found.how.append(f"{entry.name}: tables were only counted: the manifest does not say what the dump saw of them")
         return
     found.how.append(
-        f"{entry.name}: {len(saw)} tables compared with what the dump saw: "
+        f"{entry.name}: {len(saw.tables)} tables compared with what the dump saw: "
         + ("their rows, and a hash of their content" if by_content else "their numbers of rows")
+        + ("" if saw.catalog is None else "; also definitions, owners, grants and the positions of sequences")
     )
     if work.params.compare == "content" and not by_content:
         found.how.append(f"{entry.name}: no content compared: the backup was made without `fingerprint: content`")
-    found.problems += differing_tables(saw, now)
+    found.problems += differences(saw, now)
 
 
 def check_databases(work: DrillWork, server: ScratchServer, default: list[str], found: Findings) -> None:

@@ -10,9 +10,8 @@ import pytest
 
 from examples.demo.postgres import Server, postgres_server
 from tasks.backup.encryption import BackupKeys, Identities, new_identity
-from tasks.backup.fingerprint import differing_tables, table_facts
+from tasks.backup.fingerprint import BEGIN, DatabaseContent, database_content, differences
 from tasks.backup.kind import Backup
-from tasks.backup.manifest import TableFacts
 from tasks.backup.params import BackupParams
 from tasks.backup.restore import restore_backup
 from tasks.backup.sources.postgres_database import Database
@@ -59,19 +58,22 @@ def test_awkward_data_is_equal_after_a_restore(
     parts = RestoreParts(owners=True, database=None if databases is None else "awkward")
     restored = restore_backup(url, server.url("again"), password=PASSWORD, keys=keys, parts=parts)
 
-    dumped = [table for file in restored.manifest.files for table in file.tables or ()]
-    assert sum(table.rows for table in dumped) == 2 + 2 + 100 + 2 + 1 + 2
-    assert differing_tables(dumped, _facts(server, tmp_path)) == []
+    dumped = DatabaseContent.of(file for file in restored.manifest.files if file.database is not None)
+    assert sum(table.rows for table in dumped.tables or ()) == 2 + 2 + 100 + 2 + 1 + 2
+    assert len(dumped.sequences or ()) == 3
+    assert {"event trigger", "policy", "owner and grants"} < {each.kind for each in dumped.catalog or ()}
+    assert differences(dumped, _content(server, tmp_path)) == []
     assert _schema(server, "again") == _schema(server, "awkward")
     for query in (SEQUENCES, "SELECT count(*), min(at) FROM per_day", "SELECT loid, lomacl FROM large_objects"):
         named = query.replace("large_objects", "(SELECT oid AS loid, lomacl FROM pg_largeobject_metadata ORDER BY 1) l")
         assert server.sql("again", named) == server.sql("awkward", named)
 
 
-def _facts(server: Server, tmp_path: Path) -> tuple[TableFacts, ...]:
+def _content(server: Server, tmp_path: Path) -> DatabaseContent:
     database = Database(server.url("again"), tmp_path, PASSWORD)
     with database.session(database.tools()) as session:
-        return table_facts(session.ask, "content")
+        session.ask(BEGIN)
+        return database_content(session.ask, "content")
 
 
 def _schema(server: Server, database: str) -> str:

@@ -78,8 +78,9 @@ class PostgresSource(PostgresServerSource):
     )
     fingerprint: Fingerprint = Field(
         default="rows",
-        description="What the manifest says of each table, as the dump saw it, for drills to compare: `rows`: how many "
-        "it has; `content`: a hash of their content too; `none`: nothing",
+        description="What the manifest says of the database, as the dump saw it, for drills to compare: `rows`: how "
+        "many rows each table has, where sequences stand, and a hash of each definition, owner and grant; `content`: "
+        "a hash of each table's content too; `none`: nothing",
     )
 
     @model_validator(mode="before")

@@ -9,12 +9,20 @@ import select
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeVar
 
 from tasks.backup.archive import CHUNK_BYTES, Writer
-from tasks.backup.fingerprint import Fingerprint, table_facts
+from tasks.backup.fingerprint import (
+    BEGIN,
+    LOCK,
+    Fingerprint,
+    between,
+    database_content,
+    sequence_positions,
+)
 from tasks.backup.manifest import DatabaseFacts
 from tasks.backup.objects import NewObjects
 from tasks.backup.sources.postgres_database import Database
@@ -32,17 +40,34 @@ SERVER_FILE: Final = "server.sql.zst"
 
 _NO_LIMITS: Final = """SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name IN (
 'statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout');"""
-_SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; SELECT pg_catalog.pg_export_snapshot();"
+_SNAPSHOT: Final = f"{BEGIN} SELECT pg_catalog.pg_export_snapshot();"
 """Begins a transaction, and returns the name by which pg_dump can import its snapshot."""
 
-_USERS: Final = "n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'"
+_OWNERS: Final = {
+    "pg_class": "relowner",
+    "pg_proc": "proowner",
+    "pg_namespace": "nspowner",
+    "pg_type": "typowner",
+    "pg_operator": "oprowner",
+    "pg_collation": "collowner",
+    "pg_publication": "pubowner",
+    "pg_event_trigger": "evtowner",
+    "pg_statistic_ext": "stxowner",
+    "pg_foreign_server": "srvowner",
+    "pg_foreign_data_wrapper": "fdwowner",
+    "pg_ts_config": "cfgowner",
+    "pg_ts_dict": "dictowner",
+    "pg_largeobject_metadata": "lomowner",
+}
+_OF_FIRST: Final = " OR ".join(
+    f"EXISTS (SELECT FROM {catalog} o WHERE o.{owner} = 10 AND o.oid >= 16384 AND NOT EXISTS (SELECT FROM pg_depend e "
+    f"WHERE e.classid = '{catalog}'::regclass AND e.objid = o.oid AND e.deptype = 'e'))"
+    for catalog, owner in _OWNERS.items()
+)
 _FACTS: Final = f"""SELECT json_build_object('name', b.datname, 'oid', b.oid::bigint, 'roles', array(
 SELECT r.rolname FROM pg_shdepend d JOIN pg_roles r ON r.oid = d.refobjid
 WHERE d.refclassid = 'pg_authid'::regclass AND d.dbid = b.oid
-UNION SELECT r.rolname FROM pg_roles r WHERE r.oid = 10 AND (
-EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relowner = 10 AND {_USERS})
-OR EXISTS (SELECT FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE p.proowner = 10 AND {_USERS})
-OR EXISTS (SELECT FROM pg_namespace n WHERE n.nspowner = 10 AND {_USERS})) ORDER BY 1))
+UNION SELECT r.rolname FROM pg_roles r WHERE r.oid = 10 AND ({_OF_FIRST}) ORDER BY 1))
 FROM pg_database b WHERE b.datname = current_database();"""
 """The roles are those that own something in the database, or that something is granted to. What belongs to the first
 superuser, whose oid is 10, is not noted in pg_shdepend."""
@@ -52,6 +77,12 @@ _DATABASES: Final = """SELECT json_build_object('name', datname, 'oid', oid::big
 FROM pg_catalog.pg_database WHERE datallowconn ORDER BY datname"""
 
 _STEP_S: Final = 0.5
+
+_LOCK_WAIT_S: Final = 10
+"""How long pg_dump waits for the lock of a table that this package's session has locked before: it has to wait if yet
+another session waits to lock the table exclusively, and would wait for ever."""
+
+T = TypeVar("T")
 
 
 class ListedDatabase(NamedTuple):
@@ -93,20 +124,30 @@ def dump_database(
     """
     # Let pg_dump not compress, since zstd compresses its output.
     argv = [tools.program("pg_dump"), "--format=custom", "--compress=0", "--no-password", f"--dbname={database.url}"]
+    argv.append(f"--lock-wait-timeout={_LOCK_WAIT_S * 1000}")
     # The session is closed before the thread is waited for, so that a dump that fails does not wait for the thread.
     with ThreadPoolExecutor(1) as threads, database.session(tools) as session:
         session.ask(_NO_LIMITS)
         argv.append(f"--snapshot={session.ask(_SNAPSHOT)}")
         out.about(database=DatabaseFacts(dumped=datetime.now(UTC), **json.loads(session.ask(_FACTS))))
-        counting = threads.submit(table_facts, session.ask, fingerprint)
+        _result(threads.submit(session.ask, LOCK), step)
+        counting = threads.submit(database_content, session.ask, fingerprint)
         with database.running(argv, subprocess.DEVNULL, subprocess.PIPE) as process:
             for chunk in _chunks(process, step):
                 out.write(chunk)
                 if counting.done():
                     counting.result()
-        while not wait([counting], _STEP_S).done:
-            step()
-        out.about(tables=None if fingerprint == "none" else counting.result())
+        content = _result(counting, step)
+        if content.sequences is not None:
+            positions = _result(threads.submit(sequence_positions, session.ask), step)
+            content = replace(content, sequences=between(content.sequences, positions))
+        out.about(**content.fields())
+
+
+def _result(future: "Future[T]", step: Callable[[], None]) -> T:
+    while not wait([future], _STEP_S).done:
+        step()
+    return future.result()
 
 
 def _chunks(process: "subprocess.Popen[bytes]", step: Callable[[], None]) -> Iterator[bytes]:
