@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from tasks.places.place import Place
 
@@ -24,6 +24,36 @@ ENCRYPTED: Final = ".age"
 _END: Final = b"\n}"
 _CHECKSUM: Final = re.compile(rb',\n "[^"\n]{1,20}": "([^"\n]{64})"\n}\Z')
 """The last line of a manifest. Its name and value may be damaged, too."""
+
+_YEARS: Final = range(1970, 9000)
+_NOT_PRINTED: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def _stored_name(name: str) -> str:
+    """Refuse a name that would lead out of the backup's folder: whoever may write to the destination chose it."""
+    if _NOT_PRINTED.search(name) or any(part in {"", ".", ".."} for part in name.split("/")):
+        raise ValueError(f"{name!r} is not the name of a file below the backup's folder")
+    return name
+
+
+def _usual_time(time: datetime) -> datetime:
+    """Refuse a time that cannot be shown in every time zone."""
+    if time.year not in _YEARS:
+        raise ValueError(f"the year is not between {_YEARS.start} and {_YEARS.stop}")
+    return time
+
+
+def _one_line(text: str) -> str:
+    if _NOT_PRINTED.search(text):
+        raise ValueError("contains control characters")
+    return text
+
+
+StoredName = Annotated[str, AfterValidator(_stored_name)]
+StoredTime = Annotated[AwareDatetime, AfterValidator(_usual_time)]
+StoredSize = Annotated[int, Field(ge=0, lt=1 << 63)]
+StoredText = Annotated[str, AfterValidator(_one_line)]
+"""Types of a manifest's fields. A manifest is untrusted: whoever may write to a destination may change it."""
 
 SourceType = Literal["postgres", "postgres_physical", "mariadb", "sqlite", "folder", "stream"]
 
@@ -106,16 +136,18 @@ class ParentBackup(BaseModel):
 class FileEntry(BaseModel):
     """A file of a backup: the size and checksum of the stored file, and those of its content."""
 
-    name: str
-    size_bytes: int = Field(description="Of the content")
-    stored_bytes: int = Field(description="Of the file as stored, compressed")
+    name: StoredName
+    size_bytes: StoredSize = Field(description="Of the content")
+    stored_bytes: StoredSize = Field(description="Of the file as stored, compressed")
     sha256: str = Field(description="Of the file as stored, in hex")
     content_sha256: str | None = Field(
         description="Of the content, in hex; null: the object is encrypted, and age authenticates its content"
     )
-    mode: int | None = Field(default=None, description="Permissions of the SQLite file; null for other sources")
-    uid: int | None = Field(default=None, description="Its owner")
-    gid: int | None = Field(default=None, description="Its group")
+    mode: int | None = Field(
+        default=None, ge=0, le=0o7777, description="Permissions of the SQLite file; null for other sources"
+    )
+    uid: int | None = Field(default=None, ge=0, lt=1 << 32, description="Its owner")
+    gid: int | None = Field(default=None, ge=0, lt=1 << 32, description="Its group")
     remarks: tuple[str, ...] = Field(default=(), description="What is missing or different in this file")
     database: DatabaseFacts | None = Field(default=None, description="The database in this file; null: not recorded")
     tables: tuple[TableFacts, ...] | None = Field(
@@ -175,12 +207,12 @@ class Manifest(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     version: Literal[1] = 1
-    task: str
-    run_id: str
-    attempt: int
-    token: int
-    created: AwareDatetime = Field(description="When the backup was begun: its content is not older")
-    finished: AwareDatetime
+    task: StoredText
+    run_id: StoredText
+    attempt: StoredSize
+    token: StoredSize
+    created: StoredTime = Field(description="When the backup was begun: its content is not older")
+    finished: StoredTime
     source_type: SourceType
     source: dict[str, Any] = Field(description="What was backed up; never a secret")
     tools: dict[str, str] = Field(description="Versions of the programs that made it")
@@ -188,7 +220,9 @@ class Manifest(BaseModel):
     remarks: tuple[str, ...] = Field(
         default=(), description="What is missing or different in the backup, for example files that vanished"
     )
-    node: str | None = Field(default=None, description="The member that made it; null: made before this was recorded")
+    node: StoredText | None = Field(
+        default=None, description="The member that made it; null: made before this was recorded"
+    )
     identity: dict[str, str] | None = Field(
         default=None, description="Facts that identify the source; null: made before they were recorded"
     )

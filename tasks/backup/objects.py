@@ -218,9 +218,11 @@ class StoredObjects:
         return [*found, self]
 
     def only(self) -> Content:
-        """Return the checked content of a backup that has one object."""
-        (entry,) = self.manifest.files
-        return self.content(entry)
+        """Return the checked content of a backup that has one object. Raises `Damaged` if it has not."""
+        entries = self.manifest.files
+        if len(entries) != 1:
+            raise Damaged(f"{self.manifest.url} has {len(entries)} objects; a backup like it has one object")
+        return self.content(entries[0])
 
 
 def _advance_from(before_bytes: int, progress: Progress, done_bytes: int) -> None:

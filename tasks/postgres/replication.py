@@ -115,7 +115,7 @@ def asking(url: str, password: str | None, name: str) -> "Iterator[cursor]":
 
 
 def identified(opened: "connection") -> ServerIdentity:
-    """Ask the server on a replication connection for its identity."""
+    """Ask the server on a replication connection for its identity. Raises `PostgresError`."""
     with opened.cursor() as cursor:
 
         def answer(command: str) -> Any:
@@ -125,9 +125,21 @@ def identified(opened: "connection") -> ServerIdentity:
         system, timeline, *_ = answer("IDENTIFY_SYSTEM")
         major = int(answer("SHOW server_version_num")[0]) // 10_000
         return ServerIdentity(
-            system=str(system),
+            system=checked_system(system),
             timeline=int(timeline),
             version=answer("SHOW server_version")[0].partition(" ")[0],
             major=major,
             summarizes=major >= 17 and answer("SHOW summarize_wal")[0] == "on",
         )
+
+
+def checked_system(told: Any) -> str:
+    """Return the identifier that a server tells of its system. It becomes a folder's name. Raises `PostgresError`.
+
+    >>> checked_system("7432")
+    '7432'
+    """
+    system = str(told)
+    if not (system.isascii() and system.isdecimal() and len(system) <= 20):
+        raise PostgresError(f"the server tells {system[:100]!r} as the identifier of its system, which is no number")
+    return system

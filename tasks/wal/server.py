@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tasks.errors import Away, Unretryable
-from tasks.postgres.replication import LOGIN_REFUSED, PATIENCE
+from tasks.postgres.replication import LOGIN_REFUSED, PATIENCE, checked_system
 from tasks.postgres.url import with_password
 from tasks.postgres.wal_position import lsn_text, parse_history, parse_lsn
 from tasks.wal.plan import WalServer, smaller_tokens
@@ -200,7 +200,7 @@ class WalConnection:
     def system_and_timeline(self) -> tuple[str, int]:
         """The server's system identifier, and the timeline on which it is now."""
         system, timeline, *_ = self._row("IDENTIFY_SYSTEM")
-        return system, int(timeline)
+        return checked_system(system), int(timeline)
 
     def identify(self, kept_from: int | None) -> WalServer:
         """Ask for the server's own report of its state. `kept_from` of its slot is copied into the result."""
@@ -209,7 +209,7 @@ class WalConnection:
         segment_bytes = int(size) << {"kB": 10, "MB": 20, "GB": 30}[unit]
         forks = parse_history(self.history(timeline).decode()) if timeline > 1 else ()
         return WalServer(
-            system=system,
+            system=checked_system(system),
             timeline=timeline,
             flushed=parse_lsn(flushed),
             segment_bytes=segment_bytes,

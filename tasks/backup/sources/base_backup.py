@@ -7,6 +7,7 @@ only the blocks that have changed since.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
@@ -29,6 +30,11 @@ SERVER_MANIFEST: Final = "backup_manifest"
 """The name of the server's manifest in a data folder."""
 
 _TAIL_BYTES: Final = 64 << 10
+
+_ARCHIVE: Final = re.compile(rb"(?P<name>[^\0]*)\0(?P<path>[^\0]*)\0")
+"""The content of a message that begins an archive."""
+
+_OF_TABLESPACE: Final = re.compile(r"([1-9][0-9]{0,9})\.tar")
 
 
 class BadBaseBackup(Failed):
@@ -53,6 +59,7 @@ class BaseBackupStream:
         self._held_bytes = 0
         self._in_manifest = False
         self._tail = b""
+        self._names: set[str] = set()
 
     def __enter__(self) -> "BaseBackupStream":
         return self
@@ -74,8 +81,7 @@ class BaseBackupStream:
             if self._held_bytes >= CHUNK_BYTES:
                 self._flush()
         elif type_ == b"n":
-            name, path = (part.decode(errors="surrogateescape") for part in message[1:].split(b"\0")[:2])
-            self._begin(FILE if not path else f"{name}.zst", self._tablespace(name, path))
+            self._begin(*self._archive(message[1:]))
         elif type_ == b"m":
             self._begin(SERVER_MANIFEST_FILE, None)
             self._in_manifest = True
@@ -83,14 +89,26 @@ class BaseBackupStream:
             raise BadBaseBackup(f"the server sent a message of the type {type_!r} in a base backup")
         return len(message)
 
-    def _tablespace(self, name: str, path: str) -> TablespaceFacts | None:
-        if not path:
-            return None
-        oid = int(name.partition(".")[0])
-        return TablespaceFacts(oid=oid, name=self._tablespaces.get(oid, str(oid)), path=path)
+    def _archive(self, message: bytes) -> tuple[str, TablespaceFacts | None]:
+        """Return the name of the object for an archive, and its tablespace. Raises `BadBaseBackup`.
+
+        The name becomes a part of a path at the destination, and the server chooses it.
+        """
+        told = _ARCHIVE.fullmatch(bytes(message))
+        name, path = ("", "") if told is None else (part.decode(errors="surrogateescape") for part in told.groups())
+        if told is not None and not path:
+            return FILE, None
+        number = _OF_TABLESPACE.fullmatch(name)
+        if number is None:
+            raise BadBaseBackup(f"the server sent an archive under the name {name!r}; expected: NUMBER.tar")
+        oid = int(number[1])
+        return f"{name}.zst", TablespaceFacts(oid=oid, name=self._tablespaces.get(oid, str(oid)), path=path)
 
     def _begin(self, name: str, tablespace: TablespaceFacts | None) -> None:
         self._end_object()
+        if name in self._names:
+            raise BadBaseBackup(f"the server sent {name} twice")
+        self._names.add(name)
         self.empty = False
         if self._begun is not None:
             self._begun()

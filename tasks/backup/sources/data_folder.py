@@ -106,12 +106,13 @@ def _unpack(stored: StoredObjects, data: Path, spaces: Mapping[int, Path]) -> No
     for entry in stored.manifest.files:
         content = stored.content(entry)
         if entry.tablespace is not None:
-            extract(content, spaces[entry.tablespace.oid])
+            extract(content, spaces[entry.tablespace.oid], links=())
         elif entry.plain_name == SERVER_MANIFEST_FILE:
             with (data / SERVER_MANIFEST).open("xb") as file:
                 shutil.copyfileobj(content, file, CHUNK_BYTES)
         elif entry.plain_name == FILE:
-            extract(content, data)
+            # What follows writes to files by their names, as root perhaps: a server sends no other links than these.
+            extract(content, data, links=[f"{_LINKS}/{oid}" for oid in spaces])
         else:
             raise Damaged(f"{stored.manifest.url}/{entry.name} is no part of a physical backup")
     if not (data / "PG_VERSION").exists():

@@ -100,8 +100,7 @@ class SqliteSource(BaseModel):
     @classmethod
     def restore(cls, stored: StoredObjects, target: RestoreTarget) -> list[str]:
         """Write the database to a file. Returns remarks."""
-        (entry,) = stored.manifest.files
-        return restore(stored.content(entry), Path(target.name), target.overwrite, entry)
+        return restore(stored.only(), Path(target.name), target.overwrite, stored.manifest.files[0])
 
     @classmethod
     def verify(cls, content: Content, entry: FileEntry, manifest: Manifest, scratch: Path) -> list[str]:

@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 from array import array
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from grp import getgrnam
 from hashlib import blake2b
@@ -30,12 +30,13 @@ _PRIVATE: Final = 0o700
 _ACL: Final = "system.posix_acl_"
 
 
-def extract(content: Content, into: Path) -> list[str]:
+def extract(content: Content, into: Path, links: Collection[str] | None = None) -> list[str]:
     """Unpack the archive into the empty folder `into`, which gets the mode, owner and time of the original folder.
 
+    `links`: the only paths at which anything but files and folders may be; None: links are no reason to refuse it.
     Returns remarks. Raises `Damaged`; the members that were unpacked before the error stay in `into`.
     """
-    unpacking = Unpacking(into)
+    unpacking = Unpacking(into, links=links)
     unpacking.add(content)
     unpacking.finish()
     return unpacking.remarks
@@ -45,11 +46,12 @@ class Unpacking:
     """Unpacks archives, one after another, into the folder `into`.
 
     `only`: a path in the archives; the folder at that path becomes `into`, and what is no folder gets its last name in
-    `into`.
+    `into`. `links` are those of `extract`.
     """
 
-    def __init__(self, into: Path, *, only: str = "") -> None:
+    def __init__(self, into: Path, *, only: str = "", links: Collection[str] | None = None) -> None:
         self._into = into
+        self._links = links
         self._again = False
         self._only = [part for part in only.split("/") if part not in ("", ROOT)]
         self.found = False
@@ -110,6 +112,8 @@ class Unpacking:
             return
         if not parts:
             raise _refused(member, "it is the folder itself, and no folder")
+        if self._links is not None and not member.isreg() and "/".join(parts) not in self._links:
+            raise _refused(member, "only files and folders are expected there")
         folder, name = self._opened(member, parts[:-1], make=True), parts[-1]
         if self._again:
             _remove(folder, name)

@@ -73,6 +73,26 @@ def test_messages_out_of_order_are_refused(tmp_path: Path, messages: list[bytes]
         stream_into(tmp_path, messages)
 
 
+@pytest.mark.parametrize("name", ["../x.tar", "7.tar/../x.tar", "7./../x", "7", "", "07.tar", "7.tar\n", "base.tar"])
+def test_a_server_cannot_choose_where_an_archive_is_written(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "backup"
+    folder.mkdir()
+    with pytest.raises(BadBaseBackup, match=r"expected: NUMBER\.tar"):
+        stream_into(folder, [b"n%s\0/space\0" % name.encode(), b"dx"])
+    assert [path.name for path in tmp_path.rglob("*")] == ["backup"]
+
+
+@pytest.mark.parametrize("message", [b"n", b"n7.tar", b"n7.tar\0/space"])
+def test_a_message_that_is_cut_short_names_no_archive(tmp_path: Path, message: bytes) -> None:
+    with pytest.raises(BadBaseBackup, match=r"expected: NUMBER\.tar"):
+        stream_into(tmp_path, [message])
+
+
+def test_a_server_cannot_send_an_archive_twice(tmp_path: Path) -> None:
+    with pytest.raises(BadBaseBackup, match="twice"):
+        stream_into(tmp_path, [b"nbase.tar\0\0", b"dx", b"nother.tar\0\0"])
+
+
 def test_an_object_is_not_completed_if_the_stream_breaks(tmp_path: Path) -> None:
     out = NewObjects(Place(str(tmp_path)), 1, quiet)
     stream: Any = BaseBackupStream(out, {}, lambda: None)

@@ -1,0 +1,132 @@
+"""Manifests and archives that somebody changed who may write to the destination: they reach nothing outside of it."""
+
+import hashlib
+import io
+import json
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from tasks.backup.archive import Damaged
+from tasks.backup.kind import Backup
+from tasks.backup.manifest import survey
+from tasks.backup.restore import restore_backup
+from tasks.places.place import Place
+from tests.unit.tasks.backup.backups import backup_context, fill
+
+DEEP = '{"source": ' + "[" * 5000 + "]" * 5000 + "}"
+
+
+def backed_up(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
+    """A backup of a folder: its folder, and its manifest."""
+    fill(tmp_path / "from")
+    folder = Path(Backup().run(backup_context(tmp_path))["url"])
+    told = json.loads((folder / "manifest.json").read_text())
+    del told["sha256"]
+    return folder, told
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("name", name) for name in ("../x", "a/../../x", "/etc/passwd", "", ".", "a//b", "a\0b", "a\x1b[2Jb")),
+        *(("size_bytes", size) for size in (-1, 1 << 63, 1.5, "all")),
+        *(("stored_bytes", size) for size in (-1, 10**40)),
+        *(("mode", mode) for mode in (-1, 0o10000)),
+        *((name, number) for name in ("uid", "gid") for number in (-1, 1 << 32)),
+    ],
+)
+def test_an_entry_that_no_attempt_writes_makes_the_manifest_unreadable(tmp_path: Path, field: str, value: Any) -> None:
+    folder, told = backed_up(tmp_path)
+    told["files"][0][field] = value
+    (folder / "manifest.json").write_text(json.dumps(told))
+    found = survey(Place(str(folder.parent)))
+    assert found.complete == ()
+    assert f"(wrong: files.0.{field})" in found.unreadable[0]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("created", "9999-12-31T23:59:59-23:59"),
+        ("created", "0001-01-01T00:00:00+23:59"),
+        ("finished", "9999-12-31T23:59:59Z"),
+        ("created", "2026-11-21T03:00:00"),
+        ("token", -1),
+        ("token", 10**4000),
+        ("attempt", 10**30),
+        ("task", "orders\x1b]0;title\x07"),
+        ("node", "node-1\n"),
+        ("run_id", "\x9b2J"),
+        ("files", {}),
+        ("version", 2),
+    ],
+)
+def test_a_manifest_that_no_attempt_writes_stops_no_listing(tmp_path: Path, field: str, value: Any) -> None:
+    folder, told = backed_up(tmp_path)
+    second = Path(Backup().run(backup_context(tmp_path, token=2))["url"])
+    (folder / "manifest.json").write_text(json.dumps(told | {field: value}))
+    found = survey(Place(str(folder.parent)))
+    assert [manifest.name for manifest in found.complete] == [second.name]
+    assert f"(wrong: {field}" in found.unreadable[0]
+
+
+@pytest.mark.parametrize("text", ["", "null", "[]", "{", DEEP, "\ufeff{}", '"\\ud800"', "9" * 9999])
+def test_a_text_that_is_no_manifest_stops_no_listing(tmp_path: Path, text: str) -> None:
+    folder, _ = backed_up(tmp_path)
+    (folder / "manifest.json").write_text(text)
+    found = survey(Place(str(folder.parent)))
+    assert (found.complete, len(found.unreadable)) == ((), 1)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_folder_of_another_number_of_archives_is_damaged(tmp_path: Path, count: int) -> None:
+    folder, told = backed_up(tmp_path)
+    (folder / "manifest.json").write_text(json.dumps(told | {"files": told["files"] * count}))
+    with pytest.raises(Damaged, match="one object"):
+        restore_backup(str(folder), str(tmp_path / "back"))
+    assert not (tmp_path / "back").exists()
+
+
+def physical(tmp_path: Path, *members: tuple[str, bytes, str]) -> Path:
+    """A backup of a server whose archive has these members beside PG_VERSION: names, types of tar, targets of links."""
+    folder, told = backed_up(tmp_path)
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        for name, type_, target in (("PG_VERSION", tarfile.REGTYPE, ""), *members):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = type_, target
+            member.uid, member.gid = os.getuid(), os.getgid()
+            archive.addfile(member, io.BytesIO())
+    stored = zstandard.ZstdCompressor(write_checksum=True).compress(content.getvalue())
+    (folder / "base.tar.zst").write_bytes(stored)
+    entry = {
+        "name": "base.tar.zst",
+        "size_bytes": len(content.getvalue()),
+        "stored_bytes": len(stored),
+        "sha256": hashlib.sha256(stored).hexdigest(),
+        "content_sha256": hashlib.sha256(content.getvalue()).hexdigest(),
+    }
+    more = {"source_type": "postgres_physical", "files": [entry], "tools": {"postgresql": "17.0"}}
+    (folder / "manifest.json").write_text(json.dumps(told | more))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "name", ["postgresql.auto.conf", "backup_manifest", "recovery.signal", "pg_wal", "pg_tblspc/7"]
+)
+@pytest.mark.parametrize("type_", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
+def test_a_servers_files_have_no_links_through_which_a_restore_would_write(
+    tmp_path: Path, name: str, type_: bytes
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    folder = physical(tmp_path, (name, type_, str(victim) if type_ == tarfile.SYMTYPE else "PG_VERSION"))
+    with pytest.raises(Damaged, match="only files and folders are expected there"):
+        restore_backup(str(folder), str(tmp_path / "back"))
+    assert victim.read_text() == "mine"
+    assert not (tmp_path / "back").exists()
