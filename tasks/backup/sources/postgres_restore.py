@@ -187,6 +187,17 @@ def _text(value: str) -> str:
     return f"'{quoted}'" if "\\" not in value else "E'{}'".format(quoted.replace("\\", "\\\\"))
 
 
+def executed(statement: str) -> str:
+    r"""Return a script of psql that has the server execute a statement, of which psql itself reads nothing.
+
+    A statement out of a backup is untrusted, and psql would obey a backslash in it: `\! PROGRAM` runs a program.
+
+    >>> print(executed("CREATE ROLE a;"))
+    SELECT 'CREATE ROLE a;' \gexec
+    """
+    return f"SELECT {_text(statement)} \\gexec"
+
+
 def _lines(database: Database, tools: Tools, query: str) -> set[str]:
     return set(database.ask(tools, query).splitlines())
 
@@ -239,7 +250,7 @@ class _ServerRestore:
         if not made:
             return []
         with self._server.session(self._tools) as session:
-            session.ask("\n".join(["BEGIN;", *role_statements(text, existing), "COMMIT;"]))
+            session.ask("\n".join(["BEGIN;", *map(executed, role_statements(text, existing)), "COMMIT;"]))
         said = "" if " PASSWORD '" in text else ", without passwords, which are not in the backup"
         return [f"roles were created{said}: {', '.join(made)}"]
 
@@ -251,7 +262,7 @@ class _ServerRestore:
         try:
             if making:
                 with self._server.session(self._tools) as session:
-                    session.ask("\n".join(making if tablespaces else map(without_tablespace, making)))
+                    session.ask("\n".join(map(executed, making if tablespaces else map(without_tablespace, making))))
             restore_dump(self._stored.content(entry), self._server.of_name(name), self._tools, entry, how)
         except BaseException:
             if making:
