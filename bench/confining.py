@@ -17,12 +17,12 @@ from typing import Any, Final
 
 from bench.beginning import options_of
 from bench.pipelines.rows import COLUMNS, put_csv
-from node.execution import landlock
 from node.execution.attempt_events import AttemptEnded, AttemptStarted, CheckpointAsked, Event
 from node.execution.order import AttemptLimits, Order
 from node.execution.runner import Runner
 from node.runtime.boottime import boottime_s
 from spark_tasks.ingest.kind import Ingest
+from tasks import landlock
 from tasks.access import Access
 from tasks.needs import UNCONFINED, Needs
 

@@ -19,7 +19,6 @@ from node.app.data_dir import DataDir, DataDirInUse, ForeignFolder
 from node.app.member import LocalMember
 from node.app.offered_kinds import kinds_to_offer
 from node.client import Client
-from node.execution import landlock
 from node.execution.cgroup import Delegation, take_over
 from node.execution.leftovers import LeftoversRemain, kill_leftovers
 from node.execution.nursery_link import NurseryFailed
@@ -40,6 +39,7 @@ from node.runtime.logs import flush
 from node.state.codec import DamagedSnapshot
 from node.state.entries import Seed
 from node.web.views import PAGES
+from tasks import landlock
 from tasks.installed_kinds import KindError, installed
 from tasks.version import version
 

@@ -21,7 +21,6 @@ from node.app.projections import apart, join_of, needs_here, order_of, secrets_o
 from node.app.updates import Updates
 from node.client import Client
 from node.control.placement_service import PlacementThread
-from node.execution import landlock, seccomp
 from node.execution.account import lowest_free
 from node.execution.cgroup import NOTHING_DELEGATED, Delegation
 from node.execution.confinement import not_kept
@@ -58,6 +57,7 @@ from node.storage.reserve import Reserve, WaitForRoom
 from node.storage.room import Bounds
 from node.telemetry.raft_watchdog import RaftWatchdog
 from node.telemetry.thread_lag import ThreadLag, Worst
+from tasks import landlock, seccomp
 from tasks.installed_kinds import InstalledKinds, KindEntry
 from tasks.needs import credential_files
 from tasks.version import version

@@ -27,7 +27,7 @@ def not_kept(
     """Return sentences on what tasks can do on this machine although they should not; empty if confinement is complete.
 
     `landlock` is the kernel's Landlock ABI; 0 if it has none. `commands`: the member runs commands, which are confined
-    if `command_confined`. `filtered`: system calls are filtered (`node.execution.seccomp`). `linked` are the node's own
+    if `command_confined`. `filtered`: system calls are filtered (`tasks.seccomp`). `linked` are the node's own
     files that have another hard link.
 
     >>> not_kept(7, commands=True, command_confined=True)

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Final
 
 from node.execution.domain import INSTALLED_PACKAGES, allow_tools, found_tools, places_of
-from node.execution.landlock import READ, Ruleset
 from node.execution.linux import gain_no_rights, keep_capabilities
-from node.execution.seccomp import enter_filter
 from tasks.access import Access
 from tasks.file_guard import learn_own
+from tasks.landlock import READ, Ruleset
 from tasks.needs import Needs
 from tasks.reach import Reach
+from tasks.seccomp import enter_filter
 
 ANY_PATH: Final = (Reach("", "source", "", "/"), Reach("", "destination", "", "/"))
 """Stands for paths that are not known yet: any path may be read and written."""

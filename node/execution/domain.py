@@ -19,12 +19,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from node.execution import landlock
 from node.execution.destination import opened_or_made
-from node.execution.landlock import READ, READ_FOLDER, RUN, WRITE, Ruleset
 from node.execution.nodes_own import Own, and_at, kernels, nodes_own, paths_of, without
+from tasks import landlock
 from tasks.access import Access, AccessRefused, Use, is_within
 from tasks.file_guard import FileGuard
+from tasks.landlock import READ, READ_FOLDER, RUN, WRITE, Ruleset
 from tasks.needs import Needs, Tool, Tools, credential_files
 from tasks.places.mounts import MountWatch, mountinfo
 from tasks.reach import Reach

@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from node.execution.landlock import located
 from tasks.access import NEVER, is_within
 from tasks.file_guard import FileId, file_id
+from tasks.landlock import located
 from tasks.places.mounts import Mount, mount_of, mounts
 
 _DEEP: Final = 2

@@ -21,7 +21,6 @@ from node.execution.attempt_secrets import SecretAnswers
 from node.execution.cgroup import AttemptGroup
 from node.execution.domain import MadeAhead
 from node.execution.forked_worker import ForkedWorker
-from node.execution.landlock import CannotConfine
 from node.execution.limit_watch import LimitWatch
 from node.execution.limits import Amounts, Refused, Watched
 from node.execution.linux import Timer
@@ -32,6 +31,7 @@ from node.runtime.boottime import boottime_s
 from node.runtime.descriptors import below_own
 from node.storage.disk_full import is_full
 from node.storage.removal import remove_tree
+from tasks.landlock import CannotConfine
 
 OUTBOX_MAX: Final = 64
 """The limit of frames that are kept for a node that does not read. At the limit no frame of the worker is read."""

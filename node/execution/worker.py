@@ -23,7 +23,6 @@ from node.execution.account import Account, become
 from node.execution.attempt_context import AttemptContext
 from node.execution.confining import ANY_PATH, confine, confine_early, give_up_capabilities
 from node.execution.domain import allow_missing, installation
-from node.execution.landlock import Ruleset
 from node.execution.linux import (
     die_with_parent,
     gain_no_rights,
@@ -34,13 +33,14 @@ from node.execution.linux import (
 )
 from node.execution.order import AttemptLimits, Brief, Order, scratch_path
 from node.execution.preparation import PreparationBrief
-from node.execution.seccomp import is_supported, made_program
 from node.execution.supervisor_link import SupervisorLink
 from tasks.definition.field_errors import field_errors
 from tasks.installed_kinds import KindError, action_of, load_kind, preparation_at
 from tasks.kind import RESULT_BYTES_MAX, Away, Failed, Kind, MissingSecret, Unretryable
+from tasks.landlock import Ruleset
 from tasks.needs import Needs
 from tasks.processes import RUN_MARK
+from tasks.seccomp import is_supported, made_program
 from tasks.secret import Redactor, redact_json, references_in
 from tasks.version import version
 

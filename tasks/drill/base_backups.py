@@ -29,7 +29,8 @@ def prove_base_backup(work: DrillWork, found: Findings) -> None:
     _restore(work, server, found)
     server.take_over()
     # Prepared transactions of the server that was backed up have to be recovered.
-    with server.running({"wal_level": "replica", "max_prepared_transactions": "200"}):
+    settings = {"wal_level": "replica", "max_prepared_transactions": "200"}
+    with server.running(settings, fetches=work.params.wal is not None):
         server.superuser = _superuser(work, server)
         found.how.append(f"started as a server {server.tools.version}, and recovered to {_position(server)}")
         databases = server.ask(_DATABASES).splitlines()

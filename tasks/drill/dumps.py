@@ -3,7 +3,9 @@
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from tasks.backup.archive import CHUNK_BYTES
@@ -11,13 +13,13 @@ from tasks.backup.fingerprint import BEGIN, DatabaseContent, database_content, d
 from tasks.backup.manifest import FileEntry
 from tasks.backup.restore import restore_manifest
 from tasks.backup.sources.postgres_database import Database
+from tasks.backup.sources.postgres_restore import feed
 from tasks.backup.sources.postgres_tools import PostgresFailed
 from tasks.drill.proving import CHECK_USER, DrillWork, Findings, run_checks
 from tasks.drill.scratch_server import ScratchServer, server_tools
 
 _CREATE: Final = re.compile(r"^CREATE DATABASE (?P<name>\"(?:[^\"]|\"\")+\"|\S+) WITH .*;$", re.MULTILINE)
 _ENCODING: Final = re.compile(r" ENCODING = ('[^']+')")
-_CONNECT: Final = re.compile(r"^\\connect .*$", re.MULTILINE)
 _NO_ROLE: Final = re.compile(r"role \"(.+)\" does not exist$", re.MULTILINE)
 _ROUNDS_MAX: Final = 20
 _PROGRAMS: Final = "ROTA_POSTGRES_BIN"
@@ -111,8 +113,6 @@ class _Dump:
                 f"CREATE DATABASE {made['name']} TEMPLATE template0 LOCALE 'C'"
                 + ("" if encoding is None else f" ENCODING {encoding[1]}")
             )
-        start = _CONNECT.search(text)
-        self._schema.write_text(text[start.end() if start else 0 :], errors="surrogateescape")
         return made["name"][1:-1].replace('""', '"') if made["name"].startswith('"') else made["name"]
 
     def _make_roles(self) -> None:
@@ -124,19 +124,32 @@ class _Dump:
                     self._make_role(role)
             return
         self._server.ask(f"CREATE DATABASE {_TRIAL} TEMPLATE template0")
-        argv = [self._server.tools.program("psql"), "-Xqw", "-f", str(self._schema)]
         made: set[str] = set()
         for _ in range(_ROUNDS_MAX):
-            tried = subprocess.run(
-                [*argv, "-d", self._server.database(_TRIAL).url], capture_output=True, text=True, check=False
-            )
-            missing = set(_NO_ROLE.findall(tried.stderr)) - made
+            missing = set(_NO_ROLE.findall(self._tried())) - made
             if not missing:
                 break
             for role in sorted(missing):
                 self._make_role(role)
             made |= missing
         self._server.ask(f"DROP DATABASE {_TRIAL}")
+
+    def _tried(self) -> str:
+        """Restore the schema into a database for trials, whatever fails. Returns what pg_restore said.
+
+        Not by psql: a dump is untrusted, and psql runs the programs that a script names.
+        """
+        argv = [self._restore, "--schema-only", "--no-tablespaces", "--no-subscriptions", "--no-password"]
+        argv.append(f"--dbname={self._server.database(_TRIAL).url}")
+        content = self._work.stored().content(self._entry)
+        with tempfile.TemporaryFile(dir=self._work.scratch) as said:
+            with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said) as process:
+                with suppress(BrokenPipeError):  # pg_restore ends when it has read the table of contents
+                    feed(content, process.stdin)
+                with suppress(BrokenPipeError):
+                    process.communicate()
+            said.seek(0)
+            return said.read().decode(errors="replace")
 
     def _make_role(self, role: str) -> None:
         quoted = role.replace('"', '""')

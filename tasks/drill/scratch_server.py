@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -21,6 +21,7 @@ from tasks.access import Access
 from tasks.backup.sources import postgres_tools
 from tasks.backup.sources.postgres_database import Database
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools
+from tasks.drill.enclosure import Enclosure
 from tasks.drill.watch import DrillWatch
 from tasks.errors import Failed
 from tasks.needs import Tool
@@ -177,15 +178,24 @@ class ScratchServer:
                     shutil.chown(path, "nobody", "nogroup") if not os.path.islink(path) else None  # noqa: PTH114
 
     @contextmanager
-    def running(self, settings: Mapping[str, str] | None = None) -> Iterator[None]:
-        """Run the server during the block, once it has recovered. Raises `PostgresFailed`."""
+    def running(self, settings: Mapping[str, str] | None = None, *, fetches: bool = False) -> Iterator[None]:
+        """Run the server, enclosed, during the block, once it has recovered. `fetches`: it reads archived log.
+
+        Raises `PostgresFailed`.
+        """
         own = {"config_file": "own.conf", "hba_file": "pg_hba.conf", "ident_file": "pg_ident.conf"}
         files = {name: str(self._folder / file) for name, file in own.items() if (self._folder / file).exists()}
         given = {**_SETTINGS, **files, **(settings or {})}
         argv = [self._tools.program("postgres"), "-D", str(self.data)]
         argv += [word for name, value in given.items() for word in ("-c", f"{name}={value}")]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self._as_server(argv), stdout=log, stderr=log, cwd=self._folder)
+        with self.log.open("ab") as log, closing(self._enclosure(fetches)) as enclosure:
+            self._process = subprocess.Popen(
+                self._as_server(argv),
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                preexec_fn=enclosure.enter,  # noqa: PLW1509  the other thread only watches the time and the disk
+            )
         try:
             with self._watch.ending(self._kill):
                 self._wait_until_ready(self._process)
@@ -241,6 +251,9 @@ class ScratchServer:
         number = line.split()[-1:]
         if number and shutil.which("ipcrm"):
             subprocess.run(self._as_server(["ipcrm", "-m", *number]), capture_output=True, check=False)
+
+    def _enclosure(self, fetches: bool) -> Enclosure:
+        return Enclosure(self._folder, [str(self._tools.folder.parent)], reaches=fetches)
 
     def _as_server(self, argv: list[str]) -> list[str]:
         if os.geteuid() != 0:

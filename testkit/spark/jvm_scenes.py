@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from node.execution.landlock import IOCTL, READ, RUN, WRITE, Ruleset, abi
 from node.execution.linux import gain_no_rights
 from spark_tasks.spark.java import find_java
 from spark_tasks.spark.session import spark_session
+from tasks.landlock import IOCTL, READ, RUN, WRITE, Ruleset, abi
 
 if TYPE_CHECKING:
     import pyarrow as pa

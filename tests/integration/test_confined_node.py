@@ -10,7 +10,7 @@ import pytest
 import tasks
 from node.cli.local import wait_for
 from node.client import path
-from node.execution import landlock
+from tasks import landlock
 from testkit.execution.own_node import ALLOWED, SECRETS, OwnNode, own_node
 from testkit.users import NOBODY, can_be_nobody
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from node.execution import landlock, seccomp
+from tasks import landlock, seccomp
 from testkit.reachable import reachable, why_not
 
 pytestmark = [
@@ -172,7 +172,8 @@ def test_without_landlock_only_roots_capabilities_are_taken_away(folder: Path) -
 NO_SECCOMP = """
 import asyncio, os, platform, sys
 from pathlib import Path
-from node.execution import landlock, linux, seccomp
+from node.execution import linux
+from tasks import landlock, seccomp
 from node.execution.order import AttemptLimits
 from tasks.needs import Needs
 from testkit.execution.attempts import play

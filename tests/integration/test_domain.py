@@ -18,10 +18,11 @@ from typing import Any
 
 import pytest
 
-from node.execution import domain, landlock
+from node.execution import domain
 from node.execution.domain import Commands, Domain, MadeAhead
 from node.execution.linux import gain_no_rights
 from node.execution.nodes_own import with_other_names
+from tasks import landlock
 from tasks.access import Access
 from tasks.file_guard import FileGuard, path_of
 from tasks.needs import Needs

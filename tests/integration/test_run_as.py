@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from node.cli.local import wait_for
-from node.execution import landlock, process_tree
+from node.execution import process_tree
 from node.execution.account import CAPABILITIES
 from node.execution.shared_objects import remove_shared
+from tasks import landlock
 from testkit.cluster_kinds import leave_shared
 from testkit.reachable import ReachableCluster, open_folder, reachable, why_not
 

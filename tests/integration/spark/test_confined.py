@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from node.execution import landlock
 from node.execution.attempt_events import AttemptEnded
 from node.execution.order import AttemptLimits
 from node.execution.preparation import Preparation
 from node.runtime.boottime import boottime_s
 from spark_tasks.spark.session import prepare
 from spark_tasks.spark.tools import SPARK_TOOLS
+from tasks import landlock
 from tasks.access import Access
 from tasks.needs import Needs
 from tasks.reach import Reach

@@ -19,11 +19,11 @@ import pyspark
 
 from node.cli.local import wait_for
 from node.execution import process_tree
-from node.execution.landlock import abi
 from spark_tasks.spark.class_cache import cache_file
 from spark_tasks.spark.java import Java, find_java
 from spark_tasks.spark.jvm import MAIN, driver_command, driver_options, launcher_command
 from spark_tasks.spark.session import JVM_OPTIONS, attempt_configuration
+from tasks.landlock import abi
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.more]
 

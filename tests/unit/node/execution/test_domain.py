@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from node.execution import landlock
 from node.execution.domain import Commands, MadeAhead, installation, prepared_since
 from node.execution.nodes_own import Own, without
+from tasks import landlock
 from tasks.access import Access, Use
 from tasks.file_guard import path_of
 from tasks.needs import Needs

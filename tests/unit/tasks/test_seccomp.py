@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from node.execution import seccomp
+from tasks import seccomp
 
 X86_64, I386, AARCH64, ARM = 0xC000003E, 0x40000003, 0xC00000B7, 0x40000028
 X32 = 0x40000000
