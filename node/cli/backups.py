@@ -5,7 +5,7 @@ the command line names. Given a URL, they need no node.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -379,8 +379,10 @@ def _restore_server(
             keys=keys,
             tablespaces=tablespaces,
         )
+    at = "" if done.archived_at is None else f", at {done.archived_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     lines = [
-        f"restored {done.manifest.url} to {target} in {done.seconds:.1f} s; the log is archived up to {done.archived}",
+        f"restored {done.manifest.url} to {target} in {done.seconds:.1f} s",
+        f"  the log is archived up to {done.archived}{at}",
         f"  it recovers to {moment} when it starts: {start_hint(target)}",
     ]
     shown = {**_shown(done.manifest), "target": target, "seconds": done.seconds, "archived": done.archived}

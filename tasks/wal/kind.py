@@ -103,8 +103,8 @@ class _WalAttempt:
             server.check(ctx.access)
         self._place = Place(place_url(params.destination, ctx.task), resolved(params.options, ctx.secret), ctx.access)
         self._slot = slot_of(params, ctx.task)
-        # The slot's name distinguishes tasks; the token shows which attempts are earlier.
-        self._prefix = application_prefix(self._slot)
+        # The prefix distinguishes tasks; the token shows which attempts are earlier.
+        self._prefix = application_prefix(self._slot, ctx.task, ctx.cluster)
         self._writer: ArchiveWriter | None = None
         self._system = ""
         self._well_s = self._said_s = time.monotonic()
@@ -128,6 +128,12 @@ class _WalAttempt:
                 wait_s = _AGAIN_S if self._well_s > well_s else min(wait_s * 2, _AGAIN_MAX_S)
                 self._ctx.log.warning("%s; connecting again in %.1f s", error, wait_s)
                 self._sleep(wait_s)
+        self._ctx.log.info(
+            "the server keeps its log for the slot %s until the next run; if there will be none, remove it there: "
+            "SELECT pg_drop_replication_slot('%s')",
+            self._slot,
+            self._slot,
+        )
         counted = Counted() if self._writer is None else self._writer.counted
         position = counted.position or WalPosition(0, 0)
         return {
@@ -155,7 +161,7 @@ class _WalAttempt:
             each.name = f"{self._prefix} {writer.token}"
         ended = server.end_earlier(self._prefix, writer.token)
         if ended:
-            self._ctx.log.info("ended the streams of %d earlier attempts", len(ended))
+            self._ctx.log.info("ended %d earlier streams of this task", len(ended))
         kept_from = self._ready_slot(server)
         others = OtherServers(
             [each for each in servers if each is not server],
@@ -259,6 +265,11 @@ class _WalAttempt:
                 "`accept_unbounded_slot: true`"
             )
         slot = server.slot()
+        if slot is not None and slot.used_by and not slot.used_by.startswith(f"{self._prefix} "):
+            raise WalServerAway(
+                f"{server.url}: the replication slot {self._slot} is active for {slot.used_by}, which is no attempt at "
+                "this task: two streams cannot share a slot. If it is another task, give one of them another `slot`"
+            )
         if slot is not None and slot.status == "lost":
             self._ctx.log.error("the server gave the slot %s up, because it kept too much log for it", self._slot)
             server.drop_slot()
@@ -341,7 +352,7 @@ class _WalAttempt:
         if params.backups is not None:
             url = place_url(params.destination, params.backups)
             backups = Place(url, resolved(params.options, self._ctx.secret), self._ctx.access)
-        remove_unneeded(writer, backups, self._system, self._ctx.log, params.days)
+        remove_unneeded(writer, backups, self._system, self._ctx.log, params.days, datetime.now(UTC))
 
     def _tell(
         self, server: ReplicationServer, others: OtherServers, writer: ArchiveWriter, receiver: WalReceiver

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from tasks.errors import Away, Unretryable
 from tasks.postgres.wal_position import Fork, WalPosition, lsn_text, next_timeline, segment_start
 
-_SLOT_SHOWN: Final = 33
+_SLOT_SHOWN: Final = 24
 
 
 class ServerBehind(Away):
@@ -92,17 +92,22 @@ def check_history(archived: int, ancestors: Sequence[Fork], server: WalServer) -
         )
 
 
-def application_prefix(slot: str) -> str:
-    """The prefix of the application names of all attempts that stream from a slot. Each slot has its own.
+def application_prefix(slot: str, task: str, cluster: str) -> str:
+    """The prefix of the application names of all attempts at a task that stream from a slot.
 
-    PostgreSQL cuts application names to 63 bytes, of which the token takes up to 20.
+    Another task has another prefix, also if it uses the same slot by mistake: its stream is not that of an earlier
+    attempt. PostgreSQL cuts application names to 63 bytes, of which the token takes up to 20.
 
-    >>> application_prefix("orders"), len(application_prefix("o" * 63))
-    ('rota-wal orders', 42)
+    >>> application_prefix("orders", "log", "c1"), len(application_prefix("o" * 63, "log", "c1"))
+    ('rota-wal orders 9c466b5c', 42)
     """
     if len(slot) > _SLOT_SHOWN:
-        slot = f"{slot[: _SLOT_SHOWN - 9]}_{hashlib.sha256(slot.encode()).hexdigest()[:8]}"
-    return f"rota-wal {slot}"
+        slot = f"{slot[: _SLOT_SHOWN - 9]}_{_short(slot)}"
+    return f"rota-wal {slot} {_short(f'{cluster} {task}')}"
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def timeline_of(forks: Sequence[Fork], newest: int, lsn: int) -> int:
@@ -114,15 +119,16 @@ def timeline_of(forks: Sequence[Fork], newest: int, lsn: int) -> int:
     return next((fork.timeline for fork in forks if lsn < fork.end), newest)
 
 
-def smaller_tokens(names: Mapping[int, str], prefix: str, token: int) -> list[int]:
-    """Return the process ids of earlier attempts with this prefix. `names`: application names, by process id.
+def tokens_up_to(names: Mapping[int, str], prefix: str, token: int) -> list[int]:
+    """Return the process ids of attempts with this prefix, up to the one with `token`. `names` are by process id.
 
-    >>> smaller_tokens({7: "rota-wal a1 41", 8: "rota-wal a1 43", 9: "rota-wal b2 1", 10: "psql"}, "rota-wal a1", 42)
-    [7]
+    >>> names = {6: "rota-wal a x 42", 7: "rota-wal a x 41", 8: "rota-wal a x 43", 9: "rota-wal b x 1", 10: "psql"}
+    >>> tokens_up_to(names, "rota-wal a x", 42)
+    [6, 7]
     """
     found = []
     for pid, name in names.items():
         head, _, number = name.rpartition(" ")
-        if head == prefix and number.isdecimal() and int(number) < token:
+        if head == prefix and number.isdecimal() and int(number) <= token:
             found.append(pid)
     return found

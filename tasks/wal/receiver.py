@@ -31,6 +31,9 @@ HOUSEKEEPING_S: Final = 600.0
 _SETTLED_S: Final = 20.0
 """How long after its start a stream first removes log: what it has to catch up with comes first."""
 
+CONFIRM_S: Final = 1.0
+"""How often the server is told at most that more is archived: until then it keeps the log, also for a next attempt."""
+
 SEGMENTS_MAX: Final = 4
 """The number of segments that may wait in the scratch folder to be stored. At this number, the stream is not read."""
 
@@ -194,6 +197,7 @@ class WalReceiver:
         self._at = part.start
         self._pieced = part.start
         self._pieced_s = self._said_s = time.monotonic()
+        self._confirmed = 0
         self._file: int | None = None
         self._path = scratch
 
@@ -294,10 +298,11 @@ class WalReceiver:
             self._file = None
 
     def _confirm(self, *, now: bool = False) -> None:
-        if now:
-            self._said_s = time.monotonic()
-        if now or self._storer.stored:
-            self._connection.confirm(self._storer.stored, now=now)
+        """Tell the server what it may remove: at once if `now`, or if more is archived and it was not told just now."""
+        stored, now_s = self._storer.stored, time.monotonic()
+        if now or (stored > self._confirmed and now_s - self._said_s >= CONFIRM_S):
+            self._connection.confirm(stored)
+            self._confirmed, self._said_s = stored, now_s
 
 
 def _write(descriptor: int, content: memoryview) -> None:

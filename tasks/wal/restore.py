@@ -4,7 +4,7 @@ import os
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -57,10 +57,15 @@ class Moment:
 class RestoredServer:
     """A data folder that `pg_ctl start` recovers."""
 
+    #: The backup that it begins with.
     manifest: Manifest
+    #: The path of the data folder.
     target: str
     #: The position up to which the log is archived, as text.
     archived: str
+    #: When that was archived, by the clock of the member that did it; None: not recorded.
+    archived_at: datetime | None
+    #: How long the restore took.
     seconds: float
 
 
@@ -145,6 +150,16 @@ def _gaps(counted: Counted, newest: WalPosition, needed: WalRange, moment: Momen
     return ", ".join(f"{lsn_text(first)} to {lsn_text(last)}" for first, last in missing)
 
 
+def log_ends_at(lsn: int, counted: Counted, newest: int, forks: Sequence[Fork]) -> bool:
+    """Whether the archived log that leads to the timeline `newest` ends at `lsn`.
+
+    A server stops behind the first record from the requested LSN on, and refuses to start if the log has none. So to
+    restore to the end of the log, no LSN is requested.
+    """
+    timelines = (*(fork.timeline for fork in forks), newest)
+    return all(any(counted.missing(timeline, lsn, lsn + 1)) for timeline in timelines)
+
+
 def restore_server(
     backups: Sequence[Manifest],
     target: Path,
@@ -165,6 +180,8 @@ def restore_server(
     has recovered. Raises `NotRestorable`, `TargetExists`, `Damaged`, `NoIdentity`, `BadIdentity`.
     """
     began_s = time.monotonic()
+    if moment.time is not None and moment.time > datetime.now(UTC):
+        raise NotRestorable(f"{moment} is in the future: leave the time out to restore to the latest moment")
     place, counted = open_archive(wal_url, wal_options)
     forks = ancestors(place, counted, archived_end(counted, moment).timeline)
     base = choose_base(backups, counted, place.url.rpartition("/")[2], moment, forks)
@@ -173,11 +190,14 @@ def restore_server(
     restore_manifest(base, str(target), overwrite, options, progress=progress, keys=keys, tablespaces=tablespaces)
     assert base.wal is not None, "choose_base returns physical backups only"
     identities = "" if opened is None else opened.text
+    if moment.lsn is not None and log_ends_at(moment.lsn, counted, archived_end(counted, moment).timeline, forks):
+        moment = replace(moment, lsn=None)
     _recover_on_start(target, moment, place, counted, WalPosition(base.wal.timeline, base.wal.start), identities)
     return RestoredServer(
         manifest=base,
         target=str(target),
         archived=str(counted.position),
+        archived_at=counted.position_at,
         seconds=time.monotonic() - began_s,
     )
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from tasks.backup.manifest import Manifest, survey
@@ -19,9 +19,7 @@ class NeededLog(NamedTuple):
     kept: tuple[KeptRange, ...] = ()
 
 
-def needed_log(
-    backups: Sequence[Manifest], system: str, days: int | None = None, now: datetime | None = None
-) -> NeededLog | None:
+def needed_log(backups: Sequence[Manifest], system: str, days: int | None, now: datetime) -> NeededLog | None:
     """Return the log that the physical backups of a system need; None: there is no such backup.
 
     With `days`, every moment of so many days before `now` can be restored; backups from before that need their own
@@ -32,7 +30,7 @@ def needed_log(
         return None
     physical.sort(key=lambda pair: pair[0])
     first = 0
-    if days is not None and now is not None:
+    if days is not None:
         first = max((n for n, (at, _) in enumerate(physical) if at <= now - timedelta(days=days)), default=0)
     start = min(WalPosition(wal.timeline, wal.start) for _, wal in physical[first:])
     kept = (KeptRange(timeline=wal.timeline, start=wal.start, end=wal.end) for _, wal in physical[:first])
@@ -40,14 +38,14 @@ def needed_log(
 
 
 def remove_unneeded(
-    writer: ArchiveWriter, backups: Place | None, system: str, log: logging.Logger, days: int | None = None
+    writer: ArchiveWriter, backups: Place | None, system: str, log: logging.Logger, days: int | None, now: datetime
 ) -> None:
-    """Remove log that no physical backup at `backups` needs (`needed_log`), and objects that no page names.
+    """Remove log that no physical backup at `backups` needs at `now` (`needed_log`), and objects that no page names.
 
     No log is removed without `backups`, if there is no physical backup, or if a manifest cannot be read. Errors of the
     storage are only logged, so that archiving continues. Raises `Fenced`.
     """
-    needed = None if backups is None else _needed(backups, system, log, days)
+    needed = None if backups is None else _needed(backups, system, log, days, now)
     try:
         removed = writer.remove_before(*needed) if needed is not None else 0
         swept = writer.sweep()
@@ -58,7 +56,7 @@ def remove_unneeded(
         log.info("removed %d objects that no backup needs, and %d that did not count", removed, swept)
 
 
-def _needed(backups: Place, system: str, log: logging.Logger, days: int | None) -> NeededLog | None:
+def _needed(backups: Place, system: str, log: logging.Logger, days: int | None, now: datetime) -> NeededLog | None:
     """Return the log that backups need; None: there is no backup, or a manifest cannot be read."""
     try:
         found = survey(backups)
@@ -68,4 +66,4 @@ def _needed(backups: Place, system: str, log: logging.Logger, days: int | None) 
     if found.unreadable:
         log.warning("no log is removed, because a backup may need it: %s", found.unreadable[0])
         return None
-    return needed_log(found.complete, system, days, datetime.now(UTC))
+    return needed_log(found.complete, system, days, now)

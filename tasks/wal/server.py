@@ -14,7 +14,7 @@ from tasks.errors import Away, Unretryable
 from tasks.postgres.replication import LOGIN_REFUSED, PATIENCE, checked_system
 from tasks.postgres.url import with_password
 from tasks.postgres.wal_position import lsn_text, parse_history, parse_lsn
-from tasks.wal.plan import WalServer, smaller_tokens
+from tasks.wal.plan import WalServer, tokens_up_to
 
 if TYPE_CHECKING:
     from psycopg2.extensions import connection, cursor
@@ -27,6 +27,7 @@ _END_AGAIN_MS: Final = 300
 
 _NO_FILE: Final = "58P01"
 _IN_USE: Final = "55006"
+_NO_MESSAGE: Final = "no message from the libpq"
 
 
 class WalServerAway(Away):
@@ -50,6 +51,8 @@ class SlotState(NamedTuple):
     retained_bytes: int
     #: "reserved", "extended", "unreserved" or "lost"; "" before PostgreSQL 13.
     status: str
+    #: The application name and process id of the stream that uses the slot; "": no stream uses it.
+    used_by: str = ""
 
 
 @contextmanager
@@ -61,6 +64,8 @@ def _errors_named(url: str) -> Iterator[None]:
         yield
     except psycopg2.Error as error:
         said = " ".join(str(error).split()) or type(error).__name__
+        if _NO_MESSAGE in said:
+            said = "the server or the network has ended the stream"
         code = error.pgcode or ""
         if code == _NO_FILE:
             raise WalRemoved(said) from None
@@ -106,9 +111,10 @@ class ReplicationServer:
             return connection.system_and_timeline()
 
     def end_earlier(self, prefix: str, token: int) -> list[int]:
-        """End the streams of earlier attempts: their application names have `prefix` and a smaller token.
+        """End the streams of earlier attempts, and those that this one has lost, all with `prefix`.
 
-        Returns the process ids. A stream to a frozen client, whose connection takes no more, does not end the first
+        Returns the process ids. The server notices only after its `wal_sender_timeout` that a client has vanished. A
+        stream to a frozen client, whose connection takes no more, does not end the first
         time it is told to: it waits to send the client the reason. It ends when it is told again.
         """
         ended: set[int] = set()
@@ -116,7 +122,7 @@ class ReplicationServer:
         with self._asking() as asked:
             while True:
                 asked.execute("SELECT pid, application_name FROM pg_catalog.pg_stat_replication")
-                left = smaller_tokens(dict(asked.fetchall()), prefix, token)
+                left = tokens_up_to(dict(asked.fetchall()), prefix, token)
                 ended.update(left)
                 if not left or time.monotonic() > until_s:
                     return sorted(ended)
@@ -129,7 +135,9 @@ class ReplicationServer:
             asked.execute(
                 "SELECT restart_lsn, pg_catalog.pg_wal_lsn_diff(CASE WHEN pg_catalog.pg_is_in_recovery() THEN "
                 "pg_catalog.pg_last_wal_receive_lsn() ELSE pg_catalog.pg_current_wal_lsn() END, restart_lsn), "
-                "coalesce(wal_status, ''), slot_type FROM pg_catalog.pg_replication_slots WHERE slot_name = %s",
+                "coalesce(wal_status, ''), slot_type, coalesce(application_name || ' (PID ' || active_pid || ')', '') "
+                "FROM pg_catalog.pg_replication_slots LEFT JOIN pg_catalog.pg_stat_replication ON pid = active_pid "
+                "WHERE slot_name = %s",
                 (self._slot,),
             )
             row = asked.fetchone()
@@ -140,7 +148,7 @@ class ReplicationServer:
                 f"{self.url} has a {row[3]} replication slot named {self._slot}, which is not this archive's: set "
                 "another name in the task's params (`slot`)"
             )
-        return SlotState(None if row[0] is None else parse_lsn(row[0]), int(row[1] or 0), row[2])
+        return SlotState(None if row[0] is None else parse_lsn(row[0]), int(row[1] or 0), row[2], row[4])
 
     def kept_at_most_bytes(self) -> int | None:
         """Return the server's `max_slot_wal_keep_size` in bytes; None: it keeps any amount of log for a slot."""
@@ -258,7 +266,7 @@ class WalConnection:
         self._at += len(content)
         return content
 
-    def confirm(self, lsn: int, *, now: bool = False) -> None:
+    def confirm(self, lsn: int) -> None:
         """Tell the server that the log is archived up to `lsn`: it may remove older log. 0: as told before."""
         with _errors_named(self._url):
-            self._cursor.send_feedback(write_lsn=self._at, flush_lsn=lsn, apply_lsn=lsn, force=now)
+            self._cursor.send_feedback(write_lsn=self._at, flush_lsn=lsn, apply_lsn=lsn, force=True)

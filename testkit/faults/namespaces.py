@@ -80,6 +80,10 @@ class Spaces:
             _run("ip", "-n", space, "link", "set", "eth0", "up")
             _run("ip", "-n", space, "link", "set", "lo", "up")
 
+    def place_outside(self, name: str) -> None:
+        """Give this process the address of `name`, for a server that is none of the nodes; `cut` takes its name."""
+        _run("ip", "address", "add", f"{self.host(name)}/24", "dev", self._leg)
+
     def end(self) -> None:
         """Take them down, with whatever was done to them."""
         for name in list(self._held):

@@ -1,6 +1,6 @@
 """A cluster whose nodes are in network namespaces of their own, so that they can be cut off from one another."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from testkit.cluster import Cluster
@@ -10,15 +10,21 @@ __all__ = ["SeparateCluster", "why_not"]
 
 
 class SeparateCluster(Cluster):
-    """Nodes with an address each. Further verbs: `cut_off`, `lose_heartbeats` and `heal`."""
+    """Nodes with an address each. Further verbs: `cut_off`, `lose_heartbeats` and `heal`.
 
-    def __init__(self, folder: Path, nodes: int = 3) -> None:
+    `outside`: names that end in numbers, such as "store-250", of servers that tasks use. They run in this process's own
+    namespace, at `host(name)`, and nodes can be cut off from them, too.
+    """
+
+    def __init__(self, folder: Path, nodes: int = 3, outside: Iterable[str] = ()) -> None:
         self._spaces = Spaces(f"node-{number}" for number in range(1, nodes + 1))
         super().__init__(folder, nodes, open_to_all=False)
         self._spaces.connect()
+        for name in outside:
+            self._spaces.place_outside(name)
 
     def host(self, name: str) -> str:
-        """Where a node is."""
+        """Where a node is, or what is outside."""
         return self._spaces.host(name)
 
     def command(self, name: str) -> list[str]:

@@ -77,17 +77,17 @@ def object_store() -> Iterator[ObjectStore]:
 
 
 @contextmanager
-def object_store_process(log: Path) -> Iterator[ObjectStore]:
+def object_store_process(log: Path, host: str = "127.0.0.1") -> Iterator[ObjectStore]:
     """A store in a process of its own: it answers also while a library keeps this process from running Python.
 
     The new file `log` has what it prints.
     """
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    command = [sys.executable, "-m", "moto.server", "-H", host, "-p", "0"]
     with log.open("xb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out)
     try:
         end_s = time.monotonic() + 60
-        while (found := re.search(r"http://127\.0\.0\.1:\d+", log.read_text())) is None:
+        while (found := re.search(rf"http://{re.escape(host)}:\d+", log.read_text())) is None:
             assert process.poll() is None and time.monotonic() < end_s, log.read_text()
             time.sleep(0.05)
         store = ObjectStore(found[0], process)

@@ -39,8 +39,8 @@ WAIT_S = 60.0
 
 
 @contextmanager
-def _bounded_server() -> Iterator[Server]:
-    with postgres_server(PASSWORD) as running:
+def bounded_server(programs: Path | None = None, *initdb: str) -> Iterator[Server]:
+    with postgres_server(PASSWORD, programs, initdb) as running:
         running.sql("postgres", "ALTER SYSTEM SET max_slot_wal_keep_size = '1GB'")
         running.sql("postgres", "SELECT pg_reload_conf()")
         running.sql("postgres", "CREATE TABLE ledger (n int PRIMARY KEY, text text)")
@@ -49,28 +49,29 @@ def _bounded_server() -> Iterator[Server]:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with _bounded_server() as running:
+    with bounded_server() as running:
         yield running
 
 
 class Archiving:
     """The archive of a test: its attempts, and what counts of it."""
 
-    def __init__(self, folder: Path, *servers: Server, **params: Any) -> None:
+    def __init__(self, folder: Path, *servers: Server, task: str = "log", **params: Any) -> None:
         self.folder = folder
-        self.url = f"{folder}/to/log"
+        self.task = task
+        self.url = f"{folder}/to/{task}"
         named = [{"url": server.url("postgres"), "password": {"secret": "pg"}} for server in servers]
         self.params: dict[str, Any] = {"servers": named, "destination": f"{folder}/to", "piece_s": 0.2} | params
 
     @property
     def slot(self) -> str:
-        return slot_of(WalParams.model_validate(self.params), "log")
+        return slot_of(WalParams.model_validate(self.params), self.task)
 
     def context(self, token: int) -> FakeContext[WalParams]:
         scratch = self.folder / f"scratch-{token}"
         scratch.mkdir()
         return FakeContext(
-            WalParams.model_validate(self.params), scratch, task="log", token=token, secrets={"pg": PASSWORD}
+            WalParams.model_validate(self.params), scratch, task=self.task, token=token, secrets={"pg": PASSWORD}
         )
 
     @contextmanager
@@ -98,8 +99,8 @@ class Archiving:
         """An attempt in a process of its own."""
         scratch = self.folder / f"scratch-{token}"
         scratch.mkdir()
-        given: dict[str, Any] = {"kind": "tasks.wal.kind:Wal", "params": self.params, "task": "log", "run_id": "log~1"}
-        given |= {"token": token, "scratch": str(scratch), "secrets": {"pg": PASSWORD}}
+        given: dict[str, Any] = {"kind": "tasks.wal.kind:Wal", "params": self.params, "run_id": "log~1"}
+        given |= {"task": self.task, "token": token, "scratch": str(scratch), "secrets": {"pg": PASSWORD}}
         with (self.folder / f"attempt-{token}.err").open("wb") as errors:
             return start_attempt(self.folder / f"attempt-{token}.json", given, {}, errors)
 
@@ -125,7 +126,8 @@ def back_up(server: Server, folder: Path, token: int = 1, **source: Any) -> str:
     }
     scratch = folder / f"backup-{token}"
     scratch.mkdir()
-    ctx = FakeContext(BackupParams.model_validate(params), scratch, task="base", token=token, secrets={"pg": PASSWORD})
+    ctx = FakeContext(BackupParams.model_validate(params), scratch, task="base", run_id=f"base~{token}", token=token)
+    ctx.secrets = {"pg": PASSWORD}
     return str(Backup().run(ctx)["url"])
 
 
@@ -263,7 +265,7 @@ def test_an_attempt_that_is_killed_leaves_the_server_its_log(server: Server, tmp
 @pytest.mark.more
 def test_a_switch_over_is_followed_to_the_new_timeline(tmp_path: Path) -> None:
     with ExitStack() as primary:
-        first = primary.enter_context(_bounded_server())
+        first = primary.enter_context(bounded_server())
         with standby(first) as other:
             archiving = Archiving(tmp_path, first, other)
             with archiving.running():

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,15 @@ from tasks.wal.kind import LogLost, Wal
 from tasks.wal.plan import OtherHistory
 from tasks.wal.restore import NotRestorable
 from tasks.wal.server import WalServerAway, WalServerRefused
+from testkit.faults import small_disk
 from testkit.servers.postgres_servers import standby
 from tests.integration.test_wal import (
     PASSWORD,
     WAIT_S,
     Archiving,
-    _bounded_server,
     add,
     back_up,
+    bounded_server,
     restored,
     rows,
     server,
@@ -70,9 +71,9 @@ def test_a_slot_that_another_program_streams_from_ends_the_attempt(
 ) -> None:
     monkeypatch.setattr(kind, "_AWAY_S", 3.0)
     archiving = Archiving(tmp_path, server)
-    with _streaming(server, archiving.slot):
+    with streaming(server, archiving.slot):
         threads = threading.active_count()
-        with pytest.raises(WalServerAway, match="is active for PID"):
+        with pytest.raises(WalServerAway, match=r"is active for .*give one of them another `slot`"):
             Wal().run(archiving.context(1))
         assert threading.active_count() == threads
 
@@ -93,6 +94,35 @@ def test_a_place_that_cannot_be_written_ends_the_attempt(
     monkeypatch.setattr(Place, "writing", full)
     with pytest.raises(ArchiveAway, match="No space left on device"):
         Wal().run(archiving.context(2))
+
+
+@pytest.mark.more
+def test_a_full_disk_of_the_place_is_named_and_goes_on_once_there_is_room(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    if (why := small_disk.why_not()) is not None:
+        pytest.skip(why)
+    archiving = Archiving(tmp_path, server)
+    with ExitStack() as disk:
+        small = small_disk.SmallDisk(tmp_path / "to")
+        disk.callback(small.close)
+        with archiving.running():
+            wait_for("archived log", lambda: archiving.counted().position, WAIT_S)
+            back_up(server, tmp_path)
+            ballast = small.folder / "ballast"
+            with ballast.open("wb") as file, suppress(OSError):
+                while True:
+                    file.write(bytes(1 << 20))
+                    file.flush()
+            with ballast.open("ab") as file:
+                file.truncate(ballast.stat().st_size - (3 << 20))
+            for number in range(10):
+                add_random(server, number * 1000, number * 1000 + 900)
+            wait_for("a full disk", lambda: "No space left on device" in caplog.text, WAIT_S)
+            ballast.unlink()
+            archiving.catch_up(server)
+        assert not archiving.counted().gaps
+        assert restored(archiving, server) == rows(server)
 
 
 @pytest.mark.more
@@ -149,7 +179,7 @@ def test_a_place_that_hangs_does_not_keep_the_server_from_stopping(
 
 @pytest.mark.more
 def test_of_two_primaries_the_one_on_the_newest_timeline_counts(tmp_path: Path) -> None:
-    with _bounded_server() as first, standby(first) as other:
+    with bounded_server() as first, standby(first) as other:
         archiving = Archiving(tmp_path, first, other)
         with archiving.running(1):
             wait_for("archived log", lambda: archiving.counted().position, WAIT_S)
@@ -170,7 +200,7 @@ def test_a_promotion_beside_a_living_primary_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("tasks.wal.others.LOOK_S", 0.2)
-    with _bounded_server() as first, standby(first) as other, _bounded_server() as basis, standby(basis) as stranger:
+    with bounded_server() as first, standby(first) as other, bounded_server() as basis, standby(basis) as stranger:
         archiving = Archiving(tmp_path, first, other)
         kept = f"SELECT restart_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = '{archiving.slot}'"
         archiving.params["servers"].append({"url": stranger.url("postgres"), "password": {"secret": "pg"}})
@@ -251,7 +281,7 @@ def test_a_cancelled_attempt_does_not_wait_for_a_place_that_hangs(
 @pytest.mark.more
 def test_a_standby_is_followed_through_its_promotion(tmp_path: Path) -> None:
     with ExitStack() as primary:
-        first = primary.enter_context(_bounded_server())
+        first = primary.enter_context(bounded_server())
         with standby(first) as other:
             archiving = Archiving(tmp_path, other)
             with archiving.running():
@@ -268,7 +298,7 @@ def test_a_standby_is_followed_through_its_promotion(tmp_path: Path) -> None:
 
 @pytest.mark.more
 def test_a_copy_that_was_promoted_on_its_own_is_refused(tmp_path: Path) -> None:
-    with _bounded_server() as first, standby(first) as other, standby(first) as copy:
+    with bounded_server() as first, standby(first) as other, standby(first) as copy:
         archiving = Archiving(tmp_path, first)
         with archiving.running(1):
             wait_for("archived log", lambda: archiving.counted().position, WAIT_S)
@@ -293,7 +323,7 @@ def test_a_copy_that_was_promoted_on_its_own_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.more
 def test_log_that_was_lost_in_a_switch_over_is_told(tmp_path: Path) -> None:
-    with _bounded_server() as first, standby(first) as other:
+    with bounded_server() as first, standby(first) as other:
         archiving = Archiving(tmp_path, first)
         with archiving.running(1):
             wait_for("archived log", lambda: archiving.counted().position, WAIT_S)
@@ -317,6 +347,12 @@ def test_log_that_was_lost_in_a_switch_over_is_told(tmp_path: Path) -> None:
             restored(archiving, other)
 
 
+def add_random(server: Server, first: int, last: int) -> None:
+    """Add rows that cannot be compressed much: 2 KiB each."""
+    text = "(SELECT string_agg(md5(random()::text || n || m), '') FROM generate_series(1, 64) m)"
+    server.sql("postgres", f"INSERT INTO ledger SELECT n, {text} FROM generate_series({first}, {last}) n")
+
+
 def restart(server: Server, how: str = "fast") -> None:
     """Stop a server's processes as pg_ctl's mode `how` says, and start them again with the options they had."""
     control = [str(server.programs / "pg_ctl"), "-D", f"{server.folder}/data", "-w", "-t", "60", "-m", how]
@@ -324,8 +360,8 @@ def restart(server: Server, how: str = "fast") -> None:
 
 
 @contextmanager
-def _streaming(server: Server, slot: str) -> Iterator[None]:
-    """Another program that streams from a new slot."""
+def streaming(server: Server, slot: str) -> Iterator[Any]:
+    """Another program's connection, which streams from a new slot."""
     server.sql("postgres", f"SELECT pg_create_physical_replication_slot('{slot}', true)")
     start = server.sql("postgres", f"SELECT restart_lsn FROM pg_replication_slots WHERE slot_name = '{slot}'")
     factory = psycopg2.extras.PhysicalReplicationConnection
@@ -334,4 +370,4 @@ def _streaming(server: Server, slot: str) -> Iterator[None]:
     ) as other:
         asked = other.cursor()
         asked.start_replication(slot_name=slot, slot_type=psycopg2.extras.REPLICATION_PHYSICAL, start_lsn=start)
-        yield
+        yield other

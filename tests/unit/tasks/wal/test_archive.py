@@ -37,6 +37,8 @@ from tasks.wal.retention import needed_log, remove_unneeded
 SEGMENT = 1 << 10
 """The size of a segment here, in bytes."""
 
+AT = datetime(2026, 11, 27, tzinfo=UTC)
+
 
 def log(start: int, end: int) -> bytes:
     """The bytes of the server's log between two LSNs."""
@@ -493,16 +495,19 @@ def test_log_that_backups_need_begins_at_the_oldest_of_their_system(site: Site) 
     def made(start: int, timeline: int = 1, system: str = "77") -> Any:
         return WalRange(system=system, timeline=timeline, start=start, end=start + 1, included=True)
 
-    assert needed_log([], "77") is None
+    assert needed_log([], "77", None, AT) is None
     backups = [_Backup(made(500)), _Backup(made(300)), _Backup(made(100, system="78")), _Backup(None)]
-    assert needed_log(cast(Any, backups), "77") == (WalPosition(1, 300), ())
-    assert needed_log(cast(Any, [_Backup(made(400, 3)), _Backup(made(500, 2))]), "77") == (WalPosition(2, 500), ())
+    assert needed_log(cast(Any, backups), "77", None, AT) == (WalPosition(1, 300), ())
+    assert needed_log(cast(Any, [_Backup(made(400, 3)), _Backup(made(500, 2))]), "77", None, AT) == (
+        WalPosition(2, 500),
+        (),
+    )
 
 
 def test_with_days_older_backups_keep_their_own_range_only(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "INDEX_PAGES", 3)
     monkeypatch.setattr(archive, "CHAPTER_SEGMENTS", 4)
-    writer, now = site.writer(1), datetime(2026, 11, 27, tzinfo=UTC)
+    writer, now = site.writer(1), AT
     for number in range(30):
         put(writer, number * SEGMENT, (number + 1) * SEGMENT)
         writer.add_index()
@@ -516,7 +521,7 @@ def test_with_days_older_backups_keep_their_own_range_only(site: Site, monkeypat
     needed = needed_log(backups, "77", 7, now)
     assert needed is not None
     assert (needed.start.lsn // SEGMENT, [one.start // SEGMENT for one in needed.kept]) == (15, [1, 6])
-    assert needed_log(backups, "77", 100, now) == needed_log(backups, "77")
+    assert needed_log(backups, "77", 100, now) == needed_log(backups, "77", None, now)
     assert writer.remove_before(*needed) == 11
     assert writer.remove_before(*needed) == 0
     left = {1, 2, 6, 7, *range(15, 30)}
@@ -536,14 +541,14 @@ def test_no_log_is_removed_while_a_manifest_cannot_be_read(site: Site, caplog: p
         put(writer, start, start + 100)
         put(writer, start, start + SEGMENT)
     log_of_test = logging.getLogger("attempt")
-    remove_unneeded(writer, None, "77", log_of_test)
+    remove_unneeded(writer, None, "77", log_of_test, None, AT)
     assert objects(site) == writer.counted.names(), "pieces are swept without backups, too"
     backups = Place(str(site.folder / "base"))
-    remove_unneeded(writer, backups, "77", log_of_test)
+    remove_unneeded(writer, backups, "77", log_of_test, None, AT)
     made = site.folder / "base" / "20261126T020000.000000Z-1"
     made.mkdir(parents=True)
     (made / "manifest.json").write_text("{}")
-    remove_unneeded(writer, backups, "77", log_of_test)
+    remove_unneeded(writer, backups, "77", log_of_test, None, AT)
     assert "no log is removed, because a backup may need it" in caplog.text
     assert len(writer.counted.segments) == 3
 

@@ -10,8 +10,8 @@ from tasks.wal.plan import (
     WalServer,
     application_prefix,
     check_history,
-    smaller_tokens,
     stream_part,
+    tokens_up_to,
 )
 
 SEGMENT = 100
@@ -80,8 +80,13 @@ def test_a_timeline_of_the_same_number_that_began_elsewhere_is_refused() -> None
             check_history(2, (Fork(1, 730),), now)
 
 
-def test_the_streams_of_slots_with_long_names_are_told_apart() -> None:
+def test_the_streams_of_other_slots_tasks_and_clusters_are_told_apart() -> None:
     one, other = ("rota_orders_production_eu_west_archive_" + end for end in ("a_11111111", "b_22222222"))
-    names = {7: f"{application_prefix(one)} 41"}
-    assert smaller_tokens(names, application_prefix(one), 42) == [7]
-    assert smaller_tokens(names, application_prefix(other), 42) == []
+    names = {7: f"{application_prefix(one, 'log', 'c1')} 41"}
+    assert tokens_up_to(names, application_prefix(one, "log", "c1"), 42) == [7]
+    for different in (
+        application_prefix(other, "log", "c1"),
+        application_prefix(one, "log-2", "c1"),
+        application_prefix(one, "log", "c2"),
+    ):
+        assert tokens_up_to(names, different, 42) == []

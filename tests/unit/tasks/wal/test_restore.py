@@ -8,7 +8,7 @@ import pytest
 from tasks.backup.manifest import FileEntry, Manifest, WalRange
 from tasks.postgres.wal_position import Fork, lsn_text
 from tasks.wal.pages import Counted, StoredWal, WalGap, WalPage
-from tasks.wal.restore import Moment, NotRestorable, choose_base
+from tasks.wal.restore import Moment, NotRestorable, choose_base, log_ends_at
 
 AT = datetime(2026, 11, 26, 14, tzinfo=UTC)
 SEGMENT = 100
@@ -66,6 +66,16 @@ def test_a_hole_behind_a_switch_over_is_told() -> None:
     assert choose_base([base], counted, "77", Moment(lsn=205), forks) is base
     later = backup(310, 320, timeline=2)
     assert choose_base([base, later], counted, "77", LATEST, forks) is later
+
+
+def test_an_lsn_at_which_the_log_ends_is_known() -> None:
+    forks = (Fork(1, 230),)
+    # The rest of the first timeline's last segment is in the second one's only.
+    counted = archived((1, 100, 200), (1, 200, 210), (2, 200, 300), (2, 300, 310))
+    assert [lsn for lsn in range(150, 320) if log_ends_at(lsn, counted, 2, forks)] == list(range(310, 320))
+    assert log_ends_at(210, counted, 1, ())
+    lost = archived((1, 100, 200), (1, 200, 210), (1, 300, 400), gap=WalGap(timeline=1, start=210, end=300))
+    assert [lsn for lsn in (150, 209, 210, 300) if log_ends_at(lsn, lost, 1, ())] == [210]
 
 
 def test_a_backup_that_the_log_does_not_continue_is_refused() -> None:
