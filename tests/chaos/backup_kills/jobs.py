@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from examples.demo.postgres import postgres_server
-from tasks.backup.manifest import NAME, Manifest, begun, read_manifest, survey_url
+from tasks.backup.manifest import NAME, Manifest, read_manifest, survey_url
 from tasks.backup.proofs import read_proofs
 from tasks.backup.verify import verify
 from tasks.places.place import Place
@@ -105,7 +105,7 @@ class BackupJob:
         self._runs = 0
         self.params: dict[str, Any] = {**self.source.params, "destination": str(folder / "to"), "keep": KEEP}
         self._chained = "full_every" in self.source.params["source"]
-        self._removed: list[Path] = []
+        self._earlier: set[Path] = set()
 
     def places(self) -> list[tuple[str, dict[str, Any] | None]]:
         """The URLs of the task's folders at all destinations, with their options; the first one first."""
@@ -116,7 +116,7 @@ class BackupJob:
             more: dict[str, Any] = {"group": {"node": "node-1"}} if self.local else {}
             cluster.register(self.task, "backup", params=self.params, retry={"attempts": 5, "backoff_s": 0.1}, **more)
         self.source.change(number)
-        self._removed = sorted(path for path in self._first.glob("*") if begun(path.name))[:1]
+        self._earlier = set(self._first.glob(f"*/{NAME}"))
 
     def landmarks(self) -> dict[str, Callable[[Mapping[str, Any]], bool]]:
         def has(key: str) -> Callable[[Mapping[str, Any]], bool]:
@@ -127,7 +127,7 @@ class BackupJob:
             "the manifest's checkpoint": has("finishing"),
             "the manifest": lambda run: self._complete(run["run_id"]) is not None,
             "the last checkpoint": has("finished"),
-            "a removal": lambda run: any(not (path / NAME).exists() for path in self._removed),
+            "a removal": lambda run: not all(path.exists() for path in self._earlier),
         }
         return found
 
@@ -153,9 +153,10 @@ class BackupJob:
     def _complete(self, run_id: str) -> Manifest | None:
         """The backup that the run has completed at the first destination."""
         for path in self._first.glob(f"*/{NAME}"):
-            found = read_manifest(Place(str(path.parent)))
-            if found is not None and found.run_id == run_id:
-                return found
+            if path not in self._earlier:
+                found = read_manifest(Place(str(path.parent)))
+                if found is not None and found.run_id == run_id:
+                    return found
         return None
 
     def _stamp(self, url: str, options: dict[str, Any] | None, name: str, size_bytes: int) -> Any:

@@ -142,7 +142,7 @@ class Killing:
                 return reached(run) or run["state"] in FINAL
 
             with suppress(NotInTime):
-                wait_for(moment.landmark, there, WAIT_S, pause_s=0.002)
+                wait_for(moment.landmark, there, WAIT_S, pause_s=0.005)
             began_s = time.monotonic()
         wait_for("the moment", lambda: time.monotonic() - began_s >= moment.after_s, WAIT_S, pause_s=0.001)
         found: Mapping[str, Any] = self._cluster.run_of(run_id)

@@ -1,10 +1,11 @@
 """Sources of backups, one of each kind, slow enough to be killed midway; each tells whether a restore equals it."""
 
+import os
 import random
 import shutil
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
@@ -251,9 +252,17 @@ class ManyFiles(_Files):
 
     def compare(self, url: str, options: dict[str, Any] | None, scratch: Path) -> None:
         restore_backup(url, str(scratch / "back"), options=options)
-        was, now = facts_of_tree(self._top), facts_of_tree(scratch / "back")
-        differing = [name for name in {*was, *now} if was.get(name) != now.get(name)]
-        equal("the folder", [], sorted(differing)[:5])
+        equal("the folder", set(), set(_lines_of(self._top)) ^ set(_lines_of(scratch / "back")))
+
+
+def _lines_of(top: Path) -> Iterator[tuple[Any, ...]]:
+    """What of a folder with very many small files must be equal; `facts_of_tree` takes long for these."""
+    for folder, _, files in os.walk(top):
+        for name in (".", *files):
+            path = Path(folder, name)
+            about = path.lstat()
+            content = path.read_bytes() if name != "." and about.st_size else b""
+            yield path.relative_to(top), about.st_mode, about.st_uid, about.st_gid, about.st_mtime_ns, content
 
 
 class FewFiles(_Files):
