@@ -112,7 +112,7 @@ class Killing:
             else:
                 if not moment.back_late:
                     cluster.start(owner)
-                ended = cluster.wait_for_run(run_id, deadline_s=WAIT_S)
+                ended = cluster.wait_for_run(run_id, node=cluster.others(owner)[0], deadline_s=WAIT_S)
                 if moment.back_late:
                     cluster.start(owner)
             cluster.wait_until_whole(WAIT_S)
