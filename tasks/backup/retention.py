@@ -133,9 +133,8 @@ def renew_locks(place: Place, staying: Sequence[Manifest]) -> list[str]:
         try:
             if not folder.lock_ends_soon(NAME):
                 continue  # it is renewed last, so all other files of the backup are locked for as long
-            for file in manifest.files:
-                folder.renew(file.name, file.version)
-            folder.renew(NAME, None)
+            folder.renew({file.name: file.version for file in manifest.files})
+            folder.renew({NAME: None})
         except Exception as error:  # noqa: BLE001  storage libraries raise any exception; it is reported
             failed.append(f"{folder.url}: its lock could not be renewed: {type(error).__name__}: {error}")
     return failed

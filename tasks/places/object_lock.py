@@ -4,8 +4,15 @@ Who may only put objects, such as a stolen member, can add versions to a name, a
 what was written first reads the oldest version of a name, or the version whose id was recorded.
 """
 
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+_AT_ONCE: Final = 32
+"""The most requests that are under way at once."""
 
 MODE: Final = "COMPLIANCE"
 """In this mode nobody can shorten the time, not even the owner of the bucket."""
@@ -46,8 +53,8 @@ class ObjectVersion(NamedTuple):
     path: str
     #: The id of the version.
     version: str
-    #: When it was written.
-    written: datetime
+    #: When it was written, as far as it is known.
+    written: datetime = datetime.min.replace(tzinfo=UTC)
 
 
 class VersionedBucket:
@@ -66,7 +73,10 @@ class VersionedBucket:
         return bool(answer.get("ObjectLockConfiguration", {}).get("ObjectLockEnabled") == "Enabled")
 
     def versions(self, name: str = "") -> list[ObjectVersion]:
-        """Return the versions of the object `name` in the folder, or of all objects in it; the oldest first."""
+        """Return the versions of the object `name` in the folder, or of all objects in it; of each the oldest first.
+
+        If `name` ends with a slash, it is that of a folder in this one, and all objects in that are meant.
+        """
         prefix = f"{self._key}/{name}"
         found: list[ObjectVersion] = []
         more: dict[str, str] = {}
@@ -74,37 +84,70 @@ class VersionedBucket:
             answer = self._files.call_s3("list_object_versions", Bucket=self._bucket, Prefix=prefix, **more)
             found += [
                 ObjectVersion(f"{self._bucket}/{one['Key']}", one["VersionId"], one["LastModified"].astimezone(UTC))
-                for one in reversed(answer.get("Versions", []))
-                if not name or one["Key"] == prefix
+                for one in answer.get("Versions", [])
+                if not name or name.endswith("/") or one["Key"] == prefix
             ]
             if not answer.get("IsTruncated"):
-                # S3 lists the newest version of a name first, so among equal times the reversed order is right.
-                return sorted(found, key=lambda one: one.written)
+                # S3 lists the newest version of a name first. Its time does not tell the order: where a lock is
+                # renewed, Ceph's S3 API sets a new one.
+                return found[::-1]
             more = {"KeyMarker": answer["NextKeyMarker"], "VersionIdMarker": answer["NextVersionIdMarker"]}
 
-    def read(self, version: ObjectVersion) -> bytes:
-        """Return the content of a version of a small object."""
-        answer = self._files.call_s3("get_object", **self._named(version))
-        content: bytes = _read_body(self._files, answer["Body"])
-        return content
+    def oldest(self, folder: str) -> dict[str, ObjectVersion]:
+        """Return the oldest version of each object in a folder in this one, by its name, without those in subfolders.
+
+        Objects that were deleted, but of which versions are left, are among them.
+        """
+        found: dict[str, ObjectVersion] = {}
+        for one in self.versions(f"{folder}/"):
+            name = one.path.removeprefix(f"{self._bucket}/{self._key}/{folder}/")
+            if "/" not in name:
+                found.setdefault(name, one)
+        return found
+
+    def read(self, versions: Sequence[ObjectVersion]) -> list[bytes]:
+        """Return the content of versions of small objects, which are read in parallel."""
+        return self._each(lambda one: self._files._cat_file(one.path, version_id=one.version), versions)
 
     def locked_until(self, version: ObjectVersion) -> datetime | None:
         """Return until when a version is locked; None: it is not, or this user may not know."""
         until = self._files.call_s3("head_object", **self._named(version)).get("ObjectLockRetainUntilDate")
         return None if until is None else until.astimezone(UTC)
 
-    def lock(self, version: ObjectVersion, until: datetime) -> None:
-        """Lock a version until a later time than now."""
-        retention = {"Mode": MODE, "RetainUntilDate": until}
-        self._files.call_s3("put_object_retention", Retention=retention, **self._named(version))
+    def lock(self, versions: Sequence[ObjectVersion], until: datetime) -> None:
+        """Lock versions until a time, in parallel. A lock that ends later stays. Raises `PermissionError`."""
+
+        async def lock(one: ObjectVersion) -> None:
+            retention = {"Mode": MODE, "RetainUntilDate": until}
+            try:
+                await self._files._call_s3("put_object_retention", Retention=retention, **self._named(one))
+            except PermissionError:
+                # Nobody may shorten a lock. The store says no other than that it is forbidden.
+                head = await self._files._call_s3("head_object", **self._named(one))
+                if (ends := head.get("ObjectLockRetainUntilDate")) is None or ends < until:
+                    raise
+
+        self._each(lock, versions)
+
+    def _each(self, work: Callable[[ObjectVersion], Awaitable[T]], versions: Sequence[ObjectVersion]) -> list[T]:
+        """Do `work` for all versions, some at once. Returns the results in their order."""
+        from fsspec.asyn import sync
+
+        async def together(some: Sequence[ObjectVersion]) -> list[T]:
+            return await asyncio.gather(*map(work, some))
+
+        found: list[T] = []
+        for first in range(0, len(versions), _AT_ONCE):
+            found += sync(self._files.loop, together, versions[first : first + _AT_ONCE])
+        return found
 
     def remove(self, version: ObjectVersion) -> None:
         """Remove a version. Raises `PermissionError` if it is locked, or this user may not."""
         self._files.call_s3("delete_object", **self._named(version))
 
-    def remove_markers(self) -> None:
-        """Remove what says that objects in the folder were deleted, once no version of them is left."""
-        answer = self._files.call_s3("list_object_versions", Bucket=self._bucket, Prefix=f"{self._key}/")
+    def remove_markers(self, name: str = "") -> None:
+        """Remove what says that the object `name`, or all objects in the folder, were deleted. No version is left."""
+        answer = self._files.call_s3("list_object_versions", Bucket=self._bucket, Prefix=f"{self._key}/{name}")
         for one in answer.get("DeleteMarkers", []):
             self._files.call_s3("delete_object", Bucket=self._bucket, Key=one["Key"], VersionId=one["VersionId"])
 
@@ -114,10 +157,3 @@ class VersionedBucket:
             "Key": version.path.partition("/")[2],
             "VersionId": version.version,
         }
-
-
-def _read_body(files: Any, body: Any) -> bytes:
-    from fsspec.asyn import sync
-
-    content: bytes = sync(files.loop, body.read)
-    return content

@@ -5,8 +5,9 @@ file is synced to disk, and a small file that readers rely on is written under a
 """
 
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
@@ -17,7 +18,7 @@ from tasks.access import Access, addresses, check_address, check_options, check_
 from tasks.errors import Failed, Unretryable
 from tasks.file_guard import FileGuard
 from tasks.places.fsync import sync, sync_names, write_new
-from tasks.places.object_lock import LockTime, StillLocked, VersionedBucket
+from tasks.places.object_lock import LockTime, ObjectVersion, StillLocked, VersionedBucket
 from tasks.places.sftp import rename_to_new, sftp_options
 from tasks.reach import Reach, remote
 from tasks.secret import SecretEnv, SecretFile
@@ -101,6 +102,12 @@ def resolved(options: Mapping[str, Any], secret: Callable[[Any], str]) -> dict[s
     }
 
 
+def _exists(error: OSError) -> bool:
+    """Whether an error says that a file that was to be new exists. s3fs knows only how AWS says so."""
+    answer = getattr(error.__cause__, "response", {})
+    return isinstance(error, FileExistsError) or answer.get("Error", {}).get("Code") == "PreconditionFailed"
+
+
 def _discard_upload(file: Any) -> None:
     """Abort the upload of a file whose writer failed. Otherwise closing the file would complete it."""
     from fsspec.spec import AbstractBufferedFile
@@ -134,7 +141,8 @@ class Place:
         self._access = access
         self._lock = lock
         self._removes = removes
-        self._locks: bool | None = None
+        self._keeps_versions: list[bool] = []
+        """What `keeps_versions` has found, which folders in this one share."""
         self.versions: dict[str, str] = {}
         """The ids of the versions of files that were written through this object, if the storage keeps versions."""
         try:
@@ -191,8 +199,11 @@ class Place:
 
     def inside(self, name: str) -> "Place":
         """Return the folder `name` in this one."""
-        found = Place(f"{self.url}/{name}", self._options, self._access, self._lock, self._removes)
-        found._locks = self._locks
+        if self.is_local:
+            return Place(f"{self.url}/{name}", self._options, self._access, self._lock, self._removes)
+        found = copy(self)  # it shares the connections
+        found.url, found._path, found.versions = f"{self.url}/{name}", f"{self._path}/{name}", {}
+        found._files.invalidate_cache()
         return found
 
     @property
@@ -208,9 +219,9 @@ class Place:
     @property
     def keeps_versions(self) -> bool:
         """Whether this is in an S3 bucket that can lock versions."""
-        if self._locks is None:
-            self._locks = "s3" in self._protocols and VersionedBucket(self._files, self._path).locks()
-        return self._locks
+        if not self._keeps_versions:
+            self._keeps_versions.append("s3" in self._protocols and VersionedBucket(self._files, self._path).locks())
+        return self._keeps_versions[0]
 
     @property
     def _protocols(self) -> tuple[str, ...]:
@@ -271,8 +282,13 @@ class Place:
         """
         if not self.keeps_versions:
             return self.read(name)
-        found = self.bucket.versions(name)
-        return self.bucket.read(found[0]) if found else None
+        found = self.bucket.versions(name)[:1]
+        return self.bucket.read(found)[0] if found else None
+
+    def oldest(self, folder: str) -> "OldestFiles":
+        """Return the small files in the subfolder `folder` as they were first written, like `read_oldest`."""
+        versions = self.bucket.oldest(folder) if self.keeps_versions else None
+        return OldestFiles(self, folder, self.names(folder) if versions is None else sorted(versions), versions)
 
     def version_of(self, name: str) -> str | None:
         """Return the id of the present version of a file; None if the storage keeps no versions that it can lock."""
@@ -323,6 +339,9 @@ class Place:
                 raise
         if (version := getattr(file, "version_id", None)) is not None:
             self.versions[name] = version
+            if self._lock is not None and file.parts:
+                # Some stores, such as Ceph 16, ignore the lock of what is uploaded in parts.
+                self.bucket.lock([ObjectVersion(path, version)], self._lock.until)
         if self.is_local:
             sync(Path(path))
             self._sync_names(name)
@@ -359,7 +378,8 @@ class Place:
     def write_new(self, name: str, content: bytes) -> bool:
         """Write a small file as `write_whole` does. Returns False if a file of that name exists; it is not changed.
 
-        Of several concurrent writers, one succeeds. An object store must support conditional writes for this.
+        Of several concurrent writers, one succeeds. An object store must support conditional writes for this; where
+        this place has a `lock`, the oldest version of the file decides instead, which is what `oldest` reads.
         """
         path = f"{self._path}/{name}"
         if is_sftp(self.url):
@@ -371,11 +391,14 @@ class Place:
         try:
             if not self.is_local:
                 with self._missing_bucket_named():
-                    self._files.pipe_file(path, content, mode="create")
-                return True
+                    made = self._files.pipe_file(path, content, mode="create")
+                # Not all stores refuse a second version, and none does after a deletion, which leaves the first one.
+                return self._lock is None or self.bucket.versions(name)[0].version == made["VersionId"]
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             write_new(Path(path), content)
-        except FileExistsError:
+        except OSError as error:
+            if not _exists(error):
+                raise
             return False
         self._sync_names(name)
         return True
@@ -410,6 +433,9 @@ class Place:
             if self.is_local:
                 Path(there).parent.mkdir(parents=True, exist_ok=True)
                 Path(here).replace(there)
+            elif is_sftp(self.url):
+                self._files.makedirs(posixpath.dirname(there), exist_ok=True)
+                self._files.mv(here, there)
             else:
                 self._files.invalidate_cache()
                 self._files.cp_file(here, there)
@@ -420,15 +446,18 @@ class Place:
             target._sync_names(to)
         return True
 
-    def remove(self, name: str) -> None:
-        """Remove a file, if it exists."""
+    def remove(self, name: str) -> bool:
+        """Remove a file, if it exists; where versions are kept, all of them. Returns False if a lock keeps it."""
         if not self._removes:
-            return
-        path = f"{self._path}/{name}"
-        try:
-            self._files.rm_file(path)
-        except FileNotFoundError:
-            return
+            return False
+        if self.keeps_versions:
+            with suppress(StillLocked):
+                self._remove_versions(name)
+                return True
+            return False
+        with suppress(FileNotFoundError):
+            self._files.rm_file(f"{self._path}/{name}")
+        return True
 
     def remove_folder(self) -> None:
         """Remove this folder and everything in it, if it exists; where versions are kept, all of them.
@@ -465,21 +494,53 @@ class Place:
         until = self.bucket.locked_until(self.bucket.versions(name)[0])
         return until is None or until < self._lock.renew_before
 
-    def renew(self, name: str, version: str | None) -> None:
-        """Lock a version of a file anew; None: the oldest. Only if this place has a `lock`."""
+    def renew(self, versions: Mapping[str, str | None]) -> None:
+        """Lock files anew: a version of each, by their names; None: the oldest. Only if this place has a `lock`."""
         assert self._lock is not None, "nothing is locked here"
-        for one in self.bucket.versions(name):
-            if version in {None, one.version}:
-                self.bucket.lock(one, self._lock.until)
-                break
+        found = [
+            self.bucket.versions(name)[0] if version is None else ObjectVersion(f"{self._path}/{name}", version)
+            for name, version in versions.items()
+        ]
+        self.bucket.lock(found, self._lock.until)
 
-    def _remove_versions(self) -> None:
+    def lock_until(self, lock: LockTime) -> None:
+        """Lock what is written from now on until another time. Only if this place has a `lock`."""
+        assert self._lock is not None, "nothing is locked here"
+        self._lock = lock
+        self._files.s3_additional_kwargs.update(lock.options()["s3_additional_kwargs"])
+
+    def _remove_versions(self, name: str = "") -> None:
+        """Remove all versions of a file, or of all files in this folder. Raises `StillLocked`."""
         bucket = self.bucket
-        found = bucket.versions()
+        found = sorted(bucket.versions(name), key=lambda one: one.written)
         now = datetime.now(UTC)
         until = max((end for one in found if (end := bucket.locked_until(one)) is not None), default=now)
         if until > now:
-            raise StillLocked(f"{self.url} is locked until {until:%Y-%m-%d %H:%M} UTC")
+            raise StillLocked(f"{self.shown(name).rstrip('/')} is locked until {until:%Y-%m-%d %H:%M} UTC")
         for one in reversed(found):  # what was written last goes first, such as the manifest of a backup
             bucket.remove(one)
-        bucket.remove_markers()
+        bucket.remove_markers(name)
+
+
+class OldestFiles:
+    """The small files in a folder, as they were first written: whoever may only write can add versions, and no others.
+
+    `names` are sorted. `versions` are their oldest ones; None: the storage keeps none, and the present ones are read.
+    """
+
+    def __init__(
+        self, place: Place, folder: str, names: Sequence[str], versions: Mapping[str, ObjectVersion] | None
+    ) -> None:
+        self.names = names
+        self.versions = versions
+        self._place = place
+        self._folder = folder
+
+    def read(self, names: Sequence[str]) -> dict[str, bytes]:
+        """Return the content of those of `names` that exist, by name."""
+        if self.versions is None:
+            found = self._place.read_many(f"{self._folder}/{name}" for name in names)
+            return {path.rpartition("/")[2]: content for path, content in found.items()}
+        there = [name for name in names if name in self.versions]
+        contents = self._place.bucket.read([self.versions[name] for name in there])
+        return dict(zip(there, contents, strict=True))

@@ -1,4 +1,4 @@
-"""An S3 API on loopback: moto's server, in memory, in this process or in one of its own."""
+"""An S3 API on loopback: moto's server, in memory, in this process or in one of its own; or another that runs."""
 
 import re
 import subprocess
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 BUCKET: Final = "lake"
 KEY: Final = "somebody"
@@ -45,6 +46,12 @@ class ObjectStore:
         files = s3fs.S3FileSystem(**self.options)
         files.invalidate_cache()
         return files
+
+    def new_bucket(self, *, locks: bool = False) -> str:
+        """Make a bucket, and return its name. `locks`: with Object Lock, so it may be impossible to remove it."""
+        name = f"bucket-{uuid4().hex[:12]}"
+        self.files.call_s3("create_bucket", Bucket=name, ObjectLockEnabledForBucket=locks)
+        return name
 
     def url(self, name: str) -> str:
         return f"s3://{BUCKET}/{name}"
@@ -96,3 +103,7 @@ def object_store_process(log: Path, host: str = "127.0.0.1") -> Iterator[ObjectS
     finally:
         process.kill()
         process.wait()
+
+
+OTHER: Final = "ROTA_TEST_S3"
+"""The variable with the endpoint of a server that tests of S3 use too. It knows `KEY` and `SECRET`."""

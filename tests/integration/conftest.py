@@ -1,5 +1,6 @@
 """What tests with attempts and with tables share."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +43,35 @@ def far_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator["ObjectStore
     from testkit.servers.object_store import object_store_process
 
     with object_store_process(tmp_path_factory.mktemp("store") / "store.log") as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def second_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The S3 API of another server than moto: what ROTA_TEST_S3 names, or Ceph's if it is installed."""
+    from testkit.servers.ceph_gateway import ceph_gateway, is_installed
+    from testkit.servers.object_store import OTHER
+
+    if endpoint := os.environ.get(OTHER):
+        yield endpoint
+        return
+    if not is_installed():
+        pytest.skip("neither ROTA_TEST_S3 is set nor Ceph installed (Debian: radosgw, ceph-mon, ceph-osd)")
+    with ceph_gateway(tmp_path_factory.mktemp("ceph") / "ceph") as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(params=["moto", pytest.param("second", marks=pytest.mark.more)])
+def any_store(request: pytest.FixtureRequest) -> "Iterator[ObjectStore]":
+    """An object store: each test is done with moto's, and in `make test-more` with another server's."""
+    from testkit.servers.object_store import ObjectStore
+
+    pytest.importorskip("s3fs", reason="the extra `s3` is not installed")
+    if request.param == "second":
+        yield ObjectStore(request.getfixturevalue("second_endpoint"), None)
+        return
+    pytest.importorskip("moto.server", reason="moto[server] is not installed")
+    with object_store() as store:
         yield store
 
 
