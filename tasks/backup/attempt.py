@@ -13,6 +13,7 @@ from tasks.backup.content import BackupContent, Vanished
 from tasks.backup.copies import BackupCopies
 from tasks.backup.keep import rules_of
 from tasks.backup.manifest import FileEntry, Manifest
+from tasks.backup.objects import remove_unnamed
 from tasks.backup.params import BackupParams
 from tasks.backup.sources.source import EarlierChain
 from tasks.backup.unusual import BEFORE_MAX, unusual
@@ -56,6 +57,7 @@ class BackupAttempt:
                 found = manifest.read_manifest(self.task_place.inside(name))
                 if found is not None and found.run_id == self.ctx.run_id:
                     self._check_stored(found)
+                    self._remove_unnamed(found)
                     return found
             except (manifest.NoBackup, Vanished) as error:
                 self.ctx.log.warning("a backup of an earlier attempt is not used: %s", error)
@@ -75,7 +77,7 @@ class BackupAttempt:
         """
         name = retention.name_of(self.place.url) if done is None else None
         left = [each for each in before if done is None or each != retention.name_of(done.url)]
-        self.copies.begin(name, self.held, self.identity, left)
+        self.copies.begin(name, self.held, self.identity, left, self.content.kept)
 
     def write(self, now: Callable[[], datetime]) -> Manifest:
         """Write the content and, as the last step, the manifest. On any exception, remove all that was written."""
@@ -108,6 +110,7 @@ class BackupAttempt:
         except Exception:
             self._discard()
             raise
+        self._remove_unnamed(done)
         return manifest.with_versions(done, self.place.versions).model_copy(update={"url": self.place.url})
 
     def unusual(self, done: Manifest) -> list[str]:
@@ -205,6 +208,14 @@ class BackupAttempt:
                 f"{place.url}/{file.name}: {file.stored_bytes} bytes were written, and now {now}: another attempt "
                 "or another program has removed or changed it; this attempt makes no backup"
             )
+
+    def _remove_unnamed(self, done: Manifest) -> None:
+        """Remove what is in the folder of a complete backup beside it. A failure is only logged: it spoils nothing."""
+        place = self.task_place.inside(retention.name_of(done.url)) if done.url else self.place
+        try:
+            remove_unnamed(place, done.files)
+        except Exception as error:  # noqa: BLE001  storage libraries raise any exception
+            self.ctx.log.warning("%s: files that are not needed stay: %s: %s", place.url, type(error).__name__, error)
 
     def _discard(self) -> None:
         """Remove the files that were written. A failure is only logged: the caller raises the attempt's own error."""

@@ -1,7 +1,7 @@
 """Writes the content of a backup: the objects of its source. Also declares the errors of an attempt."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -101,8 +101,12 @@ class BackupContent:
         `created` and `earlier` are those of `SourceWork`.
         """
         notes = self._source.dump(replace(self._work, created=created, earlier=earlier), self._out)
-        self._out.tidy()
         return self._out.entries, notes
+
+    @property
+    def kept(self) -> Collection[FileEntry]:
+        """The objects that earlier attempts completed, and that this one has taken over and not used yet."""
+        return self._out.kept.values()
 
     def sealed(self, done: Manifest) -> Manifest:
         """Return the manifest as it is stored: of an encrypted backup, what tells of the content is encrypted."""

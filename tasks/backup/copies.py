@@ -7,9 +7,9 @@ the destination's `keep` would retain, without those that are there. So a new or
 import errno
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, Literal
 
 from tasks.access import Access, AccessRefused
@@ -20,6 +20,7 @@ from tasks.backup.errands import Errand, run_errands
 from tasks.backup.keep import KeepRules, rules_of, why_kept
 from tasks.backup.lineage import Lineage, newest_identified
 from tasks.backup.manifest import FileEntry, Manifest, read_manifest, survey, with_versions, write_manifest
+from tasks.backup.objects import remove_unnamed
 from tasks.backup.params import BackupParams, CopyParams, DestinationParams, place_url
 from tasks.backup.tee import Behind, Branch, Silent
 from tasks.errors import MissingSecret
@@ -32,7 +33,17 @@ CATCH_UP_MAX: Final = 20
 """The most older backups that one run copies to one destination, the oldest first."""
 
 OwedReason = Literal[
-    "credentials", "access", "no_room", "no_bucket", "other_task", "silent", "unreachable", "damaged", "more", "error"
+    "credentials",
+    "clock",
+    "access",
+    "no_room",
+    "no_bucket",
+    "other_task",
+    "silent",
+    "unreachable",
+    "damaged",
+    "more",
+    "error",
 ]
 """Why a destination lacks backups."""
 
@@ -87,6 +98,8 @@ def reason_of(error: Exception) -> OwedReason:
             return "other_task"
         case Damaged():
             return "damaged"
+        case PermissionError(__cause__=cause) if "RequestTimeTooSkewed" in f"{error} {cause}":
+            return "clock"
         case MissingSecret() | PermissionError():
             return "credentials"
         case OSError(errno=code) if code in _NO_ROOM:
@@ -135,27 +148,39 @@ class _Copy:
 class BackupCopies:
     """The destinations of one attempt beside the first. A failure of one is kept, and becomes one of `owed`."""
 
-    def __init__(self, ctx: Context[BackupParams]) -> None:
+    def __init__(self, ctx: Context[BackupParams], now: Callable[[], datetime]) -> None:
         self._ctx = ctx
+        self._now = now
         self._copies = [_Copy(params=one, url=place_url(one.destination, ctx.task)) for one in ctx.params.copies]
         self._copied_bytes = 0
         #: The branches of the destinations that are written at the same time; `begin` fills this list.
         self.branches: list[Branch] = []
 
-    def begin(self, name: str | None, held: Lineage, identity: dict[str, str], before: Sequence[str]) -> None:
+    def begin(
+        self,
+        name: str | None,
+        held: Lineage,
+        identity: dict[str, str],
+        before: Sequence[str],
+        kept: Collection[FileEntry] = (),
+    ) -> None:
         """Open the destinations, and remove what earlier attempts at the run left. Then they can be written.
 
         `name` is that of the folder of a backup that is about to be written; None: it is complete already. `before`
-        names the folders that earlier attempts began.
+        names the folders that earlier attempts began. `kept` are objects that were taken over from these: what is
+        there of them is not sent again.
         """
 
         def ready(copy: _Copy, errand: Errand) -> None:
             # Here, because an SFTP server is connected to at once, and may not answer.
             copy.place = opened_destination(
-                copy.params, self._ctx.task, self._ctx.secret, self._ctx.access, datetime.now(UTC)
+                copy.params, self._ctx.task, self._ctx.secret, self._ctx.access, self._now()
             )
             _check_fits(copy.there, self._ctx.task, held, identity, self._ctx.params.accept_source)
             errand.tick()
+            if name is not None and kept:
+                _take_over(copy.there, name, retention.unfinished(copy.there, before, self._ctx.token), kept)
+                errand.tick()
             copy.pruned = retention.remove_unfinished(copy.there, before, self._ctx.token)
 
         self._each(ready)
@@ -291,10 +316,7 @@ class BackupCopies:
                     versions[entry.name] = version
                 continue
             _copy_object(source, target, entry, lambda size_bytes: self._moved(errand, size_bytes))
-        named = {entry.name for entry in backup.files}
-        for left in target.names(""):
-            if left not in named:
-                target.remove(left)
+        remove_unnamed(target, backup.files)
         errand.tick()
         write_manifest(target, with_versions(backup, versions | target.versions))
 
@@ -325,6 +347,8 @@ def lacking_backups(
 def said(error: Exception) -> str:
     """Return what an error of a storage says, in one line of at most 500 characters."""
     text = " ".join(str(error).split())
+    if text.endswith("None"):  # some stores give no message with their error
+        text = str(error.__cause__)
     return text[:500] if isinstance(error, _SENTENCES) and text else f"{type(error).__name__}: {text}"[:500]
 
 
@@ -367,6 +391,20 @@ def _check_same(there: Manifest, backup: Manifest) -> None:
             f"{there.url} is a backup of the run {there.run_id}, not of {backup.run_id}: another cluster writes to the "
             "same destination"
         )
+
+
+def _take_over(place: Place, name: str, earlier: Sequence[Place], kept: Collection[FileEntry]) -> None:
+    """Move the objects that have the sizes of those in `kept` from the folders of earlier attempts into `name`.
+
+    Their content is compared before the backup is complete. What is locked stays where it is.
+    """
+    if place.lock is not None or not place.removes:
+        return
+    for folder in reversed(earlier):
+        there = set(folder.names(""))
+        for entry in kept:
+            if entry.name in there and folder.size_bytes(entry.name) == entry.stored_bytes:
+                folder.move(entry.name, entry.name, into=place.inside(name))
 
 
 def _has(target: Place, entry: FileEntry, tick: Callable[[], None], written: bool) -> bool:

@@ -30,7 +30,8 @@ RESULT: Final = {
     "objects": "the files of the backup below its URL: the name of each, and its size as it is stored; 100 at most",
     "copies": "the URLs of the task's folders at further destinations that lack nothing",
     "owed": "the further destinations that lack backups: the `destination`, the number of `backups`, a `reason` "
-    "(credentials, access, no_room, no_bucket, other_task, silent, unreachable, damaged, more, error) and a sentence",
+    "(credentials, clock, access, no_room, no_bucket, other_task, silent, unreachable, damaged, more, error) and "
+    "a sentence",
     "degraded": "what `owed` and `unusual` say, as text; null if they say nothing",
     "remarks": "the number of remarks in the manifest, such as files that vanished",
     "unusual": "what is unusual beside the ten backups before: size, rows, how long it took, tables that are empty now",
@@ -145,7 +146,7 @@ class Backup:
         task_place = _task_place(ctx, created)
         name = manifest.folder_name(created, ctx.token)
         place = _new_place(task_place, name)
-        copies = BackupCopies(ctx)
+        copies = BackupCopies(ctx, self._now)
         content = BackupContent(ctx, place, Tee(place, copies.branches) if ctx.params.copies else None)
         identity = content.identity()
         return BackupAttempt(

@@ -7,7 +7,7 @@ takes it over by this record, and does not make it again.
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from tasks.backup.archive import Content, Damaged, ObjectSink, Progress, Writer, quiet, stored_content, storing
 from tasks.backup.chain import chain_of
 from tasks.backup.encryption import BackupKeys, Encryption, Identities, unsealed
-from tasks.backup.manifest import ENCRYPTED, FileEntry, Manifest, read_manifest
+from tasks.backup.manifest import ENCRYPTED, NAME, FileEntry, Manifest, read_manifest
 from tasks.backup.pace import ReadingPace
 from tasks.places.place import Place
 
@@ -138,14 +138,6 @@ class NewObjects:
                     folder.move(record, record, into=self._place)
                     self._kept[entry.plain_name] = entry
 
-    def tidy(self) -> None:
-        """Remove the records, and the objects of earlier attempts that were not used. The manifest can follow."""
-        for entry in self._kept.values():
-            self._place.remove(entry.name)
-        for name in self._place.names(""):
-            if name.endswith(_RECORD):
-                self._place.remove(name)
-
     def _advance_paced(self, name: str, size_bytes: int) -> None:
         before = self._done_bytes.get(name, 0)
         self._advance(name, size_bytes)
@@ -161,6 +153,17 @@ class NewObjects:
             self._done_bytes[name] = size_bytes
             total = sum(self._done_bytes.values())
         self._progress(total)
+
+
+def remove_unnamed(place: Place, files: Iterable[FileEntry]) -> None:
+    """Remove what is in the folder of a backup beside its `files` and its manifest.
+
+    It is records of whole objects, and objects of earlier attempts that were not used.
+    """
+    named = {NAME, *(entry.name for entry in files)}
+    for name in place.names(""):
+        if name not in named:
+            place.remove(name)
 
 
 def _is_complete(folder: Place, entry: FileEntry) -> bool:

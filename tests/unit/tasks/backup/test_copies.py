@@ -1,6 +1,7 @@
 """Copies at further destinations: made at once or afterwards, owed if a destination fails, and caught up."""
 
 import os
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tasks.backup.keep import KeepRules
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import Manifest, folder_name, survey_url
 from tasks.backup.restore import restore_backup
+from tasks.backup.tree import plan
 from tasks.backup.verify import verify
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
@@ -30,6 +32,11 @@ def _context(tmp_path: Path, token: int = 1, attempt: int = 1, copy: str = "now"
 def _names(tmp_path: Path, place: str) -> list[str]:
     folder = tmp_path / place / "nightly"
     return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+
+def _objects(tmp_path: Path, place: str) -> set[tuple[str, int]]:
+    found = (tmp_path / place / "nightly").glob("*/*")
+    return {(path.name, path.stat().st_size) for path in found if not path.name.endswith(".json")}
 
 
 def _all_whole(tmp_path: Path, *places: str) -> None:
@@ -142,6 +149,40 @@ def test_the_next_attempt_goes_on_copying_a_complete_backup(tmp_path: Path) -> N
     assert (result["url"], result["owed"]) == (f"{tmp_path}/to/nightly/{made}", [])
     assert {path.name: path.stat().st_ino for path in far.iterdir() if path.name in stamps} == stamps
     _all_whole(tmp_path, "to", "near", "far")
+
+
+def test_what_is_whole_at_a_copy_is_not_sent_again_by_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "PACK_FILES", 3)
+    monkeypatch.setattr(plan, "_FRESH_NS", -(10**18))
+    fill(tmp_path / "from")
+
+    def kill(value: Any) -> None:
+        if "finishing" in value:
+            raise Killed
+
+    first = _context(tmp_path, 1)
+    first.before_checkpoint = kill
+    with pytest.raises(Killed):
+        Backup().run(first)
+    (dead,) = _names(tmp_path, "near")
+    end_s = time.monotonic() + 30
+    while not _objects(tmp_path, "near") == _objects(tmp_path, "far") == _objects(tmp_path, "to"):
+        assert time.monotonic() < end_s, "the threads that write copies go on"
+        time.sleep(0.02)
+    packs = {path.name: path for path in (tmp_path / "near" / "nightly" / dead).iterdir()}
+    assert len(packs) > 1
+    spoilt = min(packs.values())
+    spoilt.write_bytes(bytes(spoilt.stat().st_size))
+    before = {name: path.stat().st_ino for name, path in packs.items()}
+    second = _context(tmp_path, 2, attempt=2)
+    second.checkpoint = first.saved[-1]
+    assert Backup().run(second)["owed"] == []
+    _all_whole(tmp_path, "to", "near", "far")
+    (made,) = _names(tmp_path, "near")
+    for name, number in before.items():
+        assert (tmp_path / "near" / "nightly" / made / name).stat().st_ino == number or name == spoilt.name
 
 
 def test_of_one_run_the_backup_with_the_greatest_token_counts(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import zstandard
 from tasks.backup import archive
 from tasks.backup.content import BadSetting, backup_threads
 from tasks.backup.manifest import Manifest
-from tasks.backup.objects import NewObjects, StoredObjects
+from tasks.backup.objects import NewObjects, StoredObjects, remove_unnamed
 from tasks.backup.pace import ReadingPace
 from tasks.places.place import Place
 
@@ -55,7 +55,7 @@ def test_the_next_attempt_uses_whole_objects_and_removes_the_others(tmp_path: Pa
     assert sorted(second.kept) == ["a.zst", "b.zst"]
     second.keep("a.zst")
     _write(second, "d.zst", b"d", whole=True)
-    second.tidy()
+    remove_unnamed(Place(str(mine)), second.entries)
 
     assert _read(mine, second) == {"a.zst": b"a", "d.zst": b"d"}
     assert sorted(path.name for path in mine.iterdir()) == ["a.zst", "d.zst"]
