@@ -20,7 +20,8 @@ from tests.chaos.backup_kills.jobs import Job, Seen, demand
 
 WAIT_S: Final = 180.0
 _LANDMARKS_SHARE: Final = 0.4
-"""The part of the moments that follow a landmark; all others are drawn over the length of a run."""
+"""The part of the moments that follow a landmark. Of the others, one half is drawn over the length of a run, the other
+over the content, since a run takes longer while the machine has other work."""
 
 
 Victim = Literal["node", "all", "attempt"]
@@ -32,6 +33,8 @@ class Moment:
 
     #: What is waited for; None: nothing.
     landmark: str | None
+    #: How much of the content is waited for, as a part of 1; 0: nothing.
+    content: float
     #: How long afterwards, or after the run was asked for, in seconds.
     after_s: float
     #: What gets SIGKILL: the node, the node and all its processes at once, or the attempt's own process.
@@ -42,10 +45,16 @@ class Moment:
 
 def drawn_moment(draw: random.Random, length_s: float, landmarks: Mapping[str, Any], local: bool) -> Moment:
     """Draw a moment of a run that takes `length_s` if nothing disturbs it."""
-    landmark = draw.choice(sorted(landmarks)) if draw.random() < _LANDMARKS_SHARE else None
-    after_s = draw.uniform(0, length_s) if landmark is None else draw.choice([0.0, draw.uniform(0, 0.1)])
+    after_s, content, landmark = draw.choice([0.0, draw.uniform(0, 0.1)]), 0.0, None
+    if draw.random() < _LANDMARKS_SHARE:
+        landmark = draw.choice(sorted(landmarks))
+    elif draw.random() < 0.5:
+        content = draw.random()
+    else:
+        after_s = draw.uniform(0, length_s)
     victim: Victim = draw.choice(["node", "all", "attempt"])
-    return Moment(landmark=landmark, after_s=after_s, victim=victim, back_late=not local and draw.random() < 0.5)
+    back_late = not local and draw.random() < 0.5
+    return Moment(landmark=landmark, content=content, after_s=after_s, victim=victim, back_late=back_late)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +83,9 @@ class Killing:
         self._job = job
         self._scratch = folder
         self._number = 0
-        #: How long a run takes that nothing disturbs, in seconds.
+        #: How long a run takes that nothing disturbs, in seconds, and how much it says that it has done.
         self.length_s = 0.0
+        self.content = 0.0
         #: How many moments went wrong.
         self.wrong = 0
 
@@ -83,9 +93,15 @@ class Killing:
         """Run the job, kill nothing, and check. Remembers how long the run took. Raises `AssertionError`."""
         self._job.prepare(self._cluster, self._number)
         self._number += 1
-        began_s = time.monotonic()
-        run = self._cluster.wait_for_run(self._cluster.run(self._job.task), deadline_s=WAIT_S)
-        self.length_s = time.monotonic() - began_s
+        run_id = self._cluster.run(self._job.task)
+
+        def ended() -> Mapping[str, Any] | None:
+            run: Mapping[str, Any] = self._cluster.run_of(run_id)
+            self.content = max(self.content, _content(run))
+            return run if run["state"] in FINAL else None
+
+        run = wait_for("the end of the run", ended, WAIT_S)
+        self.length_s = run["took_s"]
         self._check(run, Seen())
         self._check_nothing_left()
 
@@ -103,7 +119,10 @@ class Killing:
         owner = run["node"] or cluster.owner_of(job.task)
         dying = self._kill(owner, moment.victim)
         seen = job.seen(run_id)
-        where = f"{at_s:.2f} s" if moment.landmark is None else f"{moment.landmark} + {moment.after_s * 1000:.0f} ms"
+        where = f"{at_s:.2f} s"
+        if moment.landmark or moment.content:
+            after = moment.landmark or f"{moment.content:.0%} of the content"
+            where = f"{after} + {moment.after_s * 1000:.0f} ms"
         text = f"{moment.victim:7} {owner} at {where}"
         wrong, swept, ended = "", 0, run
         try:
@@ -128,21 +147,26 @@ class Killing:
             self.wrong += 1
             cluster.mend()
         attempts = ended["attempt"] or 0
+        if attempts == 1:
+            self.length_s = ended["took_s"] or self.length_s
         return Outcome(text=text, late=run["state"] in FINAL, seen=seen, attempts=attempts, wrong=wrong, swept=swept)
 
     def _wait(
         self, run_id: str, began_s: float, moment: Moment, landmarks: Mapping[str, Callable[[Any], bool]]
     ) -> Mapping[str, Any]:
         """Wait for the moment. Returns the run as it is then."""
-        if moment.landmark is not None:
-            reached = landmarks[moment.landmark]
+        if moment.landmark or moment.content:
 
             def there() -> bool:
                 run = self._cluster.run_of(run_id, fresh=False)
-                return reached(run) or run["state"] in FINAL
+                if run["state"] in FINAL:
+                    return True
+                if moment.landmark:
+                    return landmarks[moment.landmark](run)
+                return _content(run) >= moment.content * self.content
 
             with suppress(NotInTime):
-                wait_for(moment.landmark, there, WAIT_S, pause_s=0.005)
+                wait_for(str(moment), there, WAIT_S, pause_s=0.005)
             began_s = time.monotonic()
         wait_for("the moment", lambda: time.monotonic() - began_s >= moment.after_s, WAIT_S, pause_s=0.001)
         found: Mapping[str, Any] = self._cluster.run_of(run_id)
@@ -192,6 +216,11 @@ class Killing:
             wait_for(f"an empty {scratch}", lambda busy=busy: not busy(), WAIT_S)  # type: ignore[misc]
         temporary = self._cluster.folder / "tmp"
         demand(not list(temporary.iterdir()), f"left in {temporary}: {list(temporary.iterdir())}")
+
+
+def _content(run: Mapping[str, Any]) -> float:
+    """How much of its content a run says that it has done."""
+    return float(run["progress"]["done"]) if run["progress"] is not None else 0.0
 
 
 def _known(pids: Any) -> list[tuple[int, int]]:
