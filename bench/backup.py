@@ -4,7 +4,7 @@
 
 Half of a database is text of random hex, half is rows like pgbench's, which compress to almost nothing. Both sides
 compress at level 3 of zstd, by two threads or processes, read from a warm page cache, and end when what they wrote is
-on the disk: after plain programs, and after Rota's restores, comes `sync`; the others sync their files themselves.
+on the disk: after plain programs and restic's restore comes `sync`; the others sync their files themselves.
 
 An attempt of Rota runs in a process of its own, from the check of the source to the removal of old backups. Python has
 been started and the kind imported before, as on a node. A ratio is of the fastest turns: above 1, Rota is faster. A run
@@ -33,7 +33,6 @@ from tasks.backup.encryption import BackupKeys, Identities, new_identity
 from tasks.backup.kind import Backup
 from tasks.backup.params import BackupParams
 from tasks.backup.restore import restore_backup
-from tasks.backup.sources.in_place import sync_files
 from testkit.fake_context import FakeContext
 from testkit.servers.object_store import ObjectStore, object_store_process
 
@@ -202,7 +201,7 @@ class Site:
         self.run(backup)
         return Line(
             restore=self._made(name, params, kept.restored),
-            script=f"{kept.command(f'restore --pg1-path={kept.restored}')}; sync -f {kept.restored}",
+            script=kept.command(f"restore --pg1-path={kept.restored}"),
             before=kept.empty_target(),
         )
 
@@ -319,7 +318,6 @@ def _attempt(order: Path, told: Path) -> None:
         else:
             url, target = given["restore"]
             restore_backup(url, target, keys=BackupKeys(Identities.of_text(given["identity"], "the bench's own")))
-            sync_files(Path(target))
         seconds = time.monotonic() - began_s
     told.write_text(json.dumps({"seconds": seconds, "stored_mb": stored_bytes / 1e6}))
 

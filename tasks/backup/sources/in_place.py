@@ -55,14 +55,17 @@ def _is_mounted(path: Path) -> bool:
 def put_folder(aside: Path, target: Path) -> None:
     """Move the folder `aside`, a path from `beside`, to `target`, and remove the old content of `target`.
 
-    Raises `OSError`; then the old content stays.
+    All that `target` shows is on the disk before, also after a loss of power. Raises `OSError`; then the old content
+    stays.
     """
     if aside.parent == target:
         _move_up(aside, target)
-    elif not target.exists() or (target.is_dir() and empty(target)):
+        return
+    _sync_folder(aside)
+    if not target.exists() or (target.is_dir() and empty(target)):
         aside.rename(target)
+        sync(target.parent)
     else:
-        sync_files(aside)
         old = _hidden(target, target.parent, "old")
         with _all_or_none() as moved:
             _move(target, old, moved)
@@ -128,6 +131,19 @@ def put_file(aside: Path, target: Path, with_it: Iterable[Path]) -> None:
     sync(target.parent)
     for _, old in moved:
         old.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Sync a folder of this user's own, also if its mode forbids reading it."""
+    if os.access(folder, os.R_OK):
+        sync_files(folder)
+        return
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    folder.chmod(0o700)
+    try:
+        sync_files(folder)
+    finally:
+        folder.chmod(mode)
 
 
 def sync_files(folder: Path) -> None:

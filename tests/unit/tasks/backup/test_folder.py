@@ -241,6 +241,24 @@ def test_the_existing_folder_is_replaced_after_the_new_one_is_synced(
     assert _mode(target) == 0o777
 
 
+def test_a_new_folder_appears_after_it_is_synced_whatever_its_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def sync(path: Path) -> None:
+        os.close(os.open(path, os.O_RDONLY))
+        seen.append(sorted(each.name for each in tmp_path.glob("*")))
+
+    monkeypatch.setattr(in_place, "sync_files", sync)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    (tmp_path / ".new").mkdir()
+    (tmp_path / ".new").chmod(0o311)
+    in_place.put_folder(tmp_path / ".new", tmp_path / "back")
+    assert seen == [[".new"]]
+    assert _mode(tmp_path / "back") == 0o311
+
+
 def test_a_folder_that_cannot_be_replaced_is_left_unchanged(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rename = Path.rename
 
