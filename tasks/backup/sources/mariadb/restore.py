@@ -18,6 +18,7 @@ from tasks.backup.objects import StoredObjects
 from tasks.backup.sources.mariadb.accounts import MariadbAccount, accounts_in, statements_for
 from tasks.backup.sources.mariadb.dumped import ALL, USERS, DumpReader, database_in
 from tasks.backup.sources.mariadb.server import (
+    NO_FILES,
     MariadbFailed,
     MariadbServer,
     connected,
@@ -26,7 +27,7 @@ from tasks.backup.sources.mariadb.server import (
 )
 from tasks.backup.sources.source import RestoreTarget
 
-_CLIENT = "--batch", "--binary-mode", "--comments", "--max-allowed-packet=1G"
+_CLIENT = *NO_FILES, "--batch", "--binary-mode", "--comments", "--max-allowed-packet=1G"
 """In the binary mode the client runs no command of its own, such as a shell, whatever a dump holds, and keeps the line
 ends of routines. `--comments` keeps the comments in them."""
 

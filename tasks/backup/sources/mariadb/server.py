@@ -29,6 +29,9 @@ _TEXT: Final = re.compile(r"\\(.)", re.DOTALL)
 _MEANT: Final = {"n": "\n", "t": "\t", "0": "\0"}
 _CONNECT_S: Final = 30
 
+NO_FILES: Final = ("--local-infile=0",)
+"""The client sends no file of this machine, whatever a server or a dump asks for (LOAD DATA LOCAL)."""
+
 
 class NoMariadbProgram(Failed):
     """MariaDB's programs mariadb-dump and mariadb are not installed on this machine."""
@@ -89,7 +92,8 @@ class MariadbServer:
 
     def ask(self, query: str) -> list[tuple[str, ...]]:
         """Return the rows of a query, as text. NULL is the text NULL. Raises `MariadbFailed`."""
-        argv = self.argv(self.tools.client, "--batch", "--skip-column-names", f"--connect-timeout={_CONNECT_S}")
+        argv = self.argv(self.tools.client, *NO_FILES, "--batch", "--skip-column-names")
+        argv.append(f"--connect-timeout={_CONNECT_S}")
         done = subprocess.run([*argv, "-e", query], capture_output=True, env=client_environment(), check=False)
         if done.returncode != 0:
             raise MariadbFailed(f"mariadb: {done.stderr.decode(errors='replace').strip()[-2000:]}")
@@ -138,9 +142,9 @@ def option_file(named: MariadbUrl, password: str | None) -> str:
         values |= {"protocol": "socket", "socket": named.socket}
     else:
         values |= {"protocol": "tcp", "host": named.host, "port": str(named.port)}
+    values |= {"ssl-ca": named.ca} if named.ca else {}
     lines = [f'{name}="{"".join(_ESCAPED.get(each, each) for each in value)}"' for name, value in values.items()]
-    if named.tls == "verified":
-        lines += ["ssl-verify-server-cert", *([f'ssl-ca="{named.ca}"'] if named.ca else [])]
+    lines += ["ssl-verify-server-cert"] if named.tls == "verified" else []
     return "\n".join(["[client]", *lines, ""])
 
 

@@ -57,8 +57,8 @@ def parse_mariadb(url: str) -> MariadbUrl:
     if bool(host) == bool(socket):
         raise ValueError(f"the URL names either a host or a socket: {FORM}")
     for name, path in (("socket", socket), ("ca", ca)):
-        if path and not path.startswith("/"):
-            raise ValueError(f"`{name}` is an absolute path, not {path!r}")
+        if path and not (path.startswith("/") and path.isprintable()):
+            raise ValueError(f"`{name}` is an absolute path without control characters, not {path!r}")
     if tls not in ("preferred", "verified"):
         raise ValueError(f"`tls` is preferred or verified, not {tls!r}")
     if ca and tls != "verified":

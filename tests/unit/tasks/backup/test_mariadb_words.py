@@ -27,6 +27,8 @@ from tasks.backup.sources.mariadb.url import parse_mariadb
         ("mysql://a@b/?ca=/x", "without tls=verified"),
         ("mysql://a%0Ab@c/", "control character"),
         ("mysql://a@b:x/", "Port"),
+        ("mysql://a@b/?tls=verified&ca=/etc/ssl/certs/x%22%0Aplugin-dir=%22/srv", "without control characters"),
+        ("mysql://a@/?socket=/s%0Aplugin-dir=/srv", "without control characters"),
     ],
 )
 def test_urls_that_are_refused(url: str, said: str) -> None:
@@ -56,9 +58,11 @@ def test_the_option_file_names_the_server_and_nothing_else() -> None:
         'protocol="tcp"',
         'host="::1"',
         'port="3307"',
-        "ssl-verify-server-cert",
         'ssl-ca="/etc/ca.pem"',
+        "ssl-verify-server-cert",
     ]
+    quoted = option_file(parse_mariadb('mysql://a@b/?tls=verified&ca=/x"y'), None)
+    assert 'ssl-ca="/x\\"y"' in quoted.splitlines()
     assert 'socket="/run/m.sock"' in option_file(parse_mariadb("mysql://a@/?socket=/run/m.sock"), "x")
 
 
