@@ -80,6 +80,9 @@ class Access:
     postgres_bin: str | None = None
     #: Whether tasks may run programs of their authors.
     allow_command: bool = False
+    #: Folders of what this machine runs later, such as Rota's installation. No destination may be in one of them,
+    #: unless `destination_roots` names a folder in it.
+    programs: tuple[str, ...] = ()
 
     @classmethod
     def unpacked(cls, value: Mapping[str, Any]) -> "Access":
@@ -90,6 +93,13 @@ class Access:
     def roots(self, use: Use) -> tuple[str, ...]:
         """Return the folders allowed for a source, or for a destination."""
         return self.source_roots if use == "source" else self.destination_roots
+
+    @property
+    def closed_programs(self) -> tuple[str, ...]:
+        """Those of `programs` in which `destination_roots` names no folder."""
+        return tuple(
+            each for each in self.programs if not any(is_within(root, each) for root in self.destination_roots)
+        )
 
     def hosts(self, use: Use) -> tuple[str, ...]:
         """Return the hosts and buckets allowed for a source, or for a destination."""
@@ -133,6 +143,12 @@ def check_path(access: Access, use: Use, path: str, named: str = "") -> None:
     roots = access.roots(use)
     if not any(is_within(path, root) for root in roots):
         raise AccessRefused(_refusal(access, use, shown, roots, "ROOTS", f"{path}, or a folder above it,"))
+    for each in access.closed_programs if use == "destination" else ():
+        if is_within(path, each):
+            raise AccessRefused(
+                f"{shown} is in {each}, from which {_name(access)} or its machine runs programs: name another "
+                f"destination, or have the operator name a folder in {each} in ROTA_DESTINATION_ROOTS"
+            )
 
 
 def addresses(url: str, options: Mapping[str, Any]) -> tuple[str, ...]:

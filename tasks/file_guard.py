@@ -68,6 +68,7 @@ class FileGuard:
             source_roots=_real(access.source_roots),
             destination_roots=_real(access.destination_roots),
             own=_real(access.own),
+            programs=_real(access.programs),
         )
         self.use: Use = use
         self._own = _learned[access.own] if access.own in _learned else file_ids(access.own)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from node.app.data_dir import knows_members
+from node.execution.domain import runs_later
 from node.execution.limits import Amounts
 from node.settings.row import SettingsReader, rows_of
 from node.settings.table import NodeSettings, not_the_nodes
@@ -93,7 +94,7 @@ def _read(reader: SettingsReader, environ: Mapping[str, str]) -> Config:
         variables={name: environ[name] for name in values["env_allow"] if name in environ},
         kind_settings={name: text for name in not_the_nodes(environ) if (text := reader.text(name))},
         own=own,
-        access=Access(**_called_as(Access, values), own=never_reached),
+        access=Access(**_called_as(Access, values), own=never_reached, programs=runs_later()),
         bounds=Bounds(**_called_as(Bounds, values)),
         limits=Amounts(**_called_as(Amounts, values, "limit_")),
     )

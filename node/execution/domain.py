@@ -249,7 +249,7 @@ def prepared_since(needs: Needs, access: Access, since_ns: int) -> bool:
     to it after `since_ns` (in nanoseconds since the epoch). False also if this cannot be determined.
     """
     mounted = mountinfo()
-    kept = paths_of((*access.own, *kernels(mounted)), mounted)
+    kept = paths_of((*access.own, *access.closed_programs, *kernels(mounted)), mounted)
 
     def may(reach: Reach, path: str) -> bool:
         real = os.path.realpath(_folder(reach, path))
@@ -339,6 +339,13 @@ def installation() -> tuple[str, ...]:
     return tuple(path for path in sorted(found) if not any(is_within(path, each) for each in found - {path}))
 
 
+def runs_later() -> tuple[str, ...]:
+    """Return the folders from which this node, and root if the node is root's, runs programs (`Access.programs`)."""
+    packages = (place for name in INSTALLED_PACKAGES for place in places_of(name))
+    found = {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, *packages)} - {"/", "/usr"}
+    return (*sorted(found), *(_SYSTEMS if os.geteuid() == 0 else ()))
+
+
 def _allow_everything(domain: Domain, roots: Collection[str]) -> None:
     """Allow the user's every access, except to the node's own files; the installation may only be read and run.
 
@@ -371,7 +378,7 @@ def _allow_everything(domain: Domain, roots: Collection[str]) -> None:
 
 def _allow_roots(domain: Domain, access: Access, use: Use) -> None:
     """Allow every folder that tasks may name as a source, or as a destination (`use`)."""
-    kept = domain.and_kernels()
+    kept = domain.and_kernels(access.closed_programs if use == "destination" else ())
     for root in access.roots(use):
         domain.allow(root, READ if use == "source" else WRITE, kept)
 

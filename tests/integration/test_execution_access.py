@@ -40,6 +40,24 @@ def test_a_source_outside_the_policy_fails_the_run_without_retry(tmp_path: Path)
     asyncio.run(scenario())
 
 
+def test_nothing_is_restored_to_where_programs_are_that_run_later(tmp_path: Path) -> None:
+    crontabs = tmp_path / "cron.d"
+    crontabs.mkdir()
+    (tmp_path / "link").symlink_to(crontabs)
+    access = Access("node-7", ("/",), ("/",), programs=(str(crontabs),))
+
+    async def scenario() -> None:
+        async with attempts(tmp_path / "node") as made:
+            for target in (crontabs / "evil", tmp_path / "link" / "evil"):
+                params = {"backups": {"url": str(tmp_path / "to")}, "target": str(target)}
+                ended = await made.ended(made.launch(params, "tasks.restore.kind:Restore", access=access))
+                assert (ended.end, ended.retry) == ("failed", False)
+                assert f"is in {crontabs}, from which node-7 or its machine runs programs" in str(ended.error)
+            assert list(crontabs.iterdir()) == []
+
+    asyncio.run(scenario())
+
+
 def test_the_nodes_own_secret_is_not_resolved_in_a_worker(tmp_path: Path) -> None:
     (tmp_path / "rota_secret").write_text("the-members-secret\n")
     (tmp_path / "copy").write_text("the-members-secret\n")

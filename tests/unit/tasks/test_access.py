@@ -49,6 +49,20 @@ def test_kernel_file_systems_and_the_nodes_own_files_are_refused_below_any_root(
         check_path(Access("node-1", ("/", "/proc"), own=NODE.own), "source", path)
 
 
+def test_no_destination_is_where_programs_are_that_run_later() -> None:
+    programs = ("/opt/rota/.venv", "/usr", "/etc")
+    access = Access("node-1", ("/",), ("/",), programs=programs)
+    for path in ("/opt/rota/.venv/lib/python3.11/site-packages/x.pth", "/etc/cron.d/x", "/usr"):
+        with pytest.raises(AccessRefused, match="node-1 or its machine runs programs: name another destination"):
+            check_path(access, "destination", path)
+        check_path(access, "source", path)
+    for path in ("/opt/rota", "/opt/rota/.venv2", "/etc2", "/srv"):
+        check_path(access, "destination", path)
+    named = Access("node-1", ("/",), ("/", "/usr/local/backups"), programs=programs)
+    check_path(named, "destination", "/usr/local/backups/x")
+    assert named.closed_programs == ("/opt/rota/.venv", "/etc")
+
+
 def test_without_settings_everything_is_refused() -> None:
     for use in ("source", "destination"):
         with pytest.raises(AccessRefused, match=f"ROTA_{use.upper()}_ROOTS there is not set"):
