@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tasks.backup.restore import restore_manifest
-from tasks.backup.sources.tar import tarfile
+from tasks.backup.sources.tar import archive_in, tarfile
 from tasks.backup.tree.read_tree import ROOT
 from tasks.drill.proving import DrillWork, Findings, run_checks
 
@@ -89,7 +89,7 @@ def prove_folder(work: DrillWork, found: Findings) -> None:
     stored = work.stored()
     for entry in stored.manifest.files:
         content = stored.content(entry)
-        with tarfile.open(fileobj=content, mode="r|") as archive:
+        with archive_in(content) as archive:
             for member in archive:
                 entries += 1
                 if difference := _difference(target, member):

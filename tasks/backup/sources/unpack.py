@@ -19,7 +19,7 @@ from pwd import getpwnam
 from typing import IO, Final
 
 from tasks.backup.archive import CHUNK_BYTES, Content, Damaged
-from tasks.backup.sources.tar import tarfile
+from tasks.backup.sources.tar import archive_in, tarfile
 from tasks.backup.tree.header import ABOVE, ATTRIBUTE, attribute_name
 from tasks.backup.tree.pack_index import PackIndex
 from tasks.backup.tree.read_tree import ROOT
@@ -88,11 +88,9 @@ class Unpacking:
         """
         self._again = again
         try:
-            with tarfile.open(fileobj=content, mode="r|", bufsize=CHUNK_BYTES) as archive:
+            with archive_in(content) as archive:
                 for member in _members(archive):
                     self._member(archive, member)
-        except tarfile.TarError as error:
-            raise Damaged(f"the archive cannot be unpacked: {error}") from error
         finally:
             self._leave()
         content.drain()
@@ -121,6 +119,10 @@ class Unpacking:
             self._make(archive, member, folder, name)
         except FileExistsError:
             raise _refused(member, "this name exists already") from None
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            raise _refused(member, "its name, or what it links to, is too long for this file system") from None
 
     def _make(self, archive: tarfile.TarFile, member: tarfile.TarInfo, folder: int, name: str) -> None:
         if member.isreg():
@@ -133,6 +135,8 @@ class Unpacking:
         elif member.islnk():
             self._link(member, folder, name)
         elif member.issym():
+            if not member.linkname:
+                raise _refused(member, "it is a link to nothing")
             os.symlink(member.linkname, name, dir_fd=folder)
             if self._root:
                 os.chown(name, *_owner(member), dir_fd=folder, follow_symlinks=False)
@@ -395,18 +399,15 @@ def check_archive(content: Content, noted: Path | None = None) -> int:
     members, files, links = 0, array("Q"), _Links()
     if noted is not None and noted.exists():
         files.frombytes(noted.read_bytes())
-    try:
-        with tarfile.open(fileobj=content, mode="r|", bufsize=CHUNK_BYTES) as archive:
-            for member in _members(archive):
-                members += 1
-                _parts(member, member.name)
-                if member.islnk():
-                    _parts(member, member.linkname)
-                    links.want(member, before=len(files))
-                elif member.isreg():
-                    files.append(_short(member.name))
-    except tarfile.TarError as error:
-        raise Damaged(f"the archive cannot be unpacked: {error}") from error
+    with archive_in(content) as archive:
+        for member in _members(archive):
+            members += 1
+            _parts(member, member.name)
+            if member.islnk():
+                _parts(member, member.linkname)
+                links.want(member, before=len(files))
+            elif member.isreg():
+                files.append(_short(member.name))
     content.drain()
     links.refuse_without(files)
     if noted is not None:
@@ -437,6 +438,9 @@ class _Links:
 
 def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     while (member := archive.next()) is not None:
+        numbers = member.mode, member.uid, member.gid, abs(time_ns(member)) >> 31
+        if not all(0 <= number < 1 << 32 for number in numbers):
+            raise _refused(member, "its mode, owner, group or time is out of range")
         yield member
         archive.members = []  # a stream does not need tarfile's list
 

@@ -4,17 +4,21 @@ import hashlib
 import io
 import json
 import os
+import random
 import tarfile
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
 
-from tasks.backup.archive import Damaged
+from tasks.backup.archive import Content, Damaged
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import survey
 from tasks.backup.restore import restore_backup
+from tasks.backup.sources.unpack import check_archive, extract
 from tasks.places.place import Place
 from tests.unit.tasks.backup.backups import backup_context, fill
 
@@ -130,3 +134,63 @@ def test_a_servers_files_have_no_links_through_which_a_restore_would_write(
         restore_backup(str(folder), str(tmp_path / "back"))
     assert victim.read_text() == "mine"
     assert not (tmp_path / "back").exists()
+
+
+FIELDS = ((0, 100), (100, 8), (108, 8), (116, 8), (124, 12), (136, 12), (156, 1), (157, 100), (265, 32), (345, 155))
+"""Where the fields of a header of tar begin, and how long they are (pax(1))."""
+
+
+def spoilt(archive: bytes, draw: random.Random) -> bytes:
+    """An archive with other headers, whose checksums are right."""
+    content = bytearray(archive)
+    headers = [at for at in range(0, len(content), 512) if content[at + 257 : at + 262] == b"ustar"]
+    for _ in range(draw.randint(1, 3)):
+        at, (field, size) = draw.choice(headers), draw.choice(FIELDS)
+        value = draw.choice([b"../" * 52, b"\x80" + b"\xff" * 154, bytes(155), b"9" * 155, draw.randbytes(155)])
+        content[at + field : at + field + size] = value[:size]
+        if draw.random() < 0.3:
+            content[at + 156] = draw.choice(b"0123456gxLKSDVN7")
+        if draw.random() < 0.3:
+            content[at + 512 : at + 712] = value + value[:45]  # what a pax header holds
+        content[at + 148 : at + 156] = b" " * 8
+        content[at + 148 : at + 156] = b"%06o\0 " % sum(content[at : at + 512])
+    return bytes(content[: draw.randrange(len(content))] if draw.random() < 0.1 else content)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    top = tmp_path_factory.mktemp("archived")
+    fill(top / "from")
+    (top / "from" / ("long" * 40)).write_text("x")
+    with (top / "from" / "sparse").open("wb") as file:
+        file.truncate(1 << 20)
+        file.seek(1 << 16)
+        file.write(b"x")
+    (found,) = Path(Backup().run(backup_context(top))["url"]).glob("*.tar.zst")
+    return zstandard.ZstdDecompressor().stream_reader(found.read_bytes()).read()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_headers_of_any_kind_are_unpacked_below_the_folder_or_refused(
+    tmp_path: Path, archive: bytes, seed: int
+) -> None:
+    draw = random.Random(seed)
+
+    def pieces() -> Iterator[bytes]:
+        yield content
+
+    for number in range(25):
+        content = spoilt(archive, draw)
+        with suppress(Damaged):
+            check_archive(Content(pieces()))
+        (tmp_path / str(number)).mkdir()
+        with suppress(Damaged):
+            extract(Content(pieces()), tmp_path / str(number))
+    assert {path.name for path in tmp_path.iterdir()} == set(map(str, range(25)))
+
+
+def test_a_member_that_is_longer_than_its_archive_ends_the_reading() -> None:
+    member = tarfile.TarInfo("a")
+    member.size = 1 << 62
+    with pytest.raises(Damaged, match="ends within a member"):
+        check_archive(Content(iter([member.tobuf(tarfile.GNU_FORMAT)])))
