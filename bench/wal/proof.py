@@ -23,7 +23,8 @@ from tasks.backup.manifest import Manifest, survey_url
 from tasks.places.place import Place
 from tasks.postgres.wal_position import WalPosition, lsn_text, parse_lsn, segment_name, segment_start
 from tasks.wal.archive import archived_systems, chapter_segments, read_archive
-from tasks.wal.pages import Counted, StoredWal
+from tasks.wal.counted import Counted
+from tasks.wal.pages import StoredWal
 from tasks.wal.restore import Moment, restore_server
 from testkit.servers.postgres_servers import recovered
 

@@ -12,7 +12,8 @@ from bench.wal.site import Site
 from tasks.places.place import Place
 from tasks.postgres.wal_position import parse_lsn
 from tasks.wal.archive import archived_systems, page_name
-from tasks.wal.pages import Counted, WalPage
+from tasks.wal.counted import Counted
+from tasks.wal.pages import WalPage
 
 LOOK_S: Final = 0.2
 _SLOT: Final = "SELECT pg_current_wal_flush_lsn(), pg_current_wal_lsn() - restart_lsn FROM pg_replication_slots"

@@ -15,14 +15,16 @@ from tasks.needs import Needs, credential_groups
 from tasks.places.place import Place, place_reach, resolved
 from tasks.postgres.wal_position import WalPosition, lsn_text
 from tasks.reach import Reach
-from tasks.wal.archive import ArchiveAway, ArchiveWriter, archived_systems
+from tasks.wal.archive import ArchiveAway, archived_systems
+from tasks.wal.counted import Counted
 from tasks.wal.others import OtherServers
-from tasks.wal.pages import Counted, WalGap
+from tasks.wal.pages import WalGap
 from tasks.wal.params import WalParams, slot_of
 from tasks.wal.plan import ServerBehind, StreamPart, WalServer, application_prefix, check_history, stream_part
 from tasks.wal.receiver import WalReceiver
 from tasks.wal.retention import remove_unneeded
 from tasks.wal.server import ReplicationServer, WalConnection, WalRemoved, WalServerAway, WalServerRefused
+from tasks.wal.writer import ArchiveWriter
 
 RESULT: Final = {
     "system": "the server's system identifier",
@@ -38,7 +40,7 @@ _SAY_S: Final = 60.0
 _AGAIN_S: Final = 0.5
 _AGAIN_MAX_S: Final = 15.0
 _AWAY_S: Final = 300.0
-"""The time for which an attempt goes on that archives nothing. Then it fails, so that another member may try."""
+"""The time for which an attempt goes on that archives nothing. Then it ends, so that its run tells what is away."""
 
 
 class OtherSystem(Unretryable):

@@ -15,7 +15,8 @@ from tasks.places.fsync import sync
 from tasks.places.place import Place
 from tasks.postgres.wal_position import HISTORY_NAME, SEGMENT_NAME, WalPosition, segment_name, segment_position
 from tasks.wal.archive import chapter_segments, read_archive
-from tasks.wal.pages import Counted, StoredWal, WalChapter
+from tasks.wal.counted import Counted
+from tasks.wal.pages import StoredWal, WalChapter
 
 _CHUNK_BYTES: Final = 1 << 20
 

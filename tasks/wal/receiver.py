@@ -19,9 +19,10 @@ from typing import Final, Literal, TypeVar
 from tasks.backup.archive import CHUNK_BYTES, Writer
 from tasks.errors import Away
 from tasks.postgres.wal_position import WalPosition, segment_start
-from tasks.wal.archive import ArchiveAway, ArchiveWriter
+from tasks.wal.archive import ArchiveAway
 from tasks.wal.plan import StreamPart
 from tasks.wal.server import FEEDBACK_S, WalConnection
+from tasks.wal.writer import ArchiveWriter
 
 T = TypeVar("T")
 

@@ -12,7 +12,8 @@ from tasks.backup.manifest import Manifest, NoBackup
 from tasks.places.place import Place
 from tasks.postgres.wal_position import WalPosition, lsn_text
 from tasks.wal.archive import archived_systems, chapter_segments, read_archive
-from tasks.wal.pages import Counted, StoredWal, WalEnd
+from tasks.wal.counted import Counted
+from tasks.wal.pages import StoredWal, WalEnd
 from tasks.wal.restore import Moment, NotRestorable, ancestors, choose_base
 
 

@@ -17,8 +17,8 @@ from tasks.backup.restore import restore_manifest
 from tasks.places.place import Place
 from tasks.postgres.wal_position import Fork, WalPosition, lsn_text, segment_start
 from tasks.wal.archive import archived_ancestors, read_archive
+from tasks.wal.counted import Counted
 from tasks.wal.fetch import server_commands
-from tasks.wal.pages import Counted
 from tasks.wal.reader import write_config
 
 CONFIG: Final = "rota_wal.json"

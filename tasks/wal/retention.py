@@ -8,8 +8,9 @@ from typing import NamedTuple
 from tasks.backup.manifest import Manifest, survey
 from tasks.places.place import Place
 from tasks.postgres.wal_position import WalPosition
-from tasks.wal.archive import ArchiveAway, ArchiveWriter
+from tasks.wal.archive import ArchiveAway
 from tasks.wal.pages import KeptRange
+from tasks.wal.writer import ArchiveWriter
 
 
 class NeededLog(NamedTuple):

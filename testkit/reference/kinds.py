@@ -72,6 +72,7 @@ from tasks.wal import plan as wal_plan
 from tasks.wal import receiver as wal_receiver
 from tasks.wal import restore as wal_restore
 from tasks.wal import server as wal_server
+from tasks.wal import writer as wal_writer
 from testkit.reference.schema import rows_of, table
 
 PATH: Final = "docs/reference/kinds.md"
@@ -204,9 +205,9 @@ _WAL_ERRORS: Final = (
     wal_plan.ServerBehind,
     wal_server.WalServerAway,
     wal_server.WalServerRefused,
-    wal_archive.ArchiveUnfit,
+    wal_writer.ArchiveUnfit,
     wal_archive.ArchiveAway,
-    wal_archive.ClaimedElsewhere,
+    wal_writer.ClaimedElsewhere,
     wal_receiver.ArchiveHangs,
     archive.Damaged,
     place.BadDestination,

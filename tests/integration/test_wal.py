@@ -24,8 +24,8 @@ from tasks.backup.verify import verify
 from tasks.places.place import Place
 from tasks.wal import receiver
 from tasks.wal.archive import archived_systems, read_archive
+from tasks.wal.counted import Counted
 from tasks.wal.kind import LogLost, OtherSystem, UnboundedSlot, Wal
-from tasks.wal.pages import Counted
 from tasks.wal.params import WalParams, slot_of
 from tasks.wal.restore import Moment, NotRestorable, restore_server
 from testkit.execution.one_attempt import start_attempt

@@ -15,7 +15,7 @@ pytest.importorskip("psycopg2")
 from examples.demo.postgres import Server
 from node.cli.local import wait_for
 from tasks.backup.manifest import newest_backup
-from tasks.wal import archive
+from tasks.wal import writer
 from tasks.wal.kind import LogLost, Wal
 from tasks.wal.restore import NotRestorable
 from testkit.servers.postgres_servers import recovered, standby
@@ -114,7 +114,7 @@ def test_the_clock_of_the_member_does_not_matter(
         def now(cls, tz: object = None) -> "Off":
             return super().now(UTC) + timedelta(hours=offset_h)
 
-    monkeypatch.setattr(archive, "datetime", Off)
+    monkeypatch.setattr(writer, "datetime", Off)
     archiving = Archiving(tmp_path, server)
     with archiving.running(1):
         wait_for("archived log", lambda: archiving.counted().position, WAIT_S)

@@ -15,7 +15,7 @@ from node.client import path
 from tasks.backup.manifest import survey_url
 from tasks.places.place import Place
 from tasks.wal.archive import archived_systems, read_archive
-from tasks.wal.pages import Counted
+from tasks.wal.counted import Counted
 from tasks.wal.restore import Moment, restore_server
 from testkit.cluster import Cluster
 from testkit.servers.postgres_servers import recovered

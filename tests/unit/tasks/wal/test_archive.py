@@ -18,21 +18,14 @@ from tasks.backup.manifest import NoBackup, WalRange
 from tasks.errors import Fenced
 from tasks.places.place import Place
 from tasks.postgres.wal_position import Fork, WalPosition
-from tasks.wal import archive
-from tasks.wal.archive import (
-    ArchiveAway,
-    ArchiveUnfit,
-    ArchiveWriter,
-    ClaimedElsewhere,
-    chapter_segments,
-    page_name,
-    read_archive,
-)
+from tasks.wal.archive import ArchiveAway, chapter_segments, page_name, read_archive
+from tasks.wal.counted import covered
 from tasks.wal.fetch import FAILED, FOLDER, FOUND, NOT_THERE, main, server_commands
-from tasks.wal.pages import WalGap, covered
+from tasks.wal.pages import WalGap
 from tasks.wal.reader import write_config
 from tasks.wal.report import check_archives, describe_archives
 from tasks.wal.retention import needed_log, remove_unneeded
+from tasks.wal.writer import ArchiveUnfit, ArchiveWriter, ClaimedElsewhere
 
 SEGMENT = 1 << 10
 """The size of a segment here, in bytes."""
@@ -170,7 +163,7 @@ def test_a_server_with_other_segments_is_refused(site: Site) -> None:
 
 @pytest.mark.parametrize("every", [1, 3, 10_000])
 def test_an_index_says_what_all_pages_before_it_say(site: Site, every: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "INDEX_PAGES", every)
+    monkeypatch.setattr("tasks.wal.writer.INDEX_PAGES", every)
     writer = site.writer(1)
     for start in range(0, 10 * SEGMENT, SEGMENT // 2):
         put(writer, start, start + SEGMENT // 2)
@@ -288,7 +281,7 @@ def test_a_removal_that_stopped_midway_is_finished_by_a_sweep(site: Site, monkey
 
 
 def test_old_pages_go_and_readers_still_find_all(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "INDEX_PAGES", 4)
+    monkeypatch.setattr("tasks.wal.writer.INDEX_PAGES", 4)
     writer = site.writer(1)
     for start in range(0, 20 * SEGMENT, SEGMENT):
         put(writer, start, start + SEGMENT)
@@ -302,8 +295,8 @@ def test_old_pages_go_and_readers_still_find_all(site: Site, monkeypatch: pytest
 
 
 def test_an_index_and_a_config_do_not_grow_with_the_log(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "INDEX_PAGES", 3)
-    monkeypatch.setattr(archive, "CHAPTER_SEGMENTS", 4)
+    monkeypatch.setattr("tasks.wal.writer.INDEX_PAGES", 3)
+    monkeypatch.setattr("tasks.wal.writer.CHAPTER_SEGMENTS", 4)
     writer = site.writer(1)
     for number in range(40):
         if number != 18:
@@ -325,8 +318,8 @@ def test_an_index_and_a_config_do_not_grow_with_the_log(site: Site, monkeypatch:
 
 
 def test_log_in_chapters_is_removed_and_swept(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "INDEX_PAGES", 3)
-    monkeypatch.setattr(archive, "CHAPTER_SEGMENTS", 4)
+    monkeypatch.setattr("tasks.wal.writer.INDEX_PAGES", 3)
+    monkeypatch.setattr("tasks.wal.writer.CHAPTER_SEGMENTS", 4)
     writer = site.writer(1)
     for number in range(30):
         put(writer, number * SEGMENT, (number + 1) * SEGMENT)
@@ -400,8 +393,8 @@ def test_a_damaged_segment_is_not_handed_out_by_the_process_that_fetches_ahead(s
 def test_encrypted_log_is_read_with_an_identity_only_and_an_attempt_needs_none(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive, "INDEX_PAGES", 3)
-    monkeypatch.setattr(archive, "CHAPTER_SEGMENTS", 4)
+    monkeypatch.setattr("tasks.wal.writer.INDEX_PAGES", 3)
+    monkeypatch.setattr("tasks.wal.writer.CHAPTER_SEGMENTS", 4)
     public, private = new_identity(None)
     encryption = Encryption((public,))
     writer = site.writer(1)
@@ -436,8 +429,8 @@ def test_encrypted_log_is_read_with_an_identity_only_and_an_attempt_needs_none(
 def test_what_is_missing_or_damaged_is_told_and_what_the_server_removed_is_a_note(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive, "INDEX_PAGES", 3)
-    monkeypatch.setattr(archive, "CHAPTER_SEGMENTS", 4)
+    monkeypatch.setattr("tasks.wal.writer.INDEX_PAGES", 3)
+    monkeypatch.setattr("tasks.wal.writer.CHAPTER_SEGMENTS", 4)
     url = str(site.folder / "to")
     with pytest.raises(NoBackup, match="holds no archive"):
         check_archives(url, None)
@@ -505,8 +498,8 @@ def test_log_that_backups_need_begins_at_the_oldest_of_their_system(site: Site) 
 
 
 def test_with_days_older_backups_keep_their_own_range_only(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "INDEX_PAGES", 3)
-    monkeypatch.setattr(archive, "CHAPTER_SEGMENTS", 4)
+    monkeypatch.setattr("tasks.wal.writer.INDEX_PAGES", 3)
+    monkeypatch.setattr("tasks.wal.writer.CHAPTER_SEGMENTS", 4)
     writer, now = site.writer(1), AT
     for number in range(30):
         put(writer, number * SEGMENT, (number + 1) * SEGMENT)

@@ -7,7 +7,8 @@ import pytest
 
 from tasks.backup.manifest import FileEntry, Manifest, WalRange
 from tasks.postgres.wal_position import Fork, lsn_text
-from tasks.wal.pages import Counted, StoredWal, WalGap, WalPage
+from tasks.wal.counted import Counted
+from tasks.wal.pages import StoredWal, WalGap, WalPage
 from tasks.wal.restore import Moment, NotRestorable, choose_base, log_ends_at
 
 AT = datetime(2026, 11, 26, 14, tzinfo=UTC)
