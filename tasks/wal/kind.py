@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, NoReturn
@@ -207,9 +208,12 @@ class _WalAttempt:
         unheard: list[WalServerAway | WalServerRefused] = []
         primaries: list[ReplicationServer] = []
         standbys: list[ReplicationServer] = []
-        for server in servers:
+        # All at once: a server that is silent takes as long as a connection may take.
+        with ThreadPoolExecutor(len(servers)) as pool:
+            asked = [pool.submit(server.in_recovery) for server in servers]
+        for server, answer in zip(servers, asked, strict=True):
             try:
-                (standbys if server.in_recovery() else primaries).append(server)
+                (standbys if answer.result() else primaries).append(server)
             except (WalServerAway, WalServerRefused) as error:
                 unheard.append(error)
         if not primaries and not standbys:
@@ -375,6 +379,12 @@ class _WalAttempt:
             return
         self._said_s = now_s
         slot = server.slot()
+        if slot is not None and slot.status == "unreserved":
+            self._ctx.log.warning(
+                "%s keeps more for the slot %s than max_slot_wal_keep_size, and may give it up at its next checkpoint",
+                server.url,
+                self._slot,
+            )
         age_s = (datetime.now(UTC) - at).total_seconds() if at else 0.0
         self._ctx.log.info(
             "archived up to %s, %.0f s ago; the server keeps %.1f MiB for the slot%s",
