@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 from pydantic import BaseModel
@@ -27,41 +27,12 @@ from tasks.access import (
     check_protocol,
     parse_hosts,
 )
-from tasks.backup.archive import Damaged, TargetExists
-from tasks.backup.encryption import BackupKeys, BadIdentity, Identities, NoIdentity
-from tasks.backup.finding import TaskPlace, find_backups
-from tasks.backup.manifest import NoBackup
-from tasks.backup.params import BackupLocation, backup_location, backup_locations
-from tasks.backup.restore import BadTarget
-from tasks.backup.sources.data_folder import NoRoomToRestore, NoTablespacePath
-from tasks.backup.sources.mariadb.server import MariadbFailed, NoMariadbProgram
-from tasks.backup.sources.postgres_restore import MissingRoles
-from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed
-from tasks.backup.sources.source import NoSuchPart
+from tasks.backup.encryption import BackupKeys, BadIdentity, Identities
+from tasks.backup.finding import TaskPlace
+from tasks.backup.params import backup_locations
 from tasks.errors import MissingSecret
-from tasks.places.place import BadDestination, local_path, resolved
+from tasks.places.place import local_path, resolved
 from tasks.secret import Reference, SecretFile, references_in, resolve
-from tasks.wal.restore import NotRestorable
-
-_REFUSALS: Final = (
-    NoBackup,
-    BadTarget,
-    BadDestination,
-    TargetExists,
-    Damaged,
-    NoTool,
-    PostgresFailed,
-    NoMariadbProgram,
-    MariadbFailed,
-    MissingSecret,
-    MissingRoles,
-    NoSuchPart,
-    NotRestorable,
-    NoIdentity,
-    BadIdentity,
-    NoTablespacePath,
-    NoRoomToRestore,
-)
 
 
 @contextmanager
@@ -71,9 +42,9 @@ def errors_as_sentences() -> Iterator[None]:
         yield
     except (click.ClickException, click.exceptions.Exit, ApiProblem, Unreachable):
         raise
-    except _REFUSALS as error:
-        raise click.ClickException(str(error)) from error
     except Exception as error:
+        if type(error).__module__.startswith("tasks."):
+            raise click.ClickException(str(error)) from error
         # fsspec's libraries raise exceptions of many types: no credentials, no such bucket, no permission.
         raise click.ClickException(f"the storage returned an error: {type(error).__name__}: {error}") from error
 
@@ -105,64 +76,45 @@ class NamedByCaller:
         return resolve(reference, Path(), self.env, os.environ)
 
 
-def url_and_options(api: Api, what: str, named: NamedByCaller, kind: str = "backup") -> tuple[str, dict[str, Any]]:
-    """Return the URL that WHAT stands for, and fsspec's options for it."""
-    if "/" in what:
-        return what, dict(named.options)
-    task = api.client.get(path("v1", "tasks", what))
-    if task["kind"] != kind:
-        raise click.UsageError(f"{what} is a task of kind {task['kind']}, not of kind {kind}")
-    return _place(api, what, backup_location(task["params"], what), named)
-
-
-def _place(api: Api, what: str, location: BackupLocation, named: NamedByCaller) -> TaskPlace:
-    """Return the folder of the task WHAT at one of its destinations, with secrets resolved."""
-    options = _resolved_if_named(what, location.url, location.options, named)
-    folder = local_path(location.url)
-    if folder is not None and not Path(folder).exists():
-        _refuse_if_elsewhere(api, what, location.url)
-    return TaskPlace(location.url, {**options, **named.options})
-
-
-def task_places(api: Api, what: str, named: NamedByCaller, only: str | None = None) -> list[TaskPlace]:
+def task_places(
+    api: Api, what: str, named: NamedByCaller, only: str | None = None, kind: str = "backup"
+) -> list[TaskPlace]:
     """Return what WHAT stands for at each destination that can be read here; `only`: at the destination with this URL.
 
-    Reports the others on standard error. Raises the first one's error if none is left.
+    WHAT is a URL, or the name of a task of this kind. Reports other destinations on standard error. Raises the first
+    one's error if none is left.
     """
     if "/" in what:
-        return [TaskPlace(*url_and_options(api, what, named))]
-    task = api.client.get(path("v1", "tasks", what))
-    if task["kind"] != "backup":
-        raise click.UsageError(f"{what} is a task of kind {task['kind']}, not of kind backup")
+        if only is not None:
+            raise click.UsageError("--from chooses among the destinations of a task: give the task's name, or the URL")
+        return [TaskPlace(what, dict(named.options))]
+    try:
+        task = api.client.get(path("v1", "tasks", what))
+    except Unreachable as error:
+        raise Unreachable(f"{error}. Without a node, give the URL instead of the name: DESTINATION/{what}") from None
+    if task["kind"] != kind:
+        raise click.UsageError(f"{what} is a task of kind {task['kind']}, not of kind {kind}")
     locations = backup_locations(task["params"], what)
     chosen = [one for one in locations if only is None or one.url in {only.rstrip("/"), f"{only.rstrip('/')}/{what}"}]
     if not chosen:
         where = ", ".join(one.url.rpartition("/")[0] for one in locations)
         raise click.UsageError(f"--from {only}: {what} has no such destination (it has: {where})")
     found: list[TaskPlace] = []
-    errors: list[click.ClickException] = []
-    for one in chosen:
+    errors: list[click.ClickException | MissingSecret] = []
+    for url, options in chosen:
         try:
-            found.append(_place(api, what, one, named))
-        except click.ClickException as error:
+            usable = _resolved_if_named(what, url, options, named)
+            folder = local_path(url)
+            if folder is not None and not Path(folder).exists():
+                _refuse_if_elsewhere(api, what, url)
+            found.append(TaskPlace(url, {**usable, **named.options}))
+        except (click.ClickException, MissingSecret) as error:
             errors.append(error)
     if not found:
         raise errors[0]
     for refusal in errors:
-        say(f"skipped a destination: {refusal.format_message()}", err=True)
+        say(f"skipped a destination: {getattr(refusal, 'message', refusal)}", err=True)
     return found
-
-
-def newest_whole(api: Api, what: str, named: NamedByCaller, only: str | None) -> TaskPlace:
-    """Return the URL of the newest backup at the first destination that has it whole, and the options for it."""
-    places = task_places(api, what, named, only)
-    if len(places) == 1:
-        return places[0]
-    found = find_backups(places)
-    for why in found.problems:
-        say(f"skipped: {why}", err=True)
-    manifest, place = found.newest_whole()
-    return TaskPlace(manifest.url, place.options)
 
 
 def _resolved_if_named(task: str, url: str, options: Mapping[str, Any], named: NamedByCaller) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from node.cli.backup_access import (
     errors_as_sentences,
     naming_what_may_be_used,
     opening_backups,
-    url_and_options,
+    task_places,
 )
 from node.client import path
 from tasks.backup.encryption import BackupKeys
-from tasks.backup.manifest import survey_url
+from tasks.backup.finding import find_backups
 from tasks.postgres.wal_position import lsn_text
 from tasks.wal.report import ArchiveReport, LogCheck, check_archives, describe_archives
 
@@ -40,8 +40,8 @@ def show_wal_command(api: Api, what: str, backups: str | None, named: NamedByCal
     if backups is None and "/" not in what:
         backups = api.client.get(path("v1", "tasks", what))["params"].get("backups")
     with errors_as_sentences():
-        found = () if backups is None else survey_url(*url_and_options(api, backups, named)).complete
-        reports = describe_archives(*url_and_options(api, what, named, "wal"), found)
+        found = () if backups is None else find_backups(task_places(api, backups, named)).complete
+        reports = describe_archives(*task_places(api, what, named, kind="wal")[0], found)
     api.show([_shown_report(report) for report in reports], lambda: _print_reports(api, reports))
 
 
@@ -112,7 +112,7 @@ def verify_wal_command(api: Api, what: str, named: NamedByCaller, keys: BackupKe
     Of encrypted log, only the checksums are checked unless --identity or --passphrase-file is given.
     """
     with errors_as_sentences():
-        checks = check_archives(*url_and_options(api, what, named, "wal"), keys=keys)
+        checks = check_archives(*task_places(api, what, named, kind="wal")[0], keys=keys)
     api.show([{**asdict(check), "ok": not check.problems} for check in checks], "\n".join(map(_check_text, checks)))
     if any(check.problems for check in checks):
         raise click.exceptions.Exit(1)

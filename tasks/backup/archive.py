@@ -9,7 +9,7 @@ import hashlib
 import io
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from typing import IO, Any, Final, Protocol
 
 import zstandard
@@ -18,6 +18,7 @@ from typing_extensions import Buffer
 from tasks.backup.encryption import Altered, Identities, NoIdentity, WrongKey, decrypting, encrypt
 from tasks.backup.flow import Flow
 from tasks.backup.manifest import FileEntry
+from tasks.errors import Failed
 from tasks.places.place import Place
 
 CHUNK_BYTES = 1 << 20
@@ -41,11 +42,22 @@ class ObjectSink(Protocol):
 
 
 class TargetExists(Exception):
-    """The target of a restore exists, and `overwrite` was not given."""
+    """There is something at the target of a restore. `flag` is the option that lets it be replaced; None: none does."""
+
+    def __init__(self, found: str, other: str = "name another target", flag: str | None = "--overwrite") -> None:
+        super().__init__(f"{found}: {other}" + (f", or give {flag} to replace it" if flag else ""))
+        self.found = found
+        """What is there, as the beginning of a sentence."""
+        self.other = other
+        """What else to do, as its end."""
 
 
 class Damaged(Exception):
     """A stored file does not match its manifest."""
+
+
+class PlaceFailed(Failed):
+    """A stored file cannot be read: its storage does not answer, or refuses."""
 
 
 class Writer:
@@ -182,12 +194,13 @@ def storing(
 
 
 class _Summed(io.RawIOBase):
-    """A file that counts the bytes that are read from it, and computes their checksum."""
+    """A file that counts the bytes that are read from it, and computes their checksum. Reading raises `PlaceFailed`."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], url: str) -> None:
         self.sum = hashlib.sha256()
         self.size_bytes = 0
         self._file = file
+        self._url = url
 
     def readable(self) -> bool:
         """Return True: the file can be read."""
@@ -196,7 +209,8 @@ class _Summed(io.RawIOBase):
     def readinto(self, buffer: Buffer) -> int:
         """Fill `buffer` with the next bytes. Returns their number, 0 at the end."""
         target = memoryview(buffer).cast("B")
-        data = self._file.read(len(target))
+        with _failure_named(self._url):
+            data = self._file.read(len(target))
         target[: len(data)] = data
         self.sum.update(data)
         self.size_bytes += len(data)
@@ -235,8 +249,7 @@ def stored_content(
 
 def check_stored(place: Place, entry: FileEntry, progress: Progress) -> None:
     """Read a file as it is stored, without its content, and compare it with its entry. Raises `Damaged`."""
-    with _damage_named(place, entry), place.reading(entry.name, entry.version) as file:
-        stored = _Summed(file)
+    with _reading(place, entry) as stored:
         stored.drain(progress)
     stored.check(place, entry)
 
@@ -272,8 +285,7 @@ def _unpacked(
     place: Place, entry: FileEntry, progress: Progress, identities: Identities | None
 ) -> Generator[bytes, None, None]:
     content_sum, size_bytes = hashlib.sha256(), 0
-    with _damage_named(place, entry), place.reading(entry.name, entry.version) as file:
-        stored = _Summed(file)
+    with _reading(place, entry) as stored:
         # Read by pieces of unpacked content, not of the file: a megabyte of it may unpack to gigabytes.
         buffered = io.BufferedReader(stored, CHUNK_BYTES)
         try:
@@ -314,10 +326,25 @@ def _decrypted(file: IO[bytes], entry: FileEntry, identities: Identities | None)
 
 
 @contextmanager
-def _damage_named(place: Place, entry: FileEntry) -> Iterator[None]:
-    """Raise `Damaged` if the file is missing, or cannot be decrypted or unpacked."""
+def _failure_named(url: str) -> Iterator[None]:
+    """Raise `PlaceFailed` for an error of a storage's library, but let a missing file's error pass."""
     try:
         yield
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise PlaceFailed(f"{url} cannot be read: {type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def _reading(place: Place, entry: FileEntry) -> Iterator[_Summed]:
+    """Open a stored file. Raises `Damaged` if it is missing, or if the block finds that it cannot be unpacked."""
+    url = f"{place.url}/{entry.name}"
+    try:
+        with ExitStack() as stack:
+            with _failure_named(url):
+                file = stack.enter_context(place.reading(entry.name, entry.version))
+            yield _Summed(file, url)
     except FileNotFoundError:
         raise Damaged(f"{place.url}/{entry.name} is missing") from None
     except (zstandard.ZstdError, Altered) as error:

@@ -1,11 +1,10 @@
 """Finds the backups of a task at all its destinations: each backup once, with the places that have it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tasks.backup.chain import BrokenChain
-from tasks.backup.manifest import Manifest, NoBackup, counting_backups, survey_url
+from tasks.backup.manifest import Manifest, NoBackup, begun, counting_backups, survey_url
 from tasks.backup.objects import needed_by_restore
 from tasks.backup.retention import name_of
 from tasks.places.place import Place
@@ -20,6 +19,14 @@ class TaskPlace(NamedTuple):
     options: dict[str, Any]
 
 
+class BackupAt(NamedTuple):
+    """A backup at one place."""
+
+    #: Its manifest as it is there.
+    manifest: Manifest
+    place: TaskPlace
+
+
 @dataclass(frozen=True)
 class FoundBackups:
     """The backups of a task, newest first, and where each one is."""
@@ -27,42 +34,63 @@ class FoundBackups:
     complete: tuple[Manifest, ...]
     """Each backup once, as the first place that has it records it."""
 
-    places: Mapping[str, tuple[TaskPlace, ...]]
-    """By the name of a backup's folder, the places that have it, in the order of the task's destinations."""
+    at: Mapping[str, tuple[BackupAt, ...]]
+    """By the name of a backup's folder, the backup at the places that have it, in the order of the destinations."""
 
     problems: tuple[str, ...]
     """A sentence for each place that cannot be read, and for each manifest that cannot be read."""
 
-    def newest_whole(self) -> tuple[Manifest, TaskPlace]:
-        """Return the newest backup as it is at the first place that has all its files, and that place.
+    unfinished: tuple[str, ...] = ()
+    """The names of the folders, newer than any complete backup, that have no manifest at any place."""
 
-        An incremental backup needs the files of those before it, too. Only the sizes of the files are compared. Raises
-        `NoBackup`.
-        """
-        if not self.complete:
+    def places(self, name: str) -> list[str]:
+        """Return the URLs of the places that have the backup of a name."""
+        return [each.place.url for each in self.at.get(name, ())]
+
+    def chosen(self, name: str | None = None) -> Manifest:
+        """Return the backup of a name; None: the newest. Raises `NoBackup`, whose message says what was found."""
+        if name is not None and name not in self.at:
+            there = ", ".join(each.name for each in self.complete[:_SHOWN]) or "none"
+            raise NoBackup("; ".join([f"there is no backup {name} (the newest are: {there})", *self.problems]))
+        if name is None and not self.complete:
             raise NoBackup("; ".join(self.problems) or "no destination holds a backup")
-        name = name_of(self.complete[0].url)
-        broken: list[str] = []
-        for place in self.places[name]:
-            found = survey_url(f"{place.url}/{name}", place.options).complete
-            try:
-                if found and all(_has_all(each, place.options) for each in needed_by_restore(found[0], place.options)):
-                    return found[0], place
-            except BrokenChain as error:
-                broken.append(str(error))
-        where = ", ".join(place.url for place in self.places[name])
-        why = "; ".join([f"{name} is whole at no destination ({where})", *broken])
-        raise NoBackup(f"{why}: verify an older backup, by its URL")
+        return self.complete[0] if name is None else self.at[name][0].manifest
+
+    def whole(self, manifest: Manifest, tell: Callable[[str], None] = lambda sentence: None) -> Iterator[BackupAt]:
+        """Yield a backup at each place that has all its files, and those of the backups that it needs.
+
+        Only the sizes of the files are compared. `tell` gets a sentence for each place that lacks some. Raises
+        `NoBackup` if no place has all.
+        """
+        why: list[str] = []
+        found = False
+        for each in self.at[manifest.name]:
+            lacks = _lacks(each)
+            if lacks is None:
+                found = True
+                yield each
+            else:
+                why.append(lacks)
+                tell(lacks)
+        if not found:
+            older = next((one for one in self.complete if one.created < manifest.created), None)
+            instead = "there is no older one" if older is None else f"the one before it is {older.url}"
+            raise NoBackup(f"{manifest.name} is whole at no destination ({'; '.join(why)}): {instead}")
+
+
+_SHOWN = 5
+"""How many names of backups an error lists."""
 
 
 def find_backups(places: Sequence[TaskPlace]) -> FoundBackups:
-    """Read the backups of a task at all `places`.
+    """Read the backups of a task at all `places`. A place is the folder of a task, or that of one backup.
 
     Of several places, one that cannot be read is reported, not raised.
     """
     found: dict[str, Manifest] = {}
-    where: dict[str, tuple[TaskPlace, ...]] = {}
+    at: dict[str, tuple[BackupAt, ...]] = {}
     problems: list[str] = []
+    without: set[str] = set()
     for place in places:
         try:
             here = survey_url(place.url, place.options)
@@ -72,17 +100,37 @@ def find_backups(places: Sequence[TaskPlace]) -> FoundBackups:
             problems.append(f"{place.url} cannot be read: {type(error).__name__}: {error}")
             continue
         problems += here.unreadable
+        without.update(name for name in here.without if begun(name) is not None)
+        if not here.complete and not here.unreadable:
+            problems.append(f"{place.url} holds no folder with a manifest.json: give DESTINATION/TASK, or one backup")
         for manifest in here.complete:
             name = name_of(manifest.url)
             found.setdefault(name, manifest)
-            where[name] = (*where.get(name, ()), place)
+            at[name] = (*at.get(name, ()), BackupAt(manifest, place))
     newest_first = sorted(found.values(), key=lambda one: (one.created, one.token), reverse=True)
-    return FoundBackups(tuple(counting_backups(newest_first)), where, tuple(problems))
+    complete = tuple(counting_backups(newest_first))
+    newest = complete[0].name if complete else ""
+    unfinished = tuple(sorted(name for name in without - at.keys() if name > newest))
+    return FoundBackups(complete, at, tuple(problems), unfinished)
 
 
-def _has_all(manifest: Manifest, options: dict[str, Any]) -> bool:
-    place = Place(manifest.url, options)
+def _lacks(backup: BackupAt) -> str | None:
+    """Say which file of a backup, or of those that it needs, a place lacks; None: it has all."""
+    options = backup.place.options
     try:
-        return all(place.size_bytes(file.name) in {None, file.stored_bytes} for file in manifest.files)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+        for each in needed_by_restore(backup.manifest, options):
+            place = Place(each.url, options)
+            for file in each.files:
+                if file.version is not None:
+                    continue  # this version is read, whatever was written over it since
+                try:
+                    size_bytes = place.size_bytes(file.name)
+                except (FileNotFoundError, NotADirectoryError):
+                    return f"{each.url} lacks {file.name}"
+                if size_bytes not in {None, file.stored_bytes}:
+                    return f"{each.url}/{file.name} has {size_bytes} bytes, not {file.stored_bytes}"
+    except NoBackup as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001  storage libraries raise any exception
+        return f"{backup.manifest.url} cannot be read: {type(error).__name__}: {error}"
+    return None

@@ -7,8 +7,9 @@ takes it over by this record, and does not make it again.
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final
@@ -173,8 +174,24 @@ def _is_complete(folder: Place, entry: FileEntry) -> bool:
         return False
 
 
+def _unheard(what: object) -> None:
+    """Ignore what a restore tells."""
+
+
+@dataclass(frozen=True)
+class RestoreWatch:
+    """What is told while a backup is restored or checked. Each function may raise, to stop it."""
+
+    #: Gets the number of bytes of content that were read so far.
+    advance: Progress = quiet
+    #: Gets what is done now, as a few words.
+    doing: Callable[[str], None] = _unheard
+    #: Gets the number of bytes that will have been read at the end; None: it is not known.
+    expect: Callable[[int | None], None] = _unheard
+
+
 class StoredObjects:
-    """The objects of a complete backup. `progress` is told how many bytes of their content were read.
+    """The objects of a complete backup. `watch` is told how it is read.
 
     `keys` open an encrypted backup. `manifest` is then complete, with all that is sealed in the stored one. Raises
     `NoIdentity` and `BadIdentity` if they do not fit.
@@ -184,7 +201,7 @@ class StoredObjects:
         self,
         manifest: Manifest,
         options: dict[str, Any] | None,
-        progress: Progress,
+        watch: RestoreWatch,
         keys: BackupKeys | None = None,
     ) -> None:
         self._identities: Identities | None = None
@@ -195,19 +212,28 @@ class StoredObjects:
         self._options = options
         self._keys = keys
         self._place = Place(manifest.url, options)
-        self._progress = progress
+        self._watch = watch
         self._before_bytes = 0
 
     def content(self, entry: FileEntry) -> Content:
         """Return the checked content of an object. Read it before that of the next one. Reading raises `Damaged`."""
         before, self._before_bytes = self._before_bytes, self._before_bytes + entry.size_bytes
-        progress = partial(_advance_from, before, self._progress)
+        progress = partial(_advance_from, before, self._watch.advance)
+        self.doing(f"reading {entry.plain_name}")
         return Content(stored_content(self._place, entry, progress, self._identities))
 
     def skip(self, entry: FileEntry) -> None:
         """Count an object as read."""
         self._before_bytes += entry.size_bytes
-        self._progress(self._before_bytes)
+        self._watch.advance(self._before_bytes)
+
+    def doing(self, what: str) -> None:
+        """Tell what is done now."""
+        self._watch.doing(what)
+
+    def expect(self, entries: Iterable[FileEntry]) -> None:
+        """Tell that these objects will be read from now on, and no others."""
+        self._watch.expect(self._before_bytes + sum(entry.size_bytes for entry in entries))
 
     def chain(self) -> "list[StoredObjects]":
         """Return the backups that restoring this one needs: the full one first, this one last. Read them in that order.
@@ -215,7 +241,7 @@ class StoredObjects:
         Raises `BrokenChain`.
         """
         needed = needed_by_restore(self.manifest, self._options)
-        found = [StoredObjects(manifest, self._options, self._progress, self._keys) for manifest in needed[:-1]]
+        found = [StoredObjects(manifest, self._options, self._watch, self._keys) for manifest in needed[:-1]]
         for before, each in pairwise([*found, self]):
             each._before_bytes = before._before_bytes + before.manifest.size_bytes
         return [*found, self]

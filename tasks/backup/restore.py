@@ -1,21 +1,25 @@
 """Restores a backup into a folder, an SQLite file or a PostgreSQL database, completely or not at all."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from tasks.backup import archive
+from tasks.backup.archive import Damaged, PlaceFailed, TargetExists
+from tasks.backup.chain import BrokenChain
 from tasks.backup.encryption import BackupKeys
-from tasks.backup.manifest import Manifest, SourceType, newest_backup
-from tasks.backup.objects import StoredObjects
+from tasks.backup.finding import FoundBackups
+from tasks.backup.manifest import Manifest, NoBackup, SourceType, newest_backup
+from tasks.backup.objects import RestoreWatch, StoredObjects, needed_by_restore
+from tasks.backup.over_source import refuse_over_source
 from tasks.backup.params import source_class
 from tasks.backup.sources.mariadb import url as mariadb_url
 from tasks.backup.sources.source import ALL_PARTS, RestoreParts, RestoreTarget
+from tasks.postgres import url as postgres_url
 
 _INTO: Final[Mapping[SourceType, tuple[tuple[str, ...], str]]] = {
-    "postgres": (("postgresql://", "postgres://"), "the URL of a database (postgresql://...)"),
+    "postgres": (postgres_url.PREFIXES, "the URL of a database (postgresql://...)"),
     "mariadb": (mariadb_url.PREFIXES, f"the URL of a server, or of a database there ({mariadb_url.FORM})"),
 }
 """The types of source whose backups are restored into a server: how its URL begins, and its form."""
@@ -48,42 +52,90 @@ def restore_backup(
     overwrite: bool = False,
     options: dict[str, Any] | None = None,
     password: str | None = None,
-    progress: archive.Progress = archive.quiet,
     keys: BackupKeys | None = None,
     parts: RestoreParts = ALL_PARTS,
     tablespaces: Mapping[str, str] = MappingProxyType({}),
+    over_source: bool = False,
+    watch: RestoreWatch = RestoreWatch(),  # noqa: B008  frozen
 ) -> Restored:
     """Restore the backup at `url` (the newest one if `url` is a task's folder) into `target`.
 
-    `target` is a path; for a PostgreSQL dump the URL of an existing database, with its `password` (or libpq's own
-    means: PGPASSWORD, ~/.pgpass); for MariaDB the URL of a server, or of a database there, which need not exist.
-    Several databases of PostgreSQL are restored into the server of that URL, unless `parts` names one. Existing content
-    is replaced only with `overwrite`. Checksums are checked on the way, and the target does not change unless all are
-    right. `keys` open an encrypted backup. `tablespaces` are new paths for those of a physical backup, by their names.
-    Raises `NoBackup`, `BadTarget`, `TargetExists`, `Damaged`, `NoIdentity`, `BadIdentity`, for PostgreSQL `NoTool`,
-    `PostgresFailed`, `NoSuchPart`, `MissingRoles`, `NoTablespacePath` and `NoRoomToRestore`, for MariaDB
-    `NoMariadbProgram` and `MariadbFailed`.
+    The arguments are the fields of `RestoreTarget`, and those of `restore_manifest`, which says what is raised.
     """
-    manifest = newest_backup(url, options)
-    return restore_manifest(manifest, target, overwrite, options, password, progress, keys, parts, tablespaces)
+    to = RestoreTarget(
+        name=target,
+        overwrite=overwrite,
+        password=password,
+        parts=parts,
+        tablespaces=tablespaces,
+        over_source=over_source,
+    )
+    return restore_manifest(newest_backup(url, options), to, options, keys, watch)
+
+
+def restore_found(
+    found: FoundBackups,
+    name: str | None,
+    target: RestoreTarget,
+    keys: BackupKeys | None = None,
+    watch: RestoreWatch = RestoreWatch(),  # noqa: B008  frozen
+    tell: Callable[[str], None] = lambda sentence: None,
+) -> Restored:
+    """Restore the backup of a name (None: the newest) from the first place that has it whole.
+
+    If it is damaged there, or the place fails, the next place is read. `tell` gets a sentence for each place that was
+    passed over. Raises the errors of `restore_manifest`, and `NoBackup`.
+    """
+    failed: Damaged | BrokenChain | PlaceFailed | None = None
+    for manifest, place in found.whole(found.chosen(name), tell):
+        if failed is not None:
+            tell(f"{failed}; now {place.url} is read")
+        try:
+            return restore_manifest(manifest, target, place.options, keys, watch)
+        except (Damaged, BrokenChain, PlaceFailed) as error:
+            failed = error
+        except TargetExists as error:
+            # Of several databases, those before the damage are restored: another place cannot go on behind them.
+            raise failed or error from None
+    raise failed or NoBackup(f"{name} is at no destination")
 
 
 def restore_manifest(
     manifest: Manifest,
-    target: str,
-    overwrite: bool = False,
+    target: RestoreTarget,
     options: dict[str, Any] | None = None,
-    password: str | None = None,
-    progress: archive.Progress = archive.quiet,
     keys: BackupKeys | None = None,
-    parts: RestoreParts = ALL_PARTS,
-    tablespaces: Mapping[str, str] = MappingProxyType({}),
+    watch: RestoreWatch = RestoreWatch(),  # noqa: B008  frozen
 ) -> Restored:
-    """Restore the backup that `manifest` describes. The other arguments are those of `restore_backup`."""
+    """Restore the backup that `manifest` describes, completely or not at all.
+
+    `target.name` is a path; for a PostgreSQL dump the URL of an existing database, with its `password` (or libpq's own
+    means: PGPASSWORD, ~/.pgpass); for MariaDB the URL of a server, or of a database there, which need not exist.
+    Several databases of PostgreSQL are restored into the server of that URL, unless `parts` names one. Existing content
+    is replaced only with `overwrite`, and what was backed up only with `over_source`. Checksums are checked on the way,
+    and the target does not change unless all are right. `keys` open an encrypted backup. Raises `BadTarget`,
+    `TargetExists`, `Damaged`, `PlaceFailed`, `BrokenChain`, `NoIdentity`, `BadIdentity`, for PostgreSQL `NoTool`,
+    `PostgresFailed`, `NoSuchPart`, `MissingRoles`, `NoTablespacePath` and `NoRoomToRestore`, for MariaDB
+    `NoMariadbProgram` and `MariadbFailed`.
+    """
     began_s = time.monotonic()
+    _check_fits(manifest, target)
+    target = target._replace(overwrite=target.overwrite or target.over_source)
+    if not is_database(target.name):
+        refuse_over_source(manifest, target)
+    stored = StoredObjects(manifest, options, watch, keys)
+    stored.expect(entry for each in needed_by_restore(manifest, options) for entry in each.files)
+    found = source_class(manifest).restore(stored, target)
+    remarks = tuple(dict.fromkeys((*stored.manifest.remarks, *found)))
+    return Restored(stored.manifest, target.name, remarks, manifest.size_bytes, time.monotonic() - began_s)
+
+
+def _check_fits(manifest: Manifest, target: RestoreTarget) -> None:
+    """Raise `BadTarget` if a target, or the parts that are to be restored, do not fit the type of the backup."""
     prefixes, wanted = _INTO.get(manifest.source_type, ((), "a path"))
-    if not target.startswith(prefixes) if prefixes else target.startswith(_URLS):
-        raise BadTarget(f"a backup of type {manifest.source_type} is restored into {wanted}, not into {target}")
+    if not target.name.startswith(prefixes) if prefixes else is_database(target.name):
+        raise BadTarget(f"a backup of type {manifest.source_type} is restored into {wanted}, not into {target.name}")
+    parts = target.parts
     known = {
         "postgres": replace(parts, path=None),
         "mariadb": RestoreParts(database=parts.database),
@@ -91,9 +143,10 @@ def restore_manifest(
     }
     if parts != known.get(manifest.source_type, ALL_PARTS):
         raise BadTarget(f"a backup of type {manifest.source_type} has no such parts: it is restored as a whole")
-    if tablespaces and manifest.source_type != "postgres_physical":
+    if target.tablespaces and manifest.source_type != "postgres_physical":
         raise BadTarget(f"a backup of type {manifest.source_type} has no tablespaces to give new paths")
-    stored = StoredObjects(manifest, options, progress, keys)
-    found = source_class(manifest).restore(stored, RestoreTarget(target, overwrite, password, parts, tablespaces))
-    remarks = tuple(dict.fromkeys((*stored.manifest.remarks, *found)))
-    return Restored(stored.manifest, target, remarks, manifest.size_bytes, time.monotonic() - began_s)
+
+
+def is_database(target: str) -> bool:
+    """Whether a target is a database or a server of databases, not a path."""
+    return target.startswith(_URLS)

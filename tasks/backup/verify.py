@@ -8,7 +8,7 @@ from tasks.backup import archive
 from tasks.backup.chain import BrokenChain
 from tasks.backup.encryption import BackupKeys
 from tasks.backup.manifest import Manifest, newest_backup
-from tasks.backup.objects import StoredObjects, needed_by_restore
+from tasks.backup.objects import RestoreWatch, StoredObjects, needed_by_restore
 from tasks.backup.params import source_class
 from tasks.backup.scratch import private_folder
 from tasks.backup.sources.postgres_tools import PostgresFailed
@@ -39,7 +39,7 @@ class Report:
 def verify(
     url: str,
     options: dict[str, Any] | None = None,
-    progress: archive.Progress = archive.quiet,
+    watch: RestoreWatch = RestoreWatch(),  # noqa: B008  frozen
     keys: BackupKeys | None = None,
 ) -> Report:
     """Read and check the backup at `url` (the newest one if `url` is a task's folder).
@@ -53,9 +53,9 @@ def verify(
     manifest = newest_backup(url, options)
     began_s = time.monotonic()
     if manifest.encryption is not None and keys is None:
-        found = _checksums(manifest, options, progress)
+        found = _checksums(manifest, options, watch)
     else:
-        found = _content(StoredObjects(manifest, options, progress, keys))
+        found = _content(StoredObjects(manifest, options, watch, keys))
     return replace(found, seconds=time.monotonic() - began_s)
 
 
@@ -81,7 +81,7 @@ def _content(stored: StoredObjects) -> Report:
     return Report(manifest, tuple(problems), tuple(remarks), read_bytes, 0)
 
 
-def _checksums(manifest: Manifest, options: dict[str, Any] | None, progress: archive.Progress) -> Report:
+def _checksums(manifest: Manifest, options: dict[str, Any] | None, watch: RestoreWatch) -> Report:
     """Check the stored files of an encrypted backup without decrypting them."""
     assert manifest.encryption is not None
     problems: list[str] = []
@@ -93,7 +93,7 @@ def _checksums(manifest: Manifest, options: dict[str, Any] | None, progress: arc
     read_bytes = 0
     for each, entry in [(one, entry) for one in chain for entry in one.files]:
         try:
-            archive.check_stored(Place(each.url, options), entry, progress)
+            archive.check_stored(Place(each.url, options), entry, watch.advance)
         except archive.Damaged as error:
             problems.append(str(error))
             continue

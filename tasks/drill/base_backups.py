@@ -4,9 +4,9 @@ import subprocess
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from tasks.backup.restore import restore_manifest
 from tasks.backup.sources.data_folder import server_major
 from tasks.backup.sources.postgres_tools import PostgresFailed
+from tasks.backup.sources.source import RestoreTarget
 from tasks.drill.dumps import check_databases, compare_tables
 from tasks.drill.proving import DrillWork, Findings
 from tasks.drill.scratch_server import ScratchServer, server_tools
@@ -44,11 +44,9 @@ def prove_base_backup(work: DrillWork, found: Findings) -> None:
 
 
 def _restore(work: DrillWork, server: ScratchServer, found: Findings) -> None:
-    target = str(server.data)
+    target = RestoreTarget(str(server.data))
     if work.params.wal is None:
-        remarks = restore_manifest(
-            work.manifest, target, options=work.options, progress=work.advance, keys=work.keys
-        ).remarks
+        remarks = work.restore(target).remarks
         found.how += [remark for remark in remarks if remark not in work.manifest.remarks]
         return
     done = restore_server(
@@ -56,10 +54,9 @@ def _restore(work: DrillWork, server: ScratchServer, found: Findings) -> None:
         server.data,
         Moment(),
         work.params.wal.url,
-        options=work.options,
         wal_options=work.wal_options,
-        progress=work.advance,
         keys=work.keys,
+        restore=lambda backup: work.restore(target, backup),
     )
     found.how.append(f"restored with the archived log, which reaches to {done.archived}")
 

@@ -1,6 +1,5 @@
 """Restores dumps of PostgreSQL databases into a scratch server, and compares them with what the dump saw."""
 
-import os
 import re
 import subprocess
 import tempfile
@@ -11,10 +10,10 @@ from typing import Final
 from tasks.backup.archive import CHUNK_BYTES
 from tasks.backup.fingerprint import BEGIN, DatabaseContent, database_content, differences
 from tasks.backup.manifest import FileEntry
-from tasks.backup.restore import restore_manifest
 from tasks.backup.sources.postgres_database import Database
 from tasks.backup.sources.postgres_restore import feed
 from tasks.backup.sources.postgres_tools import PostgresFailed
+from tasks.backup.sources.source import RestoreTarget
 from tasks.drill.proving import CHECK_USER, DrillWork, Findings, run_checks
 from tasks.drill.scratch_server import ScratchServer, server_tools
 
@@ -22,9 +21,6 @@ _CREATE: Final = re.compile(r"^CREATE DATABASE (?P<name>\"(?:[^\"]|\"\")+\"|\S+)
 _ENCODING: Final = re.compile(r" ENCODING = ('[^']+')")
 _NO_ROLE: Final = re.compile(r"role \"(.+)\" does not exist$", re.MULTILINE)
 _ROUNDS_MAX: Final = 20
-_PROGRAMS: Final = "ROTA_POSTGRES_BIN"
-"""The variable by which a restore finds PostgreSQL's programs."""
-
 _TRIAL: Final = "rota_trial"
 """A database in which the schema of a dump is tried, to learn which roles it names."""
 
@@ -52,16 +48,8 @@ def prove_dumps(work: DrillWork, found: Findings) -> None:
 
 def _restore_server(work: DrillWork, server: ScratchServer, files: Sequence[FileEntry], found: Findings) -> list[str]:
     """Restore the roles and databases of a server, and compare the databases. Returns their names."""
-    before = os.environ.get(_PROGRAMS)
-    os.environ[_PROGRAMS] = str(server.tools.folder)
-    try:
-        url = server.database("template1").url
-        done = restore_manifest(work.manifest, url, options=work.options, progress=work.advance, keys=work.keys)
-    finally:
-        if before is None:
-            del os.environ[_PROGRAMS]
-        else:
-            os.environ[_PROGRAMS] = before
+    target = RestoreTarget(server.database("template1").url, postgres_bin=str(server.tools.folder))
+    done = work.restore(target)
     found.how += [remark for remark in done.remarks if remark not in done.manifest.remarks]
     names = []
     for entry in files:

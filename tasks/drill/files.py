@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from tasks.backup.restore import restore_manifest
+from tasks.backup.sources.source import RestoreTarget
 from tasks.backup.sources.tar import archive_in, tarfile
 from tasks.backup.tree.read_tree import ROOT
 from tasks.drill.proving import DrillWork, Findings, run_checks
@@ -26,7 +26,7 @@ def prove_sqlite(work: DrillWork, found: Findings) -> None:
     Raises `Damaged` if it does not restore.
     """
     path = work.scratch / "restored.sqlite"
-    restore_manifest(work.manifest, str(path), options=work.options, progress=work.advance, keys=work.keys)
+    work.restore(RestoreTarget(str(path)))
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)) as database:
         with _bounded(database, work):
             _integrity(database, found)
@@ -84,7 +84,7 @@ def prove_folder(work: DrillWork, found: Findings) -> None:
     if work.params.checks:
         found.problems.append("`checks` are queries, and the backup of a folder has no database")
     target = work.scratch / "restored"
-    restore_manifest(work.manifest, str(target), options=work.options, progress=work.advance, keys=work.keys)
+    work.restore(RestoreTarget(str(target)))
     entries = 0
     stored = work.stored()
     for entry in stored.manifest.files:
@@ -108,7 +108,7 @@ def prove_stream(work: DrillWork, found: Findings) -> None:
     if work.params.checks:
         found.problems.append("`checks` are queries, and what a program wrote has no database")
     path = work.scratch / "restored"
-    restore_manifest(work.manifest, str(path), options=work.options, progress=work.advance, keys=work.keys)
+    work.restore(RestoreTarget(str(path)))
     found.how.append(f"restored as a file of {path.stat().st_size:,} bytes; its format is not known")
 
 

@@ -9,8 +9,10 @@ from typing import Any, Final
 from tasks.access import Access
 from tasks.backup.encryption import BackupKeys
 from tasks.backup.manifest import Manifest
-from tasks.backup.objects import StoredObjects
+from tasks.backup.objects import RestoreWatch, StoredObjects
+from tasks.backup.restore import Restored, restore_manifest
 from tasks.backup.sources.postgres_tools import PostgresFailed
+from tasks.backup.sources.source import RestoreTarget
 from tasks.drill.params import DrillCheck, DrillParams
 from tasks.drill.watch import DrillWatch
 
@@ -50,7 +52,11 @@ class DrillWork:
 
     def stored(self) -> StoredObjects:
         """Return the objects of the backup. Reading them reports progress, and raises what `advance` raises."""
-        return StoredObjects(self.manifest, self.options, self.advance, self.keys)
+        return StoredObjects(self.manifest, self.options, RestoreWatch(self.advance), self.keys)
+
+    def restore(self, target: RestoreTarget, backup: Manifest | None = None) -> Restored:
+        """Restore `backup`, or the one that is proven. Raises what `advance` and `restore_manifest` raise."""
+        return restore_manifest(backup or self.manifest, target, self.options, self.keys, RestoreWatch(self.advance))
 
     def left_s(self) -> int:
         """Return how long one query may take: what is left of the drill's time, in whole seconds, at least 1."""

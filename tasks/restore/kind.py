@@ -6,22 +6,25 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from tasks.access import AccessRefused
 from tasks.backup.archive import TargetExists
-from tasks.backup.manifest import Manifest, survey_url
-from tasks.backup.objects import needed_by_restore
-from tasks.backup.restore import restore_manifest
+from tasks.backup.finding import TaskPlace, find_backups
+from tasks.backup.manifest import Manifest
+from tasks.backup.objects import RestoreWatch
+from tasks.backup.over_source import refuse_over_source
+from tasks.backup.restore import Restored, is_database, restore_found
 from tasks.backup.sources.in_place import closed_to_others
 from tasks.backup.sources.mariadb.connection import MARIADB_TOOLS, MariadbConnection
 from tasks.backup.sources.postgres import POSTGRES_TOOLS
-from tasks.backup.sources.source import RestoreParts
-from tasks.errors import Unretryable
+from tasks.backup.sources.source import RestoreParts, RestoreTarget
+from tasks.errors import MissingSecret, Unretryable
 from tasks.file_guard import FileGuard
 from tasks.kind import Context
 from tasks.needs import Needs, credential_groups
-from tasks.places.place import Place, place_reach, resolved
+from tasks.places.place import BadDestination, Place, place_reach, resolved
 from tasks.postgres.wal_position import parse_lsn
 from tasks.reach import Reach
-from tasks.restore.params import LATEST, RestoreParams, StoredPlace, is_database
+from tasks.restore.params import LATEST, RestoreParams, StoredPlace
 from tasks.wal.restore import Moment, restore_server, start_hint
 
 RESULT: Final = {
@@ -35,9 +38,6 @@ RESULT: Final = {
     "seconds": "how long the attempt took",
 }
 """The fields of a run's result, with their descriptions for docs/reference."""
-
-
-_OTHER: Final = "name another target"
 
 
 class TargetTaken(Unretryable):
@@ -62,7 +62,8 @@ class Restore:
     def reaches(params: RestoreParams, task: str) -> list[Reach]:
         """Return the paths and hosts that the params name (`tasks.kind.Kind`)."""
         del task  # the params name everything themselves
-        stored = [("backups", params.backups)] + ([] if params.wal is None else [("wal", params.wal)])
+        copies = [(f"copies.{number}", place) for number, place in enumerate(params.copies)]
+        stored = [("backups", params.backups), *copies, *([] if params.wal is None else [("wal", params.wal)])]
         spaces = [
             Reach(f"tablespaces.{name}", "destination", path, path, beside=True)
             for name, path in params.tablespaces.items()
@@ -72,7 +73,7 @@ class Restore:
     @staticmethod
     def needs(params: RestoreParams, task: str) -> Needs:
         """Return the needs of an attempt (`tasks.kind.Kind`)."""
-        places = [params.backups] if params.wal is None else [params.backups, params.wal]
+        places = [params.backups, *params.copies, *([] if params.wal is None else [params.wal])]
         own = [group for place in places for group in credential_groups(place.url, place.options)]
         certificates: tuple[Reach, ...] = ()
         tools = POSTGRES_TOOLS
@@ -92,24 +93,16 @@ class Restore:
         """Restore one backup. Returns the fields of `RESULT`.
 
         Raises `AccessRefused`, `BadDestination`, `BadIdentity`, `BadTarget`, `Damaged`, `MissingSecret`, `NoBackup`,
-        `NoIdentity`, `NotRestorable`, `RestoreStopped`, `TargetTaken`, and the errors of the source's module.
+        `NoIdentity`, `NotRestorable`, `PlaceFailed`, `RestoreStopped`, `TargetTaken`, and the errors of the source's
+        module.
         """
         began_s = time.monotonic()
-        params = ctx.params
         with closed_to_others():
-            if not is_database(params.target):
-                for path in (params.target, *params.tablespaces.values()):
-                    _prepare(ctx, FileGuard(ctx.access, "destination").resolve(path))
-            else:
-                params.server().check(ctx.access, "destination")
-            if ctx.access.postgres_bin is not None:
-                # This process is the attempt's own. Restoring looks for the programs as the command line does.
-                os.environ["ROTA_POSTGRES_BIN"] = ctx.access.postgres_bin
             try:
-                done = _restore(ctx) if params.wal is None else _restore_to_moment(ctx, params.wal)
-            except TargetExists:
-                raise TargetTaken(f"{params.target} is not empty, and a restore replaces nothing: {_OTHER}") from None
-        return {**done, "target": params.target, "seconds": round(time.monotonic() - began_s, 3)}
+                done = _restored(ctx)
+            except TargetExists as error:
+                raise TargetTaken(f"{error.found}, and a restore replaces nothing: {error.other}") from None
+        return {**done, "target": ctx.params.target, "seconds": round(time.monotonic() - began_s, 3)}
 
 
 def _target(params: RestoreParams) -> Reach:
@@ -119,73 +112,100 @@ def _target(params: RestoreParams) -> Reach:
     return Reach("target", "destination", params.target, params.target, beside=True)
 
 
-def _prepare(ctx: Context[RestoreParams], target: Path) -> None:
-    """Raise `TargetTaken` if there is something at the target. Remove what earlier attempts have left beside it."""
-    if os.path.lexists(target):
-        more = "; an earlier attempt at this run may have restored it just before it died" if ctx.attempt > 1 else ""
-        raise TargetTaken(f"{target} exists on {ctx.node}, and a restore replaces nothing: {_OTHER}{more}")
-    if ctx.attempt > 1:
-        for left in target.parent.glob(f".{target.name}.*.partial"):
-            ctx.log.info("removing %s, which an earlier attempt has left", left)
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
-
-
-def _place(ctx: Context[RestoreParams], stored: StoredPlace) -> Place:
-    return Place(stored.url, resolved(stored.options, ctx.secret), ctx.access)
-
-
-def _restore(ctx: Context[RestoreParams]) -> dict[str, Any]:
-    params, place = ctx.params, _place(ctx, ctx.params.backups)
-    url = place.url if params.backup == LATEST else f"{place.url}/{params.backup}"
-    found = survey_url(url, place.options)
-    for why in found.unreadable:
-        ctx.log.warning("skipped: %s", why)
-    manifest = found.newest(url)
-    ctx.log.info("restoring %s, made %s on %s, to %s", manifest.url, manifest.created, manifest.node, params.target)
-    password = None if params.password is None else ctx.secret(params.password)
-    total_bytes = sum(each.size_bytes for each in needed_by_restore(manifest, place.options))
-    restored = restore_manifest(
-        manifest,
-        params.target,
-        options=place.options,
-        password=password,
-        progress=lambda done: _step(ctx, done, total_bytes),
-        keys=params.keys(ctx.secret),
+def _restored(ctx: Context[RestoreParams]) -> dict[str, Any]:
+    """Restore the backup that the params choose. Returns the fields of `RESULT` that tell of it."""
+    params = ctx.params
+    target = RestoreTarget(
+        name=params.target,
+        password=None if params.password is None else ctx.secret(params.password),
         parts=RestoreParts(database=params.database, table=params.table),
         tablespaces=params.tablespaces,
+        postgres_bin=ctx.access.postgres_bin,
     )
-    for remark in restored.remarks[:100]:
-        ctx.log.warning("%s", remark)
-    return {**_about(manifest), "remarks": list(restored.remarks[:20])}
-
-
-def _restore_to_moment(ctx: Context[RestoreParams], wal: StoredPlace) -> dict[str, Any]:
-    params, place, log_place = ctx.params, _place(ctx, ctx.params.backups), _place(ctx, wal)
-    found = survey_url(place.url, place.options)
-    for why in found.unreadable:
+    keys = params.keys(ctx.secret)
+    if is_database(params.target):
+        params.server().check(ctx.access, "destination")
+    found = find_backups(_places(ctx))
+    for why in found.problems:
         ctx.log.warning("skipped: %s", why)
+
+    def restore(backup: Manifest) -> Restored:
+        if not is_database(params.target):
+            _prepare(ctx, backup, target)
+        ctx.log.info("restoring %s, made %s on %s, to %s", backup.name, backup.created, backup.node, params.target)
+        return restore_found(found, backup.name, target, keys, _watch(ctx), ctx.log.warning)
+
+    if params.wal is None:
+        done = restore(found.chosen(None if params.backup == LATEST else params.backup))
+        for remark in done.remarks[:100]:
+            ctx.log.warning("%s", remark)
+        return {**_about(done.manifest), "remarks": list(done.remarks[:20])}
+    log_place = _place(ctx, params.wal)
     lsn = None if params.to_lsn is None else parse_lsn(params.to_lsn)
     moment = Moment(time=params.to_time, lsn=lsn, timeline=params.to_timeline)
-    done = restore_server(
+    server = restore_server(
         found.complete,
         Path(params.target),
         moment,
         log_place.url,
-        options=place.options,
         wal_options=log_place.options,
-        keys=params.keys(ctx.secret),
-        progress=lambda done_bytes: _step(ctx, done_bytes, None),
-        tablespaces=params.tablespaces,
+        keys=keys,
+        restore=restore,
     )
-    ctx.log.info("%s is at %s, and recovers to %s when it starts", done.manifest.url, done.target, moment)
-    return {**_about(done.manifest), "archived": done.archived, "start": start_hint(params.target)}
+    ctx.log.info("%s is at %s, and recovers to %s when it starts", server.manifest.url, server.target, moment)
+    return {**_about(server.manifest), "archived": server.archived, "start": start_hint(params.target)}
+
+
+def _prepare(ctx: Context[RestoreParams], backup: Manifest, to: RestoreTarget) -> None:
+    """Raise `TargetTaken` if there is something at the target. Remove what earlier attempts have left beside it."""
+    refuse_over_source(backup, to)
+    for path in (to.name, *to.tablespaces.values()):
+        target = FileGuard(ctx.access, "destination").resolve(path)
+        if os.path.lexists(target):
+            other = "name another target"
+            if ctx.attempt > 1:
+                other += "; an earlier attempt at this run may have restored it just before it died"
+            raise TargetExists(f"{target} exists on {ctx.node}", other, None)
+        if ctx.attempt > 1:
+            for left in target.parent.glob(f".{target.name}.*.partial"):
+                ctx.log.info("removing %s, which an earlier attempt has left", left)
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+def _place(ctx: Context[RestoreParams], stored: StoredPlace) -> TaskPlace:
+    place = Place(stored.url, resolved(stored.options, ctx.secret), ctx.access)
+    return TaskPlace(place.url, place.options)
+
+
+def _places(ctx: Context[RestoreParams]) -> list[TaskPlace]:
+    """Return the places that this member may read. Raises the first one's error if it may read none."""
+    found: list[TaskPlace] = []
+    refused: list[AccessRefused | BadDestination | MissingSecret] = []
+    for stored in (ctx.params.backups, *ctx.params.copies):
+        try:
+            found.append(_place(ctx, stored))
+        except (AccessRefused, BadDestination, MissingSecret) as error:
+            ctx.log.warning("skipped: %s", error)
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    return found
 
 
 def _about(manifest: Manifest) -> dict[str, Any]:
     return {"backup": manifest.url, "created": manifest.created.isoformat(), "bytes": manifest.size_bytes}
 
 
-def _step(ctx: Context[RestoreParams], done_bytes: int, total_bytes: int | None) -> None:
-    ctx.progress(done_bytes, total_bytes, "bytes")
-    if ctx.cancelled:
-        raise RestoreStopped("asked to stop")
+def _watch(ctx: Context[RestoreParams]) -> RestoreWatch:
+    """Show the progress of a restore, log what is done, and raise `RestoreStopped` once the attempt has to stop."""
+    total: list[int | None] = [None]
+
+    def expect(total_bytes: int | None) -> None:
+        total[0] = total_bytes
+
+    def advance(done_bytes: int) -> None:
+        ctx.progress(done_bytes, total[0], "bytes")
+        if ctx.cancelled:
+            raise RestoreStopped("asked to stop")
+
+    return RestoreWatch(advance, ctx.log.info, expect)

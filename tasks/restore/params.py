@@ -9,11 +9,11 @@ from tasks.access import check_options
 from tasks.backup.encryption import BackupKeys, Identities
 from tasks.backup.manifest import begun
 from tasks.backup.params import DestinationUrl
+from tasks.backup.restore import is_database
 from tasks.backup.retention import name_of
 from tasks.backup.sources.mariadb import url as mariadb_url
 from tasks.backup.sources.mariadb.connection import MariadbConnection
 from tasks.places.place import check_url
-from tasks.postgres import url as postgres_url
 from tasks.postgres.connection import PostgresConnection
 from tasks.postgres.wal_position import parse_lsn
 from tasks.secret import Reference
@@ -36,11 +36,6 @@ def _new_place(target: str) -> str:
         raise ValueError(f"{target} does not end in the name of a new file or folder")
     check_url(target)
     return target.rstrip("/")
-
-
-def is_database(target: str) -> bool:
-    """Whether a target is a database or a server of databases, not a path."""
-    return target.startswith((*postgres_url.PREFIXES, *mariadb_url.PREFIXES))
 
 
 class BackupOpener(BaseModel):
@@ -87,6 +82,12 @@ class RestoreParams(BackupOpener):
     model_config = ConfigDict(extra="forbid")
 
     backups: StoredPlace = Field(description="The folder of the task's backups")
+    copies: list[StoredPlace] = Field(
+        default=[],
+        max_length=8,
+        description="Further folders of the same backups: the first place that has the backup whole is read, in this "
+        "order, and another one if it fails",
+    )
     backup: Annotated[str, StringConstraints(max_length=64), AfterValidator(_known_backup)] = Field(
         default=LATEST, description="The name of the backup, which is the last part of its URL; or `latest`"
     )

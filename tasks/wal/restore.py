@@ -3,17 +3,16 @@
 import os
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
-from tasks.backup import archive
 from tasks.backup.encryption import BackupKeys
 from tasks.backup.manifest import Manifest, NoBackup, WalRange
-from tasks.backup.restore import restore_manifest
+from tasks.backup.restore import Restored, restore_manifest
+from tasks.backup.sources.source import RestoreTarget
 from tasks.places.place import Place
 from tasks.postgres.wal_position import Fork, WalPosition, lsn_text, segment_start
 from tasks.wal.archive import archived_ancestors, read_archive
@@ -166,18 +165,16 @@ def restore_server(
     moment: Moment,
     wal_url: str,
     *,
-    overwrite: bool = False,
-    options: dict[str, Any] | None = None,
     wal_options: dict[str, Any] | None = None,
-    progress: archive.Progress = archive.quiet,
     keys: BackupKeys | None = None,
-    tablespaces: Mapping[str, str] = MappingProxyType({}),
+    restore: Callable[[Manifest], Restored] | None = None,
 ) -> RestoredServer:
     """Make a data folder at `target` that a plain `pg_ctl start` recovers to `moment`.
 
     `backups` are the physical backups to choose from, `wal_url` is the archive of the log of one task
-    (DESTINATION/TASK). `keys` open an encrypted backup. The server becomes a primary of a timeline of its own once it
-    has recovered. Raises `NotRestorable`, `TargetExists`, `Damaged`, `NoIdentity`, `BadIdentity`.
+    (DESTINATION/TASK). `keys` open an encrypted archive. `restore` restores the chosen backup to `target`; None: it is
+    restored from the place of its manifest, without options. The server becomes a primary of a timeline of its own once
+    it has recovered. Raises `NotRestorable`, `TargetExists`, `Damaged`, `NoIdentity`, `BadIdentity`.
     """
     began_s = time.monotonic()
     if moment.time is not None and moment.time > datetime.now(UTC):
@@ -187,14 +184,14 @@ def restore_server(
     base = choose_base(backups, counted, place.url.rpartition("/")[2], moment, forks)
     encryption = counted.encryption
     opened = None if encryption is None else (keys or BackupKeys()).identities_of(encryption, place.url)
-    restore_manifest(base, str(target), overwrite, options, progress=progress, keys=keys, tablespaces=tablespaces)
+    restored = restore(base) if restore else restore_manifest(base, RestoreTarget(str(target)), keys=keys)
     assert base.wal is not None, "choose_base returns physical backups only"
     identities = "" if opened is None else opened.text
     if moment.lsn is not None and log_ends_at(moment.lsn, counted, archived_end(counted, moment).timeline, forks):
         moment = replace(moment, lsn=None)
     _recover_on_start(target, moment, place, counted, WalPosition(base.wal.timeline, base.wal.start), identities)
     return RestoredServer(
-        manifest=base,
+        manifest=restored.manifest,
         target=str(target),
         archived=str(counted.position),
         archived_at=counted.position_at,

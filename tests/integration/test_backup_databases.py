@@ -74,8 +74,11 @@ def _backup(server: Server, tmp_path: Path, token: int = 1, **source: Any) -> Fa
     return FakeContext(params, scratch, task="server", token=token, secrets={"pg": PASSWORD})
 
 
-def _restore(url: str, server: Server, into: str, *, overwrite: bool = False, **parts: Any) -> Restored:
-    return restore_backup(url, server.url(into), overwrite, password=PASSWORD, parts=RestoreParts(**parts))
+def _restore(
+    url: str, server: Server, into: str, *, overwrite: bool = False, over_source: bool = False, **parts: Any
+) -> Restored:
+    chosen = RestoreParts(**parts)
+    return restore_backup(url, server.url(into), overwrite, password=PASSWORD, parts=chosen, over_source=over_source)
 
 
 LINES = "SELECT count(*), md5(string_agg(text, '' ORDER BY id)) FROM line"
@@ -152,16 +155,25 @@ def test_the_database_that_was_backed_up_is_replaced_only_when_told(server: Serv
     server.sql("postgres", "CREATE DATABASE mine")
     server.sql("mine", "CREATE TABLE t (n int); INSERT INTO t VALUES (1)")
     url = Backup().run(_backup(server, tmp_path, databases=["mine"]))["url"]
-    server.sql("mine", "DROP TABLE t")
-    with pytest.raises(
-        TargetExists, match=r"mine.* is the database that was backed up: name another database, or give"
-    ):
-        _restore(url, server, "mine", database="mine")
+    server.sql("mine", "CREATE TABLE since (n int); DROP TABLE t")
+    server.sql("postgres", "ALTER DATABASE mine RENAME TO renamed")
+    for how in ({}, {"overwrite": True}):
+        with pytest.raises(
+            TargetExists,
+            match=r"renamed.* is the database that was backed up, and is not empty: name another database, or give "
+            "--over-source",
+        ):
+            _restore(url, server, "renamed", database="mine", **how)
+    # A table that was dropped by mistake: then nothing is in the way.
+    assert _restore(url, server, "renamed", database="mine", table="public.t").remarks == ()
+    with pytest.raises(TargetExists, match=r"was backed up, and has a table public\.t: "):
+        _restore(url, server, "renamed", database="mine", table="public.t", overwrite=True)
+    server.sql("postgres", "ALTER DATABASE renamed RENAME TO mine")
     with pytest.raises(TargetExists, match="is the database that was backed up"):
-        _restore(url, server, "postgres")
-    (remark,) = _restore(url, server, "mine", database="mine", overwrite=True).remarks
+        _restore(url, server, "postgres", overwrite=True)
+    (remark,) = _restore(url, server, "mine", database="mine", over_source=True).remarks
     assert remark.endswith("is the database that was backed up: what it held was replaced")
-    # Dropped by mistake: then nothing is in the way.
+    # So was the database.
     server.sql("postgres", "DROP DATABASE mine")
     _restore(url, server, "postgres")
     assert server.sql("mine", "SELECT n FROM t") == "1"

@@ -189,7 +189,7 @@ def test_a_dump_that_was_cut_does_not_count_and_changes_nothing(
     assert "fresh" not in server.sql("SHOW DATABASES").split()
     before = content_of(server, "shop")
     with pytest.raises(Damaged):
-        restore_backup(result["url"], server.url(), overwrite=True, password=ROOT_PASSWORD)
+        restore_backup(result["url"], server.url(), over_source=True, password=ROOT_PASSWORD)
     assert content_of(server, "shop") == before
 
 
@@ -233,7 +233,7 @@ def test_what_cannot_arrive_as_it_left_is_named(server: RunningMariadb, tmp_path
     with pytest.raises(Damaged, match=r"under the name of its database.*ALTER DATABASE `odd`"):
         restore_backup(result["url"], server.url("odder"), password=ROOT_PASSWORD)
     assert "odder" not in server.sql("SHOW DATABASES").split()
-    restore_backup(result["url"], server.url(), overwrite=True, password=ROOT_PASSWORD)
+    restore_backup(result["url"], server.url(), over_source=True, password=ROOT_PASSWORD)
     assert server.sql("SELECT x FROM odd.by_trx") == "1"
     server.sql("DROP DATABASE odd")
 
@@ -250,7 +250,9 @@ def test_what_would_change_the_source_is_not_restored_under_another_name(
     with pytest.raises(Damaged, match="TRIGGER tr"):
         restore_backup(result["url"], server.url("its"), password=ROOT_PASSWORD)
     assert server.sql("SHOW TRIGGERS FROM `it's`") == ""
-    restore_backup(result["url"], server.url("it's"), overwrite=True, password=ROOT_PASSWORD)
+    with pytest.raises(TargetExists, match=r"is the one that was backed up, with it's: .* or give --over-source"):
+        restore_backup(result["url"], server.url("it's"), overwrite=True, password=ROOT_PASSWORD)
+    restore_backup(result["url"], server.url("it's"), over_source=True, password=ROOT_PASSWORD)
     assert "tr" in server.sql("SHOW TRIGGERS FROM `it's`")
     server.sql("CREATE EVENT `it's`.e ON SCHEDULE EVERY 1 DAY DO SELECT 1")
     with pytest.raises(MariadbFailed, match="cannot dump events of a database with a quote in its name: it's"):

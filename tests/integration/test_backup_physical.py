@@ -24,6 +24,7 @@ from tasks.backup.params import BackupParams
 from tasks.backup.restore import restore_backup
 from tasks.backup.sources import data_folder
 from tasks.backup.sources.data_folder import NoTablespacePath
+from tasks.backup.sources.postgres_tools import installed_tools
 from tasks.backup.verify import verify
 from tasks.postgres.replication import PostgresAway, PostgresRefused
 from testkit.fake_context import FakeContext
@@ -301,7 +302,7 @@ def test_a_restored_file_that_was_changed_is_found(server: Server, tmp_path: Pat
     content[100] ^= 1
     table.write_bytes(content)
     with pytest.raises(Damaged, match="checksum mismatch"):
-        data_folder._verified(tmp_path / "good", 17)
+        data_folder._verified(tmp_path / "good", installed_tools(None, os.environ), 17)
 
 
 def test_a_server_that_refuses_or_is_away_is_named(server: Server, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tasks.backup.manifest import Manifest
 from tasks.backup.objects import StoredObjects
 from tasks.backup.sources.base_backup import FILE, SERVER_MANIFEST
 from tasks.backup.sources.in_place import beside, closed_to_others, empty, put_folder
-from tasks.backup.sources.postgres_tools import NoTool, installed_tools, of_major
+from tasks.backup.sources.postgres_tools import NoTool, Tools, installed_tools, of_major
 from tasks.backup.sources.source import RestoreTarget
 from tasks.backup.sources.unpack import extract
 from tasks.errors import Failed, Unretryable
@@ -47,14 +47,16 @@ def restore_data_folder(stored: StoredObjects, target: RestoreTarget) -> list[st
     Raises `TargetExists`, `NoTablespacePath`, `NoTool`, `NoRoomToRestore`, `BrokenChain` and `Damaged`.
     """
     chain = stored.chain()
-    combine = _combine_program(server_major(stored.manifest)) if len(chain) > 1 else None
+    tools = installed_tools(target.postgres_bin or os.environ.get("ROTA_POSTGRES_BIN"), os.environ)
+    major = server_major(stored.manifest)
+    combine = of_major(tools, major, "pg_combinebackup") if len(chain) > 1 else None
     data = Path(target.name).resolve()
     spaces = _new_paths(stored.manifest, target.tablespaces)
     if not target.overwrite and data.exists() and (not data.is_dir() or not empty(data)):
-        raise TargetExists(f"{data} exists and is not empty: name another target, or give --overwrite")
+        raise TargetExists(f"{data} exists and is not empty")
     for path in spaces.values():
         if path.exists() and (not path.is_dir() or not empty(path)):
-            raise TargetExists(f"{path} exists and is not empty: name another path for the tablespace")
+            raise TargetExists(f"{path} exists and is not empty", "name another path for the tablespace", None)
     _check_room([each.manifest for each in chain], data)
     with ExitStack() as stack:
         stack.enter_context(closed_to_others())
@@ -65,10 +67,12 @@ def restore_data_folder(stored: StoredObjects, target: RestoreTarget) -> list[st
         else:
             _combine(combine, chain, stack.enter_context(_aside(data)), aside, spaces_aside)
         _own([aside, *spaces_aside.values()])
-        remarks = _verified(aside, server_major(stored.manifest))
+        stored.doing("pg_verifybackup compares the files with the server's manifest")
+        remarks = _verified(aside, tools, major)
         if combine is not None:
             remarks.append(_without_visibility([aside, *spaces_aside.values()]))
         _link(aside, spaces)
+        stored.doing("putting the files in place")
         _put(spaces_aside, spaces, lambda: put_folder(aside, data))
     return remarks
 
@@ -120,11 +124,6 @@ def _unpack(stored: StoredObjects, data: Path, spaces: Mapping[int, Path]) -> No
     _link(data, spaces)
 
 
-def _combine_program(major: int) -> str:
-    """Return the path of pg_combinebackup. Raises `NoTool`."""
-    return of_major(installed_tools(os.environ.get("ROTA_POSTGRES_BIN"), os.environ), major, "pg_combinebackup")
-
-
 def _combine(
     program: str, chain: Sequence[StoredObjects], scratch: Path, data: Path, spaces: Mapping[int, Path]
 ) -> None:
@@ -143,6 +142,7 @@ def _combine(
         if each is chain[-1]:
             argv += [f"--tablespace-mapping={_escaped(member_spaces[oid])}={_escaped(spaces[oid])}" for oid in its]
         argv.append(str(member))
+    chain[-1].doing(f"pg_combinebackup makes one server of {len(chain)} backups")
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Damaged(f"pg_combinebackup: {done.stderr.strip()[-2000:]}")
@@ -240,13 +240,13 @@ def _put(aside: Mapping[int, Path], spaces: Mapping[int, Path], data: Callable[[
         raise
 
 
-def _verified(data: Path, major: int) -> list[str]:
+def _verified(data: Path, tools: Sequence[Tools], major: int) -> list[str]:
     """Let pg_verifybackup compare the files with the server's manifest. Returns a remark if it is not installed.
 
     Raises `Damaged` if they differ.
     """
     try:
-        program = of_major(installed_tools(os.environ.get("ROTA_POSTGRES_BIN"), os.environ), major, "pg_verifybackup")
+        program = of_major(tools, major, "pg_verifybackup")
     except NoTool as error:
         return [f"the files were not compared with {SERVER_MANIFEST}: {error}"]
     argv = [program, "--no-parse-wal", "--quiet", str(data)]

@@ -1,5 +1,6 @@
 """Restores PostgreSQL dumps by pg_restore: one database, one table, or the databases and roles of a whole server."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from tasks.backup.sources.postgres_sql import (
     without_tablespace,
 )
 from tasks.backup.sources.postgres_tools import PostgresFailed, Tools
-from tasks.backup.sources.source import NoSuchPart, RestoreTarget
+from tasks.backup.sources.source import OVER_SOURCE, NoSuchPart, RestoreTarget
 from tasks.kind import Unretryable
 
 IDENTITY: Final = (
@@ -26,10 +27,14 @@ IDENTITY: Final = (
 )
 """The name and the oid of a database, as they are in the identity of a backup of it."""
 
+_OID: Final = re.compile(r"\(oid (\d+)\)")
+
 SYSTEM: Final = "SELECT system_identifier FROM pg_catalog.pg_control_system()"
 
 _USER_RELATIONS = """SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_(toast|temp)'"""
+
+_OTHER: Final = "name another database"
 
 _DATABASES: Final = "SELECT datname FROM pg_catalog.pg_database"
 _ROLES: Final = "SELECT rolname FROM pg_catalog.pg_roles"
@@ -46,6 +51,8 @@ class DumpRestore:
 
     #: Replace what the target holds.
     overwrite: bool
+    #: Replace it even if it is the database that was dumped.
+    over_source: bool = False
     #: Restore owners and grants; else the restoring role owns everything.
     owners: bool
     #: Restore into the tablespaces of the dump; else into the database's own.
@@ -59,7 +66,7 @@ def restore_dumps(stored: StoredObjects, target: RestoreTarget, scratch: Path) -
 
     Raises `NoTool`, `PostgresFailed`, `Damaged`, `TargetExists`, `NoSuchPart`, `MissingRoles`.
     """
-    database = Database(target.name, scratch, target.password)
+    database = Database(target.name, scratch, target.password, target.postgres_bin)
     manifest, parts = stored.manifest, target.parts
     tools = database.tools(at_least=int(manifest.tools["pg_dump"].partition(".")[0]))
     dumps = {file.database.name: file for file in manifest.files if file.database is not None}
@@ -75,11 +82,14 @@ def restore_dumps(stored: StoredObjects, target: RestoreTarget, scratch: Path) -
             there = ", ".join(dumps) or "one database whose name was not recorded: leave the name out"
             raise NoSuchPart(f"the backup has no database {parts.database}; it has {there}")
         entry = dumps[parts.database]
-    how = DumpRestore(overwrite=target.overwrite, owners=bool(parts.owners), table=parts.table)
+    how = DumpRestore(
+        overwrite=target.overwrite, over_source=target.over_source, owners=bool(parts.owners), table=parts.table
+    )
     if how.owners:
         check_roles(database, tools, entry)
     remarks = check_target_database(database, tools, manifest, entry, how)
-    restore_dump(stored.content(entry), database, tools, entry, how)
+    stored.expect([entry])
+    restore_dump(stored, database, tools, entry, how)
     return remarks
 
 
@@ -87,21 +97,19 @@ def check_target_database(
     database: Database, tools: Tools, manifest: Manifest, entry: FileEntry, how: DumpRestore
 ) -> list[str]:
     """Check that a dump may be restored into a database. Returns remarks. Raises `TargetExists`, `NoSuchPart`."""
+    if how.table is None:
+        found = "is not empty" if int(database.ask(tools, _USER_RELATIONS)) > 0 else None
+    else:
+        schema, name = _split(entry, how.table)
+        found = f"has a table {how.table}" if _has_table(database, tools, schema, name) else None
+    if found is None:
+        return []
     is_source = _is_source(database, tools, manifest, entry)
+    if is_source and not how.over_source:
+        own = f"is the database that was backed up, and {found}"
+        raise TargetExists(f"{database.url} {own}", _OTHER, OVER_SOURCE)
     if not how.overwrite:
-        if is_source:
-            raise TargetExists(
-                f"{database.url} is the database that was backed up: name another database, or give --overwrite to "
-                "replace what it holds now"
-            )
-        if how.table is not None:
-            schema, name = _split(entry, how.table)
-            if _has_table(database, tools, schema, name):
-                raise TargetExists(
-                    f"{database.url} has a table {how.table}: name another database, or give --overwrite"
-                )
-        elif int(database.ask(tools, _USER_RELATIONS)) > 0:
-            raise TargetExists(f"{database.url} is not empty: name another database, or give --overwrite")
+        raise TargetExists(f"{database.url} {found}", _OTHER)
     replaced = "what it held" if how.table is None else how.table
     return [f"{database.url} is the database that was backed up: {replaced} was replaced"] if is_source else []
 
@@ -119,19 +127,22 @@ def check_roles(database: Database, tools: Tools, entry: FileEntry) -> None:
 
 
 def _is_source(database: Database, tools: Tools, manifest: Manifest, entry: FileEntry) -> bool:
-    """Whether a database is the one that was dumped: the same oid on a server with the same identifier."""
+    """Whether a database is the one that was dumped, renamed or not: the same oid on a server with the same identifier.
+
+    A server that was made of another one's files has the identifier of that one.
+    """
     facts = manifest.identity or {}
     if "system" not in facts:
         return False
-    was = facts.get("database") if entry.database is None else f"{entry.database.name} (oid {entry.database.oid})"
+    was = _OID.findall(facts.get("database", "")) if entry.database is None else [str(entry.database.oid)]
     try:
-        return (database.ask(tools, IDENTITY), database.ask(tools, SYSTEM)) == (was, facts["system"])
+        return _OID.findall(database.ask(tools, IDENTITY)) == was and database.ask(tools, SYSTEM) == facts["system"]
     except PostgresFailed:
         # The role may not read the server's identifier. Then it is not known to be the source.
         return False
 
 
-def restore_dump(content: Content, database: Database, tools: Tools, entry: FileEntry, how: DumpRestore) -> None:
+def restore_dump(stored: StoredObjects, database: Database, tools: Tools, entry: FileEntry, how: DumpRestore) -> None:
     """Restore one archive in one transaction. Raises `PostgresFailed`, `Damaged`, `NoSuchPart`."""
     argv = [tools.program("pg_restore"), "--single-transaction", "--no-password", f"--dbname={database.url}"]
     argv += [] if how.owners else ["--no-owner", "--no-privileges"]
@@ -145,7 +156,8 @@ def restore_dump(content: Content, database: Database, tools: Tools, entry: File
             raise NoSuchPart(f"{database.url} has no schema {schema}: create it, and restore the table again")
         argv += [f"--schema={schema}", f"--table={name}"]
     with database.running(argv, PIPE, DEVNULL) as process:
-        feed(content, process.stdin)
+        feed(stored.content(entry), process.stdin)
+        stored.doing("pg_restore makes indexes and constraints")
     if how.table is not None and not _has_table(database, tools, schema, name):
         raise NoSuchPart(f"the dump has no table {how.table}: write it as SCHEMA.NAME, without quotes")
 
@@ -210,13 +222,14 @@ class _ServerRestore:
         self._tools = tools
         self._stored = stored
         self._overwrite = target.overwrite
+        self._over_source = target.over_source
         self._make_roles = target.parts.roles
         self._owners = target.parts.owners is not False
 
     def restore(self, text: str, dumps: Mapping[str, FileEntry]) -> list[str]:
         """Restore all databases. `text` is the SQL of the backup's roles, tablespaces and databases."""
         existing = _lines(self._server, self._tools, _DATABASES) & dumps.keys()
-        how = DumpRestore(overwrite=self._overwrite, owners=self._owners)
+        how = DumpRestore(overwrite=self._overwrite, over_source=self._over_source, owners=self._owners)
         remarks = []
         for name, entry in dumps.items():
             if self._owners and not self._make_roles:
@@ -263,7 +276,7 @@ class _ServerRestore:
             if making:
                 with self._server.session(self._tools) as session:
                     session.ask("\n".join(map(executed, making if tablespaces else map(without_tablespace, making))))
-            restore_dump(self._stored.content(entry), self._server.of_name(name), self._tools, entry, how)
+            restore_dump(self._stored, self._server.of_name(name), self._tools, entry, how)
         except BaseException:
             if making:
                 with self._server.session(self._tools) as session:

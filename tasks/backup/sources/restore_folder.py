@@ -189,7 +189,7 @@ def _checked(target: Path, overwrite: bool) -> Path:
     """Return the resolved target, whose parent folder exists then. Raises `TargetExists`."""
     target = target.resolve()
     if not overwrite and target.exists() and (not target.is_dir() or not empty(target)):
-        raise TargetExists(f"{target} exists and is not empty: name another target, or give --overwrite")
+        raise TargetExists(f"{target} exists and is not empty")
     target.parent.mkdir(parents=True, exist_ok=True)
     return target
 
@@ -215,13 +215,14 @@ def _locked(aside: Path) -> Iterator[int]:
         try:
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise TargetExists(f"another restore of this backup is making {aside}: wait for its end") from None
+            raise TargetExists(f"another restore of this backup is making {aside}", "wait for its end", None) from None
         aside.mkdir(exist_ok=True)
         for about in (os.fstat(marker), aside.lstat()):
             if about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) & 0o077:
-                raise TargetExists(f"{aside} was not made by this user's restore: remove it and {_path_of(aside).name}")
+                others = f"remove it and {_path_of(aside).name}"
+                raise TargetExists(f"{aside} was not made by this user's restore", others, None)
         if not stat.S_ISDIR(aside.lstat().st_mode):
-            raise TargetExists(f"{aside} is no folder: remove it")
+            raise TargetExists(f"{aside} is no folder", "remove it", None)
         yield marker
     finally:
         os.close(marker)

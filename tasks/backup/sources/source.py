@@ -97,19 +97,27 @@ class RestoreParts:
 ALL_PARTS: Final = RestoreParts()
 
 
+OVER_SOURCE: Final = "--over-source"
+"""The option of the command line that lets a restore replace what was backed up."""
+
+
 class RestoreTarget(NamedTuple):
     """The target of a restore."""
 
     #: A path, or the URL of a database.
     name: str
     #: Whether existing content is replaced.
-    overwrite: bool
+    overwrite: bool = False
     #: The password of a database; None: libpq looks for one in its usual places, and for MariaDB it is MYSQL_PWD.
     password: str | None = None
     #: The parts of the backup that are restored.
     parts: RestoreParts = ALL_PARTS
     #: New paths for the tablespaces of a physical backup, by their names.
     tablespaces: Mapping[str, str] = MappingProxyType({})
+    #: Whether existing content is replaced even if it is what was backed up.
+    over_source: bool = False
+    #: The folder of PostgreSQL's programs; None: ROTA_POSTGRES_BIN, else the PATH and the usual folders.
+    postgres_bin: str | None = None
 
 
 class BackupSource(Protocol):

@@ -100,7 +100,7 @@ class SqliteSource(BaseModel):
     @classmethod
     def restore(cls, stored: StoredObjects, target: RestoreTarget) -> list[str]:
         """Write the database to a file. Returns remarks."""
-        return restore(stored.only(), Path(target.name), target.overwrite, stored.manifest.files[0])
+        return restore(stored, Path(target.name), target.overwrite)
 
     @classmethod
     def verify(cls, content: Content, entry: FileEntry, manifest: Manifest, scratch: Path) -> list[str]:
@@ -163,24 +163,25 @@ def _open(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_S, isolation_level=None)
 
 
-def restore(content: Content, target: Path, overwrite: bool, entry: FileEntry) -> list[str]:
+def restore(stored: StoredObjects, target: Path, overwrite: bool) -> list[str]:
     """Write the database to the file `target`, which appears complete and checked, or not at all. Returns remarks.
 
-    The file gets the mode in `entry`, and the owner if root restores it; without a mode only the owner may read it.
+    The file gets the mode in its entry, and the owner if root restores it; without a mode only the owner may read it.
     Raises `Damaged`, and `TargetExists` if `target` exists and `overwrite` is not set.
     """
     target = target.resolve()
     if target.is_dir():
-        raise TargetExists(f"{target} is a folder: name a file for the database")
+        raise TargetExists(f"{target} is a folder", "name a file for the database", None)
     if target.exists() and not overwrite:
-        raise TargetExists(f"{target} exists: name another target, or give --overwrite")
+        raise TargetExists(f"{target} exists")
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = beside(target)
+    aside, content, entry = beside(target), stored.only(), stored.manifest.files[0]
     with removed_if_killed(aside):
         try:
             with closed_to_others(), aside.open("xb") as file:
                 while chunk := content.read(CHUNK_BYTES):
                     file.write(chunk)
+            stored.doing("SQLite checks the database")
             remarks = _check(aside)
             if entry.uid is not None and entry.gid is not None and os.geteuid() == 0:
                 os.chown(aside, entry.uid, entry.gid)

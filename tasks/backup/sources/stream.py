@@ -112,9 +112,9 @@ def restore_stream(content: Content, target: Path, overwrite: bool) -> None:
     """
     target = target.resolve()
     if target.is_dir():
-        raise TargetExists(f"{target} is a folder: name a file for the program's output")
+        raise TargetExists(f"{target} is a folder", "name a file for the program's output", None)
     if target.exists() and not overwrite:
-        raise TargetExists(f"{target} exists: name another target, or give --overwrite")
+        raise TargetExists(f"{target} exists")
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = beside(target)
     try:

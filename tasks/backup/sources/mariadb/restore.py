@@ -24,8 +24,10 @@ from tasks.backup.sources.mariadb.server import (
     connected,
     quoted_name,
     quoted_text,
+    server_facts,
 )
-from tasks.backup.sources.source import RestoreTarget
+from tasks.backup.sources.source import OVER_SOURCE, RestoreTarget
+from tasks.source_identity import differing
 
 _CLIENT = *NO_FILES, "--batch", "--binary-mode", "--comments", "--max-allowed-packet=1G"
 """In the binary mode the client runs no command of its own, such as a shell, whatever a dump holds, and keeps the line
@@ -46,14 +48,14 @@ def restore_databases(stored: StoredObjects, target: RestoreTarget, scratch: Pat
         into = server.named.database
         if into or target.parts.database:
             entry, name = _chosen(stored, target.parts.database or into)
-            _put(stored, server, [_Wanted(entry, name, into or name)], target.overwrite)
+            _put(stored, server, [_Wanted(entry, name, into or name)], target)
             return []
         single = [(entry, database_in(entry.plain_name)) for entry in stored.manifest.files]
         wanted = [_Wanted(entry, name, name) for entry, name in single if name is not None]
-        _put(stored, server, wanted, target.overwrite)
+        _put(stored, server, wanted, target)
         others = {entry.plain_name: entry for entry in stored.manifest.files}
         if ALL in others:
-            _put_all(stored, server, others[ALL], target.overwrite)
+            _put_all(stored, server, others[ALL], target)
         return _users(stored, server, others[USERS]) if USERS in others else []
 
 
@@ -84,9 +86,11 @@ def _chosen(stored: StoredObjects, wanted: str) -> tuple[FileEntry, str]:
     )
 
 
-def _put(stored: StoredObjects, server: MariadbServer, wanted: Sequence[_Wanted], overwrite: bool) -> None:
+def _put(stored: StoredObjects, server: MariadbServer, wanted: Sequence[_Wanted], target: RestoreTarget) -> None:
     """Restore databases, each by its own object."""
-    there = _refuse_full(server, [one.into for one in wanted], overwrite)
+    names = [one.name for one in wanted]
+    there = _refuse_full(stored, server, [one.into for one in wanted], names, target)
+    stored.expect(entry for one in wanted for entry in [one.entry] * (2 if one.into in there else 1))
     with _dropped_if_it_fails(server) as begun:
         for one in wanted:
             own_name = one.into == one.name
@@ -102,10 +106,11 @@ def _put(stored: StoredObjects, server: MariadbServer, wanted: Sequence[_Wanted]
                 begun.remove(one.into)  # its old content is gone, so the new one stays if another database fails
 
 
-def _put_all(stored: StoredObjects, server: MariadbServer, entry: FileEntry, overwrite: bool) -> None:
+def _put_all(stored: StoredObjects, server: MariadbServer, entry: FileEntry, target: RestoreTarget) -> None:
     """Restore the object of all databases, which creates them by itself."""
     names = DumpReader(stored.content(entry), entry.name).databases()
-    there = _refuse_full(server, names, overwrite)
+    there = _refuse_full(stored, server, names, names, target)
+    stored.expect([entry] * (2 if there else 1))
     if there:
         for _ in DumpReader(stored.content(entry), entry.name).chunks():
             pass
@@ -116,17 +121,35 @@ def _put_all(stored: StoredObjects, server: MariadbServer, entry: FileEntry, ove
         _feed(server, DumpReader(stored.content(entry), entry.name).chunks())
 
 
-def _refuse_full(server: MariadbServer, names: Sequence[str], overwrite: bool) -> set[str]:
-    """Return those of the databases that the server has. Raises `TargetExists` if one has content, but `overwrite`."""
+def _refuse_full(
+    stored: StoredObjects, server: MariadbServer, names: Sequence[str], dumped: Sequence[str], target: RestoreTarget
+) -> set[str]:
+    """Return those of the databases `names` that the server has.
+
+    Raises `TargetExists` if one of them has content that must not be replaced: any without `overwrite`, and that of
+    the databases `dumped` on the server that was backed up without `over_source`.
+    """
     listed = {name for (name,) in server.ask("SHOW DATABASES")}
     there = [name for name in names if name in listed]
     full = [name for name in there if server.ask(_CONTENT.format(quoted_text(name)))]
-    if full and not overwrite:
+    own = [name for name in full if name in dumped]
+    if own and not target.over_source and _is_source(stored, server):
         raise TargetExists(
-            f"the server at {server.named.address} has content in {', '.join(full)}: give another server, another name "
-            "for the database in the URL, or --overwrite"
+            f"the server at {server.named.address} is the one that was backed up, with {', '.join(own)}",
+            "name another server, or another name for the database in the URL",
+            OVER_SOURCE,
+        )
+    if full and not target.overwrite:
+        raise TargetExists(
+            f"the server at {server.named.address} has content in {', '.join(full)}",
+            "name another server, or another name for the database in the URL",
         )
     return set(there)
+
+
+def _is_source(stored: StoredObjects, server: MariadbServer) -> bool:
+    was, now = stored.manifest.identity or {}, server_facts(server)
+    return bool(was.keys() & now.keys()) and not differing(was, now)
 
 
 @contextmanager

@@ -32,6 +32,11 @@ _CONNECT_S: Final = 30
 NO_FILES: Final = ("--local-infile=0",)
 """The client sends no file of this machine, whatever a server or a dump asks for (LOAD DATA LOCAL)."""
 
+_SERVER: Final = """SET time_zone = '+00:00'; SELECT create_time FROM information_schema.tables
+WHERE table_schema = 'mysql' AND table_name = 'global_priv' AND create_time IS NOT NULL"""
+"""When the server's table of accounts was made: the time is in the table's file, and neither an upgrade nor a copy of
+the files changes it. A server has no other lasting identifier: `server_uid` is that of the machine's network card."""
+
 
 class NoMariadbProgram(Failed):
     """MariaDB's programs mariadb-dump and mariadb are not installed on this machine."""
@@ -123,6 +128,18 @@ def connected(url: str, password: str | None, scratch: Path) -> Iterator[Mariadb
         yield MariadbServer(named, tools, Path(path), scratch)
     finally:
         Path(path).unlink()
+
+
+def server_facts(server: MariadbServer) -> dict[str, str]:
+    """Return the identity facts of a server. Raises `MariadbFailed`.
+
+    An account that may not see the server's own tables gets the names of its machine and data folder instead.
+    """
+    found = server.ask(_SERVER)
+    if found:
+        return {"server": f"set up at {found[0][0]} UTC"}
+    [(host, folder)] = server.ask("SELECT @@hostname, @@datadir")
+    return {"host": host, "data_folder": folder}
 
 
 def option_file(named: MariadbUrl, password: str | None) -> str:

@@ -21,7 +21,14 @@ from tasks.backup.sources.mariadb.connection import MARIADB_TOOLS, MariadbConnec
 from tasks.backup.sources.mariadb.dumped import ALL, USERS, DumpReader, header, object_name
 from tasks.backup.sources.mariadb.grants import lacks, sees_all_routines
 from tasks.backup.sources.mariadb.restore import restore_databases
-from tasks.backup.sources.mariadb.server import MariadbFailed, MariadbServer, connected, quoted_name, quoted_text
+from tasks.backup.sources.mariadb.server import (
+    MariadbFailed,
+    MariadbServer,
+    connected,
+    quoted_name,
+    quoted_text,
+    server_facts,
+)
 from tasks.backup.sources.mariadb.url import FORM, parse_mariadb
 from tasks.backup.sources.program import output_of
 from tasks.backup.sources.source import RestoreTarget, SourceNotes, SourceWork
@@ -36,11 +43,6 @@ _DUMP: Final = (
 ).split()
 _SHOWN: Final = 20
 """How many names a remark has at most."""
-
-_SERVER: Final = """SET time_zone = '+00:00'; SELECT create_time FROM information_schema.tables
-WHERE table_schema = 'mysql' AND table_name = 'global_priv' AND create_time IS NOT NULL"""
-"""When the server's table of accounts was made: the time is in the table's file, and neither an upgrade nor a copy of
-the files changes it. A server has no other lasting identifier: `server_uid` is that of the machine's network card."""
 
 
 def _users_own(name: str) -> str:
@@ -146,18 +148,6 @@ class MariadbSource(MariadbConnection):
         for _ in DumpReader(content, entry.name).chunks():
             pass
         return []
-
-
-def server_facts(server: MariadbServer) -> dict[str, str]:
-    """Return the identity facts of a server. Raises `MariadbFailed`.
-
-    An account that may not see the server's own tables gets the names of its machine and data folder instead.
-    """
-    found = server.ask(_SERVER)
-    if found:
-        return {"server": f"set up at {found[0][0]} UTC"}
-    [(host, folder)] = server.ask("SELECT @@hostname, @@datadir")
-    return {"host": host, "data_folder": folder}
 
 
 def _check_grants(server: MariadbServer, names: Sequence[str]) -> list[str]:

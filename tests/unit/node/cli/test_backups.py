@@ -8,13 +8,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from node.cli.backup_access import NamedByCaller, _backup_keys, newest_whole, task_places, url_and_options
+from node.cli.backup_access import NamedByCaller, _backup_keys, task_places
 from node.cli.backups import _keep_rules, key_command
 from tasks.backup.encryption import Identities, new_identity
-from tasks.backup.finding import find_backups
+from tasks.backup.finding import TaskPlace, find_backups
 from tasks.backup.keep import KeepRules
 from tasks.backup.kind import Backup
-from tasks.backup.retention import name_of
 from tasks.errors import MissingSecret
 from tests.unit.tasks.backup.backups import backup_context, fill
 
@@ -40,28 +39,28 @@ class Asked:
 def test_backups_on_another_machine_s_disk_are_reported_with_their_node(tmp_path: Path) -> None:
     made = f"{tmp_path}/b/nightly/20261122-1"
     with pytest.raises(click.ClickException) as raised:
-        url_and_options(Asked(tmp_path / "b", made), "nightly", NOTHING)  # type: ignore[arg-type]
+        task_places(Asked(tmp_path / "b", made), "nightly", NOTHING)  # type: ignore[arg-type]
     assert f"node-2 has written {made}" in raised.value.message
     assert "Run this command on node-2, or mount the folder here" in raised.value.message
 
 
 def test_without_a_successful_run_no_other_node_is_named(tmp_path: Path) -> None:
-    url, options = url_and_options(Asked(tmp_path / "b", None), "nightly", NOTHING)  # type: ignore[arg-type]
+    [(url, options)] = task_places(Asked(tmp_path / "b", None), "nightly", NOTHING)  # type: ignore[arg-type]
     assert (url, options) == (f"{tmp_path}/b/nightly", {})
 
 
 def test_a_folder_that_is_here_is_read_here(tmp_path: Path) -> None:
     (tmp_path / "b" / "nightly").mkdir(parents=True)
-    assert url_and_options(Asked(tmp_path / "b", "elsewhere"), "nightly", NOTHING)[0] == f"{tmp_path}/b/nightly"  # type: ignore[arg-type]
+    [(url, _)] = task_places(Asked(tmp_path / "b", "elsewhere"), "nightly", NOTHING)  # type: ignore[arg-type]
+    assert url == f"{tmp_path}/b/nightly"
 
 
 AUTHORS = {"key": {"env": "AWS_KEY"}, "secret": {"secret": "s3_key"}, "endpoint_url": "http://author.example"}
 
 
-def _of_author(
-    named: NamedByCaller, destination: str = "s3://b", options: dict[str, Any] = AUTHORS
-) -> tuple[str, dict[str, Any]]:
-    return url_and_options(Asked(destination, None, **options), "nightly", named)  # type: ignore[arg-type]
+def _of_author(named: NamedByCaller, destination: str = "s3://b", options: dict[str, Any] = AUTHORS) -> TaskPlace:
+    [place] = task_places(Asked(destination, None, **options), "nightly", named)  # type: ignore[arg-type]
+    return place
 
 
 def test_what_a_definition_refers_to_is_read_and_sent_only_where_the_caller_says(
@@ -152,13 +151,16 @@ def test_the_first_destination_that_has_the_newest_backup_whole_is_read(
     tmp_path: Path, three_places: dict[str, Any]
 ) -> None:
     api: Any = Cluster(three_places)
-    url, _ = newest_whole(api, "nightly", NOTHING, None)
-    assert url.startswith(f"{tmp_path}/near/nightly/") and url.endswith("-2")
-    assert newest_whole(api, "nightly", NOTHING, f"{tmp_path}/far")[0] == f"{tmp_path}/far/nightly"
+    found, said = find_backups(task_places(api, "nightly", NOTHING)), list[str]()
+    newest = [each.place.url for each in found.whole(found.chosen(), said.append)]
+    assert newest == [f"{tmp_path}/near/nightly", f"{tmp_path}/far/nightly"]
+    assert said == [f"{found.complete[0].url} lacks folder.tar.zst"]
+    [only] = task_places(api, "nightly", NOTHING, f"{tmp_path}/far")
+    assert only.url == f"{tmp_path}/far/nightly"
     with pytest.raises(
         click.UsageError, match=r"--from /else: nightly has no such destination \(it has: .*/near, .*/far"
     ):
-        newest_whole(api, "nightly", NOTHING, "/else")
+        task_places(api, "nightly", NOTHING, "/else")
 
 
 def test_each_backup_is_found_once_with_the_places_that_have_it(tmp_path: Path, three_places: dict[str, Any]) -> None:
@@ -166,7 +168,7 @@ def test_each_backup_is_found_once_with_the_places_that_have_it(tmp_path: Path, 
     shutil.rmtree(min((tmp_path / "far" / "nightly").iterdir()))
     found = find_backups(places)
     assert [backup.token for backup in found.complete] == [2, 1]
-    where = [[Path(place.url).parent.name for place in found.places[name_of(one.url)]] for one in found.complete]
+    where = [[Path(url).parent.name for url in found.places(one.name)] for one in found.complete]
     assert where == [["to", "near", "far"], ["to", "near"]]
 
 

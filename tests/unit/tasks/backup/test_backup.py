@@ -169,7 +169,7 @@ def test_an_older_databases_wal_is_not_applied_to_the_restored_one(tmp_path: Pat
     with closing(sqlite3.connect(path)) as writer:
         writer.execute("DELETE FROM t")
         writer.commit()
-        restore_backup(f"{tmp_path}/to/nightly", str(path), overwrite=True)
+        restore_backup(f"{tmp_path}/to/nightly", str(path), over_source=True)
     assert len(_rows(path)) == 10
 
 

@@ -18,7 +18,7 @@ from tasks.backup import archive
 from tasks.backup.encryption import BackupKeys, BadIdentity, Encryption, Identities, NoIdentity, new_identity
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import FileEntry, newest_backup
-from tasks.backup.objects import NewObjects, StoredObjects, remove_unnamed
+from tasks.backup.objects import NewObjects, RestoreWatch, StoredObjects, remove_unnamed
 from tasks.backup.params import BackupParams
 from tasks.backup.restore import restore_backup
 from tasks.backup.verify import verify
@@ -174,7 +174,7 @@ def test_nothing_of_the_content_is_readable_at_the_destination(tmp_path: Path) -
     assert [file.name for file in stored.files] == ["folder.tar.zst.age"]
     assert (stored.remarks, stored.files[0].content_sha256) == ((), None)
     assert (
-        "marked-name was left out" in StoredObjects(stored, None, archive.quiet, BackupKeys(MINE)).manifest.remarks[0]
+        "marked-name was left out" in StoredObjects(stored, None, RestoreWatch(), BackupKeys(MINE)).manifest.remarks[0]
     )
 
     restored = restore_backup(result["url"], str(tmp_path / "back"), keys=BackupKeys(MINE))

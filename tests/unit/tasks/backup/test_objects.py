@@ -10,7 +10,7 @@ import zstandard
 from tasks.backup import archive
 from tasks.backup.content import BadSetting, backup_threads
 from tasks.backup.manifest import Manifest
-from tasks.backup.objects import NewObjects, StoredObjects, remove_unnamed
+from tasks.backup.objects import NewObjects, RestoreWatch, StoredObjects, remove_unnamed
 from tasks.backup.pace import ReadingPace
 from tasks.places.place import Place
 
@@ -39,7 +39,7 @@ def _read(folder: Path, out: NewObjects) -> dict[str, bytes]:
         files=out.entries,
         url=str(folder),
     )
-    stored = StoredObjects(manifest, None, archive.quiet)
+    stored = StoredObjects(manifest, None, RestoreWatch())
     return {entry.name: stored.content(entry).readall() for entry in manifest.files}
 
 

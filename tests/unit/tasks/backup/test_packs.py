@@ -10,7 +10,7 @@ import pytest
 from tasks.backup.archive import Content, Damaged
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import FileEntry, newest_backup
-from tasks.backup.objects import StoredObjects
+from tasks.backup.objects import RestoreWatch, StoredObjects
 from tasks.backup.restore import restore_backup
 from tasks.backup.sources import restore_folder
 from tasks.backup.sources.source import NoSuchPart, RestoreParts
@@ -246,7 +246,7 @@ def test_an_interrupted_restore_goes_on_with_the_pack_it_was_at(
     assert not (tmp_path / "back").exists()
     done: list[int] = []
     read.clear()
-    restore_backup(url, str(tmp_path / "back"), progress=done.append)
+    restore_backup(url, str(tmp_path / "back"), watch=RestoreWatch(done.append))
     assert read == list(map(packs.pack_name, (3, 4, 5)))
     assert done == sorted(done)
     assert facts_of_tree(tmp_path / "back") == facts_of_tree(tmp_path / "from")

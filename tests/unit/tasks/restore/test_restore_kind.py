@@ -1,14 +1,20 @@
 """The kind `restore`: what it refuses, what it makes, and what it leaves when it is stopped or was killed before."""
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from tasks.backup.archive import Damaged, PlaceFailed
 from tasks.backup.encryption import NoIdentity
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import NoBackup
+from tasks.errors import MissingSecret
+from tasks.places.place import Place
 from tasks.restore.kind import Restore, RestoreStopped, TargetTaken
 from tasks.restore.params import RestoreParams
 from testkit.fake_context import FakeContext
@@ -51,6 +57,81 @@ def test_nothing_is_replaced(tmp_path: Path) -> None:
     for taken in ("folder", "file", "link"):
         with pytest.raises(TargetTaken, match="exists on node-1"):
             Restore().run(_context(tmp_path, target=str(tmp_path / taken)))
+
+
+def test_a_target_that_was_backed_up_is_named_as_that(tmp_path: Path) -> None:
+    _backed_up(tmp_path)
+    with pytest.raises(TargetTaken, match=r"from is .*from, which was backed up, and a restore replaces nothing: name"):
+        Restore().run(_context(tmp_path, target=str(tmp_path / "from")))
+
+
+@pytest.fixture
+def three_places(tmp_path: Path) -> dict[str, Any]:
+    """The params for a restore of a backup that lies at three places."""
+    fill(tmp_path / "from")
+    names = ("to", "near", "far")
+    copies = [{"destination": str(tmp_path / name)} for name in names[1:]]
+    Backup().run(backup_context(tmp_path, copies=copies))
+    first, *others = ({"url": str(tmp_path / name / "nightly")} for name in names)
+    return {"backups": first, "copies": others}
+
+
+def _objects(place: Path) -> list[Path]:
+    return list(place.glob("nightly/*/folder.tar.zst"))
+
+
+def test_the_next_place_is_read_if_one_lacks_the_backup_or_it_is_damaged_there(
+    tmp_path: Path, three_places: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.rmtree(tmp_path / "to")
+    [cut] = _objects(tmp_path / "near")
+    cut.write_bytes(cut.read_bytes()[:-9] + bytes(9))  # of the right size
+    with caplog.at_level("INFO"):
+        result = Restore().run(_context(tmp_path, **three_places))
+    assert result["backup"].startswith(f"{tmp_path}/far/nightly/")
+    assert (tmp_path / "back" / "a.txt").read_text() == "a"
+    said = [record.getMessage() for record in caplog.records]
+    assert any(line.startswith(f"skipped: {tmp_path}/to/nightly holds no folder with a manifest") for line in said)
+    assert any(line.startswith(str(cut)) and f"now {tmp_path}/far/nightly is read" in line for line in said)
+    [far] = _objects(tmp_path / "far")
+    far.unlink()
+    with pytest.raises(Damaged, match=str(cut)):
+        Restore().run(_context(tmp_path, **three_places, target=str(tmp_path / "again")))
+    cut.unlink()
+    with pytest.raises(NoBackup, match=r"is whole at no destination .*near.* lacks .*far.* lacks .*no older one"):
+        Restore().run(_context(tmp_path, **three_places, target=str(tmp_path / "again")))
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_place_that_fails_while_it_is_read_is_left_for_the_next(
+    tmp_path: Path, three_places: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = Place.reading
+
+    @contextmanager
+    def refused(place: Place, name: str, version: str | None = None) -> Iterator[Any]:
+        if str(tmp_path / "to") in place.url:
+            raise PermissionError("the token has expired")
+        with reading(place, name, version) as file:
+            yield file
+
+    monkeypatch.setattr(Place, "reading", refused)
+    result = Restore().run(_context(tmp_path, **three_places))
+    assert result["backup"].startswith(f"{tmp_path}/near/")
+    alone = _context(tmp_path, backups=three_places["backups"], target=str(tmp_path / "again"))
+    with pytest.raises(PlaceFailed, match=r"folder\.tar\.zst cannot be read: PermissionError: the token has expired"):
+        Restore().run(alone)
+
+
+def test_a_place_that_this_member_may_not_read_is_skipped(
+    tmp_path: Path, three_places: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    three_places["backups"]["options"] = {"auto_mkdir": {"secret": "absent"}}
+    result = Restore().run(_context(tmp_path, **three_places))
+    assert result["backup"].startswith(f"{tmp_path}/near/")
+    assert "skipped: " in caplog.text and "absent" in caplog.text
+    with pytest.raises(MissingSecret):
+        Restore().run(_context(tmp_path, backups=three_places["backups"], target=str(tmp_path / "again")))
 
 
 def test_an_attempt_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
