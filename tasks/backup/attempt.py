@@ -12,7 +12,7 @@ from tasks.backup.chain import BrokenChain, chain_of
 from tasks.backup.content import BackupContent, Vanished
 from tasks.backup.copies import BackupCopies
 from tasks.backup.keep import rules_of
-from tasks.backup.manifest import FileEntry, Manifest
+from tasks.backup.manifest import FileEntry, Manifest, printable
 from tasks.backup.objects import remove_unnamed
 from tasks.backup.params import BackupParams
 from tasks.backup.sources.source import EarlierChain
@@ -225,12 +225,3 @@ class BackupAttempt:
         except Exception as error:  # noqa: BLE001  storage libraries raise any exception
             self.ctx.log.warning("%s could not be removed: %s: %s", self.place.url, type(error).__name__, error)
         self.copies.discard(retention.name_of(self.place.url))
-
-
-def printable(remark: str) -> str:
-    r"""Escape a remark's lone surrogates. File names may be any bytes, but JSON and msgpack refuse surrogates.
-
-    >>> printable("caf\udce9 vanished")
-    'caf\\udce9 vanished'
-    """
-    return remark.encode("utf-8", "backslashreplace").decode()

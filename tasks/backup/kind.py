@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tasks.backup import lineage, manifest, retention
-from tasks.backup.attempt import BackupAttempt, printable
+from tasks.backup.attempt import BackupAttempt
 from tasks.backup.content import ENVIRONMENT, BackupContent
 from tasks.backup.copies import BackupCopies, opened_destination
 from tasks.backup.inventory import inventory
@@ -131,7 +131,7 @@ class Backup:
             "unusual": jumps,
             "removed": len(pruned.removed),
             "locked": list(pruned.locked[:100]),
-            "not_removed": [printable(why[:1000]) for why in pruned.failed[:20]],
+            "not_removed": [manifest.printable(why[:1000]) for why in pruned.failed[:20]],
             "unreadable": len(pruned.unreadable),
             "others": pruned.others,
             "backups": _inventory(ctx, attempt.task_place),

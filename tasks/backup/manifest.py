@@ -419,3 +419,12 @@ def survey_url(url: str, options: dict[str, Any] | None = None) -> Survey:
 def newest_backup(url: str, options: dict[str, Any] | None = None) -> Manifest:
     """Return the backup at `url`, or the newest one if `url` is a task's folder. Raises `NoBackup`."""
     return survey_url(url, options).newest(url)
+
+
+def printable(remark: str) -> str:
+    r"""Escape a remark's lone surrogates. File names may be any bytes, but JSON and msgpack refuse surrogates.
+
+    >>> printable("caf\udce9 vanished")
+    'caf\\udce9 vanished'
+    """
+    return remark.encode("utf-8", "backslashreplace").decode()

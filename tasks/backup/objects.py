@@ -93,13 +93,18 @@ class NewObjects:
         advance = partial(self._advance_paced, name)
         with storing(self._sink, stored_name, self._level, advance, keys, self._threads) as writer:
             yield writer
-        entry = writer.entry
-        # What is locked cannot be moved, so another attempt could not use it.
-        if whole and self._place.lock is None and self._place.removes:
-            record = _Record(entry=self._sealed(entry), recipients=self._recipients)
-            self._place.write_whole(f"{stored_name}{_RECORD}", record.model_dump_json().encode())
         with self._lock:
-            self._written[name] = entry
+            self._written[name] = writer.entry
+        if whole:
+            self.note_whole(name)
+
+    def note_whole(self, name: str) -> None:
+        """Note that an object which was written is of use without the others (`whole` of `writing`)."""
+        # What is locked cannot be moved, so another attempt could not use it.
+        if self._place.lock is None and self._place.removes:
+            entry = self._written[name]
+            record = _Record(entry=self._sealed(entry), recipients=self._recipients)
+            self._place.write_whole(f"{entry.name}{_RECORD}", record.model_dump_json().encode())
 
     @property
     def _recipients(self) -> tuple[str, ...]:

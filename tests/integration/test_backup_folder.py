@@ -13,7 +13,7 @@ from node.cli.local import wait_for
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import newest_backup
 from tasks.backup.restore import restore_backup
-from tasks.backup.tree import plan
+from tasks.backup.tree import read_tree
 from tasks.backup.verify import verify
 from testkit.cluster import Cluster
 from testkit.trees import OddTree, facts_of_tree
@@ -115,7 +115,7 @@ while True:
 def test_a_folder_that_changes_at_full_speed_is_backed_up_and_the_changes_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "PACK_FILES", 100)
+    monkeypatch.setattr(read_tree, "PACK_FILES", 100)
     top = tmp_path / "from"
     for folder in range(9):
         (top / f"d{folder}").mkdir(parents=True)
@@ -155,11 +155,9 @@ def test_a_member_that_dies_between_packs_leaves_its_whole_packs_to_the_next(tmp
         cluster.register("uploads", kind="backup", params={"source": source, "destination": str(to), "level": 1})
         run = cluster.run("uploads")
         owner = cluster.wait_for_run(run, "running")["node"]
-        wait_for("a pack is whole", lambda: list(to.glob("uploads/*/pack-*.index.zst.whole.json")), 60)
+        wait_for("a pack is whole", lambda: list(to.glob("uploads/*/*.index.zst.whole.json")), 60)
         cluster.kill(owner)
-        whole = {
-            path.name.removesuffix(".whole.json"): path for path in to.glob("uploads/*/pack-*.index.zst.whole.json")
-        }
+        whole = {path.name.removesuffix(".whole.json"): path for path in to.glob("uploads/*/*.index.zst.whole.json")}
         inodes = {name: path.with_name(name).stat().st_ino for name, path in whole.items()}
         others = cluster.others(owner)
         done = cluster.wait_for_run(run, "succeeded", node=others[0], deadline_s=120)

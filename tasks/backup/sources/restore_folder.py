@@ -141,8 +141,8 @@ class _Archives:
 
     def with_path(self, path: str) -> Iterator[FileEntry]:
         """Yield the archives that have the file or folder at `path`, or anything in it."""
-        if not self._packs:
-            yield from self._stored.manifest.files
+        if len(self._packs) == 1:
+            yield from self._packs
             return
         path = "/".join(part for part in path.split("/") if part not in ("", "."))
         found = set()
@@ -167,11 +167,10 @@ class _Archives:
 
     def _index(self, number: int) -> PackIndex:
         if number not in self._indexes:
-            pack = number_of(self._packs[number].plain_name)
-            assert pack is not None
-            entry = self._by_name.get(index_name(pack))
+            name = index_name(self._packs[number].plain_name)
+            entry = self._by_name.get(name)
             if entry is None:
-                raise Damaged(f"{self._stored.manifest.url} lacks {index_name(pack)}")
+                raise Damaged(f"{self._stored.manifest.url} lacks {name}")
             try:
                 self._indexes[number] = PackIndex.read(self._stored.content(entry).readall())
             except ValueError as error:

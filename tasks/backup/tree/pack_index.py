@@ -21,9 +21,6 @@ Kind = Literal["f", "n", "h", "l", "d", "a"]
 """A regular file (`n`: it has several names), a further name of one (hard link), a symlink, a folder, or a folder above
 the part's entries."""
 
-Named = frozenset[tuple[str, int]]
-"""Files with several names: one of their paths, and their inodes."""
-
 _VERSION: Final = 1
 
 
@@ -31,26 +28,21 @@ class IndexLines:
     """The lines of an index, as an archive is written."""
 
     def __init__(self) -> None:
-        self.named: set[tuple[str, int]] = set()
-        """The files in the archive that have several names, by the name under which they are in it."""
-        self.linked: set[tuple[str, int]] = set()
-        """The files of which the archive has a further name."""
+        self.members = 0
+        """The number of entries, without folders that are only above them."""
         self._lines: list[str] = []
         self._began_ns = time.time_ns()
 
     def add(self, path: str, kind: Kind, about: os.stat_result, first: str | None = None) -> None:
         """Add an entry that is no folder. `first`: of a hard link, the path of the file."""
-        more = ""
-        if first is not None:
-            more = f",{_quoted(first)}"
-            self.linked.add((first, about.st_ino))
-        elif kind == "n":
-            self.named.add((path, about.st_ino))
+        self.members += 1
+        more = "" if first is None else f",{_quoted(first)}"
         facts = f"{about.st_size},{about.st_mtime_ns},{about.st_ctime_ns},{about.st_ino}"
         self._lines.append(f'[{_quoted(path)},"{kind}",{facts}{more}]\n')
 
     def add_folder(self, path: str, about: os.stat_result, records: Records, *, is_member: bool) -> None:
         """Add a folder with the PAX records of its extended attributes."""
+        self.members += is_member
         facts = folder_facts(about, records)
         self._lines.append(json.dumps([path, "d" if is_member else "a", *facts]) + "\n")
 
@@ -81,16 +73,6 @@ class PackIndex:
             return cls(TreePart(_position(first["after"]), _position(first["last"])), int(first["began_ns"]), entries)
         except (LookupError, TypeError) as error:
             raise ValueError(f"no index of a pack: {error!r}") from None
-
-    @property
-    def named(self) -> Named:
-        """The files in the archive that have several names."""
-        return frozenset((path, facts[3]) for path, kind, *facts in self.entries if kind == "n")
-
-    @property
-    def linked(self) -> Named:
-        """The files of which the archive has a further name."""
-        return frozenset((facts[4], facts[3]) for _, kind, *facts in self.entries if kind == "h")
 
 
 def _position(value: list[list[Any]] | None) -> Position | None:

@@ -1,45 +1,61 @@
-"""Writes the packs of a folder as objects of a backup: two at once, and those of an earlier attempt are kept.
+"""Writes the packs of a folder as objects of a backup; those of an earlier attempt are kept.
 
-Beside the pack `pack-000001.tar.zst` lies its index, `pack-000001.index.zst`. It is an object too, and no part of the
-manifest: names of files are content, which may be encrypted, and there may be millions of them.
+The first pack is `folder.tar.zst`, the only one of most folders. Of several, the others are `pack-000002.tar.zst` and
+so on, and beside each lies its index, `pack-000002.index.zst`. It is an object too, and no part of the manifest: names
+of files are content, which may be encrypted, and there may be millions of them.
 """
 
 import re
 from collections.abc import Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import replace
-from threading import Event
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import zip_longest
 from typing import Final
 
 from tasks.backup.archive import Damaged
+from tasks.backup.flow import Flow
+from tasks.backup.manifest import printable
 from tasks.backup.objects import NewObjects
-from tasks.backup.tree.pack_index import Named, PackIndex
-from tasks.backup.tree.pack_process import read_pack
-from tasks.backup.tree.plan import Pack
+from tasks.backup.tree.pack_index import PackIndex
+from tasks.backup.tree.plan import PlannedPart
+from tasks.backup.tree.read_tree import TreeReader
 from tasks.backup.tree.walk import HiddenFiles
 
 _AT_ONCE: Final = 2
-_NAME: Final = re.compile(r"pack-([0-9]{6,})\.(tar|index)\.zst")
+"""While one pack is completed, the next one can begin."""
+
+_FIRST: Final = "folder"
+_NAME: Final = re.compile(rf"(?:{_FIRST}|pack-([0-9]{{6,}}))\.tar\.zst")
 
 
 def pack_name(number: int) -> str:
     """Return the name of the object that is a pack.
 
-    >>> pack_name(1), index_name(1), number_of("pack-000001.tar.zst"), number_of("folder.tar.zst")
-    ('pack-000001.tar.zst', 'pack-000001.index.zst', 1, None)
+    >>> pack_name(1), pack_name(2), number_of("pack-000002.tar.zst"), number_of("folder.tar.zst")
+    ('folder.tar.zst', 'pack-000002.tar.zst', 2, 1)
     """
-    return f"pack-{number:06}.tar.zst"
+    return f"{_stem(number)}.tar.zst"
 
 
-def index_name(number: int) -> str:
-    """Return the name of the object that is a pack's index."""
-    return f"pack-{number:06}.index.zst"
+def index_name(pack: str) -> str:
+    """Return the name of the object that is the index of a pack, by the pack's name.
+
+    >>> index_name("pack-000002.tar.zst")
+    'pack-000002.index.zst'
+    """
+    return f"{pack.removesuffix('.tar.zst')}.index.zst"
+
+
+def _stem(number: int) -> str:
+    return _FIRST if number == 1 else f"pack-{number:06}"
 
 
 def number_of(name: str) -> int | None:
-    """Return the number of the pack that is the object `name`; None if that is no pack."""
+    """Return the number of the pack that is the object `name`; None if that is no pack.
+
+    Earlier versions named the first of several packs as the others.
+    """
     found = _NAME.fullmatch(name)
-    return int(found[1]) if found is not None and found[2] == "tar" else None
+    return None if found is None else int(found[1] or 1)
 
 
 def earlier_packs(out: NewObjects) -> dict[int, PackIndex]:
@@ -47,79 +63,89 @@ def earlier_packs(out: NewObjects) -> dict[int, PackIndex]:
     found = {}
     for name in list(out.kept):
         number = number_of(name)
-        if number is not None and index_name(number) in out.kept:
+        if number is not None and name == pack_name(number) and index_name(name) in out.kept:
             try:
-                found[number] = PackIndex.read(out.read_kept(index_name(number)))
+                found[number] = PackIndex.read(out.read_kept(index_name(name)))
             except (ValueError, Damaged):
                 continue  # damaged, or a later version wrote it; the pack is made again
     return found
 
 
-class _Stopped(Exception):
-    """Another pack has failed."""
-
-
 class PackWriter:
-    """Writes packs of the tree below the open folder `top` (the other arguments are those of `read_pack`)."""
+    """Writes packs of the tree below the open folder `top` (the other arguments are those of `TreeReader`)."""
 
     def __init__(self, out: NewObjects, top: int, shown: str, real: str, own: HiddenFiles) -> None:
         self._out = out
-        self._top = top
-        self._shown = shown
-        self._real = real
-        self._own = own
-        self._stop = Event()
-        self._named: dict[int, Named] = {}
-        self._linked: dict[int, Named] = {}
+        self._reader = TreeReader(top, shown, real, own, self._begin)
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="pack")
+        self._storing: list[tuple[_StoredPack, Future[None]]] = []
 
-    def write(self, packs: Sequence[Pack]) -> list[str]:
-        """Write or keep all packs. Returns remarks that are not in the entries of the objects.
+    def write(self, parts: Sequence[PlannedPart]) -> None:
+        """Read the parts, or keep their packs. Raises the errors of `TreeReader` and of the storage."""
+        with self._threads:
+            try:
+                for part, following in zip_longest(parts, parts[1:]):
+                    if part.kept and part.is_linked(self._reader.firsts):
+                        self._keep(part)
+                    else:
+                        last = None if following is None else following.first - 1
+                        self._reader.read(part.part, part.first, last)
+                self._wait(0)
+            except BaseException as error:
+                for pack, _ in self._storing:
+                    pack.flow.end(error)
+                raise
 
-        Raises the errors of `read_pack` and of the storage.
-        """
-        for pack in packs:
-            if pack.kept is not None:
-                self._out.keep(pack_name(pack.number))
-                self._out.keep(index_name(pack.number))
-                self._named[pack.number], self._linked[pack.number] = pack.kept.named, pack.kept.linked
-        self._make([pack for pack in packs if pack.kept is None])
-        return self._make_without_lost([replace(pack, kept=None) for pack in packs])
+    def _keep(self, part: PlannedPart) -> None:
+        name = pack_name(part.first)
+        self._out.keep(name)
+        self._out.keep(index_name(name))
+        for each, path in part.names:
+            self._reader.firsts.setdefault(each, path)
 
-    def _make(self, packs: Sequence[Pack]) -> None:
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="pack") as threads:
-            working = [threads.submit(self._make_one, pack) for pack in packs]
-            done, _ = wait(working, return_when=FIRST_EXCEPTION)
-            self._stop.set()
-            failed = [error for each in done if (error := each.exception()) is not None]
-            for each in working:
-                each.cancel()
-        for error in sorted(failed, key=lambda error: isinstance(error, _Stopped)):
-            raise error
-        self._stop.clear()
+    def _begin(self, number: int) -> "_StoredPack":
+        self._wait(_AT_ONCE - 1)
+        pack = _StoredPack(self._out, pack_name(number))
+        self._storing.append((pack, self._threads.submit(pack.store)))
+        return pack
 
-    def _make_one(self, pack: Pack) -> None:
-        with self._out.writing(pack_name(pack.number), whole=True) as writer:
+    def _wait(self, at_most: int) -> None:
+        """Wait until so many packs are being stored. Raises their errors."""
+        while len(self._storing) > at_most:
+            self._storing[0][1].result()
+            del self._storing[0]
 
-            def put(chunk: bytes) -> None:
-                if self._stop.is_set():
-                    raise _Stopped
-                writer.write(chunk)
 
-            notes, index = read_pack(self._top, self._shown, self._real, self._own, pack, put)
-            writer.about(remarks=tuple(notes.remarks))
-        with self._out.writing(index_name(pack.number), whole=True, for_next=True) as writer:
-            writer.write(index)
-        self._named[pack.number] = frozenset((path, inode) for path, inode in notes.named)
-        self._linked[pack.number] = frozenset((path, inode) for path, inode in notes.linked)
+class _StoredPack:
+    """A pack on its way from the reader, which calls `write` and `end`, to the storage, by a thread of its own."""
 
-    def _make_without_lost(self, packs: Sequence[Pack]) -> list[str]:
-        """Make packs again that have links to files which vanished before their own pack was read."""
-        held = frozenset[tuple[str, int]]().union(*self._named.values())
-        lost = {number: linked - held for number, linked in self._linked.items() if linked - held}
-        self._make([replace(pack, firsts={}) for pack in packs if pack.number in lost])
-        return [
-            f"{self._shown.rstrip('/')}/{path} vanished while the folder was read: its other names in "
-            f"{pack_name(number)} are a file of their own"
-            for number, files in sorted(lost.items())
-            for path, _ in sorted(files)[:10]
-        ]
+    def __init__(self, out: NewObjects, name: str) -> None:
+        self.flow = Flow()
+        self._out = out
+        self._name = name
+        self._index: bytes | None = None
+        self._remarks: list[str] = []
+
+    def write(self, chunk: bytes) -> None:
+        """Pass the next bytes on. Raises the storage's errors."""
+        self.flow.write(chunk)
+
+    def end(self, index: bytes | None, remarks: list[str]) -> None:
+        """Pass on what is to be known of the pack."""
+        self._index, self._remarks = index, remarks
+        self.flow.end()
+
+    def store(self) -> None:
+        """Store the pack and its index. Raises the storage's errors, which the next `write` raises too."""
+        try:
+            with self._out.writing(self._name) as writer:
+                while chunk := self.flow.chunk():
+                    writer.write(chunk)
+                writer.about(remarks=tuple(map(printable, self._remarks)))
+            if self._index is not None:
+                self._out.note_whole(self._name)
+                with self._out.writing(index_name(self._name), whole=True, for_next=True) as writer:
+                    writer.write(self._index)
+        except BaseException as error:
+            self.flow.abandon(error)
+            raise

@@ -1,10 +1,13 @@
-"""Reads a part of a folder's tree as a tar archive, in constant memory, and says what changed meanwhile."""
+"""Reads a folder's tree as tar archives, in constant memory, and says what changed meanwhile.
+
+An archive, or pack, ends when it is large, and the next one goes on with the next entry. Each file is looked at once.
+"""
 
 import errno
 import os
 import stat
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from tasks.backup.tree.header import (
     ABOVE,
@@ -20,7 +23,7 @@ from tasks.backup.tree.header import (
     sparse_member,
 )
 from tasks.backup.tree.pack_index import IndexLines
-from tasks.backup.tree.walk import ALL, OWN, VANISHED, HiddenFiles, Listing, Say, TreePart, Walk
+from tasks.backup.tree.walk import ALL, OWN, VANISHED, HiddenFiles, Position, Say, TreePart, Walk, position
 from tasks.errors import Failed
 from tasks.file_guard import FileId, open_within
 
@@ -32,65 +35,108 @@ ROOT: Final = "."
 REMARKS_MAX: Final = 100
 """The most entries that one archive's remarks name; of more, only their number is said."""
 
-_PIECES_MAX: Final = 1000
+PACK_FILES: Final = 50_000
+"""The number of entries at which a pack ends."""
+
+_PACK_BYTES: Final = 256 << 20
+_DOUBLED_AFTER: Final = (64, 256)
 _SMALL_BYTES: Final = 64 * 1024
-_JOINED_BYTES: Final = 8192
 _ZEROS: Final = bytes(512)
 _REGIONS_MAX: Final = 50_000
 _STAT_BLOCK_BYTES: Final = 512
 
-Put = Callable[[list[bytes]], None]
-"""Takes the next pieces of the archive."""
+
+def pack_bytes(number: int) -> int:
+    """Return the size in bytes at which the pack with this number ends.
+
+    Large folders get larger packs, so that the manifest stays small.
+
+    >>> [pack_bytes(number) >> 20 for number in (1, 64, 65, 256, 257, 9999)]
+    [256, 256, 512, 512, 1024, 1024]
+    """
+    return _PACK_BYTES << sum(number > after for after in _DOUBLED_AFTER)
 
 
 class FolderFailed(Failed):
     """The folder cannot be backed up."""
 
 
-class TreeReader:
-    """Reads a part of the tree below the open folder `top` as a tar archive, and passes it on to `put`.
+class PackOut(Protocol):
+    """Takes one pack."""
 
-    `shown` is the folder's path in remarks, `real` the resolved one. `firsts` are the paths of files in earlier
-    archives by their identity: another name of such a file becomes a link to it. Methods raise `FolderFailed` for what
-    cannot be read, because a backup without it would be incomplete, and what `put` raises.
+    def write(self, chunk: bytes) -> None:
+        """Take the next bytes of the archive."""
+
+    def end(self, index: bytes | None, remarks: list[str]) -> None:
+        """Take what is to be known of the archive, which is complete. `index` is None if there is no other pack."""
+
+
+class TreeReader:
+    """Reads the tree below the open folder `top` as tar archives: packs, each of which `begin` opens by its number.
+
+    `shown` is the folder's path in remarks, `real` the resolved one. Methods raise `FolderFailed` for what cannot be
+    read, because a backup without it would be incomplete, and what `begin` and the packs raise.
     """
 
-    def __init__(
-        self,
-        top: int,
-        shown: str,
-        real: str,
-        put: Put,
-        own: HiddenFiles,
-        part: TreePart = ALL,
-        firsts: Mapping[FileId, str] | None = None,
-    ) -> None:
-        self.index = IndexLines()
+    def __init__(self, top: int, shown: str, real: str, own: HiddenFiles, begin: Callable[[int], PackOut]) -> None:
+        self.firsts: dict[FileId, str] = {}
+        """Of files with several names that are in packs: the path of each. Its other names become links to it."""
+        self._top = top
         self._shown = shown
-        self._own = own.ids
-        self._walk = Walk(top, real, part, own, self._say, self._refused)
-        self._put = put
+        self._real = real
+        self._own = own
+        self._begin = begin
+        self._walk = Walk(top, real, ALL, own, self._say, self._refused)
+        self._new_pack(0, None)
+
+    def _new_pack(self, number: int, after: Position | None) -> None:
+        self._number = number
+        self._after = after
+        self._out: PackOut | None = None
+        self._index = IndexLines()
         self._pieces: list[bytes] = []
         self._pieces_bytes = 0
         self._size_bytes = 0
-        self._firsts: dict[FileId, str] = dict(firsts or {})
         self._remarks: list[str] = []
         self._unnamed = 0
 
-    @property
-    def remarks(self) -> list[str]:
-        """Sentences about entries that are missing or that changed while they were read."""
-        more = [f"{self._shown}: {self._unnamed} more such remarks"] if self._unnamed else []
-        return self._remarks + more
+    def read(self, part: TreePart = ALL, first: int = 1, last: int | None = None) -> None:
+        """Read a part of the tree as packs with the numbers from `first` on. That with the number `last` has the rest.
 
-    def read(self) -> None:
-        """Read the whole part, and end the archive."""
+        Nothing is written if the part has no entries and does not begin with the top.
+        """
+        self._new_pack(first, part.after)
+        self._walk = Walk(self._top, self._real, part, self._own, self._say, self._refused)
         for listing in self._walk:
-            self._add_folder(listing)
+            self._add_folder(listing.folder, listing.about, listing.prefix, is_member=listing.is_member)
+            if listing.is_member and self._is_full(last):
+                self._cut(position(listing.prefix.rstrip("/"), is_folder=True))
             for entry in listing.entries:
                 self._add(listing.folder, entry, listing.prefix + entry.name)
+                if self._is_full(last):
+                    self._cut(position(listing.prefix + entry.name, is_folder=False))
+        is_begun = self._index.members or self._remarks or self._out is not None
+        if is_begun or (part.after is None and self._number == first):
+            self._end_pack(part.last)
+
+    def _is_full(self, last: int | None) -> bool:
+        is_large = self._index.members >= PACK_FILES or self._size_bytes >= pack_bytes(self._number)
+        return is_large and self._number != last
+
+    def _cut(self, at: Position) -> None:
+        """End the pack after the entry at this position, and begin the next with the folders that are above it."""
+        self._end_pack(at)
+        self._new_pack(self._number + 1, at)
+        for folder, prefix in self._walk.above():
+            self._add_folder(folder, os.fstat(folder), prefix, is_member=False)
+
+    def _end_pack(self, last: Position | None) -> None:
         self._write(end(self._size_bytes))
-        self._flush()
+        out = self._flush()
+        is_only = self._number == 1 and last is None
+        more = [f"{self._shown}: {self._unnamed} more such remarks"] if self._unnamed else []
+        part = TreePart(self._after, last)
+        out.end(None if is_only else self._index.text(part), self._remarks + more)
 
     def _say(self, path: str, remark: str) -> None:
         if len(self._remarks) < REMARKS_MAX:
@@ -108,19 +154,21 @@ class TreeReader:
         self._pieces.append(piece)
         self._pieces_bytes += len(piece)
         self._size_bytes += len(piece)
-        if self._pieces_bytes >= CHUNK_BYTES or len(self._pieces) >= _PIECES_MAX:
+        if self._pieces_bytes >= CHUNK_BYTES:
             self._flush()
 
-    def _flush(self) -> None:
-        pieces, self._pieces, self._pieces_bytes = self._pieces, [], 0
-        self._put(pieces)
+    def _flush(self) -> PackOut:
+        if self._out is None:
+            self._out = self._begin(self._number)
+        self._out.write(b"".join(self._pieces))
+        self._pieces, self._pieces_bytes = [], 0
+        return self._out
 
-    def _add_folder(self, listing: Listing) -> None:
-        records = read_attributes(listing.folder, self._say, listing.prefix)
-        self.index.add_folder(listing.prefix.rstrip("/"), listing.about, records, is_member=listing.is_member)
-        name = os.fsencode(listing.prefix or f"{ROOT}/")
-        marks = () if listing.is_member else ABOVE
-        self._write(member(name, FOLDER, listing.about, records=(*records, *marks)))
+    def _add_folder(self, folder: int, about: os.stat_result, prefix: str, *, is_member: bool) -> None:
+        records = read_attributes(folder, self._say, prefix)
+        self._index.add_folder(prefix.rstrip("/"), about, records, is_member=is_member)
+        marks = () if is_member else ABOVE
+        self._write(member(_bytes_of(prefix or f"{ROOT}/"), FOLDER, about, records=(*records, *marks)))
 
     def _add(self, folder: int, entry: "os.DirEntry[str]", path: str) -> None:
         if entry.is_file(follow_symlinks=False):
@@ -130,12 +178,12 @@ class TreeReader:
             about = os.stat(entry.name, dir_fd=folder, follow_symlinks=False)
             if stat.S_ISREG(about.st_mode):  # it has become one since it was listed
                 self._add_file(folder, entry.name, path)
-            elif (about.st_dev, about.st_ino) in self._own:
+            elif (about.st_dev, about.st_ino) in self._own.ids:
                 self._say(path, OWN)
             elif stat.S_ISLNK(about.st_mode):
                 link = os.fsencode(os.readlink(entry.name, dir_fd=folder))
-                self.index.add(path, "l", about)
-                self._write(member(os.fsencode(path), SYMLINK, about, link=link))
+                self._index.add(path, "l", about)
+                self._write(member(_bytes_of(path), SYMLINK, about, link=link))
             else:
                 self._say(path, _left_out(about.st_mode))
         except FileNotFoundError:
@@ -162,41 +210,43 @@ class TreeReader:
 
     def _add_open_file(self, opened: int, path: str) -> None:
         about = os.fstat(opened)
-        if not stat.S_ISREG(about.st_mode):
+        size, mode = about.st_size, about.st_mode
+        if not stat.S_ISREG(mode):
             self._say(path, VANISHED)
             return
-        if (about.st_dev, about.st_ino) in self._own:
+        if (about.st_dev, about.st_ino) in self._own.ids:
             self._say(path, OWN)
             return
         if about.st_nlink > 1:
-            first = self._firsts.setdefault((about.st_dev, about.st_ino), path)
+            first = self.firsts.setdefault((about.st_dev, about.st_ino), path)
             if first != path:
-                self.index.add(path, "h", about, first)
-                self._write(member(os.fsencode(path), HARD_LINK, about, link=os.fsencode(first)))
+                self._index.add(path, "h", about, first)
+                self._write(member(_bytes_of(path), HARD_LINK, about, link=_bytes_of(first)))
                 return
         records = read_attributes(opened, self._say, path)
-        size = about.st_size
-        missing_bytes = 0
-        if about.st_blocks * _STAT_BLOCK_BYTES < size and (regions := _regions(opened, size)) is not None:
-            self._write(sparse_member(os.fsencode(path), about, size, regions, records))
-            for offset, length in regions:
-                os.lseek(opened, offset, os.SEEK_SET)
-                missing_bytes += self._copy(opened, length)
-            self._pad(sum(length for _, length in regions))
-        elif 0 < size <= _SMALL_BYTES and len(data := os.read(opened, size)) == size:
-            padding = -size % _STAT_BLOCK_BYTES
-            header = member(os.fsencode(path), REGULAR, about, size, records=records)
-            self._write(b"".join((header, data, _ZEROS[:padding])) if size <= _JOINED_BYTES else header)
-            if size > _JOINED_BYTES:
-                self._write(data)
-                self._pad(size)
-        elif size:
-            os.lseek(opened, 0, os.SEEK_SET)
-            self._write(member(os.fsencode(path), REGULAR, about, size, records=records))
-            missing_bytes = self._copy(opened, size)
-            self._pad(size)
+        is_whole = about.st_blocks * _STAT_BLOCK_BYTES >= size
+        # One call that reads a file to its end sees it at one moment.
+        if is_whole and size <= _SMALL_BYTES and len(data := os.read(opened, size + 1)) == size:
+            header = member(_bytes_of(path), REGULAR, about, size, records=records)
+            self._write(b"%b%b%b" % (header, data, _ZEROS[: -size % _STAT_BLOCK_BYTES]))
         else:
-            self._write(member(os.fsencode(path), REGULAR, about, records=records))
+            self._add_content(opened, path, about, records)
+        self._index.add(path, "n" if about.st_nlink > 1 else "f", about)
+
+    def _add_content(self, opened: int, path: str, about: os.stat_result, records: Records) -> None:
+        """Write a file in pieces, without its holes, and say whether it changed meanwhile."""
+        size = about.st_size
+        os.lseek(opened, 0, os.SEEK_SET)
+        if about.st_blocks * _STAT_BLOCK_BYTES < size and (regions := _regions(opened, size)) is not None:
+            self._write(sparse_member(_bytes_of(path), about, size, regions, records))
+        else:
+            regions = [(0, size)]
+            self._write(member(_bytes_of(path), REGULAR, about, size, records=records))
+        missing_bytes = 0
+        for offset, length in regions:
+            os.lseek(opened, offset, os.SEEK_SET)
+            missing_bytes += self._copy(opened, length)
+        self._write(bytes(-sum(length for _, length in regions) % _STAT_BLOCK_BYTES))
         after = os.fstat(opened)
         if missing_bytes:
             self._say(path, f"shrank while it was read: its last {missing_bytes} bytes are zeros")
@@ -204,11 +254,6 @@ class TreeReader:
             after.st_ctime_ns != about.st_ctime_ns and after.st_nlink == about.st_nlink
         ):
             self._say(path, "changed while it was read")
-        self.index.add(path, "n" if about.st_nlink > 1 else "f", about)
-
-    def _pad(self, size: int) -> None:
-        if size % _STAT_BLOCK_BYTES:
-            self._write(bytes(-size % _STAT_BLOCK_BYTES))
 
     def _copy(self, opened: int, size: int) -> int:
         """Copy the next `size` bytes of a file. Returns how many of them are not there, which are zeros instead."""
@@ -224,6 +269,15 @@ class TreeReader:
             self._write(zeros[:left])
             left -= len(zeros[:left])
         return missing
+
+
+def _bytes_of(path: str) -> bytes:
+    return path.encode("ascii") if path.isascii() else os.fsencode(path)
+
+
+def is_kept(about: os.stat_result) -> bool:
+    """Whether an entry that is no folder is a member of an archive."""
+    return stat.S_ISREG(about.st_mode) or stat.S_ISLNK(about.st_mode)
 
 
 def read_attributes(opened: int, say: Say, path: str) -> Records:

@@ -111,27 +111,33 @@ class Walk:
         self._own = own
         self._say = say
         self._refused = refused
+        self._open: list[tuple[int, str, Position, list[str]]] = []
+        """The open folders, from the top: descriptor, prefix, position, and subfolders that are yet to come."""
 
     def __iter__(self) -> Iterator[Listing]:
         """Yield the folders in order. A listing's descriptor is open until the next one is asked for."""
-        open_folders: list[tuple[int, str, Position, list[str]]] = []
         try:
-            if (listed := self._listed(os.dup(self._top), "", (), open_folders)) is not None:
+            if (listed := self._listed(os.dup(self._top), "", ())) is not None:
                 yield listed
-            while open_folders:
-                folder, prefix, at, names = open_folders[-1]
+            while self._open:
+                folder, prefix, at, names = self._open[-1]
                 if not names:
-                    os.close(open_folders.pop()[0])
+                    os.close(self._open.pop()[0])
                     continue
                 name = names.pop()
                 inner = self._opened(folder, name, prefix)
                 if inner is not None:
-                    listed = self._listed(inner, f"{prefix}{name}/", (*at, (1, name)), open_folders)
+                    listed = self._listed(inner, f"{prefix}{name}/", (*at, (1, name)))
                     if listed is not None:
                         yield listed
         finally:
-            for folder, *_ in open_folders:
-                os.close(folder)
+            while self._open:
+                os.close(self._open.pop()[0])
+
+    def above(self) -> Iterator[tuple[int, str]]:
+        """Yield the folders from the top to the listing that was yielded last: descriptors and prefixes."""
+        for folder, prefix, *_ in self._open:
+            yield folder, prefix
 
     def _opened(self, folder: int, name: str, prefix: str) -> int | None:
         try:
@@ -143,11 +149,9 @@ class Walk:
                 self._refused(prefix + name, error)
             return None
 
-    def _listed(
-        self, folder: int, prefix: str, at: Position, open_folders: list[tuple[int, str, Position, list[str]]]
-    ) -> Listing | None:
-        """List an open folder, which is closed with the rest of `open_folders`. None: it is left out."""
-        open_folders.append((folder, prefix, at, []))
+    def _listed(self, folder: int, prefix: str, at: Position) -> Listing | None:
+        """List an open folder, which is closed with the rest of those that are open. None: it is left out."""
+        self._open.append((folder, prefix, at, []))
         about = os.fstat(folder)
         if (about.st_dev, about.st_ino) in self._own.ids:
             if self._part.has(at):
@@ -177,7 +181,7 @@ class Walk:
                 folders.discard(name)
                 files.pop(name, None)
         inner = sorted((name for name in folders if part.meets((*at, (1, name)))), reverse=True)
-        open_folders[-1] = (folder, prefix, at, inner)
+        self._open[-1] = (folder, prefix, at, inner)
         names = sorted(files)
         if part.ends_in(at):
             names = [name for name in names if part.has((*at, (0, name)))]

@@ -20,9 +20,10 @@ from tasks.backup.kind import RESULT, Backup
 from tasks.backup.manifest import NoBackup, newest_backup, survey_url
 from tasks.backup.params import place_url
 from tasks.backup.restore import BadTarget, restore_backup
-from tasks.backup.sources import folder, sqlite
+from tasks.backup.sources import sqlite
 from tasks.backup.sources.source import NoBackupSource
 from tasks.backup.tree import header, read_tree
+from tasks.backup.tree.packs import pack_name
 from tasks.backup.verify import verify
 from tasks.file_guard import open_within
 from tasks.kind import Fenced
@@ -203,10 +204,10 @@ def _lengthen(path: Path) -> None:
 def test_a_damaged_archive_is_detected_and_not_restored(tmp_path: Path, damage: Any) -> None:
     fill(tmp_path / "from")
     result = Backup().run(backup_context(tmp_path))
-    damage(Path(result["url"]) / folder.FILE)
+    damage(Path(result["url"]) / pack_name(1))
     report = verify(result["url"])
     assert not report.ok
-    assert folder.FILE in report.problems[0]
+    assert pack_name(1) in report.problems[0]
     with pytest.raises(Damaged):
         restore_backup(result["url"], str(tmp_path / "back"))
     assert not (tmp_path / "back").exists()

@@ -14,7 +14,7 @@ from tasks.backup.keep import KeepRules
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import Manifest, folder_name, survey_url
 from tasks.backup.restore import restore_backup
-from tasks.backup.tree import plan
+from tasks.backup.tree import plan, read_tree
 from tasks.backup.verify import verify
 from tasks.kind import Fenced
 from testkit.fake_context import FakeContext
@@ -154,7 +154,7 @@ def test_the_next_attempt_goes_on_copying_a_complete_backup(tmp_path: Path) -> N
 def test_what_is_whole_at_a_copy_is_not_sent_again_by_the_next_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "PACK_FILES", 3)
+    monkeypatch.setattr(read_tree, "PACK_FILES", 3)
     monkeypatch.setattr(plan, "_FRESH_NS", -(10**18))
     fill(tmp_path / "from")
 

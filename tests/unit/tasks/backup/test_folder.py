@@ -10,31 +10,37 @@ from typing import Any
 
 import pytest
 
-from tasks.backup import archive
 from tasks.backup.archive import CHUNK_BYTES, Content, Damaged
 from tasks.backup.sources import folder, in_place, restore_folder, unpack
 from tasks.backup.sources.tar import tarfile
 from tasks.backup.tree import read_tree, walk
-from tasks.backup.tree.read_tree import FolderFailed
+from tasks.backup.tree.read_tree import FolderFailed, TreeReader
+from tasks.backup.tree.walk import HiddenFiles
 from tasks.file_guard import open_within, path_of
 from tasks.places import mounts
 
 
 def _dump(path: Path) -> tuple[bytes, list[str]]:
     """The folder's archive, uncompressed, and the remarks."""
-    kept = _Kept()
-    remarks = folder.dump(path, kept)
-    return bytes(kept.content), remarks
+    kept, top = _Kept(), os.open(path, os.O_RDONLY)
+    try:
+        TreeReader(top, str(path), str(path), HiddenFiles(frozenset(), frozenset()), lambda number: kept).read()
+        folder.check_still(path, top)
+    finally:
+        os.close(top)
+    return bytes(kept.content), kept.remarks
 
 
-class _Kept(archive.Writer):
+class _Kept:
     def __init__(self) -> None:
-        super().__init__("a.zst", io.BytesIO(), 1, archive.quiet)
         self.content = bytearray()
+        self.remarks: list[str] = []
 
-    def write(self, content: bytes) -> int:
-        self.content += content
-        return super().write(content)
+    def write(self, chunk: bytes) -> None:
+        self.content += chunk
+
+    def end(self, index: bytes | None, remarks: list[str]) -> None:
+        self.remarks = remarks
 
 
 def _content(data: bytes) -> Content:

@@ -21,7 +21,7 @@ from tasks.backup.kind import Backup
 from tasks.backup.manifest import NoBackup, folder_name, newest_backup, survey_url
 from tasks.backup.params import BackupParams
 from tasks.backup.proofs import FOLDER, Proof, write_proof
-from tasks.backup.sources import folder
+from tasks.backup.tree.packs import pack_name
 from tasks.backup.verify import verify
 from tasks.kind import Fenced
 from tasks.places.place import Place
@@ -89,7 +89,7 @@ def _old(site: Site, day: int, token: int, like: str | None = None) -> str:
     created = datetime(2020, 1, day, tzinfo=UTC)
     path = Path(site.url) / folder_name(created, token)
     path.mkdir(parents=True)
-    (path / folder.FILE).write_text("x")
+    (path / pack_name(1)).write_text("x")
     if like is not None:
         value = json.loads((Path(like) / manifest.NAME).read_text()) | {"created": created.isoformat()}
         (path / manifest.NAME).write_text(json.dumps(value))
@@ -177,7 +177,7 @@ def test_a_backup_with_an_unreadable_manifest_is_reported_and_kept(
 def test_the_files_of_a_slower_running_attempt_are_kept(site: Site) -> None:
     """`overlap: allow`: an older token may belong to another run of the task, which has nothing to do with ours."""
     lately, long_ago = _old(site, 1, 1), _old(site, 2, 2)
-    os.utime(Path(site.url) / lately / folder.FILE)
+    os.utime(Path(site.url) / lately / pack_name(1))
     mine = retention.name_of(site.backup(9, keep=1)["url"])
     assert site.names() == [lately, mine], f"{long_ago} was last written years ago"
     begun_today = folder_name(datetime.now(UTC) - timedelta(hours=23), 3)
@@ -195,7 +195,7 @@ def test_leftovers_of_killed_attempts_are_removed_without_keep(site: Site) -> No
     assert result["removed"] == 1, "the first attempt's files were removed before"
     other_run = site.killed(4).saved[-1]["begun"][0]
     Path(site.url, other_run).rename(Path(site.url, yesterday := folder_name(datetime(2020, 1, 1, tzinfo=UTC), 4)))
-    os.utime(Path(site.url, yesterday, folder.FILE), (time.time() - 2 * DAY_S,) * 2)
+    os.utime(Path(site.url, yesterday, pack_name(1)), (time.time() - 2 * DAY_S,) * 2)
     site.backup(5)
     assert yesterday not in site.names()
     assert len(survey_url(site.url).complete) == 2
@@ -307,7 +307,7 @@ def test_no_manifest_is_written_if_the_files_were_changed(site: Site) -> None:
 
     def change(value: Any) -> None:
         if "finishing" in value:
-            with Path(site.url, value["begun"][-1], folder.FILE).open("ab") as file:
+            with Path(site.url, value["begun"][-1], pack_name(1)).open("ab") as file:
                 file.write(b"more")
         if "finished" in value:
             raise Killed
