@@ -34,6 +34,13 @@ CREATE TABLE old_engine (id int, v varchar(10)) ENGINE=MyISAM; INSERT INTO old_e
 CREATE TABLE versioned (id int PRIMARY KEY, v int) WITH SYSTEM VERSIONING;
 INSERT INTO versioned VALUES (1, 1); UPDATE versioned SET v = 2; DELETE FROM versioned; INSERT INTO versioned VALUES (2, 9);
 CREATE SEQUENCE counter START WITH 5 INCREMENT BY 3 MAXVALUE 1000 CYCLE; SELECT NEXTVAL(counter) INTO @x;
+CREATE TABLE edges (id int PRIMARY KEY, b bit(64), n decimal(65,0), small decimal(30,30), t time(6), at timestamp(6) NULL DEFAULT NULL
+  ON UPDATE current_timestamp(6), c varchar(20) CHARACTER SET ucs2, bin varbinary(10) COMPRESSED, l linestring NOT NULL, ml multipoint,
+  d double, un int(10) unsigned zerofill, e enum('','\\','ß'), x text DEFAULT (concat('a', 'é')), SPATIAL INDEX (l), UNIQUE (c));
+INSERT INTO edges VALUES (-2147483648, ~0, repeat('9', 65), '-0.999999999999999999999999999999', '838:59:59.999999',
+  '2038-01-19 03:14:07.999999', '\\', x'00', ST_LineFromText('LINESTRING(0 0,1e300 -1e-300)'), ST_MPointFromText('MULTIPOINT(1 2,3 4)'),
+  -1.7976931348623157e308, 4294967295, 'ß', DEFAULT), (2147483647, 0, -repeat('9', 65), 0, '-00:00:00.000001', NULL, NULL, NULL,
+  ST_LineFromText('LINESTRING(0 0,0 0)'), NULL, 2.2250738585072014e-308, 7, '', '\\N');
 CREATE VIEW plain AS SELECT id, v FROM `every type`;
 CREATE VIEW a_on_view AS SELECT id FROM plain WHERE id > 1;
 CREATE DEFINER=gone@nowhere SQL SECURITY INVOKER VIEW orphan AS SELECT a FROM parent;

@@ -65,7 +65,8 @@ def content_of(server: RunningMariadb, database: str) -> dict[str, str]:
         for column in columns.splitlines():
             named, type_ = column.split("\t")
             own = f"`{bytes.fromhex(named).decode().replace('`', '``')}`"
-            each.append(f"IFNULL(HEX({own + '+0e0' if type_ == 'float' else own}), 'NULL')")
+            exact = {"float": f"{own}+0e0", "decimal": f"CONCAT({own})", "double": f"CONCAT({own})"}.get(type_, own)
+            each.append(f"IFNULL(HEX({exact}), 'NULL')")
         versions = " FOR SYSTEM_TIME ALL" if kind == "SYSTEM VERSIONED" else ""
         each += ["row_start", "row_end"] if versions else []
         found[f"rows {table}"] = server.sql(
@@ -216,7 +217,8 @@ def test_what_the_account_may_not_read_is_said_before_anything_is_written(
 @pytest.mark.more
 def test_what_cannot_arrive_as_it_left_is_named(server: RunningMariadb, tmp_path: Path) -> None:
     server.sql(
-        "CREATE DATABASE odd; USE odd; CREATE TABLE inexact (f float, g float(7,2));"
+        "CREATE DATABASE odd; USE odd; CREATE TABLE inexact (f float, g float(7,2), d double(70,2), e double(67,2));"
+        "CREATE TABLE faces (e enum('a','😀') CHARACTER SET utf8mb4, b enum('ä') CHARACTER SET utf8mb4);"
         "CREATE TABLE gone (x int); CREATE VIEW broken AS SELECT x FROM gone; DROP TABLE gone;"
         "CREATE TABLE refers (id int, FOREIGN KEY (id) REFERENCES shop.line (id));"
         "CREATE TABLE by_trx (x int, s bigint unsigned GENERATED ALWAYS AS ROW START, "
@@ -228,6 +230,8 @@ def test_what_cannot_arrive_as_it_left_is_named(server: RunningMariadb, tmp_path
     said = "\n".join(verify(result["url"]).remarks)
     assert "the view odd.broken is broken" in said
     assert "odd.inexact.f: " in said
+    assert "odd.inexact.d: the server reads no number of more than 65 digits back" in said
+    assert "odd.faces.e: in the values of an ENUM or SET" in said
     assert "the history of odd.by_trx" in said
     assert "foreign keys of odd refer to shop" in said
     with pytest.raises(Damaged, match=r"under the name of its database.*ALTER DATABASE `odd`"):

@@ -41,6 +41,17 @@ SYSTEMS: Final = frozenset({"information_schema", "mysql", "performance_schema",
 _DUMP: Final = (
     "--single-transaction --quick --routines --events --triggers --hex-blob --no-tablespaces --max-allowed-packet=1G"
 ).split()
+_INEXACT: Final = {
+    "data_type = 'float' AND numeric_scale IS NULL": "mariadb-dump writes FLOAT with six digits, so further digits are "
+    "lost; DOUBLE is exact",
+    "data_type = 'double' AND numeric_precision - numeric_scale > 65": "the server reads no number of more than 65 "
+    "digits back, so larger values of this DOUBLE(M,D) are cut down; DOUBLE without digits is exact",
+    "data_type IN ('enum', 'set') AND column_type LIKE '%?%' AND character_set_name RLIKE '^utf(8mb4|16|32)'": "in "
+    "the values of an ENUM or SET MariaDB shows an emoji, or another character beyond U+FFFF, as ?; if these have one, "
+    "rows that hold it are restored as empty text",
+}
+"""Conditions for columns whose values a dump changes, and what happens to them."""
+
 _SHOWN: Final = 20
 """How many names a remark has at most."""
 
@@ -275,15 +286,11 @@ def _history(server: MariadbServer, names: Sequence[str]) -> tuple[list[str], li
 
 
 def _inexact(server: MariadbServer, names: Sequence[str]) -> list[str]:
-    """Return remarks on tables outside the transaction, and on columns whose values mariadb-dump rounds."""
+    """Return remarks on tables outside the transaction, and on columns whose values a dump changes."""
     tables = server.ask(
         "SELECT CONCAT(t.table_schema, '.', t.table_name, ' (', t.engine, ')') FROM information_schema.tables t "
         "JOIN information_schema.engines e ON e.engine = t.engine "
         f"WHERE t.table_schema IN ({_listed(names)}) AND e.transactions <> 'YES'"
-    )
-    floats = server.ask(
-        "SELECT CONCAT(table_schema, '.', table_name, '.', column_name) FROM information_schema.columns "
-        f"WHERE table_schema IN ({_listed(names)}) AND data_type = 'float' AND numeric_scale IS NULL"
     )
     remarks = []
     if tables:
@@ -291,11 +298,13 @@ def _inexact(server: MariadbServer, names: Sequence[str]) -> list[str]:
             f"{_shown([name for (name,) in tables])}: the engine has no transactions, so each of these tables was read "
             "at a later moment than the others; ALTER TABLE ... ENGINE=InnoDB changes that"
         )
-    if floats:
-        remarks.append(
-            f"{_shown([name for (name,) in floats])}: mariadb-dump writes FLOAT with six digits, so further digits are "
-            "lost; DOUBLE is exact"
+    for condition, what in _INEXACT.items():
+        columns = server.ask(
+            "SELECT CONCAT(table_schema, '.', table_name, '.', column_name) FROM information_schema.columns "
+            f"WHERE table_schema IN ({_listed(names)}) AND {condition}"
         )
+        if columns:
+            remarks.append(f"{_shown([name for (name,) in columns])}: {what}")
     return remarks
 
 

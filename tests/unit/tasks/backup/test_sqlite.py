@@ -13,6 +13,7 @@ import pytest
 
 from tasks.backup import archive
 from tasks.backup.content import BackupStopped
+from tasks.backup.encryption import BackupKeys, Identities, new_identity
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import survey_url
 from tasks.backup.params import BackupParams
@@ -188,3 +189,66 @@ def test_a_restore_through_a_link_keeps_the_link(tmp_path: Path) -> None:
     restore_backup(f"{tmp_path}/to/nightly", str(tmp_path / "link.db"))
     assert (tmp_path / "link.db").is_symlink()
     assert len(_rows(tmp_path / "disk" / "real.db")) == 500
+
+
+AWKWARD = """
+CREATE TABLE odd (i INTEGER, t TEXT, b BLOB, r REAL, anything,
+  twice INTEGER AS (i * 2) STORED, shown AS (hex(b)) VIRTUAL);
+CREATE TABLE keyed (a TEXT COLLATE NOCASE, b, PRIMARY KEY (a, b)) WITHOUT ROWID;
+CREATE TABLE strict_one (i INT, t TEXT, x ANY) STRICT;
+CREATE TABLE counted (id INTEGER PRIMARY KEY AUTOINCREMENT, note TEXT DEFAULT 'it''s');
+CREATE TABLE "tä'b""le; --" ("co l" TEXT CHECK ("co l" <> 'x'), up INTEGER REFERENCES counted ON DELETE CASCADE);
+CREATE VIEW "a view" AS SELECT t FROM odd WHERE i > 0;
+CREATE TRIGGER noted AFTER INSERT ON keyed BEGIN INSERT INTO counted (note) VALUES ('ü' || NEW.a); END;
+CREATE INDEX partly ON odd (t DESC, lower(t)) WHERE i IS NOT NULL;
+CREATE VIRTUAL TABLE found USING fts5(title, body, tokenize = 'porter');
+INSERT INTO found VALUES ('größe', 'running runs ran');
+INSERT INTO keyed VALUES ('A', 1), ('a', 2.5), ('b', x'00ff');
+INSERT INTO strict_one VALUES (1, 'x', x'00'), (NULL, NULL, '1');
+INSERT INTO "tä'b""le; --" VALUES ('', 1), (NULL, NULL);
+DELETE FROM counted WHERE id = 3;
+PRAGMA user_version = 4711; PRAGMA application_id = 77;
+"""
+VALUES: list[Any] = [
+    (2**63 - 1, "nul\0in it", b"\0\xff" * 5000, 5e-324, "1"),
+    (-(2**63), "", b"", -0.0, 1),
+    (0, "\U0010ffff\n\r\\.", None, float("inf"), 1.0),
+    (None, "x" * 300_000, b"x", 1.7976931348623157e308, b"1"),
+]
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """Each table's rows, by value and type, and each definition."""
+    with closing(sqlite3.connect(path)) as database:
+        found: dict[str, Any] = {"schema": database.execute("SELECT * FROM sqlite_schema ORDER BY name").fetchall()}
+        for name, kind in [(each[1], each[0]) for each in found["schema"]]:
+            if kind in ("table", "view"):
+                quoted = '"' + name.replace('"', '""') + '"'
+                found[name] = sorted(map(repr, database.execute(f"SELECT * FROM {quoted}")))
+        found["found"] = database.execute("SELECT title FROM found WHERE found MATCH 'run'").fetchall()
+        found |= {name: database.execute(f"PRAGMA {name}").fetchall() for name in ("user_version", "application_id")}
+        return found | {"types": database.execute("SELECT typeof(anything), typeof(r) FROM odd").fetchall()}
+
+
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_awkward_values_are_equal_after_a_restore(tmp_path: Path, journal: str, encrypted: bool) -> None:
+    public, private = new_identity(None)
+    with closing(sqlite3.connect(tmp_path / "app.db", isolation_level=None)) as writer:
+        writer.execute(f"PRAGMA journal_mode = {journal}")
+        writer.executescript(AWKWARD)
+        writer.executemany("INSERT INTO odd (i, t, b, r, anything) VALUES (?, ?, ?, ?, ?)", VALUES)
+        before = _content(tmp_path / "app.db")
+        if journal == "wal":  # others write while the database is read, and nothing of that is in the backup
+            writer.execute("BEGIN IMMEDIATE")
+            writer.execute("UPDATE odd SET t = 'uncommitted'")
+        source = {"type": "sqlite", "path": str(tmp_path / "app.db")}
+        given: dict[str, Any] = {"source": source, "destination": str(tmp_path / "to")}
+        given |= {"encryption": {"recipients": [public]}} if encrypted else {}
+        (tmp_path / "scratch").mkdir()
+        context = FakeContext(BackupParams.model_validate(given), tmp_path / "scratch", task="odd")
+        url = Backup().run(context)["url"]
+    keys = BackupKeys(Identities.of_text(private, "key.txt")) if encrypted else None
+    restore_backup(url, str(tmp_path / "back.db"), keys=keys)
+    assert _content(tmp_path / "back.db") == before
+    assert (len(before["odd"]), len(before["found"]), before["user_version"]) == (4, 1, [(4711,)])
