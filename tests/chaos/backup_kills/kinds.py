@@ -47,8 +47,8 @@ def why_not(kind: str) -> str:
 
 
 @contextmanager
-def killed_cluster(kind: str, folder: Path) -> Iterator[Killing]:
-    """Start a cluster and what the job works on, and let it run twice. The folder stays if anything went wrong."""
+def killed_cluster(kind: str, folder: Path, undisturbed: int = 2) -> Iterator[Killing]:
+    """Start nodes and what the job works on; let it run `undisturbed` times. The folder stays if it goes wrong."""
     # A program may make nothing in a folder that has the nodes' own files below it.
     for name in ("cluster/tmp", "to"):
         (folder / name).mkdir(parents=True)
@@ -61,7 +61,7 @@ def killed_cluster(kind: str, folder: Path) -> Iterator[Killing]:
         cluster.start()
         cluster.wait_until_whole(WAIT_S)
         killing = Killing(cluster, job, folder)
-        for _ in range(2):
+        for _ in range(undisturbed):
             killing.undisturbed()
         yield killing
     if not killing.wrong:

@@ -1,7 +1,6 @@
 """`python -m tests.integration.drills --count 100`: as many spoilt and as many good backups, each drilled."""
 
 import argparse
-import random
 import sys
 import tempfile
 import time
@@ -9,7 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.integration.drills.backups import good_backups
-from tests.integration.drills.kills import drilled_cluster
 from tests.integration.drills.trials import trials
 
 
@@ -18,10 +16,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.integration.drills", description=__doc__)
     parser.add_argument("--count", type=int, default=100, help="how many of each")
     parser.add_argument("--first", type=int, default=0, help="the number of the first one")
-    parser.add_argument("--kills", type=int, default=0, help="kill so many drills instead, at drawn moments")
     given = parser.parse_args()
-    if given.kills:
-        return killed(range(given.first, given.first + given.kills))
     numbers = range(given.first, given.first + given.count)
     wrong = 0
     with tempfile.TemporaryDirectory(prefix="rota-drills-", dir="/tmp") as folder, ExitStack() as stack:
@@ -35,15 +30,6 @@ def main() -> int:
             print(f"{right} of {len(numbers)} {'spoilt' if spoilt else 'good'} ones told, in {took_s:.0f} s")
             wrong += len(numbers) - right
     return 1 if wrong else 0
-
-
-def killed(numbers: range) -> int:
-    """Kill drills, of which nothing may be left, and print a line for each. Returns 0."""
-    with tempfile.TemporaryDirectory(prefix="rota-drills-", dir="/tmp") as folder, ExitStack() as stack:
-        drilled = stack.enter_context(drilled_cluster(Path(folder)))
-        for number in numbers:
-            print(f"{number:4} {drilled.kill(random.Random(number), node=number % 2 == 1)}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Each way to spoil a backup once, and good ones; `python -m tests.integration.drills` takes as many as one asks."""
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +9,6 @@ pytest.importorskip("psycopg2")
 pytest.importorskip("pyrage")
 
 from tests.integration.drills.backups import GoodBackups, good_backups
-from tests.integration.drills.kills import drilled_cluster
 from tests.integration.drills.spoilings import SPOILINGS
 from tests.integration.drills.trials import trials
 
@@ -36,9 +34,3 @@ def test_a_spoilt_backup_is_not_proven(good: GoodBackups, tmp_path: Path, number
 def test_a_good_backup_is_proven(good: GoodBackups, tmp_path: Path, number: int) -> None:
     (trial,) = trials(good, tmp_path, range(number, number + 1), spoilt=False)
     assert trial.is_right, trial
-
-
-def test_nothing_is_left_of_drills_that_are_killed(tmp_path: Path) -> None:
-    with drilled_cluster(tmp_path) as drilled:
-        for number in range(4):
-            drilled.kill(random.Random(number), node=number % 2 == 1)
