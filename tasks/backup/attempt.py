@@ -1,5 +1,6 @@
 """One attempt at a backup: writes the backup to its folder, and then removes old backups."""
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -41,7 +42,7 @@ class BackupAttempt:
     identity: dict[str, str]
     #: The lineage that the backup continues.
     held: lineage.Lineage
-    #: Part of each checkpoint: the folders of the backups that attempts at this run have begun.
+    #: Part of each checkpoint: the folders that attempts at this run have begun, and those that they were removing.
     begun: dict[str, Any]
 
     def completed(self, before: Sequence[str]) -> Manifest | None:
@@ -77,6 +78,7 @@ class BackupAttempt:
         """
         name = retention.name_of(self.place.url) if done is None else None
         left = [each for each in before if done is None or each != retention.name_of(done.url)]
+        left += self.begun.get("removing", ())
         self.copies.begin(name, self.held, self.identity, left, self.content.kept)
 
     def write(self, now: Callable[[], datetime]) -> Manifest:
@@ -158,8 +160,17 @@ class BackupAttempt:
             raise fenced
         kept = None if self.held.name is None else rules_of(self.ctx.params.keep)
         before = self.begun["begun"]
-        pruned = retention.prune(self.task_place, done.url, self.ctx.token, self.held, kept, done.finished, before)
-        self.copies.prune(done, self.held, before)
+        removing, lock = set(self.begun.get("removing", ())), threading.Lock()
+
+        def note(names: Sequence[str]) -> None:
+            with lock:  # copies are pruned in threads
+                removing.update(names)
+                noted = retention.begun_by_now(before[:-1], before[-1], sorted(removing))
+                self.ctx.save_checkpoint(noted | {"finished": done.url})
+
+        token, now = self.ctx.token, done.finished
+        pruned = retention.prune(self.task_place, done.url, token, self.held, kept, now, before, note)
+        self.copies.prune(done, self.held, before, note)
         return pruned
 
     def _earlier(self) -> EarlierChain:

@@ -218,16 +218,18 @@ class BackupCopies:
             self._ctx.log.warning("older backups are not copied: %s cannot be read: %s", first.url, said(error))
             return []
 
-    def prune(self, done: Manifest, held: Lineage, before: Sequence[str]) -> None:
+    def prune(
+        self, done: Manifest, held: Lineage, before: Sequence[str], note: Callable[[Sequence[str]], None]
+    ) -> None:
         """Remove, at each destination that has the backup `done`, what its `keep` does not retain, and leftovers.
 
-        `before` is that of `tasks.backup.retention.prune`.
+        `before` and `note` are those of `tasks.backup.retention.prune`; `note` is called in several threads.
         """
 
         def prune(copy: _Copy, errand: Errand) -> None:
             kept = None if held.name is None else copy.keep
             made = copy.there.inside(retention.name_of(done.url)).url
-            pruned = retention.prune(copy.there, made, self._ctx.token, held, kept, done.finished, before)
+            pruned = retention.prune(copy.there, made, self._ctx.token, held, kept, done.finished, before, note)
             copy.pruned = retention.together([copy.pruned, pruned])
 
         self._each(prune)

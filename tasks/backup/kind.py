@@ -102,7 +102,8 @@ class Backup:
         done = attempt.completed(before)
         if done is None:
             attempt.adopt(before)
-        cleared = retention.remove_unfinished(attempt.task_place, before, ctx.token)
+        left = [*before, *attempt.begun.get("removing", ())]
+        cleared = retention.remove_unfinished(attempt.task_place, left, ctx.token)
         attempt.begin_copies(before, done)
         if done is None:
             done = attempt.write(self._now)
@@ -158,7 +159,7 @@ class Backup:
             copies=copies,
             identity=identity,
             held=_lineage(ctx, task_place, identity),
-            begun=retention.begun_by_now(before, name),
+            begun=retention.begun_by_now(before, name, retention.removing_before(ctx.checkpoint)),
         )
 
 

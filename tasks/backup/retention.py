@@ -84,12 +84,14 @@ def prune(
     keep: KeepRules | None,
     now: datetime,
     before: Sequence[str] = (),
+    note: Callable[[Sequence[str]], None] = lambda names: None,
 ) -> Pruned:
-    """Remove leftovers, and the backups of a lineage that `keep` does not retain (None: retain all). Does not raise.
+    """Remove leftovers, and the backups of a lineage that `keep` does not retain (None: retain all).
 
     `made` is the URL of the backup that the attempt with `token` just made. Backups of other lineages, or of no
     lineage, are neither counted nor removed. `before` names the folders that earlier attempts at the run began: what
-    they completed while this attempt was at work is removed.
+    they completed while this attempt was at work is removed. `note` is called with the names of the folders that go,
+    before the first one goes. Raises only what `note` raises.
     """
     removed: list[str] = []
     failed: list[str] = []
@@ -109,6 +111,8 @@ def prune(
         going += [name for name in found.superseded if name != name_of(made) and _earlier(name, token)]
     except Exception as error:  # noqa: BLE001  storage libraries raise any exception; it is reported
         return Pruned(failed=(f"{place.url}: {type(error).__name__}: {error}",), unreadable=unreadable)
+    if going:
+        note(going)
     for name in sorted(going, reverse=True):  # the newest first, so that no backup stays without one that it needs
         try:
             remove(place.inside(name))
@@ -149,13 +153,26 @@ def remove(place: Place) -> None:
 
 def begun_before(checkpoint: Any) -> list[str]:
     """Read, from a run's checkpoint, the folders that earlier attempts at it have begun (see `begun_by_now`)."""
-    names = checkpoint.get("begun", []) if isinstance(checkpoint, dict) else []
+    return _names(checkpoint, "begun")
+
+
+def removing_before(checkpoint: Any) -> list[str]:
+    """Read, from a run's checkpoint, the old backups that earlier attempts at it may have removed in part."""
+    return _names(checkpoint, "removing")
+
+
+def _names(checkpoint: Any, key: str) -> list[str]:
+    names = checkpoint.get(key, []) if isinstance(checkpoint, dict) else []
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
-def begun_by_now(before: Sequence[str], name: str) -> dict[str, Any]:
-    """Make the checkpoint of an attempt that begins the folder `name`, so that the next attempt can remove it."""
-    return {"begun": [*before, name][-_BEGUN_MAX:]}
+def begun_by_now(before: Sequence[str], name: str, removing: Sequence[str] = ()) -> dict[str, Any]:
+    """Make the checkpoint of an attempt that begins the folder `name`, so that the next attempt can remove it.
+
+    `removing` names the old backups of which parts may be left.
+    """
+    begun = {"begun": [*before, name][-_BEGUN_MAX:]}
+    return begun | ({"removing": [*removing][:_BEGUN_MAX]} if removing else {})
 
 
 def unfinished(place: Place, before: Sequence[str], token: int) -> list[Place]:
@@ -170,6 +187,8 @@ def unfinished(place: Place, before: Sequence[str], token: int) -> list[Place]:
 
 def remove_unfinished(place: Place, before: Sequence[str], token: int) -> Pruned:
     """Remove those folders in `before`, of earlier attempts at the same run, that have no manifest. Does not raise.
+
+    `before` may also name old backups that these attempts were removing: without their manifest they are no backups.
 
     Their age does not matter: once the attempt with `token` has committed a checkpoint, earlier attempts cannot
     complete a backup.

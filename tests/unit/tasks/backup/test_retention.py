@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from node.cli.main import rota
+from tasks.backup import copies as copying
 from tasks.backup import manifest, retention
 from tasks.backup import params as backup_params
 from tasks.backup.content import Vanished
@@ -205,6 +206,31 @@ def test_a_complete_backup_of_an_unreported_attempt_is_kept(site: Site) -> None:
     made = Backup().run(first := site.attempt(1))
     Backup().run(site.attempt(2, first.saved[-1]))
     assert retention.name_of(made["url"]) in site.names()
+
+
+def test_the_next_attempt_removes_what_is_left_of_backups_that_were_being_removed(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their age does not matter: the checkpoint names them before they go. The same holds at a further destination."""
+    copies: Any = [{"destination": f"{site.destination}-too", "keep": 1}]
+    old = [retention.name_of(site.backup(token, copies=copies)["url"]) for token in (1, 2)]
+    first = site.attempt(3, keep=1, copies=copies)
+
+    def die(place: Place) -> None:
+        place.remove(manifest.NAME)
+        if place.url.startswith(f"{site.destination}-too"):
+            raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(retention, "remove", die)
+        patch.setattr(copying, "run_errands", lambda errands, step: [errand._work(errand) for errand in errands])
+        Backup().run(first)
+    urls = (site.url, f"{site.destination}-too/{NIGHTLY}")
+    assert [set(old) & set(Place(url).folders()) for url in urls] == [set(old), {old[1]}]
+    second = site.attempt(4, first.saved[-1], keep=1, copies=copies)
+    second.attempt = 2
+    made = retention.name_of(Backup().run(second)["url"])
+    assert [Place(url).folders() for url in urls] == [[made], [made]]
 
 
 def test_an_attempt_whose_files_were_removed_makes_no_backup_and_removes_none(in_memory: Site) -> None:
