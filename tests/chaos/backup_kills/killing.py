@@ -88,6 +88,7 @@ class Killing:
         self.content = 0.0
         #: How many moments went wrong.
         self.wrong = 0
+        self._told: set[str] = set()
 
     def undisturbed(self) -> None:
         """Run the job, kill nothing, and check. Remembers how long the run took. Raises `AssertionError`."""
@@ -137,7 +138,7 @@ class Killing:
             cluster.wait_until_whole(WAIT_S)
             wait_for("the end of what was killed", lambda: not [each for each in dying if _runs(*each)], WAIT_S)
             self._check(ended, seen)
-            swept = len(job.leftovers())
+            swept = len(self._leftovers())
             if swept:
                 self.undisturbed()
             else:
@@ -195,6 +196,10 @@ class Killing:
         cluster.kill(owner)
         return dying
 
+    def _leftovers(self) -> list[str]:
+        """What is left at the destinations and was not told as wrong before."""
+        return [each for each in self._job.leftovers() if each not in self._told]
+
     def _check(self, run: Mapping[str, Any], seen: Seen) -> None:
         into = self._scratch / f"back-{self._number}"
         into.mkdir()
@@ -203,7 +208,8 @@ class Killing:
 
     def _check_nothing_left(self) -> None:
         """Raise unless destinations, servers, scratch folders and processes hold nothing of attempts that are over."""
-        left = self._job.leftovers()
+        left = self._leftovers()
+        self._told.update(left)
         demand(not left, f"left at the destinations: {left[:10]}")
         wait_for("the end of all sessions", lambda: not self._job.sessions(), WAIT_S)
         for name in self._cluster.names:
