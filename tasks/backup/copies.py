@@ -26,7 +26,7 @@ from tasks.backup.tee import Behind, Branch, Silent
 from tasks.errors import MissingSecret
 from tasks.kind import Context
 from tasks.places.object_lock import LockTime
-from tasks.places.place import NoBucket, Place, resolved
+from tasks.places.place import NoBucket, NoObjectLock, Place, resolved
 from tasks.source_identity import differing, identity_id
 
 CATCH_UP_MAX: Final = 20
@@ -90,7 +90,7 @@ def reason_of(error: Exception) -> OwedReason:
     match error:
         case Silent():
             return "silent"
-        case NoBucket():
+        case NoBucket() | NoObjectLock():
             return "no_bucket"
         case AccessRefused():
             return "access"
@@ -176,6 +176,7 @@ class BackupCopies:
             copy.place = opened_destination(
                 copy.params, self._ctx.task, self._ctx.secret, self._ctx.access, self._now()
             )
+            copy.there.check_lock()
             _check_fits(copy.there, self._ctx.task, held, identity, self._ctx.params.accept_source)
             errand.tick()
             if name is not None and kept:
@@ -354,7 +355,7 @@ def said(error: Exception) -> str:
     return text[:500] if isinstance(error, _SENTENCES) and text else f"{type(error).__name__}: {text}"[:500]
 
 
-_SENTENCES: Final = (OtherTask, Silent, Behind, Damaged, NoBucket, AccessRefused, MissingSecret)
+_SENTENCES: Final = (OtherTask, Silent, Behind, Damaged, NoBucket, NoObjectLock, AccessRefused, MissingSecret)
 
 
 def opened_destination(

@@ -88,7 +88,7 @@ class Backup:
         """Make one backup. Returns the fields of `RESULT`.
 
         Raises `AccessRefused`, `BackupStopped`, `BadDestination`, `Fenced`, `MissingSecret`, `NoBackupSource`,
-        `NoBucket`, `OtherSource`, `Vanished`, and the errors of the source's module.
+        `NoBucket`, `NoObjectLock`, `OtherSource`, `Vanished`, and the errors of the source's module.
         """
         # Only this user may read a backup's files, because the source's permissions may hide its data from others.
         with closed_to_others():
@@ -183,6 +183,7 @@ def _task_place(ctx: Context[BackupParams], now: datetime) -> Place:
     """Return the folder of the task's backups. Raises `BadDestination` if it is inside the folder to back up."""
     params = ctx.params
     found = opened_destination(params, ctx.task, ctx.secret, ctx.access, now)
+    found.check_lock()
     if isinstance(params.source, folder.FolderSource) and found.is_within(Path(params.source.path)):
         raise BadDestination(f"{found.url}: {INSIDE}, {params.source.path}")
     return found

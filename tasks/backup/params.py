@@ -100,9 +100,10 @@ _PRUNE: Final = (
 )
 
 
-def _check_lock(params: DestinationParams) -> None:
-    if params.lock_days is not None and check_protocol(params.destination) != "s3":
-        raise ValueError(f"lock_days: only s3:// can lock files, not {params.destination}")
+def check_lock(destination: str, lock_days: int | None) -> None:
+    """Raise `ValueError` if files are to be locked at a destination that cannot do that, by its URL."""
+    if lock_days is not None and check_protocol(destination) != "s3":
+        raise ValueError(f"lock_days: only s3:// can lock files, not {destination}")
 
 
 class CopyParams(BaseModel):
@@ -128,7 +129,7 @@ class CopyParams(BaseModel):
     @model_validator(mode="after")
     def _known_options(self) -> "CopyParams":
         check_options(self.destination, self.options)
-        _check_lock(self)
+        check_lock(self.destination, self.lock_days)
         return self
 
 
@@ -176,7 +177,7 @@ class BackupParams(BaseModel):
     @model_validator(mode="after")
     def _known_options(self) -> "BackupParams":
         check_options(self.destination, self.options)
-        _check_lock(self)
+        check_lock(self.destination, self.lock_days)
         return self
 
     @model_validator(mode="after")

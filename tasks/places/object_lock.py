@@ -42,6 +42,7 @@ class LockTime(NamedTuple):
         """Return s3fs's options that lock each object that is written."""
         return {
             "version_aware": True,
+            "skip_instance_cache": True,  # the time of the lock changes
             "s3_additional_kwargs": {"ObjectLockMode": MODE, "ObjectLockRetainUntilDate": self.until},
         }
 
@@ -71,6 +72,18 @@ class VersionedBucket:
         except OSError:
             return False  # there is no such configuration, no such bucket, or no permission to ask
         return bool(answer.get("ObjectLockConfiguration", {}).get("ObjectLockEnabled") == "Enabled")
+
+    def folders(self) -> list[str]:
+        """Return the sorted names of the folders in the folder, also those whose objects were deleted, not removed."""
+        prefix, found, more = f"{self._key}/", set[str](), dict[str, str]()
+        while True:
+            answer = self._files.call_s3(
+                "list_object_versions", Bucket=self._bucket, Prefix=prefix, Delimiter="/", **more
+            )
+            found |= {one["Prefix"].removeprefix(prefix).rstrip("/") for one in answer.get("CommonPrefixes", [])}
+            if not answer.get("IsTruncated"):
+                return sorted(found)
+            more = {"KeyMarker": answer["NextKeyMarker"]}
 
     def versions(self, name: str = "") -> list[ObjectVersion]:
         """Return the versions of the object `name` in the folder, or of all objects in it; of each the oldest first.
@@ -107,7 +120,14 @@ class VersionedBucket:
 
     def read(self, versions: Sequence[ObjectVersion]) -> list[bytes]:
         """Return the content of versions of small objects, which are read in parallel."""
-        return self._each(lambda one: self._files._cat_file(one.path, version_id=one.version), versions)
+
+        async def content(one: ObjectVersion) -> bytes:
+            answer = await self._files._call_s3("get_object", **self._named(one))
+            async with answer["Body"] as body:
+                found: bytes = await body.read()
+            return found
+
+        return self._each(content, versions)
 
     def locked_until(self, version: ObjectVersion) -> datetime | None:
         """Return until when a version is locked; None: it is not, or this user may not know."""
@@ -144,6 +164,28 @@ class VersionedBucket:
     def remove(self, version: ObjectVersion) -> None:
         """Remove a version. Raises `PermissionError` if it is locked, or this user may not."""
         self._files.call_s3("delete_object", **self._named(version))
+
+    def remove_unlocked(self, versions: Sequence[ObjectVersion]) -> int:
+        """Remove those of `versions` that no lock keeps, the oldest first, in parallel. Returns their number.
+
+        What is refused is asked for again by the next call only. So it stops once a whole part is refused: what was
+        written later is locked for longer.
+        """
+
+        async def removed(one: ObjectVersion) -> bool:
+            try:
+                await self._files._call_s3("delete_object", **self._named(one))
+            except PermissionError:
+                return False
+            return True
+
+        ordered, count = sorted(versions, key=lambda one: one.written), 0
+        for first in range(0, len(ordered), _AT_ONCE):
+            found = sum(self._each(removed, ordered[first : first + _AT_ONCE]))
+            count += found
+            if not found:
+                break
+        return count
 
     def remove_markers(self, name: str = "") -> None:
         """Remove what says that the object `name`, or all objects in the folder, were deleted. No version is left."""

@@ -5,7 +5,7 @@ file is synced to disk, and a small file that readers rely on is written under a
 """
 
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from datetime import UTC, datetime
@@ -51,6 +51,10 @@ class BadDestination(Failed):
 
 class NoBucket(Unretryable):
     """The bucket or container of a destination does not exist."""
+
+
+class NoObjectLock(Unretryable):
+    """What is written to a destination is to be locked, and its bucket cannot lock it."""
 
 
 def local_path(url: str) -> PurePosixPath | None:
@@ -235,6 +239,8 @@ class Place:
 
     def folders(self) -> list[str]:
         """Return the sorted names of the folders in this one; an empty list if this folder does not exist."""
+        if self.keeps_versions:
+            return self.bucket.folders()
         try:
             found = self._files.ls(self._path, detail=True)
         except FileNotFoundError:
@@ -459,6 +465,20 @@ class Place:
             self._files.rm_file(f"{self._path}/{name}")
         return True
 
+    def remove_files(self, folder: str, names: Collection[str]) -> int:
+        """Remove files in the subfolder `folder`; where versions are kept, as far as no lock keeps them.
+
+        Returns how many files, or versions of them, were removed.
+        """
+        if not self._removes or not names:
+            return 0
+        if self.keeps_versions:
+            going = (one for one in self.bucket.versions(f"{folder}/") if one.path.rpartition("/")[2] in names)
+            return self.bucket.remove_unlocked([one for one in going if one.path.rpartition("/")[0].endswith(folder)])
+        for name in names:
+            self.remove(f"{folder}/{name}")
+        return len(names)
+
     def remove_folder(self) -> None:
         """Remove this folder and everything in it, if it exists; where versions are kept, all of them.
 
@@ -502,6 +522,14 @@ class Place:
             for name, version in versions.items()
         ]
         self.bucket.lock(found, self._lock.until)
+
+    def check_lock(self) -> None:
+        """Raise `NoObjectLock` if this place has a `lock`, and its bucket no Object Lock."""
+        if self._lock is not None and not self.keeps_versions:
+            raise NoObjectLock(
+                f"{self.url}: `lock_days` needs a bucket that was made with Object Lock, and a key with "
+                "s3:GetBucketObjectLockConfiguration"
+            )
 
     def lock_until(self, lock: LockTime) -> None:
         """Lock what is written from now on until another time. Only if this place has a `lock`."""

@@ -70,16 +70,18 @@ def archived_systems(place: Place) -> list[str]:
 
 def read_archive(place: Place, counted: Counted | None = None) -> Counted:
     """Read the pages of one system's archive at `place`; `counted`: the result of an earlier call. Raises `Damaged`."""
-    numbers = sorted(page_number(name) for name in place.names(PAGES) if name.endswith(".json"))
+    pages = place.oldest(PAGES)
+    numbers = sorted(page_number(name) for name in pages.names if name.endswith(".json"))
     if not numbers:
         return counted or Counted()
     found = counted if counted is not None and counted.number else _from_newest_index(place, numbers[-1])
     wanted = range(found.number + 1, numbers[-1] + 1)
     for first in wanted[::_AT_ONCE]:
         names = [page_name(number) for number in wanted[first - wanted[0] :][:_AT_ONCE]]
-        contents = place.read_many(names)
+        contents = pages.read([name.removeprefix(f"{PAGES}/") for name in names])
         for name in names:
-            found.take(_page(place, name, contents.get(name), found.number + 1))
+            content = contents.get(name.removeprefix(f"{PAGES}/"))
+            found.take(_page(place, name, content, found.number + 1))
     return found
 
 
@@ -137,7 +139,7 @@ def _from_newest_index(place: Place, last: int) -> Counted:
 def read_page(place: Place, number: int) -> WalPage:
     """Read one page. Raises `Damaged`, also if it is missing."""
     name = page_name(number)
-    return _page(place, name, place.read(name), number)
+    return _page(place, name, place.read_oldest(name), number)
 
 
 def page_number(name: str) -> int:

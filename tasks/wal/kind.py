@@ -7,17 +7,20 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, NoReturn
 
+from tasks.backup.archive import Damaged
 from tasks.backup.encryption import Encryption
 from tasks.backup.params import place_url
 from tasks.backup.sources.in_place import closed_to_others
 from tasks.errors import Unretryable
 from tasks.kind import Context
 from tasks.needs import Needs, credential_groups
+from tasks.places.object_lock import LockTime
 from tasks.places.place import Place, place_reach, resolved
 from tasks.postgres.wal_position import WalPosition, lsn_text
 from tasks.reach import Reach
 from tasks.wal.archive import ArchiveAway, archived_systems
 from tasks.wal.counted import Counted
+from tasks.wal.locks import ArchiveLocks
 from tasks.wal.others import OtherServers
 from tasks.wal.pages import WalGap
 from tasks.wal.params import WalParams, slot_of
@@ -89,8 +92,8 @@ class Wal:
         """Archive until the attempt is cancelled. Returns the fields of `RESULT`.
 
         Raises `AccessRefused`, `ArchiveHangs`, `ArchiveUnfit`, `BadDestination`, `BadIdentity`, `ClaimedElsewhere`,
-        `Damaged`, `Fenced`, `LogLost`, `MissingSecret`, `NoBucket`, `OtherHistory`, `OtherSystem`, `ServerBehind`,
-        `UnboundedSlot`, `WalServerAway` and `WalServerRefused`.
+        `Damaged`, `Fenced`, `LogLost`, `MissingSecret`, `NoBucket`, `NoObjectLock`, `OtherHistory`, `OtherSystem`,
+        `ServerBehind`, `UnboundedSlot`, `WalServerAway` and `WalServerRefused`.
         """
         with closed_to_others():
             return _WalAttempt(ctx).run()
@@ -104,7 +107,15 @@ class _WalAttempt:
         params = ctx.params
         for server in params.servers:
             server.check(ctx.access)
-        self._place = Place(place_url(params.destination, ctx.task), resolved(params.options, ctx.secret), ctx.access)
+        self._place = Place(
+            place_url(params.destination, ctx.task),
+            resolved(params.options, ctx.secret),
+            ctx.access,
+            lock=LockTime.of(params.lock_days, datetime.now(UTC)),
+            removes=params.lock_days is None,
+        )
+        self._place.check_lock()
+        self._locks: ArchiveLocks | None = None
         self._slot = slot_of(params, ctx.task)
         # The prefix distinguishes tasks; the token shows which attempts are earlier.
         self._prefix = application_prefix(self._slot, ctx.task, ctx.cluster)
@@ -260,6 +271,8 @@ class _WalAttempt:
         writer.claim()
         self._ctx.log.info("claimed %s, which is archived up to %s", place.url, writer.counted.position or "nothing")
         self._writer = writer
+        if ctx.params.lock_days is not None:
+            self._locks = ArchiveLocks(place, ctx.params.lock_days, _renewed(ctx.checkpoint))
         return writer
 
     def _ready_slot(self, server: ReplicationServer) -> int | None:
@@ -352,13 +365,27 @@ class _WalAttempt:
             "backup. Make a full physical backup now"
         )
 
+    def _locks_saved(self) -> dict[str, str]:
+        """What a checkpoint says of the locks."""
+        renewed = None if self._locks is None else self._locks.renewed
+        return {} if renewed is None else {"renewed": renewed.isoformat()}
+
     def _keep_house(self, writer: ArchiveWriter) -> None:
         """Remove log that no backup of the task in `backups` needs, and objects that no page names. Raises `Fenced`."""
         params, backups = self._ctx.params, None
         if params.backups is not None:
             url = place_url(params.destination, params.backups)
             backups = Place(url, resolved(params.options, self._ctx.secret), self._ctx.access)
-        remove_unneeded(writer, backups, self._system, self._ctx.log, params.days, datetime.now(UTC))
+        now = datetime.now(UTC)
+        remove_unneeded(writer, backups, self._system, self._ctx.log, params.days, now)
+        if self._locks is not None:
+            try:
+                renewed = self._locks.renew(writer.counted, now)
+            except (ArchiveAway, Damaged) as error:
+                self._ctx.log.warning("locks could not be renewed: %s", error)
+            else:
+                if renewed:
+                    self._ctx.log.info("renewed the locks of %d objects", renewed)
 
     def _tell(
         self, server: ReplicationServer, others: OtherServers, writer: ArchiveWriter, receiver: WalReceiver
@@ -374,7 +401,7 @@ class _WalAttempt:
         at = writer.counted.position_at
         saved = {"system": self._system, "timeline": position.timeline, "lsn": lsn_text(position.lsn)}
         # The page shows up to which moment the server can be restored.
-        self._ctx.save_checkpoint({**saved, "at": at.isoformat() if at else None})
+        self._ctx.save_checkpoint({**saved, "at": at.isoformat() if at else None, **self._locks_saved()})
         if now_s - self._said_s < _SAY_S:
             return
         self._said_s = now_s
@@ -393,3 +420,9 @@ class _WalAttempt:
             (slot.retained_bytes if slot else 0) / (1 << 20),
             others.summary,
         )
+
+
+def _renewed(checkpoint: Any) -> datetime | None:
+    """Return when an earlier attempt renewed the locks of the archive; None: not known."""
+    text = checkpoint.get("renewed") if isinstance(checkpoint, dict) else None
+    return None if text is None else datetime.fromisoformat(text)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tasks.access import check_options
 from tasks.backup.encryption import EncryptionParams
-from tasks.backup.params import DestinationUrl
+from tasks.backup.params import DestinationUrl, check_lock
 from tasks.definition.spec import Name
 from tasks.postgres.connection import PostgresConnection
 from tasks.secret import Reference
@@ -64,6 +64,14 @@ class WalParams(BaseModel):
         description="Encrypt segments, pieces and history files in the format of age; null: they are not encrypted. "
         "Attempts need no identity: names, positions and checksums stay readable",
     )
+    lock_days: int | None = Field(
+        default=None,
+        ge=1,
+        le=3650,
+        description="In an S3 bucket with Object Lock: nobody can change or delete what is written for this many days, "
+        "not even the bucket's owner. Runs renew the locks of what a restore needs once half of the time has passed, "
+        "and remove nothing: a task of kind `backup_prune` does it. null: nothing is locked",
+    )
     accept_cluster: str | None = Field(
         default=None,
         max_length=64,
@@ -79,6 +87,7 @@ class WalParams(BaseModel):
     @model_validator(mode="after")
     def _known_options(self) -> "WalParams":
         check_options(self.destination, self.options)
+        check_lock(self.destination, self.lock_days)
         return self
 
 

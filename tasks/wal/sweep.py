@@ -23,7 +23,9 @@ class Sweep:
     Pages and indexes stay from the index before the newest on, because a reader may have begun there.
     """
 
-    def __init__(self, place: Place, counted: Counted, token: int) -> None:
+    def __init__(self, place: Place, counted: Counted, token: int, *, everywhere: bool = False) -> None:
+        """Sweep the archive at `place`. `everywhere`: also folders that were swept before, where locks kept objects."""
+        self._everywhere = everywhere
         self._place = place
         self._counted = counted
         self._token = token
@@ -38,7 +40,7 @@ class Sweep:
             removed += self._folder(timeline, [name for name in names if not _LOG.fullmatch(name)])
             for log in filter(_LOG.fullmatch, names):
                 folder = f"{timeline}/{log}"
-                if self._is_settled(int(timeline, 16), int(log, 16) << 32):
+                if not self._everywhere and self._is_settled(int(timeline, 16), int(log, 16) << 32):
                     continue
                 found = self._place.names(folder)
                 swept = self._folder(folder, found)
@@ -59,7 +61,7 @@ class Sweep:
     def _folder(self, folder: str, names: Sequence[str]) -> int:
         assert self._counted.position is not None
         filling = segment_name(*self._counted.position, self._counted.segment_bytes)
-        named, read, removed = self._counted.names(), set[str](), 0
+        named, read, going = self._counted.names(), set[str](), list[str]()
         for name in names:
             made = _OBJECT.fullmatch(name)
             if made is None or made["segment"] >= filling or int(made["token"]) > self._token:
@@ -69,21 +71,24 @@ class Sweep:
                 named |= {one.file.name for one in chapter_segments(self._place, chapter).values()}
                 read.add(chapter.file.name)
             if f"{folder}/{name}" not in named:
-                self._place.remove(f"{folder}/{name}")
-                removed += 1
-        return removed
+                going.append(name)
+        # Pieces are locked once, and segments again and again, so they are told apart.
+        whole = {name for name in going if name.count(".") == name.endswith(".age") + 2}
+        return sum(self._place.remove_files(folder, some) for some in (whole, set(going) - whole))
 
     def _pages(self) -> int:
         if not self._counted.indexed:
             return 0
         first = read_page(self._place, self._counted.indexed).indexed
-        old = [f"{PAGES}/{name}" for name in self._place.names(PAGES) if 0 < page_number(name) < first]
-        old += [f"{INDEXES}/{name}" for name in self._place.names(INDEXES) if int(name.partition(".")[0]) < first - 1]
         named = {chapter.file.name for chapter in self._counted.chapters}
-        for name in self._place.names(CHAPTERS):
+        old = {
+            PAGES: {name for name in self._place.names(PAGES) if 0 < page_number(name) < first},
+            INDEXES: {name for name in self._place.names(INDEXES) if int(name.partition(".")[0]) < first - 1},
             # A reader that began at the index before the newest may still look for it.
-            if f"{CHAPTERS}/{name}" not in named and int(name.partition(".")[0]) < first:
-                old.append(f"{CHAPTERS}/{name}")
-        for name in old:
-            self._place.remove(name)
-        return len(old)
+            CHAPTERS: {
+                name
+                for name in self._place.names(CHAPTERS)
+                if f"{CHAPTERS}/{name}" not in named and int(name.partition(".")[0]) < first
+            },
+        }
+        return sum(self._place.remove_files(folder, names) for folder, names in old.items())

@@ -110,7 +110,8 @@ class ArchiveWriter:
 
     def _check_conditional(self) -> None:
         """Raise `ArchiveUnfit` unless the place refuses to create a file that exists."""
-        name = f"conditional-writes.{self._cluster}.{self.token}"
+        # Where nothing may be removed, each claim uses the same file.
+        name = f"conditional-writes.{self._cluster}.{self.token}" if self._place.removes else "conditional-writes"
         self._place.write_new(name, b"1")
         unfit = self._place.write_new(name, b"2")
         self._place.remove(name)
@@ -152,7 +153,7 @@ class ArchiveWriter:
         keys = None if encryption is None else encryption.keys()
         with storage_errors_named(self._place), storing(self._place, name, self._level, quiet, keys) as out:
             dump(out)
-        return out.entry
+        return out.entry.model_copy(update={"version": self._place.versions.pop(name, None)})
 
     def add(self, objects: Sequence[StoredWal]) -> None:
         """Write a page that makes stored objects count. Raises `Fenced`."""
@@ -193,12 +194,14 @@ class ArchiveWriter:
         if going:
             self._append(removed=WalEnd(timeline=position.timeline, lsn=position.lsn), kept=tuple(kept))
             with storage_errors_named(self._place):
-                for stored in going:
+                for stored in going if self._place.removes else ():
                     self._place.remove(stored.file.name)
         return len(going)
 
     def sweep(self) -> int:
         """Remove objects that no page names (`Sweep`). Returns their number."""
+        if not self._place.removes:
+            return 0
         with storage_errors_named(self._place):
             return Sweep(self._place, self.counted, self.token).run()
 

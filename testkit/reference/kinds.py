@@ -35,7 +35,7 @@ from spark_tasks.table import delta, ledger
 from spark_tasks.webhook import params as webhook_params
 from tasks import errors, source_identity
 from tasks.access import AccessRefused
-from tasks.backup import archive, encryption, keep, prune_kind
+from tasks.backup import archive, encryption, keep
 from tasks.backup import content as backup_content
 from tasks.backup import kind as backup
 from tasks.backup import manifest as backup_manifest
@@ -63,6 +63,7 @@ from tasks.drill import scratch_server as drill_server
 from tasks.drill import watch as drill_watch
 from tasks.places import place
 from tasks.postgres import connection, replication
+from tasks.prune import kind as prune
 from tasks.restore import kind as restore
 from tasks.restore import params as restore_params
 from tasks.secret import SecretEnv, SecretFile
@@ -144,6 +145,7 @@ _BACKUP_ERRORS: Final = (
     source_identity.OtherSource,
     place.BadDestination,
     place.NoBucket,
+    place.NoObjectLock,
     read_tree.FolderFailed,
     sqlite.SqliteFailed,
     postgres_tools.NoTool,
@@ -195,7 +197,7 @@ _DRILL_ERRORS: Final = (
     errors.MissingSecret,
     errors.Fenced,
 )
-_PRUNE_ERRORS: Final = (AccessRefused, place.BadDestination, errors.MissingSecret, errors.Fenced)
+_PRUNE_ERRORS: Final = (AccessRefused, place.BadDestination, archive.Damaged, errors.MissingSecret, errors.Fenced)
 _WAL_ERRORS: Final = (
     AccessRefused,
     wal.LogLost,
@@ -212,6 +214,7 @@ _WAL_ERRORS: Final = (
     archive.Damaged,
     place.BadDestination,
     place.NoBucket,
+    place.NoObjectLock,
     errors.MissingSecret,
     errors.Fenced,
 )
@@ -325,7 +328,7 @@ def render() -> str:
             _INTRODUCTION,
             _kind("command", command.Command, command.RESULT, _COMMAND_ERRORS),
             _kind("backup", backup.Backup, backup.RESULT, _BACKUP_ERRORS, _BACKUP_PARTS),
-            _kind("backup_prune", prune_kind.BackupPrune, prune_kind.RESULT, _PRUNE_ERRORS),
+            _kind("backup_prune", prune.BackupPrune, prune.RESULT, _PRUNE_ERRORS),
             _kind("wal", wal.Wal, wal.RESULT, _WAL_ERRORS, (connection.PostgresConnection,)),
             _kind("restore", restore.Restore, restore.RESULT, _RESTORE_ERRORS, (restore_params.StoredPlace,)),
             _kind("drill", drill.Drill, drill.RESULT, _DRILL_ERRORS, (drill_params.DrillCheck,)),

@@ -11,10 +11,10 @@ import pytest
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import survey_url
 from tasks.backup.params import BackupParams
-from tasks.backup.prune_kind import BackupPrune, PruneParams
 from tasks.backup.restore import restore_backup
 from tasks.backup.verify import verify
 from tasks.places.object_lock import LockTime, VersionedBucket
+from tasks.prune.kind import BackupPrune, PruneParams
 from testkit.fake_context import FakeContext
 from testkit.servers.object_store import KEY, SECRET, ObjectStore
 from testkit.servers.store_proxy import store_proxy

@@ -1,4 +1,4 @@
-"""The kind `backup_prune`: removes old backups where the task that makes them may not delete anything."""
+"""The kind `backup_prune`: removes old backups, and log, where the tasks that write them may not delete anything."""
 
 import time
 from collections.abc import Callable
@@ -12,17 +12,20 @@ from tasks.backup import retention
 from tasks.backup.keep import rules_of
 from tasks.backup.lineage import Lineage, newest_identified
 from tasks.backup.params import DestinationUrl, Keep, PlaceOptions, place_url
-from tasks.definition.spec import NAME_PATTERN
+from tasks.definition.spec import NAME_PATTERN, Name
 from tasks.kind import Context
 from tasks.needs import Needs, credential_groups
 from tasks.places.place import Place, place_reach, resolved
 from tasks.reach import Reach
+from tasks.wal.archive import archived_systems, read_archive
+from tasks.wal.sweep import Sweep
 
 RESULT: Final = {
     "url": "the folder of the backups",
     "removed": "the number of old backups and leftovers that were removed",
     "locked": "backups and leftovers that are to go once their lock expires, and when; 100 at most",
     "not_removed": "those that could not be removed, and why; 20 at most",
+    "log_removed": "the number of objects of the log that no page names any more and that were removed",
     "unreadable": "the number of backups whose manifest cannot be read; they are neither counted nor removed",
     "others": "the number of backups of another source, or of none; they are neither counted nor removed",
     "seconds": "how long the attempt took",
@@ -43,6 +46,11 @@ class PruneParams(BaseModel):
         default={}, description="fsspec's options for the destination; secrets are given as references"
     )
     keep: Keep = Field(description="How many backups to keep, or rules; null: all, only leftovers are removed")
+    wal: Name | None = Field(
+        default=None,
+        description="The name of the task of kind `wal` in the same destination, whose params have `lock_days`: what "
+        "it no longer needs is removed once its lock expires. null: no log is removed",
+    )
 
     @model_validator(mode="after")
     def _known_options(self) -> "PruneParams":
@@ -61,8 +69,9 @@ class BackupPrune:
     @staticmethod
     def reaches(params: PruneParams, task: str) -> list[Reach]:
         """Return the path or host that the params name (`tasks.kind.Kind`)."""
-        url = place_url(params.destination, params.backups)
-        return [place_reach("destination", url, params.options)]
+        folders = [params.backups] if params.wal is None else [params.backups, params.wal]
+        urls = [place_url(params.destination, folder) for folder in folders]
+        return [place_reach("destination", url, params.options) for url in urls]
 
     @staticmethod
     def needs(params: PruneParams, task: str) -> Needs:
@@ -77,7 +86,7 @@ class BackupPrune:
     def run(self, ctx: Context[PruneParams]) -> dict[str, Any]:
         """Remove what is to go. Returns the fields of `RESULT`.
 
-        Raises `AccessRefused`, `BadDestination`, `Fenced` and `MissingSecret`.
+        Raises `AccessRefused`, `BadDestination`, `Damaged`, `Fenced`, `MissingSecret`, and the storage's errors.
         """
         began_s = time.monotonic()
         params = ctx.params
@@ -92,6 +101,9 @@ class BackupPrune:
             pruned = retention.prune(
                 place, newest.url, ctx.token, Lineage(newest.lineage), rules_of(params.keep), self._now()
             )
+        log_removed = 0
+        if params.wal is not None:
+            log_removed = _sweep_log(Place(place_url(params.destination, params.wal), place.options, ctx.access))
         for why in pruned.failed:
             ctx.log.warning("not removed: %s", why)
         return {
@@ -99,7 +111,21 @@ class BackupPrune:
             "removed": len(pruned.removed),
             "locked": list(pruned.locked[:100]),
             "not_removed": [why[:1000] for why in pruned.failed[:20]],
+            "log_removed": log_removed,
             "unreadable": len(pruned.unreadable),
             "others": pruned.others,
             "seconds": round(time.monotonic() - began_s, 3),
         }
+
+
+def _sweep_log(place: Place) -> int:
+    """Remove what no page of an archive names. Returns how many objects were removed. Raises `Damaged`.
+
+    The task that archives may be at work: it writes what comes after the position that is read here first.
+    """
+    removed = 0
+    for system in archived_systems(place):
+        archive = place.inside(system)
+        counted = read_archive(archive)
+        removed += Sweep(archive, counted, counted.holder, everywhere=True).run()
+    return removed
