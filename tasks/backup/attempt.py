@@ -85,7 +85,7 @@ class BackupAttempt:
         """Write the content and, as the last step, the manifest. On any exception, remove all that was written."""
         ctx, source = self.ctx, self.ctx.params.source
         try:
-            entries, notes = self.content.write(self.created, self._earlier)
+            entries, notes = self.content.write(self._earlier)
             done = Manifest(
                 task=ctx.task,
                 run_id=ctx.run_id,

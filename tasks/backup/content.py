@@ -54,9 +54,16 @@ def backup_threads(environ: Mapping[str, str]) -> int:
 
 
 class BackupContent:
-    """Writes the content of one backup to `place`, through `sink` if it is given."""
+    """Writes the content of one backup to `place`, through `sink` if it is given. It was begun at `created`."""
 
-    def __init__(self, ctx: Context[BackupParams], place: Place, sink: ObjectSink | None = None) -> None:
+    def __init__(
+        self,
+        ctx: Context[BackupParams],
+        place: Place,
+        created: datetime,
+        now: Callable[[], datetime],
+        sink: ObjectSink | None = None,
+    ) -> None:
         self._ctx = ctx
         self._source = ctx.params.source
         self.encryption = Encryption.of(ctx.params.encryption, ctx.secret)
@@ -76,6 +83,8 @@ class BackupContent:
             access=ctx.access,
             scratch=ctx.scratch,
             secret=ctx.secret,
+            created=created,
+            now=now,
             step=self._check,
             expect=self._expect,
         )
@@ -93,14 +102,12 @@ class BackupContent:
         if self._out.kept:
             self._ctx.log.info("objects that earlier attempts completed: %d", len(self._out.kept))
 
-    def write(
-        self, created: datetime, earlier: Callable[[], EarlierChain]
-    ) -> tuple[tuple[FileEntry, ...], SourceNotes]:
+    def write(self, earlier: Callable[[], EarlierChain]) -> tuple[tuple[FileEntry, ...], SourceNotes]:
         """Write the content. Returns the files' entries for the manifest, and further notes for the manifest.
 
-        `created` and `earlier` are those of `SourceWork`.
+        `earlier` is that of `SourceWork`.
         """
-        notes = self._source.dump(replace(self._work, created=created, earlier=earlier), self._out)
+        notes = self._source.dump(replace(self._work, earlier=earlier), self._out)
         return self._out.entries, notes
 
     @property

@@ -148,7 +148,8 @@ class Backup:
         name = manifest.folder_name(created, ctx.token)
         place = _new_place(task_place, name)
         copies = BackupCopies(ctx, self._now)
-        content = BackupContent(ctx, place, Tee(place, copies.branches) if ctx.params.copies else None)
+        sink = Tee(place, copies.branches) if ctx.params.copies else None
+        content = BackupContent(ctx, place, created, self._now, sink)
         identity = content.identity()
         return BackupAttempt(
             ctx=ctx,

@@ -150,8 +150,11 @@ class FileEntry(BaseModel):
     gid: int | None = Field(default=None, ge=0, lt=1 << 32, description="Its group")
     remarks: tuple[str, ...] = Field(default=(), description="What is missing or different in this file")
     database: DatabaseFacts | None = Field(default=None, description="The database in this file; null: not recorded")
+    section: Literal["pre-data", "data", "post-data"] | None = Field(
+        default=None, description="The part of the database in this file, as pg_dump names it; null: all of it"
+    )
     tables: tuple[TableFacts, ...] | None = Field(
-        default=None, description="The tables of the database in this file; null: not recorded"
+        default=None, description="The tables of the database whose rows are in this file; null: not recorded"
     )
     sequences: tuple[SequenceFacts, ...] | None = Field(
         default=None, description="The sequences of the database in this file; null: not recorded"

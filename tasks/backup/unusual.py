@@ -66,11 +66,13 @@ def _emptied(made: Manifest, before: Sequence[Manifest]) -> list[str]:
 
 def _tables(backup: Manifest) -> dict[str, TableFacts] | None:
     """The tables of a backup by name; None if its manifest does not say them, or says them to those with a key only."""
-    if not backup.files or any(file.tables is None for file in backup.files):
+    files = [file for file in backup.files if file.database is not None or len(backup.files) == 1]
+    if not files or any(file.tables is None for file in files):
         return None
-    several = len(backup.files) > 1
+    databases = {file.database.name if file.database else file.name for file in files}
     return {
-        f"{file.name}: {table.schema_name}.{table.name}" if several else f"{table.schema_name}.{table.name}": table
-        for file in backup.files
+        (f"{file.database.name if file.database else file.name}: " if len(databases) > 1 else "")
+        + f"{table.schema_name}.{table.name}": table
+        for file in files
         for table in file.tables or ()
     }

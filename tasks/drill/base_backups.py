@@ -37,7 +37,7 @@ def prove_base_backup(work: DrillWork, found: Findings) -> None:
         _amcheck(server, found)
         for name in databases:
             _read(server, name)
-            compare_tables(work, server.database(name), server, None, found)
+            compare_tables(work, server.database(name), server, [], found)
         found.how.append(f"all of {len(databases)} databases read by pg_dump")
         default = ["postgres"] if "postgres" in databases else databases[:1]
         check_databases(work, server, default, found)

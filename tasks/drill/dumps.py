@@ -11,7 +11,7 @@ from tasks.backup.archive import CHUNK_BYTES
 from tasks.backup.fingerprint import BEGIN, DatabaseContent, database_content, differences
 from tasks.backup.manifest import FileEntry
 from tasks.backup.sources.postgres_database import Database
-from tasks.backup.sources.postgres_restore import feed
+from tasks.backup.sources.postgres_restore import DumpRestore, feed, restore_dump
 from tasks.backup.sources.postgres_tools import PostgresFailed
 from tasks.backup.sources.source import RestoreTarget
 from tasks.drill.proving import CHECK_USER, DrillWork, Findings, run_checks
@@ -39,10 +39,10 @@ def prove_dumps(work: DrillWork, found: Findings) -> None:
         server.ask("DROP DATABASE postgres")
         found.how.append(f"restored by pg_restore into a scratch server {server.tools.version}, with owners and grants")
         files = work.stored().manifest.files
-        if len(files) > 1:
+        if len(files) > 1 and any(entry.database is None for entry in files):
             databases = _restore_server(work, server, files, found)
         else:
-            databases = [_Dump(work, server, entry, found).restored() for entry in files]
+            databases = [_Dump(work, server, files, found).restored()]
         check_databases(work, server, databases, found)
 
 
@@ -55,17 +55,18 @@ def _restore_server(work: DrillWork, server: ScratchServer, files: Sequence[File
     for entry in files:
         if entry.database is not None:
             names.append(entry.database.name)
-            compare_tables(work, server.database(entry.database.name), server, entry, found)
+            compare_tables(work, server.database(entry.database.name), server, [entry], found)
     return names
 
 
 class _Dump:
     """The dump of one database, and the scratch server that it is restored into."""
 
-    def __init__(self, work: DrillWork, server: ScratchServer, entry: FileEntry, found: Findings) -> None:
+    def __init__(self, work: DrillWork, server: ScratchServer, entries: Sequence[FileEntry], found: Findings) -> None:
         self._work = work
         self._server = server
-        self._entry = entry
+        self._entries = entries
+        self._entry = entries[0]
         self._found = found
         self._restore = server.tools.program("pg_restore")
         self._schema = work.scratch / "schema.sql"
@@ -144,45 +145,40 @@ class _Dump:
         self._server.ask(f'CREATE ROLE "{quoted}" NOLOGIN')
 
     def _fill(self, name: str) -> None:
-        database = self._server.database(name)
-        argv = [self._restore, "--single-transaction", "--no-tablespaces", "--no-subscriptions", "--no-password"]
-        content = self._work.stored().content(self._entry)
-        with database.running([*argv, f"--dbname={database.url}"], subprocess.PIPE, subprocess.DEVNULL) as restore:
-            assert restore.stdin is not None
-            while chunk := content.read(CHUNK_BYTES):
-                restore.stdin.write(chunk)
-        content.drain()  # so that all checksums are checked, even if pg_restore left the end unread
+        how = DumpRestore(overwrite=False, owners=True, tablespaces=False, subscriptions=False)
+        restore_dump(self._work.stored(), self._entries, self._server.database(name), self._server.tools, how)
 
     def _compare(self, name: str) -> None:
-        compare_tables(self._work, self._server.database(name), self._server, self._entry, self._found)
+        compare_tables(self._work, self._server.database(name), self._server, self._entries, self._found)
 
     def _programs(self) -> Database:
         return Database("", self._work.scratch, None, str(self._server.tools.folder))
 
 
 def compare_tables(
-    work: DrillWork, database: Database, server: ScratchServer, entry: FileEntry | None, found: Findings
+    work: DrillWork, database: Database, server: ScratchServer, entries: Sequence[FileEntry], found: Findings
 ) -> None:
-    """Count the tables of a database, and compare them with those in `entry`; None: they are only counted."""
-    saw = DatabaseContent() if entry is None else DatabaseContent.of([entry])
+    """Count the tables of a database, and compare them with those in `entries`; if empty, they are only counted."""
+    saw = DatabaseContent.of(entries)
     by_content = work.params.compare == "content" and any(table.content for table in saw.tables or ())
     with database.session(server.tools) as session:
         session.ask(BEGIN)
         now = database_content(session.ask, "content" if by_content else "rows")
     found.tables += len(now.tables or ())
     found.rows += sum(table.rows for table in now.tables or ())
-    if entry is None:
+    if not entries:
         return
+    name = entries[0].name if len(entries) == 1 else f"{len(entries)} parts of one database"
     if saw.tables is None:
-        found.how.append(f"{entry.name}: tables were only counted: the manifest does not say what the dump saw of them")
+        found.how.append(f"{name}: tables were only counted: the manifest does not say what the dump saw of them")
         return
     found.how.append(
-        f"{entry.name}: {len(saw.tables)} tables compared with what the dump saw: "
+        f"{name}: {len(saw.tables)} tables compared with what the dump saw: "
         + ("their rows, and a hash of their content" if by_content else "their numbers of rows")
         + ("" if saw.catalog is None else "; also definitions, owners, grants and the positions of sequences")
     )
     if work.params.compare == "content" and not by_content:
-        found.how.append(f"{entry.name}: no content compared: the backup was made without `fingerprint: content`")
+        found.how.append(f"{name}: no content compared: the backup was made without `fingerprint: content`")
     found.problems += differences(saw, now)
 
 

@@ -1,7 +1,7 @@
 """What a dump's manifest says of the tables, compared with a restored database and with one that has changed."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -76,12 +76,20 @@ def _facts(
     return _content(server, database, scratch, fingerprint).tables or ()
 
 
-def _backup(server: Server, tmp_path: Path, database: str, fingerprint: str) -> str:
+def _backup(
+    server: Server,
+    tmp_path: Path,
+    database: str,
+    fingerprint: str,
+    progress: Callable[[float, float | None, str], None] = lambda done, total, unit: None,
+) -> str:
     source = {"type": "postgres", "url": server.url(database), "password": {"secret": "pg"}, "fingerprint": fingerprint}
     params = BackupParams.model_validate({"source": source, "destination": str(tmp_path / "to")})
     scratch = tmp_path / "scratch"
     scratch.mkdir(exist_ok=True)
-    return str(Backup().run(FakeContext(params, scratch, task="facts", secrets={"pg": PASSWORD}))["url"])
+    context = FakeContext(params, scratch, task="facts", secrets={"pg": PASSWORD})
+    context.progress = progress  # type: ignore[method-assign,assignment]
+    return str(Backup().run(context)["url"])
 
 
 def test_a_restored_database_has_the_facts_of_the_dump(server: Server, tmp_path: Path) -> None:
@@ -206,22 +214,61 @@ def test_each_difference_of_a_definition_a_grant_or_a_position_is_named(server: 
             session.ask("ROLLBACK;")
 
 
+ALIKE = {
+    "float8": ("0", "-0"), "float4": ("0", "-0"), "numeric": ("1.0", "1.00"), "jsonb": ("1", "1.0"),
+    "json": ('{"a":1}', '{"a": 1}'), "text": ("a", "a "), "varchar": ("", None), "char(3)": ("", None),
+    "bpchar": ("a", "a "), "bytea": ("", None), "int2": ("1", "257"), "int4": ("1", "-1"), "int8": ("0", "4294967296"),
+    "bool": ("t", "f"), "uuid": ("00000000-0000-0000-0000-000000000000", "00000000-0000-0000-0000-000000000001"),
+    "timestamptz": ("2026-01-01 00:00:00+00", "2026-01-01 00:00:00.000001+00"), "timestamp": ("infinity", "-infinity"),
+    "date": ("2026-01-01", "2026-01-02"), "interval": ("1 day", "24:00"), "time": ("00:00", "24:00"),
+    "timetz": ("01:00+00", "02:00+01"), "text[]": ("{a,b}", "{b,a}"), "int4[]": ("[0:1]={1,2}", "{1,2}"),
+    "inet": ("10.0.0.1", "10.0.0.1/24"), "bit varying": ("0", "00"), "xml": ("<a/>", "<a></a>"), "oid": ("1", "2"),
+    "name": ("a", "b"), "int4range": ("empty", "[1,2)"), "point": ("(0,0)", "(0,-0)"), "\"char\"": ("a", "b"),
+    "own": ("s", "l"), "short": ("a", "b"), "size": ("(1,2)", "(2,1)"), "own[]": ("{s}", "{l}"),
+}  # fmt: skip
+"""Values of a type that are nearly the same, or that PostgreSQL takes for equal."""
+
+
+def test_values_that_are_alike_have_other_hashes_whatever_their_type_and_column(server: Server, tmp_path: Path) -> None:
+    server.sql("postgres", "CREATE DATABASE alike")
+    server.sql(
+        "alike",
+        "CREATE TYPE own AS ENUM ('s', 'l'); CREATE DOMAIN short AS text; CREATE TYPE size AS (a int, b int);"
+        + "".join(
+            f"CREATE TABLE {side}_{number} (v {of_type}, w {of_type}); "
+            f"INSERT INTO {side}_{number} VALUES ({first}, {last});"
+            for number, (of_type, values) in enumerate(ALIKE.items())
+            for one, other in [["NULL" if value is None else f"'{value}'" for value in values]]
+            for side, first, last in (("a", one, one), ("b", one, other), ("c", other, one), ("d", other, other))
+        ),
+    )
+    columns = ", ".join(f"c{number} text" for number in range(1600))
+    server.sql("alike", f"CREATE TABLE wide_a ({columns}); INSERT INTO wide_a (c0, c1599) VALUES ('x', 'y')")
+    server.sql("alike", "CREATE TABLE wide_b (LIKE wide_a); INSERT INTO wide_b (c0, c1599) VALUES ('x', 'z')")
+    found = {table.name: table.content for table in _facts(server, "alike", tmp_path)}
+    for number, of_type in enumerate(ALIKE):
+        assert len({found[f"{side}_{number}"] for side in "abcd"}) == 4, of_type
+    assert found["wide_a"] != found["wide_b"]
+    server.sql(
+        "postgres", "ALTER DATABASE alike SET timezone = 'Asia/Tokyo'; ALTER DATABASE alike SET datestyle = 'German'"
+    )
+    assert {table.name: table.content for table in _facts(server, "alike", tmp_path)} == found
+
+
+def test_hashes_of_an_earlier_version_are_not_compared() -> None:
+    now = TableFacts(schema_name="s", name="t", rows=1, content="2:77")
+    assert differing_tables([now.model_copy(update={"content": "77"})], [now]) == []
+    assert differing_tables([now.model_copy(update={"content": "2:78"})], [now]) != []
+
+
 def test_a_sequence_that_goes_on_during_the_dump_is_within_its_positions(server: Server, tmp_path: Path) -> None:
     server.sql("postgres", "CREATE DATABASE numbers")
     server.sql("numbers", "CREATE SEQUENCE up; CREATE SEQUENCE down INCREMENT -5; CREATE SEQUENCE still START 9")
-    over = threading.Event()
 
-    def draw() -> None:
-        while not over.is_set():
-            server.sql("numbers", "SELECT nextval('up'), nextval('down') FROM generate_series(1, 50)")
+    def draw(done: float, total: float | None = None, unit: str = "") -> None:
+        server.sql("numbers", "SELECT nextval('up'), nextval('down') FROM generate_series(1, 50)")
 
-    drawing = threading.Thread(target=draw)
-    drawing.start()
-    try:
-        url = _backup(server, tmp_path, "numbers", "rows")
-    finally:
-        over.set()
-        drawing.join()
+    url = _backup(server, tmp_path, "numbers", "rows", draw)
     saw = DatabaseContent.of(newest_backup(url).files)
     assert {each.name: each.low == each.high for each in saw.sequences or ()} == {
         "up": False,
@@ -231,9 +278,9 @@ def test_a_sequence_that_goes_on_during_the_dump_is_within_its_positions(server:
     server.sql("postgres", "CREATE DATABASE numbers_again")
     restore_backup(url, server.url("numbers_again"), password=PASSWORD)
     assert differences(saw, _content(server, "numbers_again", tmp_path)) == []
-    server.sql("numbers_again", "SELECT setval('up', 1)")
+    server.sql("numbers_again", "SELECT setval('up', 1000)")
     (said,) = differences(saw, _content(server, "numbers_again", tmp_path))
-    assert said.startswith("the sequence public.up continues with 2; in the dump between ")
+    assert said == "the sequence public.up continues with 1001; in the dump between 1 and 51"
 
 
 def test_rows_are_counted_without_a_hash_and_nothing_if_nothing_is_asked(server: Server, tmp_path: Path) -> None:

@@ -9,8 +9,6 @@ PACKAGES = ("hashing", "node", "spark_tasks", "tasks")
 CONVENTIONS = {
     # The entry point of a process.
     "main": "",
-    # Each source of a backup is a module with these four; its caller has matched on the source's type.
-    **dict.fromkeys(("identity", "dump", "check", "restore"), "tasks/backup/sources/"),
 }
 """Names that several modules below a folder have by intent."""
 

@@ -18,9 +18,10 @@ from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.objects import NewObjects, StoredObjects
 from tasks.backup.scratch import private_folder
 from tasks.backup.sources.postgres_database import Database
-from tasks.backup.sources.postgres_dump import FILE, ServerDump, dump_database, dump_server
+from tasks.backup.sources.postgres_dump import DatabaseDump, dump_database
 from tasks.backup.sources.postgres_readable import check_all_readable
 from tasks.backup.sources.postgres_restore import IDENTITY, SYSTEM, feed, restore_dumps
+from tasks.backup.sources.postgres_server import ServerDump, dump_server
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed_tools
 from tasks.backup.sources.source import RestoreTarget, SourceNotes, SourceWork
 from tasks.needs import Needs
@@ -69,8 +70,12 @@ class PostgresSource(PostgresServerSource):
         "names, each as an object of its own, and the server's roles; null: the one that the URL names",
         examples=["all", ["orders", "customers"]],
     )
-    parallel: int = Field(
-        default=2, ge=1, le=16, description="With `databases`: how many are dumped at once, the largest first"
+    parallel: int | None = Field(
+        default=None,
+        ge=1,
+        le=16,
+        description="With `databases`: how many are dumped at once, the largest first; null: 2. For one database: how "
+        "many programs dump rows of its tables at once, under one snapshot, each into an object of its own; null: 1",
     )
     role_hashes: bool = Field(
         default=False,
@@ -103,11 +108,11 @@ class PostgresSource(PostgresServerSource):
     def identity(self, work: SourceWork) -> dict[str, str]:
         """Return the source's identity facts (`tasks.source_identity`). Raises `NoTool`, `PostgresFailed`."""
         database = database_of(self, work)
-        facts = identity(database, database.tools())
+        facts = database_identity(database, database.tools())
         return facts if self.databases is None else facts | {"database": _SEVERAL}
 
     def dump(self, work: SourceWork, out: NewObjects) -> SourceNotes:
-        """Write each database as an archive in pg_dump's custom format.
+        """Write each database as an archive in pg_dump's custom format, or as several.
 
         Raises `NoTool`, `PostgresFailed`, `NotReadable`, and `NoBackupSource` if a database does not exist.
         """
@@ -115,16 +120,17 @@ class PostgresSource(PostgresServerSource):
         tools = database.tools()
         notes = {"pg_dump": tools.version}
         if self.databases is not None:
-            wanted = ServerDump(self.databases, self.parallel, self.role_hashes, self.fingerprint)
-            return SourceNotes(tools=notes, remarks=tuple(dump_server(database, tools, wanted, out, work.step)))
+            wanted = ServerDump(self.databases, self.parallel or 2, self.role_hashes, self.fingerprint)
+            remarks = dump_server(database, tools, wanted, out, work.step, work.now)
+            return SourceNotes(tools=notes, remarks=tuple(remarks))
         check_all_readable(database, tools)
-        with out.writing(FILE) as writer:
-            dump_database(database, tools, writer, self.fingerprint, work.step)
+        how = DatabaseDump(fingerprint=self.fingerprint, pipes=self.parallel or 1)
+        dump_database(database, tools, out, how, work.step, work.now)
         return SourceNotes(tools=notes)
 
     @classmethod
     def restore(cls, stored: StoredObjects, target: RestoreTarget) -> list[str]:
-        """Restore each archive into its database, in one transaction."""
+        """Restore each database in one transaction."""
         with private_folder("rota-restore-") as scratch:
             return restore_dumps(stored, target, scratch)
 
@@ -134,7 +140,7 @@ class PostgresSource(PostgresServerSource):
         if entry.database is None and len(manifest.files) > 1:
             content.drain()
             return []
-        remark = check(content, scratch, manifest.tools["pg_dump"])
+        remark = check_dump(content, scratch, manifest.tools["pg_dump"])
         return [] if remark is None else [remark]
 
 
@@ -144,7 +150,7 @@ def database_of(source: PostgresConnection, work: SourceWork) -> Database:
     return Database(source.url, work.scratch, password, work.access.postgres_bin)
 
 
-def identity(database: Database, tools: Tools) -> dict[str, str]:
+def database_identity(database: Database, tools: Tools) -> dict[str, str]:
     """Return the database's identity facts (`tasks.source_identity`). Raises `PostgresFailed`.
 
     The system identifier identifies the data, not the machine: a standby has the same one as its primary. Other servers
@@ -157,7 +163,7 @@ def identity(database: Database, tools: Tools) -> dict[str, str]:
         return facts
 
 
-def check(content: Content, scratch: Path, dumped_with: str) -> str | None:
+def check_dump(content: Content, scratch: Path, dumped_with: str) -> str | None:
     """Read the whole archive, and let pg_restore list it. Returns a remark if no pg_restore fits; else None.
 
     Raises `Damaged`, and `PostgresFailed` if pg_restore refuses the archive.

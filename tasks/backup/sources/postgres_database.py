@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -24,6 +25,10 @@ scripts of this package are numbers, identifiers of snapshots, and JSON."""
 
 _END_S: Final = 5.0
 """How long psql may take to cancel a query and to end."""
+
+_NO_TEXT: Final = re.compile("[\udc80-\udcff]")
+"""A byte that is no UTF-8, as names may have in a database of the encoding SQL_ASCII. Answers are JSON with such a byte
+written as a backslash, an x and two digits."""
 
 _PROMPT: Final = re.compile(r"^psql:(?:<stdin>:\d+: )? ?", re.MULTILINE)
 
@@ -86,10 +91,12 @@ class Database:
                 stderr=stderr,
                 env=self._of_psql(),
             )
+            found = PsqlSession(process, stderr)
             try:
-                yield PsqlSession(process, stderr)
+                yield found
             finally:
                 _end(process)
+                found.wait()
 
     @contextmanager
     def running(self, argv: list[str], stdin: int, stdout: int) -> Iterator["subprocess.Popen[bytes]"]:
@@ -126,9 +133,19 @@ class PsqlSession:
     def __init__(self, process: "subprocess.Popen[bytes]", stderr: IO[bytes]) -> None:
         self._process = process
         self._stderr = stderr
+        self._asking = threading.Lock()
+
+    def wait(self) -> None:
+        """Wait until no thread reads an answer or an error."""
+        with self._asking:
+            return
 
     def ask(self, script: str) -> str:
         """Run a script of psql. Returns its output: a line for each row. Raises `PostgresFailed`."""
+        with self._asking:
+            return self._answer(script)
+
+    def _answer(self, script: str) -> str:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -137,10 +154,10 @@ class PsqlSession:
             stdin.write(f"{script}\n\\echo {_END}\n".encode(errors="surrogateescape"))
             stdin.flush()
             for line in stdout:
-                text = line.decode(errors="backslashreplace").removesuffix("\n")
+                text = line.decode(errors="surrogateescape").removesuffix("\n")
                 if text == _END:
                     return "\n".join(lines)
-                lines.append(text)
+                lines.append(_NO_TEXT.sub(lambda byte: rf"\\x{ord(byte[0]) - 0xDC00:02x}", text))
         except BrokenPipeError:
             # psql has ended before it had read the script. Its messages say why.
             lines.clear()

@@ -1,16 +1,21 @@
 """Restores PostgreSQL dumps by pg_restore: one database, one table, or the databases and roles of a whole server."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import DEVNULL, PIPE
+from signal import SIGPIPE
+from subprocess import DEVNULL, PIPE, Popen
 from typing import IO, Final
 
 from tasks.backup.archive import CHUNK_BYTES, Content, Damaged, TargetExists
+from tasks.backup.fingerprint import DatabaseContent
 from tasks.backup.manifest import FileEntry, Manifest
 from tasks.backup.objects import StoredObjects
 from tasks.backup.sources.postgres_database import Database
+from tasks.backup.sources.postgres_dump import LARGE
 from tasks.backup.sources.postgres_sql import (
     database_statements,
     role_statements,
@@ -18,7 +23,7 @@ from tasks.backup.sources.postgres_sql import (
     tablespaces_of,
     without_tablespace,
 )
-from tasks.backup.sources.postgres_tools import PostgresFailed, Tools
+from tasks.backup.sources.postgres_tools import PostgresFailed, Tools, check_restricting
 from tasks.backup.sources.source import OVER_SOURCE, NoSuchPart, RestoreTarget
 from tasks.kind import Unretryable
 
@@ -38,6 +43,14 @@ _OTHER: Final = "name another database"
 
 _DATABASES: Final = "SELECT datname FROM pg_catalog.pg_database"
 _ROLES: Final = "SELECT rolname FROM pg_catalog.pg_roles"
+_FIRST_MADE: Final = b"\n--\n-- Name: "
+"""Before the first statement of pg_restore that makes something: all drops come before."""
+
+_RESTRICTED: Final = re.compile(rb"^\\restrict (\S+)$", re.MULTILINE)
+"""Lets psql refuse its own commands in a script of pg_restore, up to an `\\unrestrict` with the same word."""
+
+_QUOTATION: Final = re.compile(rb"['\"]")
+
 _TABLESPACES: Final = "SELECT spcname FROM pg_catalog.pg_tablespace"
 
 
@@ -57,6 +70,8 @@ class DumpRestore:
     owners: bool
     #: Restore into the tablespaces of the dump; else into the database's own.
     tablespaces: bool = True
+    #: Restore subscriptions.
+    subscriptions: bool = True
     #: The only table to restore, as `schema.name`; None: all.
     table: str | None = None
 
@@ -69,42 +84,51 @@ def restore_dumps(stored: StoredObjects, target: RestoreTarget, scratch: Path) -
     database = Database(target.name, scratch, target.password, target.postgres_bin)
     manifest, parts = stored.manifest, target.parts
     tools = database.tools(at_least=int(manifest.tools["pg_dump"].partition(".")[0]))
-    dumps = {file.database.name: file for file in manifest.files if file.database is not None}
+    dumps = dumps_of(manifest)
     of_server = [file for file in manifest.files if file.database is None and len(manifest.files) > 1]
     if parts.database is None and of_server:
         if parts.table is not None:
             raise NoSuchPart(f"name the database of the table {parts.table}: the backup has {', '.join(dumps)}")
         text = stored.content(of_server[0]).readall().decode(errors="surrogateescape")
         return _ServerRestore(database, tools, stored, target).restore(text, dumps)
-    entry = manifest.files[0]
+    entries = next(iter(dumps.values()), [*manifest.files])
     if parts.database is not None:
         if parts.database not in dumps:
             there = ", ".join(dumps) or "one database whose name was not recorded: leave the name out"
             raise NoSuchPart(f"the backup has no database {parts.database}; it has {there}")
-        entry = dumps[parts.database]
+        entries = dumps[parts.database]
     how = DumpRestore(
         overwrite=target.overwrite, over_source=target.over_source, owners=bool(parts.owners), table=parts.table
     )
     if how.owners:
-        check_roles(database, tools, entry)
-    remarks = check_target_database(database, tools, manifest, entry, how)
-    stored.expect([entry])
-    restore_dump(stored, database, tools, entry, how)
+        check_roles(database, tools, entries[0])
+    remarks = check_target_database(database, tools, manifest, entries, how)
+    stored.expect(entries)
+    restore_dump(stored, entries, database, tools, how)
     return remarks
 
 
+def dumps_of(manifest: Manifest) -> dict[str, list[FileEntry]]:
+    """Return the archives of each database of a backup, in the order in which they are restored."""
+    found: dict[str, list[FileEntry]] = {}
+    for entry in sorted(manifest.files, key=lambda each: each.name):
+        if entry.database is not None:
+            found.setdefault(entry.database.name, []).append(entry)
+    return found
+
+
 def check_target_database(
-    database: Database, tools: Tools, manifest: Manifest, entry: FileEntry, how: DumpRestore
+    database: Database, tools: Tools, manifest: Manifest, entries: Sequence[FileEntry], how: DumpRestore
 ) -> list[str]:
     """Check that a dump may be restored into a database. Returns remarks. Raises `TargetExists`, `NoSuchPart`."""
     if how.table is None:
         found = "is not empty" if int(database.ask(tools, _USER_RELATIONS)) > 0 else None
     else:
-        schema, name = _split(entry, how.table)
+        schema, name = _split(entries, how.table)
         found = f"has a table {how.table}" if _has_table(database, tools, schema, name) else None
     if found is None:
         return []
-    is_source = _is_source(database, tools, manifest, entry)
+    is_source = _is_source(database, tools, manifest, entries[0])
     if is_source and not how.over_source:
         own = f"is the database that was backed up, and {found}"
         raise TargetExists(f"{database.url} {own}", _OTHER, OVER_SOURCE)
@@ -142,24 +166,132 @@ def _is_source(database: Database, tools: Tools, manifest: Manifest, entry: File
         return False
 
 
-def restore_dump(stored: StoredObjects, database: Database, tools: Tools, entry: FileEntry, how: DumpRestore) -> None:
-    """Restore one archive in one transaction. Raises `PostgresFailed`, `Damaged`, `NoSuchPart`."""
-    argv = [tools.program("pg_restore"), "--single-transaction", "--no-password", f"--dbname={database.url}"]
+def restore_dump(
+    stored: StoredObjects, entries: Sequence[FileEntry], database: Database, tools: Tools, how: DumpRestore
+) -> None:
+    """Restore a database in one transaction. Raises `PostgresFailed`, `Damaged`, `NoSuchPart`."""
+    argv = [tools.program("pg_restore"), "--no-password"]
     argv += [] if how.owners else ["--no-owner", "--no-privileges"]
     argv += ["--clean", "--if-exists"] if how.overwrite else []
     argv += [] if how.tablespaces else ["--no-tablespaces"]
+    argv += [] if how.subscriptions else ["--no-subscriptions"]
     if how.table is not None:
-        schema, name = _split(entry, how.table)
+        schema, name = _split(entries, how.table)
         if not int(
             database.ask(tools, f"SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = {_text(schema)}")
         ):
             raise NoSuchPart(f"{database.url} has no schema {schema}: create it, and restore the table again")
         argv += [f"--schema={schema}", f"--table={name}"]
-    with database.running(argv, PIPE, DEVNULL) as process:
-        feed(stored.content(entry), process.stdin)
-        stored.doing("pg_restore makes indexes and constraints")
+        entries = [each for each in entries if each.section in {None, "pre-data"} or _holds(each, schema, name)]
+    if len(entries) == 1:
+        argv += ["--single-transaction", f"--dbname={database.url}"]
+        content = stored.content(entries[0])
+        with database.running(argv, PIPE, DEVNULL) as process:
+            feed(content, process.stdin)
+            stored.doing("pg_restore makes indexes and constraints")
+        content.drain()  # so that all checksums are checked, even if pg_restore left the end unread
+    else:
+        _restore_parts(stored, entries, database, tools, argv)
     if how.table is not None and not _has_table(database, tools, schema, name):
         raise NoSuchPart(f"the dump has no table {how.table}: write it as SCHEMA.NAME, without quotes")
+
+
+def _restore_parts(
+    stored: StoredObjects, entries: Sequence[FileEntry], database: Database, tools: Tools, argv: list[str]
+) -> None:
+    """Restore several archives in one transaction: pg_restore writes SQL, and one psql runs it.
+
+    The transaction is committed after all checksums of all archives were checked. `argv` is that of pg_restore. Raises
+    `NoTool` if psql would obey more than SQL: a dump is untrusted.
+    """
+    check_restricting(tools)
+    script = [tools.program("psql"), "-Xqw", "-v", "ON_ERROR_STOP=1", "-f", "-", "-d", database.url]
+    with database.running(script, PIPE, DEVNULL) as psql:
+        assert psql.stdin is not None
+        psql.stdin.write(b"BEGIN;\n")
+        if "--clean" in argv and entries[-1].section == "post-data":
+            psql.stdin.write(_drops(stored, entries[-1], database, argv))
+        psql.stdin.flush()
+        for entry in entries:
+            its = [each for each in argv if entry.section != "post-data" or each not in {"--clean", "--if-exists"}]
+            with _told_by(psql):
+                if entry.plain_name == LARGE:
+                    _run_large(stored.content(entry), database, its, psql.stdin)
+                    continue
+                with database.running([*its, "--file=-"], PIPE, psql.stdin.fileno()) as process:
+                    feed(stored.content(entry), process.stdin)
+        psql.stdin.write(b"COMMIT;\n")
+
+
+def _run_large(content: Content, database: Database, argv: list[str], psql: IO[bytes]) -> None:
+    """Write the SQL of large objects to psql, without the transactions that pg_restore puts around their content."""
+    with ThreadPoolExecutor(1) as threads, database.running([*argv, "--file=-"], PIPE, PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        writing = threads.submit(_write_all, without_transactions(process.stdout), psql)
+        feed(content, process.stdin)
+        process.stdin.close()
+        writing.result()
+    psql.flush()
+
+
+def _write_all(lines: Iterable[bytes], to: IO[bytes]) -> None:
+    ended: BrokenPipeError | None = None
+    for line in lines:  # to the end, so that who writes them does not wait
+        try:
+            if ended is None:
+                to.write(line)
+        except BrokenPipeError as error:
+            ended = error
+    if ended is not None:
+        raise ended
+
+
+def without_transactions(script: Iterable[bytes]) -> Iterator[bytes]:
+    r"""Yield the lines of a script of pg_restore, which copies no rows, without `BEGIN` and `COMMIT`.
+
+    >>> lines = [b"BEGIN;\n", b"COMMENT ON LARGE OBJECT 7 IS 'it''s\n", b"COMMIT;\n", b"';\n", b"COMMIT;\n"]
+    >>> b"".join(without_transactions(lines))
+    b"COMMENT ON LARGE OBJECT 7 IS 'it''s\nCOMMIT;\n';\n"
+    """
+    within = b""  # the quotation mark of the literal or name that began in an earlier line
+    for line in script:
+        if not within and line in {b"BEGIN;\n", b"COMMIT;\n"}:
+            continue
+        yield line
+        if within or not line.startswith((b"--", b"SELECT pg_catalog.lowrite(")):
+            for mark in _QUOTATION.findall(line):
+                within = b"" if within == mark else within or mark
+
+
+def _drops(stored: StoredObjects, entry: FileEntry, database: Database, argv: list[str]) -> bytes:
+    """Return the SQL that drops what an archive holds. What depends on tables is dropped before the tables."""
+    with database.running([*argv, "--file=-"], PIPE, PIPE) as process, ThreadPoolExecutor(1) as threads:
+        assert process.stdout is not None
+        reading = threads.submit(process.stdout.read)
+        feed(stored.content(entry), process.stdin)
+        assert process.stdin is not None
+        process.stdin.close()
+        drops = reading.result().partition(_FIRST_MADE)[0]
+    restricted = _RESTRICTED.search(drops)
+    return drops + (b"\n" if restricted is None else b"\n\\unrestrict %s\n" % restricted[1])
+
+
+@contextmanager
+def _told_by(psql: "Popen[bytes]") -> Iterator[None]:
+    """Let psql's own error be told, if pg_restore fails because psql has ended."""
+    try:
+        yield
+    except PostgresFailed as error:
+        if "Broken pipe" not in str(error) and f"exit code {-SIGPIPE}" not in str(error):
+            raise
+        psql.wait()
+        raise BrokenPipeError from None
+
+
+def _holds(entry: FileEntry, schema: str, name: str) -> bool:
+    return entry.section == "data" and (
+        entry.tables is None or any((table.schema_name, table.name) == (schema, name) for table in entry.tables)
+    )
 
 
 def _has_table(database: Database, tools: Tools, schema: str, name: str) -> bool:
@@ -173,19 +305,19 @@ def feed(content: Content, pipe: IO[bytes] | None) -> None:
         pipe.write(chunk)
 
 
-def _split(entry: FileEntry, table: str) -> tuple[str, str]:
+def _split(entries: Sequence[FileEntry], table: str) -> tuple[str, str]:
     """Return the schema and the name of a table. Raises `NoSuchPart` if its rows are not in the dump."""
-    schema, _, name = table.partition(".")
-    if entry.tables is None:
+    tables = DatabaseContent.of(entries).tables
+    if tables is None:
+        schema, _, name = table.partition(".")
         return schema, name
-    for each in entry.tables:
-        if f"{each.schema_name}.{each.name}" == table:
-            return each.schema_name, each.name
-    there = [f"{each.schema_name}.{each.name}" for each in entry.tables]
+    there = {f"{each.schema_name}.{each.name}": (each.schema_name, each.name) for each in tables}
+    if table in there:
+        return there[table]
     more = f" and {len(there) - 20} more" if len(there) > 20 else ""
     raise NoSuchPart(
-        f"the dump has no table {table} with rows of its own; it has {', '.join(there[:20])}{more}. Of a partitioned "
-        "table, restore the partitions, one after another"
+        f"the dump has no table {table} with rows of its own; it has {', '.join([*there][:20])}{more}. Of a "
+        "partitioned table, restore the partitions, one after another"
     )
 
 
@@ -226,17 +358,17 @@ class _ServerRestore:
         self._make_roles = target.parts.roles
         self._owners = target.parts.owners is not False
 
-    def restore(self, text: str, dumps: Mapping[str, FileEntry]) -> list[str]:
+    def restore(self, text: str, dumps: Mapping[str, Sequence[FileEntry]]) -> list[str]:
         """Restore all databases. `text` is the SQL of the backup's roles, tablespaces and databases."""
         existing = _lines(self._server, self._tools, _DATABASES) & dumps.keys()
         how = DumpRestore(overwrite=self._overwrite, over_source=self._over_source, owners=self._owners)
         remarks = []
-        for name, entry in dumps.items():
+        for name, entries in dumps.items():
             if self._owners and not self._make_roles:
-                check_roles(self._server, self._tools, entry)
+                check_roles(self._server, self._tools, entries[0])
             if name in existing:
                 remarks += check_target_database(
-                    self._server.of_name(name), self._tools, self._stored.manifest, entry, how
+                    self._server.of_name(name), self._tools, self._stored.manifest, entries, how
                 )
         absent = sorted(set(tablespaces_of(text)) - _lines(self._server, self._tools, _TABLESPACES))
         if absent:
@@ -245,9 +377,9 @@ class _ServerRestore:
             )
         remarks += self._roles(text) if self._make_roles else []
         done: list[str] = []
-        for name, entry in dumps.items():
+        for name, entries in dumps.items():
             try:
-                self._one(name, entry, [] if name in existing else database_statements(text, name), not absent)
+                self._one(name, entries, [] if name in existing else database_statements(text, name), not absent)
             except (Damaged, PostgresFailed) as error:
                 left = [each for each in dumps if each not in (*done, name)]
                 raise type(error)(
@@ -267,7 +399,7 @@ class _ServerRestore:
         said = "" if " PASSWORD '" in text else ", without passwords, which are not in the backup"
         return [f"roles were created{said}: {', '.join(made)}"]
 
-    def _one(self, name: str, entry: FileEntry, making: list[str], tablespaces: bool) -> None:
+    def _one(self, name: str, entries: Sequence[FileEntry], making: list[str], tablespaces: bool) -> None:
         """Restore one database, which the statements in `making` make first; if it fails, it does not exist again."""
         how = DumpRestore(overwrite=self._overwrite and not making, owners=self._owners, tablespaces=tablespaces)
         if not self._owners:
@@ -276,7 +408,7 @@ class _ServerRestore:
             if making:
                 with self._server.session(self._tools) as session:
                     session.ask("\n".join(map(executed, making if tablespaces else map(without_tablespace, making))))
-            restore_dump(self._stored, self._server.of_name(name), self._tools, entry, how)
+            restore_dump(self._stored, entries, self._server.of_name(name), self._tools, how)
         except BaseException:
             if making:
                 with self._server.session(self._tools) as session:

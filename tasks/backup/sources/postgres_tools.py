@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from tasks.access import Access
 from tasks.errors import Failed
@@ -103,6 +104,20 @@ def _version(program: Path) -> str | None:
         return None
     match = re.search(r"\(PostgreSQL\) (\d+(?:\.\d+)?)", done.stdout)
     return match[1] if match else None
+
+
+_RESTRICTING: Final = {13: 22, 14: 19, 15: 14, 16: 10, 17: 6}
+"""The first minor version, by the major version, in which pg_restore lets psql obey nothing in a script but SQL."""
+
+
+def check_restricting(tools: Tools) -> None:
+    """Raise `NoTool` if psql would run the programs that a script of these programs' pg_restore may name."""
+    minor = int(tools.version.partition(".")[2] or 0)
+    if tools.major < min(_RESTRICTING) or minor < _RESTRICTING.get(tools.major, 0):
+        raise NoTool(
+            f"the programs in {tools.folder} are of PostgreSQL {tools.version}, whose psql runs what a dump tells it "
+            "to: update them (to 17.6, 16.10, 15.14, 14.19, 13.22 or later), or restore the parts by pg_restore"
+        )
 
 
 def choose(tools: Sequence[Tools], major: int) -> Tools:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
@@ -50,7 +50,9 @@ class SourceWork:
     #: Called regularly. Raises if the attempt must stop.
     step: Callable[[], None] = lambda: None
     #: When the backup was begun.
-    created: datetime = field(default_factory=lambda: datetime.now(UTC))
+    created: datetime
+    #: Returns the time.
+    now: Callable[[], datetime]
     #: Returns the newest complete backup of this source that an earlier run made. Raises `BrokenChain` and the
     #: storage's errors.
     earlier: Callable[[], EarlierChain] = EarlierChain

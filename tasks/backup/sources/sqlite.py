@@ -93,19 +93,19 @@ class SqliteSource(BaseModel):
         if path.exists():
             work.expect(path.stat().st_size)
         with out.writing(FILE) as writer:
-            remarks = dump(path, work.scratch, writer, work.step, guard)
+            remarks = dump_sqlite(path, work.scratch, writer, work.step, guard)
             writer.about(**_permissions(path))
         return SourceNotes(tools={"sqlite": sqlite3.sqlite_version}, remarks=tuple(remarks))
 
     @classmethod
     def restore(cls, stored: StoredObjects, target: RestoreTarget) -> list[str]:
         """Write the database to a file. Returns remarks."""
-        return restore(stored, Path(target.name), target.overwrite)
+        return restore_sqlite(stored, Path(target.name), target.overwrite)
 
     @classmethod
     def verify(cls, content: Content, entry: FileEntry, manifest: Manifest, scratch: Path) -> list[str]:
         """Let SQLite check the database. Returns remarks."""
-        return check(content, scratch)
+        return check_sqlite(content, scratch)
 
 
 class _Unsound(Exception):
@@ -116,7 +116,9 @@ class SqliteFailed(Failed):
     """The database cannot be read, or is damaged."""
 
 
-def dump(path: Path, scratch: Path, out: Writer, step: Callable[[], None], guard: FileGuard | None = None) -> list[str]:
+def dump_sqlite(
+    path: Path, scratch: Path, out: Writer, step: Callable[[], None], guard: FileGuard | None = None
+) -> list[str]:
     """Write the database as one file. Returns remarks. The copy is made in `scratch`, which must have room for it.
 
     `step` is called regularly, and may raise to stop the copy. `guard` checks every file that SQLite has opened. Raises
@@ -163,7 +165,7 @@ def _open(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_S, isolation_level=None)
 
 
-def restore(stored: StoredObjects, target: Path, overwrite: bool) -> list[str]:
+def restore_sqlite(stored: StoredObjects, target: Path, overwrite: bool) -> list[str]:
     """Write the database to the file `target`, which appears complete and checked, or not at all. Returns remarks.
 
     The file gets the mode in its entry, and the owner if root restores it; without a mode only the owner may read it.
@@ -255,7 +257,7 @@ def _stand_in(database: sqlite3.Connection, missing: re.Match[str]) -> bool:
     return True
 
 
-def check(content: Content, scratch: Path) -> list[str]:
+def check_sqlite(content: Content, scratch: Path) -> list[str]:
     """Read the whole archive, and let SQLite check the database. Returns remarks. Raises `Damaged`."""
     copy = scratch / "check.sqlite"
     with copy.open("wb") as file:

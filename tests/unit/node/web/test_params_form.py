@@ -54,7 +54,7 @@ def test_each_field_of_the_model_has_one_of_the_form() -> None:
     others = {field.label: (field.look, field.default) for field in fields_of(BACKUP, COPY) if not field.given}
     assert others == {
         "source.databases": ("yaml", ""),
-        "source.parallel": ("line", "2"),
+        "source.parallel": ("line", ""),
         "source.role_hashes": ("choice", "false"),
         "source.fingerprint": ("choice", "rows"),
         "options": ("yaml", ""),

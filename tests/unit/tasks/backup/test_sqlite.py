@@ -18,7 +18,7 @@ from tasks.backup.kind import Backup
 from tasks.backup.manifest import survey_url
 from tasks.backup.params import BackupParams
 from tasks.backup.restore import restore_backup
-from tasks.backup.sources.sqlite import SqliteFailed, dump
+from tasks.backup.sources.sqlite import SqliteFailed, dump_sqlite
 from tasks.backup.verify import verify
 from testkit.fake_context import FakeContext
 
@@ -120,7 +120,7 @@ def test_a_stop_request_interrupts_the_check_and_the_copy(tmp_path: Path) -> Non
             raise BackupStopped("asked to stop")
 
     with pytest.raises(BackupStopped):
-        dump(tmp_path / "app.db", tmp_path, archive.Writer("a.zst", io.BytesIO(), 1, archive.quiet), step)
+        dump_sqlite(tmp_path / "app.db", tmp_path, archive.Writer("a.zst", io.BytesIO(), 1, archive.quiet), step)
 
 
 def _mode(path: Path) -> int:
