@@ -19,7 +19,13 @@ Severity = Literal["info", "warning", "error", "critical"]
 """How bad an event is, from the least bad to the worst."""
 
 TaskEvent = Literal[
-    "run_failed", "run_recovered", "run_degraded", "deadline_breached", "deadline_met", "deadline_dropped"
+    "run_failed",
+    "run_recovered",
+    "run_degraded",
+    "run_unusual",
+    "deadline_breached",
+    "deadline_met",
+    "deadline_dropped",
 ]
 ClusterEvent = Literal["member_down", "member_up", "member_impaired", "member_fit", "majority_at_risk", "majority_safe"]
 EventName = Literal[TaskEvent, ClusterEvent]
@@ -32,6 +38,7 @@ MEANING: Final[dict[str, str]] = {
     "run_failed": "a run failed, timed out or was abandoned, after its last retry",
     "run_recovered": "the first success of a task after `run_failed`, or the first without a rest after `run_degraded`",
     "run_degraded": "a run succeeded, and left a part undone, such as a copy of a backup at a further destination",
+    "run_unusual": "a run succeeded, and something about it is unusual, such as a backup of half the usual size",
     "deadline_breached": "a task is late: a deadline of it has passed",
     "deadline_met": "a deadline that was breached is met again",
     "deadline_dropped": "a deadline is not breached any more, but was not met: the late occurrence was skipped, "
@@ -50,6 +57,7 @@ SEVERITY_MAX: Final[dict[str, Severity]] = {
     "run_failed": "error",
     "run_recovered": "info",
     "run_degraded": "warning",
+    "run_unusual": "warning",
     "deadline_breached": "error",
     "deadline_met": "info",
     "deadline_dropped": "info",

@@ -20,7 +20,7 @@ from tasks.definition.run import RunState
 SINCE_RULES: Final = 2
 """The first rules (`Lead.rules`) by which facts are noted: members of earlier versions do not note them."""
 
-SINCE_RULES_OF: Final[dict[str, int]] = {"deadline_dropped": 3, "run_degraded": 6}
+SINCE_RULES_OF: Final[dict[str, int]] = {"deadline_dropped": 3, "run_degraded": 6, "run_unusual": 7}
 """For events that were added later, the first rules by which they are noted."""
 
 _FAILED: Final[dict[RunState, str]] = {"failed": "failed", "timed_out": "timed out", "abandoned": "was abandoned"}
@@ -30,7 +30,7 @@ _BREACHED: Final[dict[DeadlineName, str]] = {
     "success_every": "nothing has succeeded since {}",
 }
 _OTHERS_SHOWN: Final = 5
-_DEGRADED_CHARS_MAX: Final = 500
+_TOLD_CHARS_MAX: Final = 500
 
 
 def note_facts(draft: Draft, before: State, at_us: int) -> None:
@@ -43,6 +43,7 @@ def note_facts(draft: Draft, before: State, at_us: int) -> None:
     for ended in draft.ended:
         _note_ended(draft, ended)
         _note_degraded(draft, ended)
+        _note_unusual(draft, ended)
     for event in draft.deadlines if draft.channels else ():
         _note_deadline(draft, event, before.tasks.get(event.task))
     if draft.members is not before.members and draft.channels:
@@ -79,7 +80,7 @@ def degraded_of(result: dict[str, Any] | None) -> str:
     ('s3://far/nightly lacks 1', '', '')
     """
     said = (result or {}).get("degraded")
-    return said[:_DEGRADED_CHARS_MAX] if isinstance(said, str) else ""
+    return said[:_TOLD_CHARS_MAX] if isinstance(said, str) else ""
 
 
 def _note_degraded(draft: Draft, ended: EndedRun) -> None:
@@ -97,6 +98,29 @@ def _note_degraded(draft: Draft, ended: EndedRun) -> None:
     event, severity = ("run_degraded", "warning") if now else ("run_recovered", "info")
     labels = tuple(sorted(row.spec.labels.items()))
     draft.note(Fact(event, severity, ended.finished_at_us, text, run.task, run_id=run.run_id, labels=labels))  # type: ignore[arg-type]
+
+
+def unusual_of(result: dict[str, Any] | None) -> str:
+    """Return what is unusual of a succeeded run, by the field `unusual` of its result, a list; "": nothing.
+
+    >>> unusual_of({"unusual": ["no rows in a", "it took 900 s"]}), unusual_of({"unusual": []}), unusual_of(None)
+    ('no rows in a; it took 900 s', '', '')
+    """
+    said = (result or {}).get("unusual")
+    return "; ".join(map(str, said))[:_TOLD_CHARS_MAX] if isinstance(said, list) else ""
+
+
+def _note_unusual(draft: Draft, ended: EndedRun) -> None:
+    """Note what is unusual of a succeeded run. It is told of each such run, because each is compared anew."""
+    run, row = ended.run, draft.tasks.get(ended.run.task)
+    if row is None or run.action or run.cancelling == "deleted" or ended.state != "succeeded" or not draft.channels:
+        return
+    said = unusual_of(ended.result)
+    if not said or draft.lead.rules < SINCE_RULES_OF["run_unusual"]:
+        return
+    text = f"{run.task} succeeded, but something is unusual: {said}"
+    labels = tuple(sorted(row.spec.labels.items()))
+    draft.note(Fact("run_unusual", "warning", ended.finished_at_us, text, run.task, run_id=run.run_id, labels=labels))
 
 
 def _note_deadline(draft: Draft, event: DeadlineEvent, was: TaskRow | None) -> None:

@@ -27,7 +27,7 @@ COUNTED: Final[tuple[RunState, ...]] = ("succeeded", "failed", "cancelled", "tim
 Trigger = Literal["schedule", "manual"]
 PassedOver = Literal["skipped", "missed"]
 
-RULES: Final = 6
+RULES: Final = 7
 """The rules by which this version applies entries (`Lead.rules`). Since 1: occurrences that are passed over for one
 reason form a series; the size of the state is bounded (`node.state.bounds`); final states of runs are counted
 (`COUNTED`). Since 2: deadlines are judged (`node.state.deadlines`), and facts are noted for channels
@@ -36,7 +36,7 @@ count against a task that is registered under its name later, and an old notice 
 given up. Since 4: the duration of a run counts from its first claim (`node.state.run_times`), and an occurrence is no
 longer late once its schedule has been changed or resumed. Since 5: a run of a continuous task is
 not abandoned for attempts that were lost before its last checkpoint. Since 6: what a run left undone is kept
-(`TaskRow.degraded`)."""
+(`TaskRow.degraded`). Since 7: what is unusual of a run is told."""
 Labels = tuple[tuple[str, str], ...]
 
 

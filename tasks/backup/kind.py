@@ -32,7 +32,7 @@ RESULT: Final = {
     "owed": "the further destinations that lack backups: the `destination`, the number of `backups`, a `reason` "
     "(credentials, clock, access, no_room, no_bucket, other_task, silent, unreachable, damaged, more, error) and "
     "a sentence",
-    "degraded": "what `owed` and `unusual` say, as text; null if they say nothing",
+    "degraded": "what `owed` says, as text; null if it says nothing",
     "remarks": "the number of remarks in the manifest, such as files that vanished",
     "unusual": "what is unusual beside the ten backups before: size, rows, how long it took, tables that are empty now",
     "removed": "the number of old backups and leftovers that were removed",
@@ -112,7 +112,7 @@ class Backup:
             ctx.log.warning("%s", remark)
         jumps = attempt.unusual(done)
         for jump in jumps:
-            ctx.log.warning("%s", jump)
+            ctx.log.warning("unusual: %s", jump)
         attempt.copy(done)
         pruned = retention.together([cleared, attempt.prune(done), *attempt.copies.pruned])
         _warn_of_kept(ctx, pruned, attempt.identity)
@@ -125,9 +125,8 @@ class Backup:
             "objects": [{"name": file.name, "stored_bytes": file.stored_bytes} for file in done.files[:100]],
             "copies": attempt.copies.complete_urls,
             "owed": [asdict(each) for each in owed],
-            # What the cluster tells on its channels: nobody reads the log of a run that succeeded.
-            "degraded": "; ".join([*(f"{each.destination} lacks {each.backups}: {each.why}" for each in owed), *jumps])
-            or None,
+            # What the cluster tells on its channels, as it does `unusual`: nobody reads the log of a run that succeeded.
+            "degraded": "; ".join(f"{each.destination} lacks {each.backups}: {each.why}" for each in owed) or None,
             "remarks": len(done.remarks),
             "unusual": jumps,
             "removed": len(pruned.removed),

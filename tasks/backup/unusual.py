@@ -48,7 +48,7 @@ def unusual(made: Manifest, before: Sequence[Manifest]) -> list[str]:
         spread = median(abs(value - middle) for value in values)
         if abs(now - middle) > max(5 * spread, middle / 2, least):
             said.append(
-                f"unusual: {words} {now:,.0f}{unit}; the median of the {len(values)} backups before is {middle:,.0f}"
+                f"{words} {now:,.0f}{unit}; the median of the {len(values)} backups before is {middle:,.0f}"
             )
     return said + _emptied(made, before)
 
@@ -61,7 +61,7 @@ def _emptied(made: Manifest, before: Sequence[Manifest]) -> list[str]:
     if not gone:
         return []
     more = f" and {len(gone) - _NAMED_MAX} more" if len(gone) > _NAMED_MAX else ""
-    return [f"unusual: no rows in {', '.join(sorted(gone)[:_NAMED_MAX])}{more}, which had some in the backup before"]
+    return [f"no rows in {', '.join(sorted(gone)[:_NAMED_MAX])}{more}, which had some in the backup before"]
 
 
 def _tables(backup: Manifest) -> dict[str, TableFacts] | None:

@@ -10,6 +10,7 @@ from node.http.api.runs import RunsQuery, run_view, runs_page
 from node.http.api.tasks import known_task
 from node.http.door.problems import Problem
 from node.http.door.request_context import RequestContext
+from node.state.facts import unusual_of
 from node.state.times import micros
 from node.state.value import State
 from node.web.page_endpoints import PageEndpoints
@@ -40,6 +41,7 @@ async def backups_page(context: RequestContext) -> web.Response:
         run=run,
         backups=backups,
         degraded=result.get("degraded"),
+        unusual=unusual_of(result),
         log=log,
         band=band_of(backups, log, context.server.now_us()),
     )

@@ -93,6 +93,19 @@ def test_what_a_success_left_undone_is_told_when_it_begins_and_when_it_is_made_u
     assert ops(history).notices[-1].text == "t has made up for what it had left undone"
 
 
+def test_what_is_unusual_of_a_success_is_told_of_each_run() -> None:
+    history = telling()
+    history.put("t", retry={"attempts": 1})
+    run_once(history, "succeeded", result={"unusual": ["no rows in a", "it took 900 s"]})
+    [notice] = ops(history).notices
+    assert (notice.event, notice.severity) == ("run_unusual", "warning")
+    assert notice.text == "t succeeded, but something is unusual: no rows in a; it took 900 s"
+    assert history.state.tasks["t"].degraded == "", "it owes nothing"
+    run_once(history, "succeeded", result={"unusual": []})
+    run_once(history, "succeeded", result={"unusual": ["no rows in a"]})
+    assert told(history) == ["run_unusual:t", "run_unusual:t"]
+
+
 def test_nothing_is_told_of_what_went_well_was_cancelled_or_deleted() -> None:
     history = telling()
     history.put("t", retry={"attempts": 1})

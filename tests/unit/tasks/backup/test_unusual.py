@@ -50,11 +50,11 @@ def test_growth_and_what_varies_are_usual(size_bytes: int) -> None:
 
 def test_a_jump_is_told_with_what_is_usual() -> None:
     assert unusual(backup(5_000_000), USUAL) == [
-        "unusual: content of 5,000,000 bytes; the median of the 5 backups before is 990,000,000"
+        "content of 5,000,000 bytes; the median of the 5 backups before is 990,000,000"
     ]
-    assert unusual(backup(2 * GB), USUAL)[0].startswith("unusual: content of 2,000,000,000 bytes")
+    assert unusual(backup(2 * GB), USUAL)[0].startswith("content of 2,000,000,000 bytes")
     assert unusual(backup(GB, seconds=3000), USUAL) == [
-        "unusual: it took 3,000 s; the median of the 5 backups before is 600"
+        "it took 3,000 s; the median of the 5 backups before is 600"
     ]
 
 
@@ -78,11 +78,11 @@ def test_rows_and_tables_that_are_empty_now_are_told() -> None:
     before = [backup(GB, rows={"line": 100_000, "item": 500, "none": 0})] * 5
     assert unusual(backup(GB, rows={"line": 100_500, "item": 501, "none": 0}), before) == []
     assert unusual(backup(GB, rows={"line": 100_000, "item": 0}), before) == [
-        "unusual: no rows in public.item, which had some in the backup before"
+        "no rows in public.item, which had some in the backup before"
     ]
     assert unusual(backup(GB, rows={"item": 500}), before) == [
-        "unusual: tables with 500 rows; the median of the 5 backups before is 100,500",
-        "unusual: no rows in public.line, which had some in the backup before",
+        "tables with 500 rows; the median of the 5 backups before is 100,500",
+        "no rows in public.line, which had some in the backup before",
     ]
     assert unusual(backup(GB), before) == [], "a backup without facts on tables is not compared by them"
 
@@ -94,5 +94,5 @@ def test_a_run_tells_what_is_unusual(tmp_path: Path) -> None:
     (tmp_path / "from" / "big").write_bytes(bytes(3 << 20))
     result = Backup().run(backup_context(tmp_path, 9))
     (said,) = result["unusual"]
-    assert said.startswith("unusual: content of 3,2")
+    assert said.startswith("content of 3,2")
     assert result["degraded"] == said
