@@ -31,8 +31,8 @@ _REFUSED: Final = 0x00050000 | 1
 _NUMBER, _ARCHITECTURE = 0, 4
 """The offsets of the call's number and of the architecture in struct seccomp_data."""
 
-_FIRST, _SECOND, _THIRD, _THIRD_HIGH = 16, 24, 32, 36
-"""The offsets of the lower words of the first three arguments, and of the upper word of the third."""
+_FIRST, _SECOND, _THIRD, _THIRD_HIGH, _FIFTH, _FIFTH_HIGH = 16, 24, 32, 36, 48, 52
+"""The offsets of the lower words of arguments, and of the upper words of the third and the fifth."""
 
 Words = Mapping[int, int]
 """The values that words of struct seccomp_data must have, by the offsets of the words."""
@@ -62,6 +62,9 @@ NO_NETWORK: Final[Mapping[str, tuple[Words, ...]]] = {
 }
 """Further rules, in addition to `RULES`, for an attempt that needs no network."""
 
+NO_CALLER: Final[Mapping[str, tuple[Words, ...]]] = {"connect": (), "sendto": ({_FIFTH: 0, _FIFTH_HIGH: 0},)}
+"""Further rules for a server that is only called: it connects to no socket of this machine, and sends to none."""
+
 _I386: Final = {
     "setpriority": 97,
     "socketcall": 102,
@@ -73,10 +76,14 @@ _I386: Final = {
     "sched_setattr": 351,
     "socket": 359,
     "socketpair": 360,
+    "connect": 362,
+    "sendto": 369,
     "io_uring_setup": 425,
 }
 _X86_64: Final = {
     "socket": 41,
+    "connect": 42,
+    "sendto": 44,
     "socketpair": 53,
     "setpriority": 141,
     "sched_setparam": 142,
@@ -93,7 +100,9 @@ _ARM: Final = {
     "sched_setscheduler": 156,
     "sched_setaffinity": 241,
     "socket": 281,
+    "connect": 283,
     "socketpair": 288,
+    "sendto": 290,
     "ioprio_set": 314,
     "prlimit64": 369,
     "sched_setattr": 380,
@@ -107,6 +116,8 @@ _AARCH64: Final = {
     "setpriority": 140,
     "socket": 198,
     "socketpair": 199,
+    "connect": 203,
+    "sendto": 206,
     "prlimit64": 261,
     "sched_setattr": 274,
     "io_uring_setup": 425,
@@ -136,16 +147,17 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
-def program(machine: Numbers, *, network: bool) -> bytes:
+def program(machine: Numbers, *, network: bool, calls: bool = True) -> bytes:
     """Return the filter for the programs of a machine, as classic BPF. Pure.
 
-    If a program's architecture is not in `machine`, each of its calls is refused.
+    If a program's architecture is not in `machine`, each of its system calls is refused. `calls` False: so are those of
+    `NO_CALLER`.
     """
-    rules = RULES if network else {**RULES, **NO_NETWORK}
+    rules = {**RULES, **({} if network else NO_NETWORK), **({} if calls else NO_CALLER)}
     blocks = b""
     for architecture, numbers in machine.items():
-        calls = b"".join(_call(numbers[name], ways) for name, ways in rules.items() if name in numbers)
-        block = _load(_NUMBER) + _instruction(_AND, 0, 0, ~_X32 & 0xFFFFFFFF) + calls + _end(_ALLOWED)
+        judged = b"".join(_call(numbers[name], ways) for name, ways in rules.items() if name in numbers)
+        block = _load(_NUMBER) + _instruction(_AND, 0, 0, ~_X32 & 0xFFFFFFFF) + judged + _end(_ALLOWED)
         blocks += _load(_ARCHITECTURE) + _unless(architecture, block) + block
     return blocks + _end(_REFUSED)
 
@@ -183,9 +195,9 @@ def _instruction(code: int, if_true: int, if_false: int, value: int) -> bytes:
 
 
 @cache
-def made_program(*, network: bool) -> bytes:
+def made_program(*, network: bool, calls: bool = True) -> bytes:
     """Return the filter for this machine's programs. It is made once, because it is the same for every attempt."""
-    return program(MACHINES[platform.machine()], network=network)
+    return program(MACHINES[platform.machine()], network=network, calls=calls)
 
 
 def is_supported() -> bool:
@@ -193,15 +205,16 @@ def is_supported() -> bool:
     return platform.machine() in MACHINES and _FILTERS.exists()
 
 
-def enter_filter(*, network: bool) -> None:
+def enter_filter(*, network: bool, calls: bool = True) -> None:
     """Have the kernel refuse the calls of `RULES` to this thread and to the threads and processes that it starts.
 
-    If `network` is False, sockets of families other than AF_UNIX are refused too. PR_SET_NO_NEW_PRIVS must be set
-    before. Does nothing if seccomp is not supported (`is_supported`). Raises `OSError`.
+    If `network` is False, sockets of families other than AF_UNIX are refused too; if `calls` is False, connections that
+    it begins. PR_SET_NO_NEW_PRIVS must be set before. Does nothing if seccomp is not supported (`is_supported`).
+    Raises `OSError`.
     """
     if not is_supported():
         return
-    code = made_program(network=network)
+    code = made_program(network=network, calls=calls)
     made = _Program(len(code) // 8, code)
     number = _SECCOMP[platform.machine()]
     if _libc.syscall(number, _SECCOMP_SET_MODE_FILTER, _ALLOW_SPECULATION, ctypes.byref(made)) < 0:

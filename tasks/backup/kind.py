@@ -125,7 +125,7 @@ class Backup:
             "objects": [{"name": file.name, "stored_bytes": file.stored_bytes} for file in done.files[:100]],
             "copies": attempt.copies.complete_urls,
             "owed": [asdict(each) for each in owed],
-            # What the cluster tells on its channels, as it does `unusual`: nobody reads the log of a run that succeeded.
+            # The cluster tells this and `unusual` on its channels: nobody reads the log of a run that succeeded.
             "degraded": "; ".join(f"{each.destination} lacks {each.backups}: {each.why}" for each in owed) or None,
             "remarks": len(done.remarks),
             "unusual": jumps,

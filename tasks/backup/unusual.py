@@ -47,9 +47,7 @@ def unusual(made: Manifest, before: Sequence[Manifest]) -> list[str]:
         middle = median(values)
         spread = median(abs(value - middle) for value in values)
         if abs(now - middle) > max(5 * spread, middle / 2, least):
-            said.append(
-                f"{words} {now:,.0f}{unit}; the median of the {len(values)} backups before is {middle:,.0f}"
-            )
+            said.append(f"{words} {now:,.0f}{unit}; the median of the {len(values)} backups before is {middle:,.0f}")
     return said + _emptied(made, before)
 
 

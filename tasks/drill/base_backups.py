@@ -1,5 +1,6 @@
 """Starts a physical backup of a PostgreSQL server as a scratch server, recovers it, and reads all of it."""
 
+import shutil
 import subprocess
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -10,7 +11,8 @@ from tasks.backup.sources.source import RestoreTarget
 from tasks.drill.dumps import check_databases, compare_tables
 from tasks.drill.proving import DrillWork, Findings
 from tasks.drill.scratch_server import ScratchServer, server_tools
-from tasks.wal.restore import Moment, restore_server
+from tasks.wal.fetch import FOLDER
+from tasks.wal.restore import CONFIG, Moment, restore_server
 
 _SUPERUSER: Final = "SELECT rolname FROM pg_roles WHERE rolsuper AND rolcanlogin ORDER BY oid LIMIT 1"
 _DATABASES: Final = "SELECT datname FROM pg_database WHERE datallowconn AND NOT datistemplate ORDER BY datname"
@@ -30,7 +32,12 @@ def prove_base_backup(work: DrillWork, found: Findings) -> None:
     server.take_over()
     # Prepared transactions of the server that was backed up have to be recovered.
     settings = {"wal_level": "replica", "max_prepared_transactions": "200"}
-    with server.running(settings, fetches=work.params.wal is not None):
+    if work.params.wal is not None:
+        server.recover(settings)
+        # They hold what opens the archive, and the SQL of the restored databases may read the data folder.
+        for left in (server.data / CONFIG, server.data / FOLDER):
+            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+    with server.running(settings):
         server.superuser = _superuser(work, server)
         found.how.append(f"started as a server {server.tools.version}, and recovered to {_position(server)}")
         databases = server.ask(_DATABASES).splitlines()

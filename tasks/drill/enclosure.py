@@ -1,57 +1,67 @@
 """Encloses a scratch server in a domain of its own, inside that of its attempt, because a backup's content is code.
 
 Whoever may make a table in a database may give it a constraint or a generated column that calls a function. A restore
-evaluates these as the superuser who restores, and a superuser runs programs of the machine. So the server, and whatever
-it starts, writes its own folder only, neither traces nor signals the attempt, which holds keys, and has no network.
+evaluates these as the superuser who restores, and a superuser runs programs of the machine and loads libraries. So the
+server runs no other program, opens nothing but its own folder, the system's libraries and what they read, uses no
+network, connects to no socket, and neither traces nor signals the attempt, which holds keys.
+
+`python -P -m tasks.drill.enclosure ROOM PROGRAM ARGUMENT...` enters the domain and becomes the server. It imports
+nothing large, because the drill waits for it. A kernel without Landlock restricts system calls only.
 """
 
 import ctypes
-from collections.abc import Iterable
+import json
+import os
+import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from tasks.landlock import EXECUTE, READ, READ_FILE, WRITE, WRITE_FILE, Ruleset, abi
-from tasks.seccomp import enter_filter, is_supported, made_program
+from tasks.landlock import READ, READ_FILE, RUN, WRITE, WRITE_FILE, Ruleset, abi
+from tasks.seccomp import enter_filter
 
-_SYSTEM: Final = ("/bin", "/etc", "/lib", "/lib32", "/lib64", "/opt", "/sbin", "/usr")
-"""Programs, libraries and the settings that they read, as far as the attempt's own domain allows them."""
+_SYSTEM: Final = ("/etc", "/lib", "/lib32", "/lib64", "/opt", "/usr")
+"""Libraries and the settings that they read, as far as the attempt's own domain allows them."""
 
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+_LOADERS: Final = ("lib64/ld-linux-*.so.*", "lib/ld-linux-*.so.*", "lib/ld-musl-*.so.*")
 _PR_SET_NO_NEW_PRIVS: Final = 38
 
-_libc = ctypes.CDLL(None, use_errno=True)
+
+class ServerRoom(NamedTuple):
+    """The folders of an enclosed server."""
+
+    #: Folders that it may read, beside the system's.
+    reads: tuple[str, ...]
+    #: Folders in which it may write, make and remove files.
+    writes: tuple[str, ...]
+
+    def argv(self, program: str, *arguments: str) -> list[str]:
+        """Return the command line by which `program` becomes a server in this room."""
+        return [sys.executable, "-P", "-m", "tasks.drill.enclosure", json.dumps(self), program, *arguments]
 
 
-class Enclosure:
-    """A domain that a process enters between fork and exec (`enter`).
+def enter(room: ServerRoom, program: str) -> None:
+    """Give up, irreversibly, all rights but those of a server in `room` that runs `program`. Raises `OSError`."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS)")
+    enter_filter(network=False, calls=False)
+    if not (version := abi()):
+        return
+    ruleset = Ruleset.make(version, network=False)
+    loaders = [str(path) for pattern in _LOADERS for path in Path("/").glob(pattern)]
+    for paths, rights in (
+        ((*_SYSTEM, *room.reads), READ),
+        (_DEVICES, READ_FILE | WRITE_FILE),
+        (room.writes, READ | WRITE),
+        ((program, *loaders), RUN),
+    ):
+        for path in paths:
+            ruleset.allow(path, rights)
+    ruleset.enter()
+    ruleset.close()
 
-    It writes in `folder` only, and reads and runs what is in `_SYSTEM` and `programs`. `reaches`: it also reads all
-    that the attempt may, and uses the network, to fetch archived log. Raises `CannotConfine`.
-    """
 
-    def __init__(self, folder: Path, programs: Iterable[str], *, reaches: bool = False) -> None:
-        self._network = reaches
-        self._ruleset: Ruleset | None = None
-        if is_supported():
-            made_program(network=reaches)  # here, so that there is less to do after a fork
-        if (version := abi()) == 0:
-            return
-        self._ruleset = Ruleset.make(version, network=reaches)
-        for path in ("/",) if reaches else (*_SYSTEM, *programs):
-            self._ruleset.allow(path, READ | EXECUTE)
-        for path in _DEVICES:
-            self._ruleset.allow(path, READ_FILE | WRITE_FILE)
-        self._ruleset.allow(str(folder), WRITE)
-
-    def enter(self) -> None:
-        """Enter the domain, irreversibly. For a forked child that executes a program next. Raises `OSError`."""
-        if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0:
-            raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS)")
-        enter_filter(network=self._network)
-        if self._ruleset is not None:
-            self._ruleset.enter()
-
-    def close(self) -> None:
-        """Give up the ruleset; processes that have entered stay enclosed."""
-        if self._ruleset is not None:
-            self._ruleset.close()
+if __name__ == "__main__":
+    given, program, *arguments = sys.argv[1:]
+    enter(ServerRoom(*json.loads(given)), program)
+    os.execv(program, [program, *arguments])  # noqa: S606  no shell is wanted

@@ -47,7 +47,7 @@ def prove_sqlite(work: DrillWork, found: Findings) -> None:
                 rows = database.execute(sql).fetchall()
             return "\n".join("|".join("" if value is None else str(value) for value in row) for row in rows)
 
-        run_checks(work.params.checks, ["main"], ask, found)
+        run_checks(work.params.checks, ["main"], ask, found, booleans=("1", "0"))
 
 
 def _quoted(name: str) -> str:

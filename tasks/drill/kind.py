@@ -12,12 +12,14 @@ from tasks.backup.manifest import Manifest, NoBackup, SourceType, Survey, begun,
 from tasks.backup.proofs import Proof, remove_surplus_proofs, write_proof
 from tasks.backup.retention import name_of
 from tasks.backup.sources.in_place import closed_to_others
+from tasks.backup.sources.mariadb.server import MariadbFailed
 from tasks.backup.sources.postgres_tools import PostgresFailed
 from tasks.backup.sources.sqlite import SqliteFailed
 from tasks.backup.tree.read_tree import FolderFailed
 from tasks.drill.base_backups import prove_base_backup
 from tasks.drill.dumps import prove_dumps
 from tasks.drill.files import prove_folder, prove_sqlite, prove_stream
+from tasks.drill.mariadb import prove_mariadb
 from tasks.drill.params import DrillParams
 from tasks.drill.proving import DrillWork, Findings
 from tasks.drill.watch import DrillBounds, DrillWatch, room_needed, scratch_room
@@ -45,13 +47,23 @@ RESULT: Final = {
 _PROVE: Final[Mapping[SourceType, Callable[[DrillWork, Findings], None]]] = {
     "postgres": prove_dumps,
     "postgres_physical": prove_base_backup,
+    "mariadb": prove_mariadb,
     "sqlite": prove_sqlite,
     "folder": prove_folder,
     "stream": prove_stream,
 }
 """How a backup is restored on trial, by the type of its source."""
 
-_SPOILT: Final = (Damaged, PostgresFailed, SqliteFailed, FolderFailed, NotRestorable, NoIdentity, BadIdentity)
+_SPOILT: Final = (
+    Damaged,
+    PostgresFailed,
+    MariadbFailed,
+    SqliteFailed,
+    FolderFailed,
+    NotRestorable,
+    NoIdentity,
+    BadIdentity,
+)
 """Errors that say that a backup does not restore. All others, such as those of the network, say nothing about it."""
 
 _SEALED: Final = "what differs is in the error of the run: the backup is encrypted"
@@ -88,7 +100,7 @@ class Drill:
         credentials = {group: None for each in places for group in credential_groups(each.url, each.options)}
         return Needs(
             reaches=tuple(reaches),
-            tools=("tasks.drill.scratch_server:server_programs",),
+            tools=("tasks.drill.scratch_server:server_programs", "tasks.drill.mariadb:mariadb_server_programs"),
             network=any(reach.path is None for reach in reaches),
             own_credentials=tuple(credentials),
             server_user=True,

@@ -11,6 +11,7 @@ from tasks.backup.encryption import BackupKeys
 from tasks.backup.manifest import Manifest
 from tasks.backup.objects import RestoreWatch, StoredObjects
 from tasks.backup.restore import Restored, restore_manifest
+from tasks.backup.sources.mariadb.server import MariadbFailed
 from tasks.backup.sources.postgres_tools import PostgresFailed
 from tasks.backup.sources.source import RestoreTarget
 from tasks.drill.params import DrillCheck, DrillParams
@@ -80,35 +81,40 @@ class Findings:
 
 
 def run_checks(
-    checks: Sequence[DrillCheck], default: Sequence[str], ask: Callable[[str, str], str], found: Findings
+    checks: Sequence[DrillCheck],
+    default: Sequence[str],
+    ask: Callable[[str, str], str],
+    found: Findings,
+    booleans: tuple[str, str] = ("t", "f"),
 ) -> None:
     """Run the checks of the user; those without a database in each of `default`. `ask` takes the database and the SQL.
 
-    A check that fails or differs is a problem in `found`.
+    `booleans` are how the database writes true and false. A check that fails or differs is a problem in `found`.
     """
     for check in checks:
         for database in default if check.database is None else [check.database]:
             try:
                 said = ask(database, check.sql)
-            except (PostgresFailed, sqlite3.Error) as error:
+            except (PostgresFailed, MariadbFailed, sqlite3.Error) as error:
                 found.problems.append(f"the check {_short(check.sql)} fails: {_short(str(error))}")
                 continue
-            if said == expected(check):
+            wanted = expected(check, booleans)
+            if said == wanted:
                 found.checks += 1
             else:
                 found.problems.append(
-                    f"the check {_short(check.sql)} gives {_short(said) or 'no row'}; expected: {expected(check)}"
+                    f"the check {_short(check.sql)} gives {_short(said) or 'no row'}; expected: {wanted}"
                 )
 
 
-def expected(check: DrillCheck) -> str:
-    """Return the text that psql prints if the check holds.
+def expected(check: DrillCheck, booleans: tuple[str, str] = ("t", "f")) -> str:
+    """Return the text that the database's client prints if the check holds; `booleans` are true and false.
 
     >>> expected(DrillCheck(sql="SELECT true", expect=True)), expected(DrillCheck(sql="SELECT 1, 'a'", expect="1|a"))
     ('t', '1|a')
     """
     if isinstance(check.expect, bool):
-        return "t" if check.expect else "f"
+        return booleans[0] if check.expect else booleans[1]
     return str(check.expect).strip()
 
 

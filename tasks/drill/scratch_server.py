@@ -1,7 +1,8 @@
 """A PostgreSQL server for one drill: in the attempt's scratch folder, on a Unix socket only, and gone with the attempt.
 
 PostgreSQL refuses to run as root. An attempt of root therefore runs the server as `nobody`, who may read what the
-attempt may read, and write only the server's own folder (`tasks.needs.Needs.server_user`).
+attempt may read, and write only the server's own folder (`tasks.needs.Needs.server_user`). While it runs SQL, the
+kernel refuses it all else (`tasks.drill.enclosure`).
 """
 
 import os
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -21,7 +22,7 @@ from tasks.access import Access
 from tasks.backup.sources import postgres_tools
 from tasks.backup.sources.postgres_database import Database
 from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools
-from tasks.drill.enclosure import Enclosure
+from tasks.drill.enclosure import ServerRoom
 from tasks.drill.watch import DrillWatch
 from tasks.errors import Failed
 from tasks.needs import Tool
@@ -59,7 +60,6 @@ _SETTINGS: Final[Mapping[str, str]] = {
     # The server tells nobody, follows nobody, and runs nobody's programs.
     "archive_mode": "off",
     "archive_cleanup_command": "",
-    "recovery_end_command": "",
     "primary_conninfo": "",
     "wal_level": "minimal",
     "max_wal_senders": "0",
@@ -88,6 +88,9 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "lc_messages": "C",
 }
 """The server's settings, on its command line, so that no setting of a server that was backed up counts against them."""
+
+_NO_ARCHIVE: Final[Mapping[str, str]] = {"restore_command": "", "recovery_end_command": ""}
+"""For a server that has all its log. One that fetches log runs the commands by which a restore has configured it."""
 
 
 class ServerUnfit(Failed):
@@ -131,6 +134,20 @@ def server_tools(access: Access, major: int) -> Tools:
     )
 
 
+def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a scratch server: none of this process's that may hold a secret."""
+    return {name: environ[name] for name in ("PATH", "PYTHONPATH", "TZ") if name in environ} | {"LC_ALL": "C"}
+
+
+def as_server(argv: list[str]) -> list[str]:
+    """Return the command line by which a server runs: as `nobody` if this process is root. Raises `NoTool`."""
+    if os.geteuid() != 0:
+        return argv
+    if shutil.which("setpriv") is None:
+        raise NoTool("a drill on a node that runs as root needs setpriv (package util-linux), which is not there")
+    return [*_AS_NOBODY, "--regid=nogroup", *argv]
+
+
 class ScratchServer:
     """A server whose data folder is `folder`/data. Its folder must be in the attempt's scratch folder."""
 
@@ -157,7 +174,7 @@ class ScratchServer:
         """Make an empty data folder. Raises `ServerUnfit`."""
         argv = [self._tools.program("initdb"), "-D", str(self.data), "-U", SUPERUSER, "--auth=trust", "-E", "UTF8"]
         done = subprocess.run(
-            self._as_server([*argv, "--locale=C", "--no-sync"]),
+            as_server([*argv, "--locale=C", "--no-sync"]),
             capture_output=True,
             text=True,
             cwd=self._folder,
@@ -169,6 +186,7 @@ class ScratchServer:
 
     def take_over(self) -> None:
         """Make a data folder that was restored at `data` one that this server may be started on."""
+        (self.data / "postmaster.pid").unlink(missing_ok=True)
         for name, content in (("pg_hba.conf", "local all all trust\n"), ("pg_ident.conf", ""), ("own.conf", "")):
             (self._folder / name).write_text(content)
             (self._folder / name).chmod(0o644)
@@ -178,23 +196,41 @@ class ScratchServer:
                     shutil.chown(path, "nobody", "nogroup") if not os.path.islink(path) else None  # noqa: PTH114
 
     @contextmanager
-    def running(self, settings: Mapping[str, str] | None = None, *, fetches: bool = False) -> Iterator[None]:
-        """Run the server, enclosed, during the block, once it has recovered. `fetches`: it reads archived log.
+    def running(self, settings: Mapping[str, str] | None = None) -> Iterator[None]:
+        """Run the server during the block, once it has recovered. Raises `PostgresFailed`.
 
-        Raises `PostgresFailed`.
+        It can reach nothing but its own folder and its callers, and has none of this process's variables: what was
+        restored into it may be hostile.
         """
+        room = ServerRoom(reads=(str(self._tools.folder.parent),), writes=(str(self._folder),))
+        argv = room.argv(*self._argv({**_NO_ARCHIVE, **(settings or {})}))
+        with self._started(argv, server_environment(os.environ)):
+            yield
+
+    def recover(self, settings: Mapping[str, str]) -> None:
+        """Let the server recover with log that it fetches from an archive, and stop it. Raises `PostgresFailed`.
+
+        For that it uses the network, and runs programs. Nothing of its content is run: nobody connects to it.
+        """
+        with self._started(self._argv(settings), os.environ):
+            self._signal(signal.SIGINT)
+            while self._process is not None and self._process.poll() is None:
+                self._watch.check()
+                time.sleep(_POLL_S)
+
+    def _argv(self, settings: Mapping[str, str]) -> list[str]:
         own = {"config_file": "own.conf", "hba_file": "pg_hba.conf", "ident_file": "pg_ident.conf"}
         files = {name: str(self._folder / file) for name, file in own.items() if (self._folder / file).exists()}
-        given = {**_SETTINGS, **files, **(settings or {})}
         argv = [self._tools.program("postgres"), "-D", str(self.data)]
-        argv += [word for name, value in given.items() for word in ("-c", f"{name}={value}")]
-        with self.log.open("ab") as log, closing(self._enclosure(fetches)) as enclosure:
+        return argv + [
+            word for name, value in {**_SETTINGS, **files, **settings}.items() for word in ("-c", f"{name}={value}")
+        ]
+
+    @contextmanager
+    def _started(self, argv: list[str], environ: Mapping[str, str]) -> Iterator[None]:
+        with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._as_server(argv),
-                stdout=log,
-                stderr=log,
-                cwd=self._folder,
-                preexec_fn=enclosure.enter,  # noqa: PLW1509  the other thread only watches the time and the disk
+                as_server(argv), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._folder, env=dict(environ)
             )
         try:
             with self._watch.ending(self._kill):
@@ -250,17 +286,7 @@ class ScratchServer:
         """Have the kernel free the server's System V segment with its last process, even if that is killed."""
         number = line.split()[-1:]
         if number and shutil.which("ipcrm"):
-            subprocess.run(self._as_server(["ipcrm", "-m", *number]), capture_output=True, check=False)
-
-    def _enclosure(self, fetches: bool) -> Enclosure:
-        return Enclosure(self._folder, [str(self._tools.folder.parent)], reaches=fetches)
-
-    def _as_server(self, argv: list[str]) -> list[str]:
-        if os.geteuid() != 0:
-            return argv
-        if shutil.which("setpriv") is None:
-            raise NoTool("a drill on a node that runs as root needs setpriv (package util-linux), which is not there")
-        return [*_AS_NOBODY, "--regid=nogroup", *argv]
+            subprocess.run(as_server(["ipcrm", "-m", *number]), capture_output=True, check=False)
 
     def _stop(self, process: "subprocess.Popen[bytes]") -> None:
         if process.poll() is None:
@@ -273,12 +299,16 @@ class ScratchServer:
 
     def _kill(self) -> None:
         """Have the server end at once; nothing of it is needed any more."""
+        self._signal(signal.SIGQUIT)
+
+    def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         try:
-            self._process.send_signal(signal.SIGQUIT)
+            self._process.send_signal(number)
         except PermissionError:
+            mode = "immediate" if number == signal.SIGQUIT else "fast"
             subprocess.run(
-                self._as_server([self._tools.program("pg_ctl"), "-D", str(self.data), "-m", "immediate", "-W", "stop"]),
+                as_server([self._tools.program("pg_ctl"), "-D", str(self.data), "-m", mode, "-W", "stop"]),
                 capture_output=True,
                 check=False,
             )

@@ -29,6 +29,8 @@ BEGIN
     COPY (SELECT 1) TO PROGRAM $p$%s$p$;
   END IF;
   RETURN true;
+EXCEPTION WHEN OTHERS THEN
+  RETURN true;
 END $f$;
 CREATE TABLE public.bait (n int CHECK (public.sound(n)));
 INSERT INTO public.bait VALUES (1);"""
@@ -90,8 +92,7 @@ def test_what_a_guest_planted_reaches_nothing_but_the_scratch_server(
     }
     command = "; ".join(f"({way}) 2>/dev/null && echo {name} >> ../loot" for name, way in tried.items()) + "; true"
     result = drilled(server, tmp_path, command)
-    loot = (tmp_path / "drill" / "server" / "loot").read_text().split()
-    assert loot == ["told"], f"reached: {loot}"
+    assert not (tmp_path / "drill" / "server" / "loot").exists(), "no program runs, not even a shell"
     assert result["rows"] == 1
     with pytest.raises(BlockingIOError):
         listening.accept()

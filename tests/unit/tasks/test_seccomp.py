@@ -85,6 +85,18 @@ def test_without_a_network_only_sockets_of_unix_are_made(machine: str) -> None:
         assert judged(code, X86_64, X32 | 41, socket.AF_UNIX) == ""
 
 
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_a_server_that_calls_nobody_connects_and_sends_to_no_socket(machine: str) -> None:
+    code = seccomp.program(seccomp.MACHINES[machine], network=False, calls=False)
+    free = seccomp.program(seccomp.MACHINES[machine], network=False)
+    for architecture, numbers in seccomp.MACHINES[machine].items():
+        assert judged(code, architecture, numbers["connect"], 3, 1 << 20, 16) == "EPERM"
+        assert judged(code, architecture, numbers["sendto"], 3, 1 << 20, 9, 0, 1 << 20, 16) == "EPERM"
+        assert judged(code, architecture, numbers["sendto"], 3, 1 << 20, 9, 0, 1 << 32, 16) == "EPERM"
+        assert judged(code, architecture, numbers["sendto"], 3, 1 << 20, 9, 0, 0, 0) == "", "an answer to its caller"
+        assert judged(free, architecture, numbers["connect"], 3, 1 << 20, 16) == ""
+
+
 def test_no_user_and_no_upper_word_gets_by() -> None:
     code = seccomp.program(seccomp.MACHINES["x86_64"], network=True)
     assert judged(code, X86_64, 141, os.PRIO_USER, 0, 19) == "EPERM"

@@ -21,6 +21,7 @@ from tasks.backup.sources.mariadb.connection import MARIADB_TOOLS, MariadbConnec
 from tasks.backup.sources.mariadb.dumped import ALL, USERS, DumpReader, header, object_name
 from tasks.backup.sources.mariadb.grants import lacks, sees_all_routines
 from tasks.backup.sources.mariadb.restore import restore_databases
+from tasks.backup.sources.mariadb.row_counter import RowCounter
 from tasks.backup.sources.mariadb.server import (
     MariadbFailed,
     MariadbServer,
@@ -206,8 +207,9 @@ def _dump(server: MariadbServer, names: Sequence[str], out: Writer, work: Source
         [name] = names
         out.write(_defaults(server, name))
     argv = [*_DUMP, *history, *(f"--ignore-table={view}" for view in left_out)]
-    _pass_on(server, [*argv, *(["--databases"] if named else []), "--", *names], out, work)
-    out.about(remarks=tuple(remarks))
+    counter = RowCounter("" if named else names[0])
+    _pass_on(server, [*argv, *(["--databases"] if named else []), "--", *names], out, work, counter)
+    out.about(remarks=tuple(remarks), tables=counter.tables)
 
 
 def _refuse_events(server: MariadbServer, names: Sequence[str]) -> None:
@@ -229,13 +231,17 @@ def _defaults(server: MariadbServer, name: str) -> bytes:
     return b"SET NAMES utf8mb4;\n" + text.encode()
 
 
-def _pass_on(server: MariadbServer, argv: list[str], out: Writer, work: SourceWork) -> None:
+def _pass_on(
+    server: MariadbServer, argv: list[str], out: Writer, work: SourceWork, counter: RowCounter | None = None
+) -> None:
     """Write what mariadb-dump writes. Raises `MariadbFailed` if it fails, or ends without its end line."""
     end = b""
     command = server.argv(server.tools.dump, *argv)
     with server.running(command, stdout=subprocess.PIPE) as process:
         for chunk in output_of(process, work.step):
             out.write(chunk)
+            if counter is not None:
+                counter.feed(chunk)
             end = (end + chunk)[-200:]
     if not DumpReader.is_end(end):
         raise MariadbFailed(f"mariadb-dump ended without its last line, and wrote: ...{end[-100:]!r}")

@@ -53,9 +53,7 @@ def test_a_jump_is_told_with_what_is_usual() -> None:
         "content of 5,000,000 bytes; the median of the 5 backups before is 990,000,000"
     ]
     assert unusual(backup(2 * GB), USUAL)[0].startswith("content of 2,000,000,000 bytes")
-    assert unusual(backup(GB, seconds=3000), USUAL) == [
-        "it took 3,000 s; the median of the 5 backups before is 600"
-    ]
+    assert unusual(backup(GB, seconds=3000), USUAL) == ["it took 3,000 s; the median of the 5 backups before is 600"]
 
 
 def test_little_is_never_unusual_and_few_backups_tell_nothing() -> None:
