@@ -65,13 +65,13 @@ class FoundBackups:
         why: list[str] = []
         found = False
         for each in self.at[manifest.name]:
-            lacks = _lacks(each)
-            if lacks is None:
+            lacking = lacks(each)
+            if lacking is None:
                 found = True
                 yield each
             else:
-                why.append(lacks)
-                tell(lacks)
+                why.append(lacking)
+                tell(lacking)
         if not found:
             older = next((one for one in self.complete if one.created < manifest.created), None)
             instead = "there is no older one" if older is None else f"the one before it is {older.url}"
@@ -114,7 +114,7 @@ def find_backups(places: Sequence[TaskPlace]) -> FoundBackups:
     return FoundBackups(complete, at, tuple(problems), unfinished)
 
 
-def _lacks(backup: BackupAt) -> str | None:
+def lacks(backup: BackupAt) -> str | None:
     """Say which file of a backup, or of those that it needs, a place lacks; None: it has all."""
     options = backup.place.options
     try:

@@ -30,6 +30,7 @@ class Proof(BaseModel):
     result: Literal["proven", "failed"]
     why: tuple[str, ...] = Field(default=(), description="What differs or fails, by name; empty if proven")
     how: tuple[str, ...] = Field(default=(), description="What was done and compared")
+    place: str = Field(default="", description="The folder from which the backup was read; empty: the one it lies in")
     drill: str = Field(description="The name of the drill's task")
     run_id: str
     token: int

@@ -51,7 +51,11 @@ def prove_base_backup(work: DrillWork, found: Findings) -> None:
 
 
 def _restore(work: DrillWork, server: ScratchServer, found: Findings) -> None:
-    target = RestoreTarget(str(server.data))
+    found_spaces = [entry.tablespace for entry in work.stored().manifest.files if entry.tablespace is not None]
+    spaces = {space.name: str(server.spaces / str(space.oid)) for space in found_spaces}
+    if spaces:
+        found.how.append(f"restored with {len(spaces)} tablespaces, each in a folder of its own")
+    target = RestoreTarget(str(server.data), tablespaces=spaces, postgres_bin=str(server.tools.folder))
     if work.params.wal is None:
         remarks = work.restore(target).remarks
         found.how += [remark for remark in remarks if remark not in work.manifest.remarks]

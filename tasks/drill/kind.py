@@ -2,13 +2,17 @@
 
 import errno
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from tasks.access import AccessRefused
 from tasks.backup.archive import Damaged
+from tasks.backup.chain import BrokenChain
 from tasks.backup.encryption import BadIdentity, NoIdentity
-from tasks.backup.manifest import Manifest, NoBackup, SourceType, Survey, begun, folder_name, survey
+from tasks.backup.finding import BackupAt, TaskPlace, lacks
+from tasks.backup.manifest import NAME, Manifest, NoBackup, SourceType, Survey, begun, folder_name, survey
 from tasks.backup.proofs import Proof, remove_surplus_proofs, write_proof
 from tasks.backup.retention import name_of
 from tasks.backup.sources.in_place import closed_to_others
@@ -23,10 +27,10 @@ from tasks.drill.mariadb import prove_mariadb
 from tasks.drill.params import DrillParams
 from tasks.drill.proving import DrillWork, Findings
 from tasks.drill.watch import DrillBounds, DrillWatch, room_needed, scratch_room
-from tasks.errors import Failed, Unretryable
+from tasks.errors import Failed, MissingSecret, Unretryable
 from tasks.kind import Context
 from tasks.needs import Needs, credential_groups
-from tasks.places.place import Place, place_reach, resolved
+from tasks.places.place import BadDestination, Place, place_reach, resolved
 from tasks.reach import Reach
 from tasks.wal.restore import NotRestorable
 
@@ -34,6 +38,7 @@ RESULT: Final = {
     "backup": "the URL of the backup that is proven",
     "created": "when that backup was begun",
     "proof": "the URL of the proof",
+    "degraded": "folders of the backups that could not be used, and why; null: all could",
     "same_member": "whether the member that made the backup has proven it, too",
     "how": "what was done and compared; 20 sentences at most",
     "tables": "the number of tables that were read",
@@ -56,6 +61,7 @@ _PROVE: Final[Mapping[SourceType, Callable[[DrillWork, Findings], None]]] = {
 
 _SPOILT: Final = (
     Damaged,
+    BrokenChain,
     PostgresFailed,
     MariadbFailed,
     SqliteFailed,
@@ -89,14 +95,15 @@ class Drill:
     @staticmethod
     def reaches(params: DrillParams, task: str) -> list[Reach]:
         """Return the paths and hosts that the params of `task` name (`tasks.kind.Kind`)."""
-        stored = [("backups", params.backups)] + ([] if params.wal is None else [("wal", params.wal)])
+        copies = [(f"copies.{number}", place) for number, place in enumerate(params.copies)]
+        stored = [("backups", params.backups), *copies, *([] if params.wal is None else [("wal", params.wal)])]
         return [place_reach(field, place.url, place.options) for field, place in stored]
 
     @staticmethod
     def needs(params: DrillParams, task: str) -> Needs:
         """Return the needs of an attempt (`tasks.kind.Kind`)."""
         reaches = Drill.reaches(params, task)
-        places = [params.backups, *([] if params.wal is None else [params.wal])]
+        places = [params.backups, *params.copies, *([] if params.wal is None else [params.wal])]
         credentials = {group: None for each in places for group in credential_groups(each.url, each.options)}
         return Needs(
             reaches=tuple(reaches),
@@ -117,11 +124,9 @@ class Drill:
 
     def _drill(self, ctx: Context[DrillParams]) -> dict[str, Any]:
         began = self._now()
-        backups = ctx.params.backups
-        place = Place(backups.url, resolved(backups.options, ctx.secret), ctx.access)
-        found = survey(place, [name for name in place.folders() if begun(name) is not None])
-        backup = pick(found, place.url, ctx.params.pick, ctx.run_id)
-        findings = Findings()
+        drilled = _drilled(ctx)
+        place, backup = drilled.place, drilled.backup
+        findings = Findings(how=[f"not read: {why}" for why in drilled.unused])
         if isinstance(backup, Manifest):
             name, made_by = name_of(backup.url), backup.node
             self._prove(ctx, place, backup, findings)
@@ -136,6 +141,7 @@ class Drill:
             result="failed" if findings.problems else "proven",
             why=tuple(line[:1000] for line in told.problems[:50]),
             how=tuple(line[:1000] for line in told.how[:50]),
+            place=place.url,
             drill=ctx.task,
             run_id=ctx.run_id,
             token=ctx.token,
@@ -150,11 +156,12 @@ class Drill:
         )
         ctx.save_checkpoint({"proof": proof.name})  # raises `Fenced` if another attempt has taken the run over
         url = write_proof(place, proof)
-        self._tidy(ctx, place, found)
+        unused = [*drilled.unused, *(_tell_others(ctx, drilled, proof) if proof.result == "proven" else ())]
+        self._tidy(ctx, place, drilled.found)
         if findings.problems:
             more = f" (and {len(findings.problems) - 3} more: {url})" if len(findings.problems) > 3 else ""
             raise DrillFailed(f"{place.url}/{name} is not proven: {'; '.join(findings.problems[:3])}{more}")
-        return _result(proof, url, place, backup, findings)
+        return _result(proof, url, place, backup, findings) | {"degraded": "; ".join(unused)[:2000] or None}
 
     def _prove(self, ctx: Context[DrillParams], place: Place, backup: Manifest, findings: Findings) -> None:
         """Restore and compare a backup. Whatever says that it is spoilt becomes a problem in `findings`."""
@@ -207,6 +214,67 @@ class Drill:
             remove_surplus_proofs(place, there)
         except Exception as error:  # noqa: BLE001  storage libraries raise any exception
             ctx.log.warning("old proofs at %s stay: %s: %s", place.url, type(error).__name__, error)
+
+
+@dataclass(frozen=True)
+class _Drilled:
+    """The backup that a run drills, and the folder from which it is read."""
+
+    place: Place
+    found: Survey
+    backup: Manifest | str
+    """The backup; if its manifest cannot be read, the sentence that says so."""
+
+    others: tuple[Place, ...]
+    unused: tuple[str, ...]
+    """A sentence for each folder that was to be read before this one, and could not be."""
+
+
+def _drilled(ctx: Context[DrillParams]) -> _Drilled:
+    """Choose the folder to read, and the backup in it. Raises the last folder's error if none can be read."""
+    params, unused = ctx.params, list[str]()
+    stored = [params.backups, *params.copies]
+    places: list[Place] = []
+    for number, each in enumerate(stored, 1):
+        try:
+            places.append(Place(each.url, resolved(each.options, ctx.secret), ctx.access))
+        except (AccessRefused, BadDestination, MissingSecret) as error:
+            if number == len(stored) and not places:
+                raise
+            unused.append(str(error))
+    order = list(places)
+    if params.read_from == "drawn":
+        random.Random(f"{ctx.run_id} folder").shuffle(order)  # as in `pick`: each attempt draws the same
+    for place in order:
+        try:
+            found = survey(place, [name for name in place.folders() if begun(name) is not None])
+            backup = pick(found, place.url, params.pick, ctx.run_id)
+            why = None
+            if params.read_from == "first" and isinstance(backup, Manifest):
+                why = lacks(BackupAt(backup, TaskPlace(place.url, place.options)))
+        except Exception as error:
+            if place is order[-1]:
+                raise
+            why = f"{place.url}: {type(error).__name__}: {error}"
+        if why is None or place is order[-1]:
+            break
+        ctx.log.warning("not read: %s", why)
+        unused.append(why)
+    return _Drilled(place, found, backup, tuple(each for each in places if each is not place), tuple(unused))
+
+
+def _tell_others(ctx: Context[DrillParams], drilled: _Drilled, proof: Proof) -> Iterator[str]:
+    """Write a proof to the other folders that have the backup. Yields a sentence for each that fails.
+
+    What is spoilt is so in the folder that was read, and stays told there only.
+    """
+    for place in drilled.others:
+        try:
+            if place.inside(proof.backup).read(NAME) is not None:
+                write_proof(place, proof)
+        except Exception as error:  # noqa: BLE001  storage libraries raise any exception; the proof is at one place
+            ctx.log.warning("%s was not told the proof: %s: %s", place.url, type(error).__name__, error)
+            yield f"{place.url} was not told the proof: {type(error).__name__}: {error}"
 
 
 def pick(found: Survey, url: str, how: str, run_id: str) -> Manifest | str:

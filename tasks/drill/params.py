@@ -34,6 +34,17 @@ class DrillParams(BackupOpener):
     model_config = ConfigDict(extra="forbid")
 
     backups: StoredPlace = Field(description="The folder of the task's backups; proofs are written there, too")
+    copies: list[StoredPlace] = Field(
+        default=[],
+        max_length=8,
+        description="Further folders of the same backups, such as `copies` of the backup's task. What is proven is "
+        "written there, too",
+    )
+    read_from: Literal["first", "drawn"] = Field(
+        default="first",
+        description="Of several folders, which one is read: the first that can be read and has the backup whole, or "
+        "one drawn at random for each run, so that copies are proven, too",
+    )
     pick: Literal["latest", "drawn"] = Field(
         default="latest", description="Which backup: the newest one, or one drawn at random for each run"
     )

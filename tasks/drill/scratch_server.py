@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -158,6 +159,8 @@ class ScratchServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._descriptor = -1
         self.data = folder / "data"
+        #: The folder for the tablespaces of a restored server.
+        self.spaces = folder / "spaces"
         self.log = folder / "server.log"
         self.superuser = SUPERUSER
         # `nobody` makes the data folder in it. Nobody else can enter the scratch folder.
@@ -191,7 +194,7 @@ class ScratchServer:
             (self._folder / name).write_text(content)
             (self._folder / name).chmod(0o644)
         if os.geteuid() == 0:
-            for folder, folders, files in os.walk(self.data):
+            for folder, folders, files in chain(os.walk(self.data), os.walk(self.spaces)):
                 for path in (folder, *(f"{folder}/{name}" for name in (*folders, *files))):
                     shutil.chown(path, "nobody", "nogroup") if not os.path.islink(path) else None  # noqa: PTH114
 

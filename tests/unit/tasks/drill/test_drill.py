@@ -204,3 +204,42 @@ def test_root_keeps_the_rights_to_run_a_server_as_nobody() -> None:
     assert needs.own_credentials == ("s3",)
     assert {"SETUID", "SETGID", "CHOWN"} <= capabilities(needs.reaches, server_user=True)
     assert "SETUID" not in capabilities(needs.reaches)
+
+
+def with_copy(tmp_path: Path) -> tuple[str, str, dict[str, Any]]:
+    """The folder of the backups, that of their copies, and the params of a drill of both."""
+    first, second = str(tmp_path / "to"), str(tmp_path / "far")
+    backed_up(tmp_path, copies=[{"destination": second}])
+    return f"{first}/nightly", f"{second}/nightly", {"copies": [{"url": f"{second}/nightly"}]}
+
+
+def test_a_backup_is_read_where_it_is_whole_and_the_proof_told_everywhere(tmp_path: Path) -> None:
+    first, second, params = with_copy(tmp_path)
+    result = Drill().run(drill_context(tmp_path, **params))
+    assert result["degraded"] is None
+    assert result["backup"].startswith(first)
+    [proof] = read_proofs(Place(second)).proofs
+    assert (proof.place, proof.result) == (first, "proven")
+    next(Path(first).glob("2*/*.zst")).unlink()
+    result = Drill().run(drill_context(tmp_path, 51, **params))
+    assert result["backup"].startswith(second)
+    assert "lacks folder.tar.zst" in result["degraded"]
+    assert result["how"][0].startswith("not read: ")
+    Path(first).rename(tmp_path / "away")
+    result = Drill().run(drill_context(tmp_path, 52, **params))
+    assert result["backup"].startswith(second)
+    assert "holds no backup" in result["degraded"]
+
+
+def test_a_drawn_folder_is_read_even_if_it_is_spoilt_and_only_there_is_that_told(tmp_path: Path) -> None:
+    first, second, params = with_copy(tmp_path)
+    next(Path(second).glob("2*/*.zst")).unlink()
+    read = set()
+    for token in range(50, 70):
+        try:
+            read.add(Drill().run(drill_context(tmp_path, token, read_from="drawn", **params))["backup"])
+        except DrillFailed as error:
+            assert second in str(error)
+    assert {proof.result for proof in read_proofs(Place(first)).proofs} == {"proven"}
+    assert {proof.result for proof in read_proofs(Place(second)).proofs} == {"proven", "failed"}
+    assert len(read) == 1
