@@ -65,7 +65,7 @@ class FoundBackups:
         why: list[str] = []
         found = False
         for each in self.at[manifest.name]:
-            lacking = lacks(each)
+            lacking = lacking_file(each)
             if lacking is None:
                 found = True
                 yield each
@@ -114,7 +114,7 @@ def find_backups(places: Sequence[TaskPlace]) -> FoundBackups:
     return FoundBackups(complete, at, tuple(problems), unfinished)
 
 
-def lacks(backup: BackupAt) -> str | None:
+def lacking_file(backup: BackupAt) -> str | None:
     """Say which file of a backup, or of those that it needs, a place lacks; None: it has all."""
     options = backup.place.options
     try:

@@ -40,7 +40,7 @@ class ServerRoom(NamedTuple):
         return [sys.executable, "-P", "-m", "tasks.drill.enclosure", json.dumps(self), program, *arguments]
 
 
-def enter(room: ServerRoom, program: str) -> None:
+def enclose(room: ServerRoom, program: str) -> None:
     """Give up, irreversibly, all rights but those of a server in `room` that runs `program`. Raises `OSError`."""
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS)")
@@ -63,5 +63,5 @@ def enter(room: ServerRoom, program: str) -> None:
 
 if __name__ == "__main__":
     given, program, *arguments = sys.argv[1:]
-    enter(ServerRoom(*json.loads(given)), program)
+    enclose(ServerRoom(*json.loads(given)), program)
     os.execv(program, [program, *arguments])  # noqa: S606  no shell is wanted

@@ -10,6 +10,8 @@ from typing import Final
 
 from tasks.backup.sources.source import RestoreTarget
 from tasks.backup.sources.tar import archive_in, tarfile
+from tasks.backup.sources.unpack import check_index
+from tasks.backup.tree.packs import number_of
 from tasks.backup.tree.read_tree import ROOT
 from tasks.drill.proving import DrillWork, Findings, run_checks
 
@@ -89,6 +91,9 @@ def prove_folder(work: DrillWork, found: Findings) -> None:
     stored = work.stored()
     for entry in stored.manifest.files:
         content = stored.content(entry)
+        if number_of(entry.plain_name) is None:
+            check_index(content, entry.name)
+            continue
         with archive_in(content) as archive:
             for member in archive:
                 entries += 1

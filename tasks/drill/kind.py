@@ -11,7 +11,7 @@ from tasks.access import AccessRefused
 from tasks.backup.archive import Damaged
 from tasks.backup.chain import BrokenChain
 from tasks.backup.encryption import BadIdentity, NoIdentity
-from tasks.backup.finding import BackupAt, TaskPlace, lacks
+from tasks.backup.finding import BackupAt, TaskPlace, lacking_file
 from tasks.backup.manifest import NAME, Manifest, NoBackup, SourceType, Survey, begun, folder_name, survey
 from tasks.backup.proofs import Proof, remove_surplus_proofs, write_proof
 from tasks.backup.retention import name_of
@@ -251,7 +251,7 @@ def _drilled(ctx: Context[DrillParams]) -> _Drilled:
             backup = pick(found, place.url, params.pick, ctx.run_id)
             why = None
             if params.read_from == "first" and isinstance(backup, Manifest):
-                why = lacks(BackupAt(backup, TaskPlace(place.url, place.options)))
+                why = lacking_file(BackupAt(backup, TaskPlace(place.url, place.options)))
         except Exception as error:
             if place is order[-1]:
                 raise

@@ -14,6 +14,7 @@ from tasks.backup.encryption import new_identity
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import NAME, NoBackup, survey
 from tasks.backup.proofs import FOLDER, Proof, proven_backups, read_proofs
+from tasks.backup.tree import read_tree
 from tasks.drill.kind import Drill, DrillFailed, misplaced, pick
 from tasks.drill.params import DrillCheck, DrillParams
 from tasks.drill.watch import DrillBounds, DrillStopped
@@ -73,6 +74,19 @@ def test_a_flipped_byte_fails_the_drill_and_leaves_a_proof_of_that(tmp_path: Pat
     assert the_proof(tmp_path).result == "failed"
     assert "folder.tar.zst" in the_proof(tmp_path).why[0]
     assert proven_backups(Place(str(tmp_path / "to" / "nightly"))) == set()
+
+
+def test_a_folder_in_packs_is_proven_and_the_index_of_a_pack_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_tree, "PACK_FILES", 3)
+    index = sorted(Path(backed_up(tmp_path)).glob("pack-*.index.zst"))[-1]
+    assert Drill().run(drill_context(tmp_path))["how"][0].startswith("restored, and 12 entries")
+    content = bytearray(index.read_bytes())
+    content[len(content) // 2] ^= 1
+    index.write_bytes(content)
+    with pytest.raises(DrillFailed, match=index.name):
+        Drill().run(drill_context(tmp_path, 51))
 
 
 def test_sqlite_is_checked_counted_and_asked(tmp_path: Path) -> None:
