@@ -50,13 +50,14 @@ def member(
     are further PAX records.
     """
     seconds, ns = divmod(about.st_mtime_ns, _NS)
-    if not records and not link and ns and 0 <= seconds <= _TIME_MAX and _fits(name, link, about, size):
+    if ns and not (records or link) and len(name) <= _NAME_BYTES and size <= _SIZE_MAX and name.isascii():
         # Nearly every file is such a one.
         ids, tail, tail_sum = _same(kind, about.st_mode & _MODE, about.st_uid, about.st_gid)
-        head = b"%b%b%011o\0%011o\0" % (name.ljust(_NAME_BYTES, b"\0"), ids, size, seconds)
-        # Adler's checksum of so few bytes is one more than their sum in its lower half: much faster than `sum`.
-        total = (adler32(head) & 0xFFFF) - 1 + tail_sum
-        return b"%b%010d.%09d\n%b%b%06o\0 %b" % (_PAX_TIME, seconds, ns, _PAX_TIME_END, head, total, tail)
+        if 0 <= seconds <= _TIME_MAX and ids:
+            head = b"%b%b%011o\0%011o\0" % (name.ljust(_NAME_BYTES, b"\0"), ids, size, seconds)
+            # Adler's checksum of so few bytes is one more than their sum in its lower half: much faster than `sum`.
+            total = (adler32(head) & 0xFFFF) - 1 + tail_sum
+            return b"%b%010d.%09d\n%b%b%06o\0 %b" % (_PAX_TIME, seconds, ns, _PAX_TIME_END, head, total, tail)
     tail, tail_sum = _tail(kind, link[:_NAME_BYTES], about.st_uid, about.st_gid)
     more = [] if _fits(name, link, about, size) else _long(name, link, about, size)
     if ns or not 0 <= seconds <= _SIZE_MAX:
@@ -76,8 +77,9 @@ def member(
 
 @cache
 def _same(kind: bytes, mode: int, uid: int, gid: int) -> tuple[bytes, bytes, int]:
-    """Return what many files have in common: mode and ids as in a header, and `_tail`."""
-    return b"%07o\0%07o\0%07o\0" % (mode, uid, gid), *_tail(kind, b"", uid, gid)
+    """Return what many files have in common: mode and ids as in a header, empty if they do not fit, and `_tail`."""
+    ids = b"%07o\0%07o\0%07o\0" % (mode, uid, gid) if max(uid, gid) <= _ID_MAX else b""
+    return ids, *_tail(kind, b"", uid, gid)
 
 
 def _fits(name: bytes, link: bytes, about: os.stat_result, size: int) -> bool:

@@ -6,6 +6,7 @@ An archive, or pack, ends when it is large, and the next one goes on with the ne
 import errno
 import os
 import stat
+import sys
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -41,7 +42,8 @@ PACK_FILES: Final = 50_000
 _PACK_BYTES: Final = 256 << 20
 _DOUBLED_AFTER: Final = (64, 256)
 _SMALL_BYTES: Final = 64 * 1024
-_ZEROS: Final = bytes(512)
+_PADDINGS: Final = [bytes(-size % 512) for size in range(512)]
+"""The zeros that follow a content, by its size modulo 512."""
 _REGIONS_MAX: Final = 50_000
 _STAT_BLOCK_BYTES: Final = 512
 
@@ -87,15 +89,19 @@ class TreeReader:
         self._own = own
         self._begin = begin
         self._walk = Walk(top, real, ALL, own, self._say, self._refused)
-        self._new_pack(0, None)
+        self._last: int | None = None
+        self._new_pack(1, None)
 
     def _new_pack(self, number: int, after: Position | None) -> None:
         self._number = number
         self._after = after
+        is_last = number == self._last
+        self._files_max = sys.maxsize if is_last else PACK_FILES
+        self._bytes_max = sys.maxsize if is_last else pack_bytes(number)
         self._out: PackOut | None = None
         self._index = IndexLines()
         self._pieces: list[bytes] = []
-        self._pieces_bytes = 0
+        self._flushed_bytes = 0
         self._size_bytes = 0
         self._remarks: list[str] = []
         self._unnamed = 0
@@ -105,23 +111,27 @@ class TreeReader:
 
         Nothing is written if the part has no entries and does not begin with the top.
         """
+        self._last = last
         self._new_pack(first, part.after)
         self._walk = Walk(self._top, self._real, part, self._own, self._say, self._refused)
         for listing in self._walk:
             self._add_folder(listing.folder, listing.about, listing.prefix, is_member=listing.is_member)
-            if listing.is_member and self._is_full(last):
+            if listing.is_member and self._is_full():
                 self._cut(position(listing.prefix.rstrip("/"), is_folder=True))
             for entry in listing.entries:
-                self._add(listing.folder, entry, listing.prefix + entry.name)
-                if self._is_full(last):
-                    self._cut(position(listing.prefix + entry.name, is_folder=False))
+                path = listing.prefix + entry.name
+                if entry.is_file(follow_symlinks=False):
+                    self._add_file(listing.folder, entry.name, path)
+                else:
+                    self._add_other(listing.folder, entry.name, path)
+                if self._is_full():
+                    self._cut(position(path, is_folder=False))
         is_begun = self._index.members or self._remarks or self._out is not None
         if is_begun or (part.after is None and self._number == first):
             self._end_pack(part.last)
 
-    def _is_full(self, last: int | None) -> bool:
-        is_large = self._index.members >= PACK_FILES or self._size_bytes >= pack_bytes(self._number)
-        return is_large and self._number != last
+    def _is_full(self) -> bool:
+        return self._size_bytes >= self._bytes_max or self._index.members >= self._files_max
 
     def _cut(self, at: Position) -> None:
         """End the pack after the entry at this position, and begin the next with the folders that are above it."""
@@ -152,16 +162,15 @@ class TreeReader:
 
     def _write(self, piece: bytes) -> None:
         self._pieces.append(piece)
-        self._pieces_bytes += len(piece)
         self._size_bytes += len(piece)
-        if self._pieces_bytes >= CHUNK_BYTES:
+        if self._size_bytes - self._flushed_bytes >= CHUNK_BYTES:
             self._flush()
 
     def _flush(self) -> PackOut:
         if self._out is None:
             self._out = self._begin(self._number)
         self._out.write(b"".join(self._pieces))
-        self._pieces, self._pieces_bytes = [], 0
+        self._pieces, self._flushed_bytes = [], self._size_bytes
         return self._out
 
     def _add_folder(self, folder: int, about: os.stat_result, prefix: str, *, is_member: bool) -> None:
@@ -170,18 +179,16 @@ class TreeReader:
         marks = () if is_member else ABOVE
         self._write(member(_bytes_of(prefix or f"{ROOT}/"), FOLDER, about, records=(*records, *marks)))
 
-    def _add(self, folder: int, entry: "os.DirEntry[str]", path: str) -> None:
-        if entry.is_file(follow_symlinks=False):
-            self._add_file(folder, entry.name, path)
-            return
+    def _add_other(self, folder: int, name: str, path: str) -> None:
+        """Add an entry that was no file and no folder when it was listed."""
         try:
-            about = os.stat(entry.name, dir_fd=folder, follow_symlinks=False)
+            about = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if stat.S_ISREG(about.st_mode):  # it has become one since it was listed
-                self._add_file(folder, entry.name, path)
+                self._add_file(folder, name, path)
             elif (about.st_dev, about.st_ino) in self._own.ids:
                 self._say(path, OWN)
             elif stat.S_ISLNK(about.st_mode):
-                link = os.fsencode(os.readlink(entry.name, dir_fd=folder))
+                link = os.fsencode(os.readlink(name, dir_fd=folder))
                 self._index.add(path, "l", about)
                 self._write(member(_bytes_of(path), SYMLINK, about, link=link))
             else:
@@ -202,38 +209,39 @@ class TreeReader:
             self._say(path, VANISHED)
             return
         try:
-            self._add_open_file(opened, path)
+            about = os.fstat(opened)
+            if not stat.S_ISREG(about.st_mode):
+                self._say(path, VANISHED)
+            elif self._own.ids and (about.st_dev, about.st_ino) in self._own.ids:
+                self._say(path, OWN)
+            elif about.st_nlink == 1:
+                self._add_content(opened, path, about)
+                self._index.add(path, "f", about)
+            elif (first := self.firsts.setdefault((about.st_dev, about.st_ino), path)) == path:
+                self._add_content(opened, path, about)
+                self._index.add(path, "n", about)
+            else:
+                self._index.add(path, "h", about, first)
+                self._write(member(_bytes_of(path), HARD_LINK, about, link=_bytes_of(first)))
         except OSError as error:
             self._refused(path, error)
         finally:
             os.close(opened)
 
-    def _add_open_file(self, opened: int, path: str) -> None:
-        about = os.fstat(opened)
-        size, mode = about.st_size, about.st_mode
-        if not stat.S_ISREG(mode):
-            self._say(path, VANISHED)
-            return
-        if (about.st_dev, about.st_ino) in self._own.ids:
-            self._say(path, OWN)
-            return
-        if about.st_nlink > 1:
-            first = self.firsts.setdefault((about.st_dev, about.st_ino), path)
-            if first != path:
-                self._index.add(path, "h", about, first)
-                self._write(member(_bytes_of(path), HARD_LINK, about, link=_bytes_of(first)))
-                return
+    def _add_content(self, opened: int, path: str, about: os.stat_result) -> None:
+        size = about.st_size
         records = read_attributes(opened, self._say, path)
-        is_whole = about.st_blocks * _STAT_BLOCK_BYTES >= size
+        is_small = size <= _SMALL_BYTES and size <= about.st_blocks * _STAT_BLOCK_BYTES
         # One call that reads a file to its end sees it at one moment.
-        if is_whole and size <= _SMALL_BYTES and len(data := os.read(opened, size + 1)) == size:
-            header = member(_bytes_of(path), REGULAR, about, size, records=records)
-            self._write(b"%b%b%b" % (header, data, _ZEROS[: -size % _STAT_BLOCK_BYTES]))
+        if is_small and len(data := os.read(opened, size + 1)) == size:
+            self._pieces.append(member(_bytes_of(path), REGULAR, about, size, records=records))
+            self._pieces.append(data)
+            self._size_bytes += len(self._pieces[-2]) + size
+            self._write(_PADDINGS[size % _STAT_BLOCK_BYTES])
         else:
-            self._add_content(opened, path, about, records)
-        self._index.add(path, "n" if about.st_nlink > 1 else "f", about)
+            self._add_in_pieces(opened, path, about, records)
 
-    def _add_content(self, opened: int, path: str, about: os.stat_result, records: Records) -> None:
+    def _add_in_pieces(self, opened: int, path: str, about: os.stat_result, records: Records) -> None:
         """Write a file in pieces, without its holes, and say whether it changed meanwhile."""
         size = about.st_size
         os.lseek(opened, 0, os.SEEK_SET)
