@@ -1,21 +1,27 @@
 """Archives of folders as other programs read them, and folders that come back with all that they had."""
 
 import os
+import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from node.cli.local import wait_for
+from tasks.backup.encryption import BackupKeys, Identities, new_identity
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import newest_backup
 from tasks.backup.restore import restore_backup
 from tasks.backup.tree import read_tree
 from tasks.backup.verify import verify
 from testkit.cluster import Cluster
+from testkit.servers.object_store import object_store
 from testkit.trees import OddTree, facts_of_tree
 from tests.unit.tasks.backup.backups import backup_context
 
@@ -24,15 +30,15 @@ pytestmark = pytest.mark.integration
 AS_ROOT = os.geteuid() == 0
 
 
-def _unpacked(url: str, into: Path, *program: str) -> Path:
+def _unpacked(url: str, into: Path, *program: str, identity: Path | None = None) -> Path:
+    """Unpack a backup as the how-to pages do: `age`, `zstd` and a program that knows tar, in a pipe."""
     into.mkdir()
-    packed = subprocess.Popen(["zstd", "-dcq", *sorted(map(str, Path(url).glob("*.tar.zst")))], stdout=subprocess.PIPE)
-    try:
-        subprocess.run([*program, "-C", into], stdin=packed.stdout, check=True, capture_output=True)
-    finally:
-        assert packed.stdout is not None
-        packed.stdout.close()
-        assert packed.wait() == 0
+    archives = " ".join(shlex.quote(str(path)) for path in sorted(Path(url).glob("*.tar.zst*")))
+    read = f"zstd -dcq {archives}"
+    if identity is not None:
+        read = f"for each in {archives}; do age -d -i {shlex.quote(str(identity))} $each | zstd -dcq; done"
+    script = f"({read}) | {shlex.join([*program, '-C', str(into)])}"
+    subprocess.run(["bash", "-o", "pipefail", "-ec", script], check=True, capture_output=True)
     return into
 
 
@@ -41,6 +47,9 @@ needs_programs = pytest.mark.skipif(
 )
 
 GNU_TAR = ("tar", "-xipf", "-", "--acls", "--xattrs", "--xattrs-include=*")
+BSDTAR = ("bsdtar", "-xpf", "-", "--acls", "--xattrs", "--options", "read_concatenated_archives")
+PUBLIC, PRIVATE = new_identity(None)
+KEYS = BackupKeys(Identities.of_text(PRIVATE, "key.txt"))
 
 
 @needs_programs
@@ -53,6 +62,61 @@ def test_gnu_tar_and_a_restore_make_the_same_folder_as_there_was(tmp_path: Path,
     assert facts_of_tree(_unpacked(url, tmp_path / "by-tar", *GNU_TAR), blocks=True) == there
     restore_backup(url, str(tmp_path / "back"))
     assert facts_of_tree(tmp_path / "back", blocks=True) == there
+
+
+@needs_programs
+@pytest.mark.skipif(not shutil.which("bsdtar"), reason="bsdtar is not installed")
+@pytest.mark.parametrize("seed", range(2))
+def test_bsdtar_makes_the_same_folder_of_several_packs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(read_tree, "PACK_FILES", 25)
+    OddTree(seed, as_root=AS_ROOT).make(tmp_path / "from")
+    url = Backup().run(backup_context(tmp_path))["url"]
+    made = _unpacked(url, tmp_path / "by-tar", *BSDTAR)
+    assert _for_bsdtar(made) == _for_bsdtar(tmp_path / "from")
+
+
+def _for_bsdtar(top: Path) -> dict[str, tuple[Any, ...]]:
+    """The facts of a folder that bsdtar restores: not times before 1970, nor attributes with `=` in their names."""
+    found = {}
+    for path, (mode, user, group, time_ns, content, attributes) in facts_of_tree(top).items():
+        kept = {name: value for name, value in attributes.items() if not name.startswith("user.a")}
+        found[path] = (mode, user, group, time_ns if time_ns > 1 and path != "." else 0, content, kept)
+    return found
+
+
+@needs_programs
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("pack_files", [25, 50_000], ids=["in-packs", "in-one"])
+def test_an_encrypted_folder_comes_back_from_each_destination(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack_files: int, seed: int
+) -> None:
+    monkeypatch.setattr(read_tree, "PACK_FILES", pack_files)
+    OddTree(seed, as_root=AS_ROOT).make(tmp_path / "from")
+    there = facts_of_tree(tmp_path / "from", blocks=True)
+    with object_store() if seed == 0 else nullcontext() as store:
+        copies: list[dict[str, Any]] = [{"destination": str(tmp_path / "far"), "copy": "now"}]
+        if store is not None:
+            copies.append({"destination": store.url("far"), "options": store.references})
+        context = backup_context(tmp_path, copies=copies, encryption={"recipients": [PUBLIC]})
+        context.secrets = {} if store is None else store.secrets
+        result = Backup().run(context)
+        assert (result["owed"], len(result["copies"])) == ([], len(copies))
+        for number, url in enumerate((result["url"], *result["copies"])):
+            options = store.options if store is not None and url.startswith("s3://") else None
+            assert verify(url, options, keys=KEYS).problems == ()
+            restore_backup(url, str(tmp_path / f"back-{number}"), options=options, keys=KEYS)
+            assert facts_of_tree(tmp_path / f"back-{number}", blocks=True) == there
+    if shutil.which("age"):
+        (tmp_path / "key.txt").write_text(PRIVATE)
+        made = _unpacked(result["url"], tmp_path / "by-tar", *GNU_TAR, identity=tmp_path / "key.txt")
+        assert _for_gnu_tar(made) == _for_gnu_tar(tmp_path / "from")
+
+
+def _for_gnu_tar(top: Path) -> dict[str, tuple[Any, ...]]:
+    """The facts of a folder that GNU tar restores: one in several archives may get the setgid bit of its parent."""
+    return {path: (facts[0] & ~stat.S_ISGID, *facts[1:]) for path, facts in facts_of_tree(top).items()}
 
 
 @needs_programs

@@ -27,6 +27,9 @@ from tasks.backup.tree.pack_index import PackIndex
 from tasks.backup.tree.packs import index_name, number_of
 from tasks.backup.tree.walk import position
 
+_PRIVATE: Final = 0o700
+"""With a mode of its own a folder is closed to others even if the one above it has a default ACL."""
+
 _MARKER: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -38,7 +41,7 @@ def restore(content: Content, target: Path, overwrite: bool) -> list[str]:
     target = _checked(target, overwrite)
     aside = beside(target)
     with closed_to_others():
-        aside.mkdir()
+        aside.mkdir(_PRIVATE)
         try:
             remarks = extract(content, aside)
             put_folder(aside, target)
@@ -86,7 +89,7 @@ def restore_path(stored: StoredObjects, path: str, target: Path, overwrite: bool
     archives = _Archives(stored)
     aside = beside(target)
     with closed_to_others():
-        aside.mkdir()
+        aside.mkdir(_PRIVATE)
         try:
             unpacking = Unpacking(aside, only=path)
             for entry in archives.with_path(path):
@@ -215,7 +218,7 @@ def _locked(aside: Path) -> Iterator[int]:
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise TargetExists(f"another restore of this backup is making {aside}", "wait for its end", None) from None
-        aside.mkdir(exist_ok=True)
+        aside.mkdir(_PRIVATE, exist_ok=True)
         for about in (os.fstat(marker), aside.lstat()):
             if about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) & 0o077:
                 others = f"remove it and {_path_of(aside).name}"

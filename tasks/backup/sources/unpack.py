@@ -28,6 +28,8 @@ _IN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PRIVATE: Final = 0o700
 _ACL: Final = "system.posix_acl_"
+_DEFAULT_ACL: Final = f"{_ACL}default"
+_ACCESS_ACL: Final = f"{_ACL}access"
 
 
 def extract(content: Content, into: Path, links: Collection[str] | None = None) -> list[str]:
@@ -64,7 +66,8 @@ class Unpacking:
         self._folder: tuple[list[str], int] | None = None
         """The folder of the last member: the parts of its path, and its descriptor."""
         self._top: tarfile.TarInfo | None = None
-        self._folders: dict[tuple[str, ...], tarfile.TarInfo | os.stat_result] = {}
+        self._folders: dict[tuple[str, ...], tarfile.TarInfo | tuple[os.stat_result, bytes | None]] = {}
+        """What folders get at the end: facts of a member, or those they had, with their default ACL."""
         self._lost: dict[str, int] = {}
 
     @property
@@ -87,6 +90,8 @@ class Unpacking:
         `again`: names that exist may come from an interrupted unpacking of this archive, and are replaced.
         """
         self._again = again
+        for acl in (_DEFAULT_ACL, _ACCESS_ACL):  # of the folder above `into`
+            _take_acl(self._opened(None, []), acl)
         try:
             with archive_in(content) as archive:
                 for member in _members(archive):
@@ -198,8 +203,9 @@ class Unpacking:
         made = self._made_folder(member, parts)
         opened = self._opened(member, parts)
         about = os.fstat(opened)
+        acl = None if made else _take_acl(opened, _DEFAULT_ACL)
         # Only in a pack that was interrupted has such a folder not the facts that its own archive gave it.
-        self._folders[tuple(parts)] = about if above and not made and not self._again else member
+        self._folders[tuple(parts)] = (about, acl) if above and not made and not self._again else member
         if stat.S_IMODE(about.st_mode) != _PRIVATE:
             os.fchmod(opened, _PRIVATE)  # its mode may forbid new entries
 
@@ -221,10 +227,13 @@ class Unpacking:
         for parts in sorted(self._folders, key=len, reverse=True):
             facts = self._folders[parts]
             try:
-                if isinstance(facts, os.stat_result):
+                if isinstance(facts, tuple):
+                    about, acl = facts
                     opened = self._opened(None, list(parts))
-                    os.fchmod(opened, stat.S_IMODE(facts.st_mode))
-                    os.utime(opened, ns=(facts.st_mtime_ns,) * 2)
+                    os.fchmod(opened, stat.S_IMODE(about.st_mode))
+                    if acl is not None:
+                        os.setxattr(opened, _DEFAULT_ACL, acl)
+                    os.utime(opened, ns=(about.st_mtime_ns,) * 2)
                 else:
                     self._dress(facts, self._opened(facts, list(parts)))
             finally:
@@ -309,6 +318,18 @@ def _entered(above: int, name: str, *, make: bool) -> int:
         raise
     os.close(above)
     return inner
+
+
+def _take_acl(folder: int, name: str) -> bytes | None:
+    """Remove an ACL of an open folder; new entries would get the default one. Returns it; None: there is none."""
+    try:
+        found = os.getxattr(folder, name)
+        os.removexattr(folder, name)
+    except OSError as error:
+        if error.errno not in (errno.ENODATA, errno.ENOTSUP):
+            raise
+        return None
+    return found
 
 
 def _is_folder(above: int, name: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tasks.backup.archive import Content, Damaged
+from tasks.backup.encryption import BackupKeys, Identities, new_identity
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import FileEntry
 from tasks.backup.objects import RestoreWatch, StoredObjects
@@ -20,7 +21,7 @@ from tasks.backup.tree.read_tree import FolderFailed, PackOut
 from tasks.backup.tree.walk import HiddenFiles
 from tasks.backup.verify import verify
 from tasks.file_guard import open_within, path_of
-from testkit.trees import facts_of_tree
+from testkit.trees import acl, facts_of_tree
 from tests.unit.tasks.backup.backups import backup_context
 
 
@@ -265,3 +266,40 @@ def test_a_damaged_pack_is_told_and_nothing_is_left(tmp_path: Path) -> None:
     with pytest.raises(Damaged):
         restore_backup(url, str(tmp_path / "back"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["from", "scratch-1", "to"]
+
+
+def test_default_acls_of_folders_reach_no_entry_of_a_later_pack(tmp_path: Path) -> None:
+    _fill(tmp_path / "from")
+    for folder in (tmp_path, tmp_path / "from", tmp_path / "from" / "d1"):
+        os.setxattr(folder, "system.posix_acl_default", acl(1001, 6))
+    before = facts_of_tree(tmp_path / "from")
+    url = Backup().run(backup_context(tmp_path))["url"]
+    restore_backup(url, str(tmp_path / "back"))
+    assert facts_of_tree(tmp_path / "back") == before == facts_of_tree(tmp_path / "from")
+
+
+def test_the_next_attempt_keeps_encrypted_packs_if_it_can_read_their_indexes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (public, private), (_, metadata) = new_identity(None), new_identity(None)
+    _fill(tmp_path / "from")
+    keys = BackupKeys(Identities.of_text(private, "key.txt"))
+    read = {}
+    for held in (True, False):
+        params: dict[str, Any] = {"destination": str(tmp_path / f"to-{held}")}
+        params["encryption"] = {"recipients": [public]} | ({"metadata": {"secret": "metadata"}} if held else {})
+        first, second = (backup_context(tmp_path, token, **params) for token in (1, 2))
+        for context in (first, second):
+            context.secrets = {"metadata": metadata}
+        with monkeypatch.context() as patched:
+            _dies_after(patched, 3)
+            with pytest.raises(_Died):
+                Backup().run(first)
+        second.checkpoint = first.saved[-1]
+        with monkeypatch.context() as patched:
+            read[held] = _dies_after(patched, 1000)
+            url = Backup().run(second)["url"]
+        assert verify(url, keys=keys).problems == ()
+        restore_backup(url, str(tmp_path / f"back-{held}"), keys=keys)
+        assert facts_of_tree(tmp_path / f"back-{held}") == facts_of_tree(tmp_path / "from")
+    assert read == {True: [4, 5], False: [1, 2, 3, 4, 5]}
