@@ -5,14 +5,14 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
-from tasks.access import check_options, check_protocol
+from tasks.access import check_protocol
 from tasks.backup.encryption import EncryptionParams
 from tasks.backup.keep import KeepRules, rules_of
 from tasks.backup.manifest import Manifest, SourceType
 from tasks.backup.sources import folder, physical, postgres, sqlite, stream
 from tasks.backup.sources.mariadb.source import MariadbSource
 from tasks.backup.sources.source import BackupSource
-from tasks.places.place import check_url, local_path
+from tasks.places.place import check_place, check_url, local_path
 from tasks.secret import Reference
 from tasks.source_identity import AcceptedSources
 
@@ -128,7 +128,7 @@ class CopyParams(BaseModel):
 
     @model_validator(mode="after")
     def _known_options(self) -> "CopyParams":
-        check_options(self.destination, self.options)
+        check_place(self.destination, self.options)
         check_lock(self.destination, self.lock_days)
         return self
 
@@ -176,7 +176,7 @@ class BackupParams(BaseModel):
 
     @model_validator(mode="after")
     def _known_options(self) -> "BackupParams":
-        check_options(self.destination, self.options)
+        check_place(self.destination, self.options)
         check_lock(self.destination, self.lock_days)
         return self
 

@@ -99,6 +99,16 @@ def check_url(url: str) -> None:
         )
 
 
+def check_place(url: str, options: Mapping[str, Any]) -> None:
+    """Raise `ValueError` for options that a task may not set, and for an SFTP server without its public key.
+
+    Checks the text only, before any secret is resolved.
+    """
+    check_options(url, options)
+    if is_sftp(url):
+        sftp_options(options)
+
+
 def resolved(options: Mapping[str, Any], secret: Callable[[Any], str]) -> dict[str, Any]:
     """fsspec's options, each reference replaced by the value that `secret` returns. Raises what `secret` raises."""
     return {

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tasks.access import check_options
 from tasks.backup import retention
 from tasks.backup.keep import rules_of
 from tasks.backup.lineage import Lineage, newest_identified
@@ -15,7 +14,7 @@ from tasks.backup.params import DestinationUrl, Keep, PlaceOptions, place_url
 from tasks.definition.spec import NAME_PATTERN, Name
 from tasks.kind import Context
 from tasks.needs import Needs, credential_groups
-from tasks.places.place import Place, place_reach, resolved
+from tasks.places.place import Place, check_place, place_reach, resolved
 from tasks.reach import Reach
 from tasks.wal.archive import archived_systems, read_archive
 from tasks.wal.sweep import Sweep
@@ -54,7 +53,7 @@ class PruneParams(BaseModel):
 
     @model_validator(mode="after")
     def _known_options(self) -> "PruneParams":
-        check_options(self.destination, self.options)
+        check_place(self.destination, self.options)
         return self
 
 

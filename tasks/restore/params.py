@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from tasks.access import check_options
 from tasks.backup.encryption import BackupKeys, Identities
 from tasks.backup.manifest import begun
 from tasks.backup.params import DestinationUrl
@@ -13,7 +12,7 @@ from tasks.backup.restore import is_database
 from tasks.backup.retention import name_of
 from tasks.backup.sources.mariadb import url as mariadb_url
 from tasks.backup.sources.mariadb.connection import MariadbConnection
-from tasks.places.place import check_url
+from tasks.places.place import check_place, check_url
 from tasks.postgres.connection import PostgresConnection
 from tasks.postgres.wal_position import parse_lsn
 from tasks.secret import Reference
@@ -72,7 +71,7 @@ class StoredPlace(BaseModel):
 
     @model_validator(mode="after")
     def _known_options(self) -> "StoredPlace":
-        check_options(self.url, self.options)
+        check_place(self.url, self.options)
         return self
 
 

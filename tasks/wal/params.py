@@ -6,10 +6,10 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tasks.access import check_options
 from tasks.backup.encryption import EncryptionParams
 from tasks.backup.params import DestinationUrl, check_lock
 from tasks.definition.spec import Name
+from tasks.places.place import check_place
 from tasks.postgres.connection import PostgresConnection
 from tasks.secret import Reference
 
@@ -86,7 +86,7 @@ class WalParams(BaseModel):
 
     @model_validator(mode="after")
     def _known_options(self) -> "WalParams":
-        check_options(self.destination, self.options)
+        check_place(self.destination, self.options)
         check_lock(self.destination, self.lock_days)
         return self
 
