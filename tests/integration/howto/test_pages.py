@@ -26,6 +26,7 @@ pytestmark = pytest.mark.integration
 
 Reader = Callable[..., None]
 FOLLOWED = {
+    "act-when-a-node-is-stolen.md",
     "add-a-node.md",
     "backup-a-folder.md",
     "backup-a-mariadb-server.md",
@@ -66,6 +67,7 @@ def test_each_page_is_followed_below() -> None:
 @pytest.mark.parametrize(
     "page",
     [
+        pytest.param("how-to/act-when-a-node-is-stolen.md", marks=pytest.mark.more),
         "how-to/backup-a-folder.md",
         pytest.param("how-to/find-out-why-a-task-does-not-run.md", marks=pytest.mark.more),
         pytest.param("how-to/keep-tasks-in-git.md", marks=pytest.mark.more),
