@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from pydantic import BaseModel
@@ -32,7 +32,13 @@ from tasks.backup.finding import TaskPlace
 from tasks.backup.params import backup_locations
 from tasks.errors import MissingSecret
 from tasks.places.place import local_path, resolved
-from tasks.secret import Reference, SecretFile, references_in, resolve
+from tasks.secret import Reference, SecretFile, reference_of, references_in, resolve
+
+_KEYS: Final = (
+    ". Give them by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or by "
+    """--options '{"key": {"secret": "k"}, "secret": {"secret": "s"}}' --secret k=FILE --secret s=FILE"""
+)
+"""What to do where a URL is named without the keys to it."""
 
 
 @contextmanager
@@ -46,7 +52,8 @@ def errors_as_sentences() -> Iterator[None]:
         if type(error).__module__.startswith("tasks."):
             raise click.ClickException(str(error)) from error
         # fsspec's libraries raise exceptions of many types: no credentials, no such bucket, no permission.
-        raise click.ClickException(f"the storage returned an error: {type(error).__name__}: {error}") from error
+        said = f"the storage returned an error: {type(error).__name__}: {error}"
+        raise click.ClickException(said + (_KEYS if "Credentials" in type(error).__name__ else "")) from error
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,12 @@ class NamedByCaller:
             return resolve({"secret": file.name}, file.parent, (), {})
         return resolve(reference, Path(), self.env, os.environ)
 
+    def own_options(self) -> dict[str, Any]:
+        """Return the caller's options with secrets resolved. Raises `click.UsageError`, `MissingSecret`."""
+        if missing := [how for reference in references_in(self.options) if (how := self.lacks(reference))]:
+            raise click.UsageError(f"--options refers to secrets that are not named: add {' '.join(missing)}")
+        return resolved(self.options, self.resolve)
+
 
 def task_places(
     api: Api, what: str, named: NamedByCaller, only: str | None = None, kind: str = "backup"
@@ -87,11 +100,12 @@ def task_places(
     if "/" in what:
         if only is not None:
             raise click.UsageError("--from chooses among the destinations of a task: give the task's name, or the URL")
-        return [TaskPlace(what, dict(named.options))]
+        return [TaskPlace(what, named.own_options())]
     try:
         task = api.client.get(path("v1", "tasks", what))
     except Unreachable as error:
-        raise Unreachable(f"{error}. Without a node, give the URL instead of the name: DESTINATION/{what}") from None
+        instead = f"DESTINATION/{what}, or ./{what}"
+        raise Unreachable(f"{error}. Without a node, give the URL instead of the name: {instead}") from None
     if task["kind"] != kind:
         raise click.UsageError(f"{what} is a task of kind {task['kind']}, not of kind {kind}")
     locations = backup_locations(task["params"], what)
@@ -107,7 +121,7 @@ def task_places(
             folder = local_path(url)
             if folder is not None and not Path(folder).exists():
                 _refuse_if_elsewhere(api, what, url)
-            found.append(TaskPlace(url, {**usable, **named.options}))
+            found.append(TaskPlace(url, usable | named.own_options()))
         except (click.ClickException, MissingSecret) as error:
             errors.append(error)
     if not found:
@@ -166,7 +180,11 @@ def _options(text: str | None) -> dict[str, Any]:
         raise click.UsageError(f"--options is not JSON: {error}") from error
     if not isinstance(options, dict):
         raise click.UsageError('--options is a JSON object, such as {"endpoint_url": "https://s3.internal"}')
-    return options
+    return {name: reference_of(value) if _is_reference(value) else value for name, value in options.items()}
+
+
+def _is_reference(value: object) -> bool:
+    return isinstance(value, dict) and value.keys() in ({"secret"}, {"env"})
 
 
 def option_pairs(option: str, example: str, pairs: tuple[str, ...]) -> dict[str, str]:
@@ -198,7 +216,7 @@ def naming_what_may_be_used(command: Callable[..., None]) -> Callable[..., None]
     @click.option("--secret", "secrets", multiple=True, metavar="NAME=FILE", help="A file for a task's {secret: NAME}.")
     @click.option("--env", multiple=True, metavar="NAME", help="A variable for a task's {env: NAME}.")
     @click.option("--host", "hosts", multiple=True, metavar="HOST", help="Where a task's backups may be, if remote.")
-    @click.option("--options", help="fsspec's options for the URL, as a JSON object.")
+    @click.option("--options", help='fsspec\'s options, a JSON object; {"secret": NAME} is the file of --secret.')
     @wraps(command)
     def with_named(
         *args: Any,

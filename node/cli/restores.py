@@ -50,7 +50,8 @@ def verify_command(api: Api, what: str, only: str | None, named: NamedByCaller, 
     """
     with errors_as_sentences():
         found = _found(api, what, named, only)
-        manifest, place = next(found.whole(found.chosen(), _warn))
+        places = found.at[found.chosen().name]
+        manifest, place = places[0] if len(places) == 1 else next(found.whole(found.chosen(), _warn))
         with _progress(api) as watch:
             report = verify(manifest.url, place.options, watch, keys)
     lines = [f"{report.manifest.url}: " + ("good" if report.ok else "DAMAGED")]
@@ -140,6 +141,8 @@ def restore_command(
             done = restore(found.chosen())
             lines = [f"restored {done.manifest.url} to {target}: {done.size_bytes:,} bytes in {done.seconds:.1f} s"]
             lines += [f"  note: {remark}" for remark in done.remarks]
+            if done.manifest.source_type == "postgres_physical":
+                lines.append(f"  start it as the folder's owner, with PostgreSQL's own version: {start_hint(target)}")
             more: dict[str, Any] = {"seconds": done.seconds, "remarks": done.remarks}
             manifest = done.manifest
         else:

@@ -102,7 +102,7 @@ def find_backups(places: Sequence[TaskPlace]) -> FoundBackups:
         problems += here.unreadable
         without.update(name for name in here.without if begun(name) is not None)
         if not here.complete and not here.unreadable:
-            problems.append(f"{place.url} holds no folder with a manifest.json: give DESTINATION/TASK, or one backup")
+            problems.append(f"{place.url} holds no folder with a manifest.json: {_instead(place)}")
         for manifest in here.complete:
             name = name_of(manifest.url)
             found.setdefault(name, manifest)
@@ -112,6 +112,20 @@ def find_backups(places: Sequence[TaskPlace]) -> FoundBackups:
     newest = complete[0].name if complete else ""
     unfinished = tuple(sorted(name for name in without - at.keys() if name > newest))
     return FoundBackups(complete, at, tuple(problems), unfinished)
+
+
+def _instead(place: TaskPlace) -> str:
+    """Say what to name instead of a place without backups, by what is in it and beside it."""
+    above = place.url.rstrip("/").rpartition("/")[0]
+    for url in (place.url.rstrip("/"), above):
+        try:
+            there = sorted(Place(url, place.options).folders())
+        except Exception:  # noqa: BLE001, S112  storage libraries raise any exception; this is a hint only
+            continue
+        if there and not any(begun(name) for name in there):
+            more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
+            return f"give DESTINATION/TASK; {url} has the folders {', '.join(there[:_SHOWN])}{more}"
+    return "give DESTINATION/TASK, or one backup"
 
 
 def lacking_file(backup: BackupAt) -> str | None:

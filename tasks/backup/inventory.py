@@ -15,7 +15,8 @@ INVENTORY_MAX: Final = 50
 def inventory(place: Place) -> list[dict[str, Any]]:
     """Return what is known of each backup in the folder `place`, the newest first, as values for JSON.
 
-    Each has the fields `name`, `created`, `finished`, `node`, `bytes`, `stored_bytes`, `remarks` (their number) and
+    Each has the fields `name`, `created`, `finished`, `node`, `bytes`, `stored_bytes`, `remarks` (their number),
+    `full` (of an incremental one, the name of the full one it begins at), `needs` (how many it needs before it) and
     `proof`: null, or the `result` and the time (`at`) of the newest drill. Manifests that cannot be read are left out.
     Raises the storage's errors.
     """
@@ -39,6 +40,8 @@ def inventory(place: Place) -> list[dict[str, Any]]:
                 "bytes": manifest.size_bytes,
                 "stored_bytes": manifest.stored_bytes,
                 "remarks": len(manifest.remarks),
+                "full": manifest.parents[0].name if manifest.parents else None,
+                "needs": len(manifest.parents),
                 "proof": None if proof is None else {"result": proof.result, "at": proof.finished.isoformat()},
             }
         )

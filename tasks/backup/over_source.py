@@ -52,8 +52,9 @@ def _source_at(manifest: Manifest, path: Path) -> str | None:
     """Say that an existing path is, holds, or is in, what was backed up; None if it is not."""
     named = manifest.source.get("path")
     if isinstance(named, str) and _is_here(manifest, Path(named)) and _meet(path, Path(named).resolve()):
-        same = path.samefile(named)
-        return f"{path} is {'' if same else 'in, or holds, '}{named}, which was backed up"
+        if str(path) == named:
+            return f"{path} is what was backed up"
+        return f"{path} is {'' if path.samefile(named) else 'in, or holds, '}{named}, which was backed up"
     if manifest.wal is not None and _system_of(path) == manifest.wal.system:
         return f"{path} is the data folder of the server that was backed up, or of a copy of it"
     return None

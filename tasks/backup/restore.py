@@ -1,8 +1,12 @@
 """Restores a backup into a folder, an SQLite file or a PostgreSQL database, completely or not at all."""
 
+import glob
+import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -14,8 +18,10 @@ from tasks.backup.manifest import Manifest, NoBackup, SourceType, newest_backup
 from tasks.backup.objects import RestoreWatch, StoredObjects, needed_by_restore
 from tasks.backup.over_source import refuse_over_source
 from tasks.backup.params import source_class
+from tasks.backup.sources.data_folder import NoRoomToRestore
 from tasks.backup.sources.mariadb import url as mariadb_url
 from tasks.backup.sources.source import ALL_PARTS, RestoreParts, RestoreTarget
+from tasks.errors import Failed
 from tasks.postgres import url as postgres_url
 
 _INTO: Final[Mapping[SourceType, tuple[tuple[str, ...], str]]] = {
@@ -28,6 +34,10 @@ _URLS: Final = tuple(prefix for prefixes, _ in _INTO.values() for prefix in pref
 
 class BadTarget(Exception):
     """The target does not fit the type of the backup."""
+
+
+class TargetFailed(Failed):
+    """The target cannot be written: its disk is full, or this user may not."""
 
 
 @dataclass(frozen=True)
@@ -84,14 +94,15 @@ def restore_found(
     """Restore the backup of a name (None: the newest) from the first place that has it whole.
 
     If it is damaged there, or the place fails, the next place is read. `tell` gets a sentence for each place that was
-    passed over. Raises the errors of `restore_manifest`, and `NoBackup`.
+    passed over. Raises the errors of `restore_manifest`, `NoBackup`, `TargetFailed` and `NoRoomToRestore`.
     """
     failed: Damaged | BrokenChain | PlaceFailed | None = None
     for manifest, place in found.whole(found.chosen(name), tell):
         if failed is not None:
             tell(f"{failed}; now {place.url} is read")
         try:
-            return restore_manifest(manifest, target, place.options, keys, watch)
+            with _target_named(manifest, target, place.options):
+                return restore_manifest(manifest, target, place.options, keys, watch)
         except (Damaged, BrokenChain, PlaceFailed) as error:
             failed = error
         except TargetExists as error:
@@ -121,13 +132,40 @@ def restore_manifest(
     began_s = time.monotonic()
     _check_fits(manifest, target)
     target = target._replace(overwrite=target.overwrite or target.over_source)
-    if not is_database(target.name):
-        refuse_over_source(manifest, target)
     stored = StoredObjects(manifest, options, watch, keys)
     stored.expect(entry for each in needed_by_restore(manifest, options) for entry in each.files)
+    if not is_database(target.name):
+        refuse_over_source(manifest, target)
     found = source_class(manifest).restore(stored, target)
     remarks = tuple(dict.fromkeys((*stored.manifest.remarks, *found)))
     return Restored(stored.manifest, target.name, remarks, manifest.size_bytes, time.monotonic() - began_s)
+
+
+@contextmanager
+def _target_named(manifest: Manifest, target: RestoreTarget, options: dict[str, Any]) -> Iterator[None]:
+    """Raise `NoRoomToRestore` if a path has too little room, and `TargetFailed` for the block's errors of the path."""
+    if is_database(target.name):
+        yield
+        return
+    path = Path(target.name).resolve()
+    begun = any(path.parent.glob(f".{glob.escape(path.name)}.*.packs"))  # by a restore that was interrupted
+    if target.parts.path is None and not begun:
+        needed_bytes = sum(each.size_bytes for each in needed_by_restore(manifest, options))
+        free = shutil.disk_usage(_existing(path)).free
+        if free < needed_bytes:
+            raise NoRoomToRestore(f"a restore to {path} needs {needed_bytes:,} bytes; {free:,} are free there")
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        free = shutil.disk_usage(_existing(path)).free
+        said = f"{error.strerror or error} ({free:,} bytes are free there)"
+        raise TargetFailed(f"{path} cannot be written: {said}") from error
+
+
+def _existing(path: Path) -> Path:
+    return next(each for each in (path, *path.parents) if each.exists())
 
 
 def _check_fits(manifest: Manifest, target: RestoreTarget) -> None:

@@ -32,6 +32,8 @@ IDENTITY: Final = (
 )
 """The name and the oid of a database, as they are in the identity of a backup of it."""
 
+_NO_DATABASE: Final = re.compile(r'database ".*" does not exist$')
+
 _OID: Final = re.compile(r"\(oid (\d+)\)")
 
 SYSTEM: Final = "SELECT system_identifier FROM pg_catalog.pg_control_system()"
@@ -83,7 +85,12 @@ def restore_dumps(stored: StoredObjects, target: RestoreTarget, scratch: Path) -
     """
     database = Database(target.name, scratch, target.password, target.postgres_bin)
     manifest, parts = stored.manifest, target.parts
-    tools = database.tools(at_least=int(manifest.tools["pg_dump"].partition(".")[0]))
+    try:
+        tools = database.tools(at_least=int(manifest.tools["pg_dump"].partition(".")[0]))
+    except PostgresFailed as error:
+        if _NO_DATABASE.search(str(error)):
+            raise PostgresFailed(f"{error}: create it (CREATE DATABASE), and restore again") from None
+        raise
     dumps = dumps_of(manifest)
     of_server = [file for file in manifest.files if file.database is None and len(manifest.files) > 1]
     if parts.database is None and of_server:
@@ -183,15 +190,16 @@ def restore_dump(
             raise NoSuchPart(f"{database.url} has no schema {schema}: create it, and restore the table again")
         argv += [f"--schema={schema}", f"--table={name}"]
         entries = [each for each in entries if each.section in {None, "pre-data"} or _holds(each, schema, name)]
-    if len(entries) == 1:
-        argv += ["--single-transaction", f"--dbname={database.url}"]
-        content = stored.content(entries[0])
-        with database.running(argv, PIPE, DEVNULL) as process:
-            feed(content, process.stdin)
-            stored.doing("pg_restore makes indexes and constraints")
-        content.drain()  # so that all checksums are checked, even if pg_restore left the end unread
-    else:
-        _restore_parts(stored, entries, database, tools, argv)
+    with _older_server_named(stored, database, tools):
+        if len(entries) == 1:
+            argv += ["--single-transaction", f"--dbname={database.url}"]
+            content = stored.content(entries[0])
+            with database.running(argv, PIPE, DEVNULL) as process:
+                feed(content, process.stdin)
+                stored.doing("pg_restore makes indexes and constraints")
+            content.drain()  # so that all checksums are checked, even if pg_restore left the end unread
+        else:
+            _restore_parts(stored, entries, database, tools, argv)
     if how.table is not None and not _has_table(database, tools, schema, name):
         raise NoSuchPart(f"the dump has no table {how.table}: write it as SCHEMA.NAME, without quotes")
 
@@ -292,6 +300,21 @@ def _holds(entry: FileEntry, schema: str, name: str) -> bool:
     return entry.section == "data" and (
         entry.tables is None or any((table.schema_name, table.name) == (schema, name) for table in entry.tables)
     )
+
+
+@contextmanager
+def _older_server_named(stored: StoredObjects, database: Database, tools: Tools) -> Iterator[None]:
+    """Add to an error of PostgreSQL that the server is older than the dump, if it is."""
+    try:
+        yield
+    except PostgresFailed as error:
+        server, made_by = database.ask(tools, "SHOW server_version"), stored.manifest.tools["pg_dump"]
+        if int(server.partition(".")[0]) >= int(made_by.partition(".")[0]):
+            raise
+        raise PostgresFailed(
+            f"{error}. The server is PostgreSQL {server}, and the dump is of pg_dump {made_by}, for servers of its own "
+            "version and later ones: restore into one of those"
+        ) from None
 
 
 def _has_table(database: Database, tools: Tools, schema: str, name: str) -> bool:

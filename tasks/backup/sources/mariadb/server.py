@@ -74,9 +74,7 @@ def installed_mariadb() -> MariadbTools:
     """Return MariaDB's programs on the PATH. Raises `NoMariadbProgram`, also for those of MySQL."""
     found = _found(os.environ)
     if found is None:
-        raise NoMariadbProgram(
-            "mariadb-dump and mariadb are not on the PATH of the node: install the package mariadb-client"
-        )
+        raise NoMariadbProgram("mariadb-dump and mariadb are not on the PATH: install the package mariadb-client")
     return found
 
 

@@ -61,7 +61,7 @@ def test_nothing_is_replaced(tmp_path: Path) -> None:
 
 def test_a_target_that_was_backed_up_is_named_as_that(tmp_path: Path) -> None:
     _backed_up(tmp_path)
-    with pytest.raises(TargetTaken, match=r"from is .*from, which was backed up, and a restore replaces nothing: name"):
+    with pytest.raises(TargetTaken, match=r"from is what was backed up, and a restore replaces nothing: name"):
         Restore().run(_context(tmp_path, target=str(tmp_path / "from")))
 
 
