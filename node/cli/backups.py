@@ -19,6 +19,7 @@ from node.cli.backup_access import (
 )
 from node.cli.restores import manifest_shown, restore_command, verify_command
 from node.cli.text import say
+from node.cli.wal import last_moment
 from node.client import path
 from tasks.backup.encryption import new_identity
 from tasks.backup.finding import FoundBackups, TaskPlace, find_backups
@@ -28,6 +29,7 @@ from tasks.backup.params import backup_locations, keep_of
 from tasks.backup.proofs import Proof, last_proven, read_proofs
 from tasks.backup.retention import name_of
 from tasks.places.place import Place
+from tasks.wal.report import ArchiveReport, describe_archives
 
 
 @click.group("backup")
@@ -63,29 +65,55 @@ def key_command(api: Api, passphrase_file: str | None) -> None:
 
 @backup_command.command("list")
 @click.argument("what")
+@click.option("--wal", metavar="WHAT", help="Of a server: the task of kind wal, or its archive; adds which moments.")
 @naming_what_may_be_used
 @api_command
-def list_backups_command(api: Api, what: str, named: NamedByCaller) -> None:
+def list_backups_command(api: Api, what: str, wal: str | None, named: NamedByCaller) -> None:
     """List the complete backups, newest first, and when a drill last proved that each one restores.
 
-    Backups with unreadable manifests are reported on standard error.
+    A backup is restored as of the time at which it was made; with --wal, that of a server to each moment that is shown.
+    What cannot be read is reported on standard error.
     """
+    reports: list[ArchiveReport] = []
     with errors_as_sentences():
         places = task_places(api, what, named)
         found = find_backups(places)
         drilled = _drilled(places, found)
+        if wal is not None:
+            reports = describe_archives(*task_places(api, wal, named, kind="wal")[0], found.complete)
     for why in found.problems:
         say(f"not listed: {why}", err=True)
     for name in found.unfinished:
         say(f"not listed: {name} is not complete", err=True)
     at = {name: found.places(name) for name in found.at}
+    moments = {
+        backup.url: f"{backup.since:%Y-%m-%d %H:%M:%S%z} to {last_moment(backup)}"
+        for report in reports
+        for backup in report.backups
+    }
+    optional = {"RESTORES TO": wal is not None, "ALSO AT": len(places) > 1}
     api.show(
         [
-            {**manifest_shown(manifest), "places": at[name_of(manifest.url)], "proof": _proof_shown(manifest, drilled)}
+            {
+                **manifest_shown(manifest),
+                "places": at[manifest.name],
+                "proof": _proof_shown(manifest, drilled),
+                "moments": moments.get(manifest.url),
+            }
             for manifest in found.complete
         ],
         lambda: api.table(
-            ("BACKUP", "MADE", "ON", "OF", "SIZE", "STORED", "NEEDS", "PROVEN", *["ALSO AT"] * (len(places) > 1)),
+            (
+                "BACKUP",
+                "MADE",
+                "ON",
+                "OF",
+                "SIZE",
+                "STORED",
+                "NEEDS",
+                "PROVEN",
+                *(n for n, is_on in optional.items() if is_on),
+            ),
             (
                 (
                     manifest.url,
@@ -96,7 +124,8 @@ def list_backups_command(api: Api, what: str, named: NamedByCaller) -> None:
                     f"{manifest.stored_bytes:,}",
                     _needs_said(manifest, at),
                     _proof_said(manifest, drilled),
-                    *[" ".join(at[name_of(manifest.url)][1:])] * (len(places) > 1),
+                    *[moments.get(manifest.url, "as made")] * optional["RESTORES TO"],
+                    *[" ".join(at[manifest.name][1:])] * optional["ALSO AT"],
                 )
                 for manifest in found.complete
             ),

@@ -18,7 +18,7 @@ from node.client import path
 from tasks.backup.encryption import BackupKeys
 from tasks.backup.finding import find_backups
 from tasks.postgres.wal_position import lsn_text
-from tasks.wal.report import ArchiveReport, LogCheck, check_archives, describe_archives
+from tasks.wal.report import ArchiveReport, LogCheck, RestorableBackup, check_archives, describe_archives
 
 
 @click.group("wal")
@@ -89,16 +89,20 @@ def _print_report(api: Api, report: ArchiveReport) -> None:
             (
                 backup.url,
                 f"{backup.since:%Y-%m-%d %H:%M:%S%z}",
-                "the latest moment"
-                if not backup.why_not
-                else f"{backup.until:%Y-%m-%d %H:%M:%S%z}: {backup.why_not}"
-                if backup.until
-                else f"itself, --to-lsn {lsn_text(backup.lsn)}: {backup.why_not}",
+                last_moment(backup),
             )
             for backup in report.backups
         ),
         "no physical backup of this system was looked for, or found",
     )
+
+
+def last_moment(backup: RestorableBackup) -> str:
+    """Return the latest moment to which a backup can be restored, and why not to a later one, for users."""
+    if not backup.why_not:
+        return "the latest moment"
+    last = f"{backup.until:%Y-%m-%d %H:%M:%S%z}" if backup.until else f"itself, --to-lsn {lsn_text(backup.lsn)}"
+    return f"{last}: {backup.why_not}"
 
 
 @wal_command.command("verify")

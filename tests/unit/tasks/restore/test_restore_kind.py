@@ -13,6 +13,8 @@ from tasks.backup.archive import Damaged, PlaceFailed
 from tasks.backup.encryption import NoIdentity
 from tasks.backup.kind import Backup
 from tasks.backup.manifest import NoBackup
+from tasks.backup.sources import restore_folder
+from tasks.backup.tree import packs, plan, read_tree
 from tasks.errors import MissingSecret
 from tasks.places.place import Place
 from tasks.restore.kind import Restore, RestoreStopped, TargetTaken
@@ -207,3 +209,51 @@ def test_a_database_is_a_host_and_a_path_is_on_one_member() -> None:
     assert [reach.addresses for reach in Restore.reaches(database, "t")] == [("s3://backups",), ("db.internal:5432",)]
     assert [Restore.local_data(params) for params in (database, path)] == [[], ["target"]]
     assert Restore.needs(database, "t").own_credentials[0] == "s3"
+
+
+class _Died(BaseException):
+    """The worker is gone."""
+
+
+def test_a_large_folder_goes_on_with_the_pack_it_was_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_tree, "PACK_FILES", 10)
+    monkeypatch.setattr(plan, "_FRESH_NS", -(10**18))
+    (tmp_path / "from").mkdir()
+    for number in range(45):
+        (tmp_path / "from" / f"f{number:02}").write_text(f"{number}")
+    copies = [{"destination": str(tmp_path / "near")}]
+    Backup().run(backup_context(tmp_path, copies=copies))
+    reading, read = Place.reading, list[tuple[str, str]]()
+
+    @contextmanager
+    def fails(place: Place, name: str, version: str | None = None) -> Iterator[Any]:
+        read.append(("to" if str(tmp_path / "to") in place.url else "near", name))
+        if read[-1] == ("to", packs.pack_name(4)):
+            raise PermissionError("the token has expired")
+        with reading(place, name, version) as file:
+            yield file
+
+    monkeypatch.setattr(Place, "reading", fails)
+    places = {"copies": [{"url": str(tmp_path / "near" / "nightly")}]}
+    noted = restore_folder._note_done
+
+    def dies(marker: int, aside: Path, number: int) -> None:
+        if number == 3:
+            raise _Died
+        noted(marker, aside, number)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(restore_folder, "_note_done", dies)
+        with pytest.raises(_Died):
+            Restore().run(_context(tmp_path, **places))
+    assert not (tmp_path / "back").exists()
+    assert read == [("to", packs.pack_name(number)) for number in (1, 2, 3)]
+    read.clear()
+    context = _context(tmp_path, **places)
+    context.attempt = 2
+    result = Restore().run(context)
+    at = (("to", 3), ("to", 4), ("near", 4), ("near", 5))
+    assert read == [(place, packs.pack_name(number)) for place, number in at]
+    assert result["backup"].startswith(str(tmp_path / "near"))
+    assert sorted(path.name for path in (tmp_path / "back").iterdir()) == [f"f{number:02}" for number in range(45)]
+    assert [path.name for path in tmp_path.glob(".back*")] == []
