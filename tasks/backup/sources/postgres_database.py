@@ -26,6 +26,13 @@ scripts of this package are numbers, identifiers of snapshots, and JSON."""
 _END_S: Final = 5.0
 """How long psql may take to cancel a query and to end."""
 
+_ENCODING: Final = r"""SELECT pg_catalog.getdatabaseencoding() = 'SQL_ASCII' AS any_bytes \gset
+\if :any_bytes
+SET client_encoding = 'SQL_ASCII';
+\endif
+"""
+"""Before the first script of a session: a database of this encoding may hold names that are no UTF-8."""
+
 _NO_TEXT: Final = re.compile("[\udc80-\udcff]")
 """A byte that is no UTF-8, as names may have in a database of the encoding SQL_ASCII. Answers are JSON with such a byte
 written as a backslash, an x and two digits."""
@@ -134,6 +141,7 @@ class PsqlSession:
         self._process = process
         self._stderr = stderr
         self._asking = threading.Lock()
+        self._first = _ENCODING
 
     def wait(self) -> None:
         """Wait until no thread reads an answer or an error."""
@@ -150,6 +158,7 @@ class PsqlSession:
         assert stdin is not None
         assert stdout is not None
         lines: list[str] = []
+        script, self._first = f"{self._first}{script}", ""
         try:
             stdin.write(f"{script}\n\\echo {_END}\n".encode(errors="surrogateescape"))
             stdin.flush()
