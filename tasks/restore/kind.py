@@ -40,6 +40,9 @@ RESULT: Final = {
 """The fields of a run's result, with their descriptions for docs/reference."""
 
 
+_EARLIER: Final = "; an earlier attempt at this run may have restored it just before it died"
+
+
 class TargetTaken(Unretryable):
     """There is something at the target already."""
 
@@ -101,7 +104,8 @@ class Restore:
             try:
                 done = _restored(ctx)
             except TargetExists as error:
-                raise TargetTaken(f"{error.found}, and a restore replaces nothing: {error.other}") from None
+                said = f"{error.found}, and a restore replaces nothing: {error.other}"
+                raise TargetTaken(said + (_EARLIER if ctx.attempt > 1 else "")) from None
         return {**done, "target": ctx.params.target, "seconds": round(time.monotonic() - began_s, 3)}
 
 
@@ -115,12 +119,20 @@ def _target(params: RestoreParams) -> Reach:
 def _restored(ctx: Context[RestoreParams]) -> dict[str, Any]:
     """Restore the backup that the params choose. Returns the fields of `RESULT` that tell of it."""
     params = ctx.params
+    chosen = ""
+
+    def placing(aside: Path) -> None:
+        # What is renamed keeps its inode: by this the next attempt knows a target that this one has completed. Raises
+        # `Fenced` if there is a next attempt already.
+        ctx.save_checkpoint({"placing": _inode(aside), "backup": chosen})
+
     target = RestoreTarget(
         name=params.target,
         password=None if params.password is None else ctx.secret(params.password),
         parts=RestoreParts(database=params.database, table=params.table),
         tablespaces=params.tablespaces,
         postgres_bin=ctx.access.postgres_bin,
+        placing=placing,
     )
     keys = params.keys(ctx.secret)
     if is_database(params.target):
@@ -130,12 +142,18 @@ def _restored(ctx: Context[RestoreParams]) -> dict[str, Any]:
         ctx.log.warning("skipped: %s", why)
 
     def restore(backup: Manifest) -> Restored:
+        nonlocal chosen
+        chosen = backup.name
         if not is_database(params.target):
             _prepare(ctx, backup, target)
         ctx.log.info("restoring %s, made %s on %s, to %s", backup.name, backup.created, backup.node, params.target)
         return restore_found(found, backup.name, target, keys, _watch(ctx), ctx.log.warning)
 
     if params.wal is None:
+        if (name := _placed_before(ctx)) is not None:
+            made = found.chosen(name)
+            ctx.log.info("%s was restored by an earlier attempt, which died before it could say so", made.url)
+            return {**_about(made), "remarks": list(made.remarks[:20])}
         done = restore(found.chosen(None if params.backup == LATEST else params.backup))
         for remark in done.remarks[:100]:
             ctx.log.warning("%s", remark)
@@ -162,14 +180,28 @@ def _prepare(ctx: Context[RestoreParams], backup: Manifest, to: RestoreTarget) -
     for path in (to.name, *to.tablespaces.values()):
         target = FileGuard(ctx.access, "destination").resolve(path)
         if os.path.lexists(target):
-            other = "name another target"
-            if ctx.attempt > 1:
-                other += "; an earlier attempt at this run may have restored it just before it died"
-            raise TargetExists(f"{target} exists on {ctx.node}", other, None)
+            raise TargetExists(f"{target} exists on {ctx.node}", "name another target", None)
         if ctx.attempt > 1:
             for left in target.parent.glob(f".{target.name}.*.partial"):
                 ctx.log.info("removing %s, which an earlier attempt has left", left)
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+def _placed_before(ctx: Context[RestoreParams]) -> str | None:
+    """Return the name of the backup that an earlier attempt at this run has restored completely; None: none has."""
+    noted = ctx.checkpoint
+    if not isinstance(noted, dict) or is_database(ctx.params.target):
+        return None
+    try:
+        there = _inode(FileGuard(ctx.access, "destination").resolve(ctx.params.target))
+    except FileNotFoundError:
+        return None
+    return str(noted["backup"]) if noted.get("placing") == there else None
+
+
+def _inode(path: Path) -> list[int]:
+    about = path.lstat()
+    return [about.st_dev, about.st_ino]
 
 
 def _place(ctx: Context[RestoreParams], stored: StoredPlace) -> TaskPlace:

@@ -73,6 +73,7 @@ def restore_data_folder(stored: StoredObjects, target: RestoreTarget) -> list[st
             remarks.append(_without_visibility([aside, *spaces_aside.values()]))
         _link(aside, spaces)
         stored.doing("putting the files in place")
+        target.placing(aside)
         _put(spaces_aside, spaces, lambda: put_folder(aside, data))
     return remarks
 

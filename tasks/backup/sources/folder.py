@@ -88,8 +88,8 @@ class FolderSource(BaseModel):
         if target.parts.path is not None:
             return restore_path(stored, target.parts.path, to, target.overwrite)
         if any(number_of(entry.plain_name) is None for entry in stored.manifest.files):  # there are indexes of packs
-            return restore_packs(stored, to, target.overwrite)
-        return restore(stored.only(), to, target.overwrite)
+            return restore_packs(stored, to, target.overwrite, target.placing)
+        return restore(stored.only(), to, target.overwrite, target.placing)
 
     @classmethod
     def verify(cls, content: Content, entry: FileEntry, manifest: Manifest, scratch: Path) -> list[str]:

@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
@@ -33,7 +33,9 @@ _PRIVATE: Final = 0o700
 _MARKER: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def restore(content: Content, target: Path, overwrite: bool) -> list[str]:
+def restore(
+    content: Content, target: Path, overwrite: bool, placing: Callable[[Path], None] = lambda path: None
+) -> list[str]:
     """Unpack the archive as the folder `target`, which appears complete or not at all. Returns remarks.
 
     Raises `Damaged`, and `TargetExists` if `target` exists, is not an empty folder, and `overwrite` is not set.
@@ -44,13 +46,16 @@ def restore(content: Content, target: Path, overwrite: bool) -> list[str]:
         aside.mkdir(_PRIVATE)
         try:
             remarks = extract(content, aside)
+            placing(aside)
             put_folder(aside, target)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
     return remarks
 
 
-def restore_packs(stored: StoredObjects, target: Path, overwrite: bool) -> list[str]:
+def restore_packs(
+    stored: StoredObjects, target: Path, overwrite: bool, placing: Callable[[Path], None] = lambda path: None
+) -> list[str]:
     """Unpack all packs of a backup as the folder `target`. Returns remarks. Raises the errors of `restore`.
 
     After any other error than `Damaged`, the packs that were unpacked stay beside the target for the next call.
@@ -71,6 +76,7 @@ def restore_packs(stored: StoredObjects, target: Path, overwrite: bool) -> list[
                 sync_files(aside)
                 _note_done(marker, aside, number + 1)
             unpacking.finish()
+            placing(aside)
             put_folder(aside, target)
         except Damaged:
             shutil.rmtree(aside, ignore_errors=True)

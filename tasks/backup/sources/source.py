@@ -120,6 +120,8 @@ class RestoreTarget(NamedTuple):
     over_source: bool = False
     #: The folder of PostgreSQL's programs; None: ROTA_POSTGRES_BIN, else the PATH and the usual folders.
     postgres_bin: str | None = None
+    #: Of a target that is a path: called with what is complete beside it, just before that is renamed to the target.
+    placing: Callable[[Path], None] = lambda path: None
 
 
 class BackupSource(Protocol):

@@ -100,7 +100,7 @@ class SqliteSource(BaseModel):
     @classmethod
     def restore(cls, stored: StoredObjects, target: RestoreTarget) -> list[str]:
         """Write the database to a file. Returns remarks."""
-        return restore_sqlite(stored, Path(target.name), target.overwrite)
+        return restore_sqlite(stored, Path(target.name), target.overwrite, target.placing)
 
     @classmethod
     def verify(cls, content: Content, entry: FileEntry, manifest: Manifest, scratch: Path) -> list[str]:
@@ -165,7 +165,9 @@ def _open(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_S, isolation_level=None)
 
 
-def restore_sqlite(stored: StoredObjects, target: Path, overwrite: bool) -> list[str]:
+def restore_sqlite(
+    stored: StoredObjects, target: Path, overwrite: bool, placing: Callable[[Path], None] = lambda path: None
+) -> list[str]:
     """Write the database to the file `target`, which appears complete and checked, or not at all. Returns remarks.
 
     The file gets the mode in its entry, and the owner if root restores it; without a mode only the owner may read it.
@@ -189,6 +191,7 @@ def restore_sqlite(stored: StoredObjects, target: Path, overwrite: bool) -> list
                 os.chown(aside, entry.uid, entry.gid)
             if entry.mode is not None:
                 aside.chmod(entry.mode)
+            placing(aside)
             # The log files of an older database at this path do not belong to the new one.
             put_file(aside, target, [target.with_name(target.name + suffix) for suffix in ("-wal", "-shm", "-journal")])
         finally:

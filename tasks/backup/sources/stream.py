@@ -5,6 +5,7 @@ that the node's user may, except the node's own files.
 """
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -95,7 +96,7 @@ class StreamSource(BaseModel):
     @classmethod
     def restore(cls, stored: StoredObjects, target: RestoreTarget) -> list[str]:
         """Write the output to a file, which appears complete or not at all."""
-        restore_stream(stored.only(), Path(target.name), target.overwrite)
+        restore_stream(stored.only(), Path(target.name), target.overwrite, target.placing)
         return []
 
     @classmethod
@@ -105,7 +106,9 @@ class StreamSource(BaseModel):
         return []
 
 
-def restore_stream(content: Content, target: Path, overwrite: bool) -> None:
+def restore_stream(
+    content: Content, target: Path, overwrite: bool, placing: Callable[[Path], None] = lambda path: None
+) -> None:
     """Write `content` to the file `target`, which only its owner may read.
 
     Raises `Damaged`, and `TargetExists` if `target` is a folder, or exists and `overwrite` is not set.
@@ -121,6 +124,7 @@ def restore_stream(content: Content, target: Path, overwrite: bool) -> None:
         with closed_to_others(), aside.open("xb") as file:
             while chunk := content.read(CHUNK_BYTES):
                 file.write(chunk)
+        placing(aside)
         put_file(aside, target, [])
     finally:
         aside.unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from tasks.backup.manifest import NoBackup
 from tasks.backup.sources import restore_folder
 from tasks.backup.tree import packs, plan, read_tree
 from tasks.errors import MissingSecret
+from tasks.kind import Fenced
 from tasks.places.place import Place
 from tasks.restore.kind import Restore, RestoreStopped, TargetTaken
 from tasks.restore.params import RestoreParams
@@ -155,6 +156,38 @@ def test_the_next_attempt_removes_what_a_killed_one_left(tmp_path: Path) -> None
     context.attempt = 2
     Restore().run(context)
     assert (left.exists(), other.exists()) == (False, True)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_the_next_attempt_knows_a_target_that_a_killed_one_completed(tmp_path: Path, replaced: bool) -> None:
+    made = _backed_up(tmp_path)
+    first = _context(tmp_path)
+    Restore().run(first)
+    _backed_up(tmp_path, 2)
+    if replaced:
+        (tmp_path / "back").rename(tmp_path / "away")
+        (tmp_path / "back").mkdir()
+    second = _context(tmp_path)
+    second.attempt, second.checkpoint = 2, first.saved[-1]
+    if replaced:
+        with pytest.raises(TargetTaken, match="exists on node-1"):
+            Restore().run(second)
+        return
+    assert Restore().run(second)["backup"].endswith(made)
+    assert second.saved == []
+
+
+def test_nothing_appears_once_another_attempt_has_taken_over(tmp_path: Path) -> None:
+    _backed_up(tmp_path)
+    context = _context(tmp_path)
+
+    def fence(value: Any) -> None:
+        raise Fenced
+
+    context.before_checkpoint = fence
+    with pytest.raises(Fenced):
+        Restore().run(context)
+    assert not (tmp_path / "back").exists()
 
 
 def test_an_encrypted_backup_needs_its_identity(tmp_path: Path) -> None:
