@@ -129,6 +129,8 @@ class BackupJob:
             "the last checkpoint": has("finished"),
             "a removal": lambda run: not all(path.exists() for path in self._earlier),
         }
+        if self.source.parts:
+            found["a whole object"] = lambda run: any(self._first.glob(f"*/*{_RECORD}"))
         return found
 
     def seen(self, run_id: str) -> Seen:

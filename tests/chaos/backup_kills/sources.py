@@ -42,6 +42,10 @@ class KilledSource(Protocol):
     def local(self) -> bool:
         """Whether the source is on one member, so that no other one can go on."""
 
+    @property
+    def parts(self) -> bool:
+        """Whether a backup has objects that are whole by themselves, which the next attempt keeps."""
+
     def change(self, number: int) -> None:
         """Change the source, so that a backup made before does not pass for a later one."""
 
@@ -73,6 +77,7 @@ class _OnPostgres:
 
     secrets: Final = {"pg": PASSWORD}
     local = False
+    parts = False
 
     def __init__(self, stack: ExitStack, rows: dict[str, int]) -> None:
         self.server: Server = stack.enter_context(postgres_server(PASSWORD))
@@ -122,8 +127,10 @@ class OneDatabase(_OnPostgres):
 class SeveralDatabases(_OnPostgres):
     """Four databases of a PostgreSQL server, two dumped at once."""
 
+    parts = True
+
     def __init__(self, stack: ExitStack, folder: Path) -> None:
-        super().__init__(stack, {"large": 10_000, "small": 3_100, "smaller": 3_000, "smallest": 2_900})
+        super().__init__(stack, dict.fromkeys(("orders", "customers", "stock", "ledger"), 4_800))
         source = {"type": "postgres", "databases": list(self._rows), "parallel": 2} | self._named()
         self.params = {"source": source, "bytes_per_s": 4_000_000}
 
@@ -165,6 +172,7 @@ class MariadbDatabases:
     secrets: Final = {"maria": ROOT_PASSWORD}
     env: Final[Mapping[str, str]] = {}
     local = False
+    parts = True
     _rows: Final = {"shop": 30_000, "wiki": 20_000, "blog": 10_000}
 
     def __init__(self, stack: ExitStack, folder: Path) -> None:
@@ -198,6 +206,7 @@ class _Files:
     secrets: Final[Mapping[str, str]] = {}
     env: Final[Mapping[str, str]] = {}
     local = False
+    parts = False
 
     def sessions(self) -> list[str]:
         return []
@@ -234,6 +243,8 @@ def _content(path: Path) -> list[Any]:
 
 class ManyFiles(_Files):
     """A folder of 72,000 files, which are two packs."""
+
+    parts = True
 
     def __init__(self, stack: ExitStack, folder: Path) -> None:
         self._top = folder / "files"
