@@ -23,8 +23,8 @@ from tasks.places.place import Place
 
 CHUNK_BYTES = 1 << 20
 
-_JOB_BYTES: Final = 2 << 20
-"""The content that a thread compresses at a time."""
+_JOB_BYTES: Final = 512 << 10
+"""The content that a thread compresses at a time: the least that zstd takes. 2 MiB would take 13 MB more for 0.2 %."""
 
 Progress = Callable[[int], None]
 """A callback that gets the number of bytes of content that were processed so far."""

@@ -79,7 +79,7 @@ class BackupAttempt:
         name = retention.name_of(self.place.url) if done is None else None
         left = [each for each in before if done is None or each != retention.name_of(done.url)]
         left += self.begun.get("removing", ())
-        self.copies.begin(name, self.held, self.identity, left, self.content.kept)
+        self.copies.begin(self.task_place, name, self.held, self.identity, left, self.content.kept)
 
     def write(self, now: Callable[[], datetime]) -> Manifest:
         """Write the content and, as the last step, the manifest. On any exception, remove all that was written."""

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from tasks.access import Access, AccessRefused
@@ -21,12 +22,13 @@ from tasks.backup.keep import KeepRules, rules_of, why_kept
 from tasks.backup.lineage import Lineage, newest_identified
 from tasks.backup.manifest import FileEntry, Manifest, read_manifest, survey, with_versions, write_manifest
 from tasks.backup.objects import remove_unnamed
-from tasks.backup.params import BackupParams, CopyParams, DestinationParams, place_url
+from tasks.backup.params import INSIDE, BackupParams, CopyParams, DestinationParams, place_url
+from tasks.backup.sources.folder import FolderSource
 from tasks.backup.tee import Behind, Branch, Silent
 from tasks.errors import MissingSecret
 from tasks.kind import Context
 from tasks.places.object_lock import LockTime
-from tasks.places.place import NoBucket, NoObjectLock, Place, resolved
+from tasks.places.place import BadDestination, NoBucket, NoObjectLock, Place, resolved
 from tasks.source_identity import differing, identity_id
 
 CATCH_UP_MAX: Final = 20
@@ -46,6 +48,9 @@ OwedReason = Literal[
     "error",
 ]
 """Why a destination lacks backups."""
+
+_TOLD_MAX: Final = 500
+"""The most characters that the state keeps of what a run owes."""
 
 _NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_CREDENTIALS: Final = (
@@ -92,7 +97,7 @@ def reason_of(error: Exception) -> OwedReason:
             return "silent"
         case NoBucket() | NoObjectLock():
             return "no_bucket"
-        case AccessRefused():
+        case AccessRefused() | BadDestination() | OSError(errno=errno.EROFS):
             return "access"
         case OtherTask():
             return "other_task"
@@ -113,6 +118,19 @@ def reason_of(error: Exception) -> OwedReason:
         case _ if "Connect" in text or "Timeout" in text:
             return "unreachable"
     return "error"
+
+
+def owed_sentences(owed: Sequence[Owed]) -> list[str]:
+    """Return a sentence for each destination that lacks backups; with a word for why, if sentences would be too many.
+
+    >>> full = Owed(destination="/mnt/a", backups=1, reason="no_room", why="No space left on device")
+    >>> owed_sentences([full]), owed_sentences([full] * 20)[0]
+    (['/mnt/a lacks 1: No space left on device'], '/mnt/a lacks 1: no_room')
+    """
+    sentences = [f"{each.destination} lacks {each.backups}: {each.why}" for each in owed]
+    if len("; ".join(sentences)) <= _TOLD_MAX:
+        return sentences
+    return [f"{each.destination} lacks {each.backups}: {each.reason}" for each in owed]
 
 
 @dataclass(kw_only=True)
@@ -153,11 +171,14 @@ class BackupCopies:
         self._now = now
         self._copies = [_Copy(params=one, url=place_url(one.destination, ctx.task)) for one in ctx.params.copies]
         self._copied_bytes = 0
+        #: Sentences about destinations that hold nothing, although another one holds backups.
+        self.emptied: list[str] = []
         #: The branches of the destinations that are written at the same time; `begin` fills this list.
         self.branches: list[Branch] = []
 
     def begin(
         self,
+        first: Place,
         name: str | None,
         held: Lineage,
         identity: dict[str, str],
@@ -166,9 +187,9 @@ class BackupCopies:
     ) -> None:
         """Open the destinations, and remove what earlier attempts at the run left. Then they can be written.
 
-        `name` is that of the folder of a backup that is about to be written; None: it is complete already. `before`
-        names the folders that earlier attempts began. `kept` are objects that were taken over from these: what is
-        there of them is not sent again.
+        `first` is the task's folder at the first destination. `name` is that of the folder of a backup that is about to
+        be written; None: it is complete already. `before` names the folders that earlier attempts began. `kept` are
+        objects that were taken over from these: what is there of them is not sent again.
         """
 
         def ready(copy: _Copy, errand: Errand) -> None:
@@ -177,6 +198,7 @@ class BackupCopies:
                 copy.params, self._ctx.task, self._ctx.secret, self._ctx.access, self._now()
             )
             copy.there.check_lock()
+            _check_elsewhere(copy.there, first, self._ctx.params)
             _check_fits(copy.there, self._ctx.task, held, identity, self._ctx.params.accept_source)
             errand.tick()
             if name is not None and kept:
@@ -200,7 +222,10 @@ class BackupCopies:
                 self._finish(copy, copy.branch)
 
         def follow(copy: _Copy, errand: Errand) -> None:
-            lacking = lacking_backups(ours, survey(copy.there).complete, done, copy.keep)
+            there = survey(copy.there).complete
+            lacking = lacking_backups(ours, there, done, copy.keep)
+            if said_of := emptied(first.url, ours, copy.url, there, done):
+                self.emptied.append(said_of)
             copy.lacks = 1 + len(lacking)
             self._copy_backup(first, copy, done, errand, copy.branch)
             copy.lacks -= 1
@@ -347,6 +372,21 @@ def lacking_backups(
     )
 
 
+def emptied(
+    first_url: str, first: Sequence[Manifest], copy_url: str, there: Sequence[Manifest], done: Manifest
+) -> str | None:
+    """Return a sentence if one of two destinations holds no backup before `done`, and the other holds some; None: no.
+
+    It may be new or emptied on purpose. But a disk that is not mounted looks the same, and would be written beside.
+    """
+    name = retention.name_of(done.url)
+    here, elsewhere = (sum(retention.name_of(one.url) != name for one in found) for found in (first, there))
+    if bool(here) == bool(elsewhere):
+        return None
+    empty, other, count = (copy_url, first_url, here) if here else (first_url, copy_url, elsewhere)
+    return f"{empty} held no backup, and {other} holds {count}: it is new, was emptied, or its disk is not mounted"
+
+
 def said(error: Exception) -> str:
     """Return what an error of a storage says, in one line of at most 500 characters."""
     text = " ".join(str(error).split())
@@ -355,7 +395,17 @@ def said(error: Exception) -> str:
     return text[:500] if isinstance(error, _SENTENCES) and text else f"{type(error).__name__}: {text}"[:500]
 
 
-_SENTENCES: Final = (OtherTask, Silent, Behind, Damaged, NoBucket, NoObjectLock, AccessRefused, MissingSecret)
+_SENTENCES: Final = (
+    OtherTask,
+    Silent,
+    Behind,
+    Damaged,
+    NoBucket,
+    NoObjectLock,
+    AccessRefused,
+    BadDestination,
+    MissingSecret,
+)
 
 
 def opened_destination(
@@ -369,6 +419,14 @@ def opened_destination(
         lock=LockTime.of(params.lock_days, now),
         removes=params.prune == "here",
     )
+
+
+def _check_elsewhere(place: Place, first: Place, params: BackupParams) -> None:
+    """Raise `BadDestination` for a copy that is the first destination itself, or in the folder to back up."""
+    if place.is_same(first):
+        raise BadDestination(f"{place.url} is the first destination itself, {first.url}: a copy has to be elsewhere")
+    if isinstance(params.source, FolderSource) and place.is_within(Path(params.source.path)):
+        raise BadDestination(f"{place.url}: {INSIDE}, {params.source.path}")
 
 
 def _check_fits(place: Place, task: str, held: Lineage, identity: dict[str, str], accepted: Sequence[str]) -> None:

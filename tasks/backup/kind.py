@@ -10,7 +10,7 @@ from typing import Any, Final
 from tasks.backup import lineage, manifest, retention
 from tasks.backup.attempt import BackupAttempt
 from tasks.backup.content import ENVIRONMENT, BackupContent
-from tasks.backup.copies import BackupCopies, opened_destination
+from tasks.backup.copies import BackupCopies, opened_destination, owed_sentences
 from tasks.backup.inventory import inventory
 from tasks.backup.params import INSIDE, BackupParams, place_url
 from tasks.backup.sources import folder
@@ -34,7 +34,8 @@ RESULT: Final = {
     "a sentence",
     "degraded": "what `owed` says, as text; null if it says nothing",
     "remarks": "the number of remarks in the manifest, such as files that vanished",
-    "unusual": "what is unusual beside the ten backups before: size, rows, how long it took, tables that are empty now",
+    "unusual": "what is unusual beside the ten backups before: size, rows, how long it took, tables that are empty "
+    "now; and destinations that held nothing",
     "removed": "the number of old backups and leftovers that were removed",
     "locked": "backups and leftovers that are to go once their lock expires, and when; 100 at most",
     "not_removed": "those that could not be removed, and why; 20 at most",
@@ -114,6 +115,7 @@ class Backup:
         for jump in jumps:
             ctx.log.warning("unusual: %s", jump)
         attempt.copy(done)
+        jumps += sorted(attempt.copies.emptied)
         pruned = retention.together([cleared, attempt.prune(done), *attempt.copies.pruned])
         _warn_of_kept(ctx, pruned, attempt.identity)
         owed = attempt.copies.owed
@@ -126,7 +128,7 @@ class Backup:
             "copies": attempt.copies.complete_urls,
             "owed": [asdict(each) for each in owed],
             # The cluster tells this and `unusual` on its channels: nobody reads the log of a run that succeeded.
-            "degraded": "; ".join(f"{each.destination} lacks {each.backups}: {each.why}" for each in owed) or None,
+            "degraded": "; ".join(owed_sentences(owed)) or None,
             "remarks": len(done.remarks),
             "unusual": jumps,
             "removed": len(pruned.removed),

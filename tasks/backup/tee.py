@@ -13,7 +13,7 @@ from typing import IO, Any, Final, NamedTuple, cast
 
 from tasks.places.place import Place
 
-BEHIND_MAX_BYTES: Final = 64 << 20
+BEHIND_MAX_BYTES: Final = 48 << 20
 """The most bytes that wait for one destination. Destinations share the memory of bytes that wait for several."""
 
 SILENT_S: Final = 180.0

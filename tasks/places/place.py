@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from copy import copy
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
 from typing import IO, Any, Final, cast
@@ -116,6 +117,14 @@ def resolved(options: Mapping[str, Any], secret: Callable[[Any], str]) -> dict[s
     }
 
 
+@cache
+def _s3_session() -> Any:
+    """Return the session of all clients of S3. Each session reads a description of S3's API, which takes 16 MB."""
+    from aiobotocore.session import AioSession  # type: ignore[import-untyped]
+
+    return AioSession()
+
+
 def _exists(error: OSError) -> bool:
     """Whether an error says that a file that was to be new exists. s3fs knows only how AWS says so."""
     answer = getattr(error.__cause__, "response", {})
@@ -148,8 +157,6 @@ class Place:
         lock: LockTime | None = None,
         removes: bool = True,
     ) -> None:
-        import fsspec  # not at the top of the module: a node imports this module, and does not need fsspec
-
         self.url = url.rstrip("/")
         self._options = options or {}
         self._access = access
@@ -161,16 +168,25 @@ class Place:
         """The ids of the versions of files that were written through this object, if the storage keeps versions."""
         try:
             self._check_remote()
-            found = dict(self._options) if lock is None else {**self._options, **lock.options()}
-            if is_sftp(self.url):
-                found = sftp_options(found)
-            self._files, self._path = fsspec.core.url_to_fs(self.url, **found)
+            self._files, self._path = self._opened({} if lock is None else lock.options())
         except (ImportError, ValueError) as error:
             raise BadDestination(f"{self.url}: {error}. For s3:// install rota[s3], for sftp:// rota[sftp]") from None
         if self.is_local and access is not None:
             # Use the resolved path from here on, so that a link that is changed later has no effect.
             self._path = str(FileGuard(access, "destination").resolve(self._path))
         self._files.invalidate_cache()
+
+    def _opened(self, more: Mapping[str, Any]) -> tuple[Any, str]:
+        """Return fsspec's file system and the folder's path in it. `more`: options beside those of this place."""
+        import fsspec  # not at the top of the module: a node imports this module, and does not need fsspec
+
+        options = {**self._options, **more}
+        if is_sftp(self.url):
+            options = sftp_options(options)
+        elif check_protocol(self.url) in {"s3", "s3a"} and "profile" not in options:
+            options["session"] = _s3_session()
+        files, path = fsspec.core.url_to_fs(self.url, **options)
+        return files, str(path)
 
     def _check_remote(self) -> None:
         """Raise `AccessRefused` for a host, `ValueError` for an option that tasks may not name. Connects to nothing."""
@@ -191,6 +207,13 @@ class Place:
     def is_within(self, folder: Path) -> bool:
         """Whether this folder is local and is `folder` or in it, with links followed."""
         return self.is_local and Path(self._path).resolve().is_relative_to(folder.resolve())
+
+    def is_same(self, other: "Place") -> bool:
+        """Whether this is the folder of another Place, with links followed if both are local."""
+        if self.is_local and other.is_local:
+            return Path(self._path).resolve() == Path(other._path).resolve()
+        endpoints = [each._options.get("endpoint_url") for each in (self, other)]
+        return (self._protocols, self._path, endpoints[0]) == (other._protocols, other._path, endpoints[1])
 
     @property
     def options(self) -> dict[str, Any]:
@@ -329,11 +352,11 @@ class Place:
         """Open a file for reading as a stream: its present content, or that `version`. Raises `FileNotFoundError`."""
         files, path = self._files, f"{self._path}/{name}"
         if version is not None:
-            import fsspec
-
-            files = fsspec.core.url_to_fs(self.url, **{**self._options, "version_aware": True})[0]
+            files, _ = self._opened({"version_aware": True})
             path = f"{path}?versionId={version}"
-        with files.open(path, "rb") as file:
+        # s3fs's own choice of 50 MiB would be held in memory twice.
+        blocks = {"block_size": _PART_BYTES} if check_protocol(self.url) in {"s3", "s3a"} else {}
+        with files.open(path, "rb", **blocks) as file:
             yield file
 
     @contextmanager
@@ -512,11 +535,16 @@ class Place:
         if "s3" not in self._protocols or not self._removes:
             return
         bucket, _, key = self._path.partition("/")
-        answer = self._files.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=f"{key}/")
-        for one in answer.get("Uploads", []):
-            if chosen(one["Key"].removeprefix(f"{key}/").partition("/")[0]):
-                named = {"Key": one["Key"], "UploadId": one["UploadId"]}
-                self._files.call_s3("abort_multipart_upload", Bucket=bucket, **named)
+        more: dict[str, str] = {}
+        while True:
+            answer = self._files.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=f"{key}/", **more)
+            for one in answer.get("Uploads", []):
+                if chosen(one["Key"].removeprefix(f"{key}/").partition("/")[0]):
+                    named = {"Key": one["Key"], "UploadId": one["UploadId"]}
+                    self._files.call_s3("abort_multipart_upload", Bucket=bucket, **named)
+            if not answer.get("IsTruncated"):
+                return
+            more = {"KeyMarker": answer["NextKeyMarker"], "UploadIdMarker": answer["NextUploadIdMarker"]}
 
     def lock_ends_soon(self, name: str) -> bool:
         """Whether the lock of a file's oldest version is to be renewed now. Only if this place has a `lock`."""

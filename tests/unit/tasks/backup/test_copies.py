@@ -124,6 +124,35 @@ def test_a_failed_attempt_leaves_nothing_at_any_destination(tmp_path: Path) -> N
     assert [_names(tmp_path, place) for place in ("to", "near", "far")] == [[], [], []]
 
 
+def test_an_empty_copy_beside_older_backups_is_told_and_filled(tmp_path: Path) -> None:
+    fill(tmp_path / "from")
+    assert Backup().run(_context(tmp_path, 1))["unusual"] == []
+    (tmp_path / "far").rename(tmp_path / "unmounted")
+    result = Backup().run(_context(tmp_path, 2))
+    told = f"{tmp_path}/far/nightly held no backup, and {tmp_path}/to/nightly holds 1: "
+    assert result["unusual"] == [f"{told}it is new, was emptied, or its disk is not mounted"]
+    assert (result["owed"], result["degraded"]) == ([], None)
+    _all_whole(tmp_path, "to", "near", "far")
+    (tmp_path / "to").rename(tmp_path / "unmounted too")
+    found = Backup().run(_context(tmp_path, 3))["unusual"]
+    assert [each.partition(": ")[0] for each in found] == [
+        f"{tmp_path}/to/nightly held no backup, and {tmp_path}/{place}/nightly holds 2" for place in ("far", "near")
+    ]
+
+
+def test_a_copy_that_is_the_first_destination_or_in_the_source_is_refused(tmp_path: Path) -> None:
+    fill(tmp_path / "from")
+    (tmp_path / "to").mkdir()
+    (tmp_path / "near").symlink_to(tmp_path / "to")
+    (tmp_path / "far").symlink_to(tmp_path / "from" / "deep")
+    result = Backup().run(_context(tmp_path))
+    assert [one["reason"] for one in result["owed"]] == ["access", "access"]
+    assert "the first destination itself" in result["owed"][0]["why"]
+    assert "the destination is inside the folder to back up" in result["owed"][1]["why"]
+    assert len(_names(tmp_path, "to")) == 1
+    assert not (tmp_path / "from" / "deep" / "nightly").exists()
+
+
 class Killed(BaseException):
     """The worker is gone."""
 
