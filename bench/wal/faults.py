@@ -20,8 +20,9 @@ WAIT_S: Final = 240.0
 BASE_S: Final = 100.0
 """How often a physical backup is made: a restore begins at the one before its moment."""
 
-CUT_S: Final = (4.0, 45.0)
-"""How long a node is cut off from the server or the store: longer than a lease, and than a connection's patience."""
+CUT_S: Final = (4.0, 45.0, 8.0)
+"""How long a node is cut off from the server or the store: at least, at most, and mostly. A lease takes 3 s, and a
+connection is given up after half a minute of silence."""
 
 ANYWHERE: Final = ("killed", "frozen")
 SEPARATE: Final = ("cut off from the members", "cut off from the server", "cut off from the store", "cut off from all")
@@ -90,7 +91,7 @@ class Faults:
 
     def _within_lease(self, owner: str, how: str) -> str:
         """Cut a node off from the server or the store for some time, and wait until it goes on."""
-        cut_s = self._draw.uniform(*CUT_S)
+        cut_s = self._draw.triangular(*CUT_S)
         with self._befallen(owner, how):
             time.sleep(cut_s)
         healed_s, lsn = time.monotonic(), self._watch.server_lsn()

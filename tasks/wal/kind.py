@@ -1,5 +1,6 @@
 """The kind `wal`: archives the write-ahead log of a PostgreSQL server, as long as the task exists."""
 
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +29,7 @@ from tasks.wal.plan import ServerBehind, StreamPart, WalServer, application_pref
 from tasks.wal.receiver import WalReceiver
 from tasks.wal.retention import remove_unneeded
 from tasks.wal.server import ReplicationServer, WalConnection, WalRemoved, WalServerAway, WalServerRefused
-from tasks.wal.writer import ArchiveWriter
+from tasks.wal.writer import ArchiveWriter, Ask
 
 RESULT: Final = {
     "system": "the server's system identifier",
@@ -116,6 +117,7 @@ class _WalAttempt:
         )
         self._place.check_lock()
         self._locks: ArchiveLocks | None = None
+        self._housekeeping = threading.Lock()
         self._slot = slot_of(params, ctx.task)
         # The prefix distinguishes tasks; the token shows which attempts are earlier.
         self._prefix = application_prefix(self._slot, ctx.task, ctx.cluster)
@@ -332,7 +334,7 @@ class _WalAttempt:
             segment_bytes=found.segment_bytes,
             scratch=self._ctx.scratch / "wal",
             piece_s=self._ctx.params.piece_s,
-            housekeeping=lambda: self._keep_house(writer),
+            housekeeping=lambda ask: self._keep_house_alone(writer, ask),
             log=self._ctx.log,
         )
 
@@ -370,17 +372,25 @@ class _WalAttempt:
         renewed = None if self._locks is None else self._locks.renewed
         return {} if renewed is None else {"renewed": renewed.isoformat()}
 
-    def _keep_house(self, writer: ArchiveWriter) -> None:
+    def _keep_house_alone(self, writer: ArchiveWriter, ask: Ask) -> None:
+        """Keep house, unless the thread of an earlier stream still does."""
+        if self._housekeeping.acquire(blocking=False):
+            try:
+                self._keep_house(writer, ask)
+            finally:
+                self._housekeeping.release()
+
+    def _keep_house(self, writer: ArchiveWriter, ask: Ask) -> None:
         """Remove log that no backup of the task in `backups` needs, and objects that no page names. Raises `Fenced`."""
         params, backups = self._ctx.params, None
         if params.backups is not None:
             url = place_url(params.destination, params.backups)
             backups = Place(url, resolved(params.options, self._ctx.secret), self._ctx.access)
         now = datetime.now(UTC)
-        remove_unneeded(writer, backups, self._system, self._ctx.log, params.days, now)
+        remove_unneeded(writer, backups, self._system, self._ctx.log, params.days, now, ask)
         if self._locks is not None:
             try:
-                renewed = self._locks.renew(writer.counted, now)
+                renewed = self._locks.renew(ask(writer.copy_counted), now)
             except (ArchiveAway, Damaged) as error:
                 self._ctx.log.warning("locks could not be renewed: %s", error)
             else:

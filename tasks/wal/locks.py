@@ -1,4 +1,4 @@
-"""Renews the locks of an archive in a bucket with Object Lock, a part at a time: storing waits meanwhile."""
+"""Renews the locks of an archive in a bucket with Object Lock, a part at a time, beside the storing."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta

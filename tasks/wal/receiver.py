@@ -12,6 +12,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeVar
@@ -22,12 +23,12 @@ from tasks.postgres.wal_position import WalPosition, segment_start
 from tasks.wal.archive import ArchiveAway
 from tasks.wal.plan import StreamPart
 from tasks.wal.server import FEEDBACK_S, WalConnection
-from tasks.wal.writer import ArchiveWriter
+from tasks.wal.writer import ArchiveWriter, Ask
 
 T = TypeVar("T")
 
 HOUSEKEEPING_S: Final = 600.0
-"""How often log that no backup needs is removed. Storing waits meanwhile."""
+"""How often log that no backup needs is removed, by a thread beside the one that stores."""
 
 _SETTLED_S: Final = 20.0
 """How long after its start a stream first removes log: what it has to catch up with comes first."""
@@ -61,6 +62,7 @@ STORE_MAX_S: Final = 60.0
 RETRY_S: Final = 20.0
 """How long a write to the archive that failed is tried again, before the stream is given up."""
 
+_ASKED_S: Final = 0.5
 _PAUSE_S: Final = 0.25
 _PAUSE_MAX_S: Final = 5.0
 
@@ -75,6 +77,10 @@ class ArchiveHangs(Away):
     """The place of the archive neither takes a file nor refuses it."""
 
 
+class StoringEnded(Exception):
+    """The thread that was asked has ended."""
+
+
 class WalStorer:
     """Stores ranges of the log in a separate thread, in the order in which they were queued."""
 
@@ -86,6 +92,7 @@ class WalStorer:
         self._waiting: queue.Queue[Filled | Callable[[], None] | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, name="store WAL", daemon=True)
         self._error: BaseException | None = None
+        self._house: threading.Thread | None = None
         self.storing_since_s: float | None = None
         """When the storing of the present range began (monotonic clock); None: no range is being stored."""
         self.stored = 0
@@ -100,6 +107,45 @@ class WalStorer:
     def put(self, work: Filled | Callable[[], None]) -> None:
         """Queue a range to be stored, or other work that uses the writer, which only this thread may use."""
         self._waiting.put(work)
+
+    def ask(self, work: Callable[[], T]) -> T:
+        """Run `work`, which uses the writer, between two ranges. Returns its result, to another thread.
+
+        Raises its error, which ends the storing unless the storage has refused something, and `StoringEnded`.
+        """
+        asked: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                asked.set_result(work())
+            except ArchiveAway as error:
+                asked.set_exception(error)
+            except BaseException as error:
+                asked.set_exception(error)
+                raise
+
+        self.put(run)
+        while not asked.done():
+            if not self._thread.is_alive():
+                raise StoringEnded
+            wait([asked], _ASKED_S)
+        return asked.result()
+
+    def keep_house(self, housekeeping: Callable[[Ask], None]) -> None:
+        """Call `housekeeping` in a thread of its own, unless an earlier one still works: removing files takes long."""
+        if self._house is None or not self._house.is_alive():
+            self._house = threading.Thread(
+                target=self._keep_house, args=(housekeeping,), name="remove old WAL", daemon=True
+            )
+            self._house.start()
+
+    def _keep_house(self, housekeeping: Callable[[Ask], None]) -> None:
+        try:
+            housekeeping(self.ask)
+        except StoringEnded:
+            pass  # the next attempt or stream removes the rest
+        except BaseException as error:  # noqa: BLE001  `check` raises it in the thread of the attempt
+            self._error = self._error or error
 
     def check(self) -> None:
         """Raise the error that stopped the storing, if there was one."""
@@ -183,7 +229,7 @@ class WalReceiver:
         segment_bytes: int,
         scratch: Path,
         piece_s: float,
-        housekeeping: Callable[[], None],
+        housekeeping: Callable[[Ask], None],
         log: logging.Logger,
     ) -> None:
         self._connection = connection
@@ -258,7 +304,7 @@ class WalReceiver:
                 self._piece()
             if now_s - self._kept_house_s >= HOUSEKEEPING_S:
                 self._kept_house_s = now_s
-                self._storer.put(self._housekeeping)
+                self._storer.keep_house(self._housekeeping)
             since_s = self._storer.storing_since_s
             if since_s is not None and now_s - since_s > STORE_MAX_S:
                 self._connection.close()

@@ -10,7 +10,7 @@ from tasks.places.place import Place
 from tasks.postgres.wal_position import WalPosition
 from tasks.wal.archive import ArchiveAway
 from tasks.wal.pages import KeptRange
-from tasks.wal.writer import ArchiveWriter
+from tasks.wal.writer import ArchiveWriter, Ask, at_once
 
 
 class NeededLog(NamedTuple):
@@ -39,17 +39,23 @@ def needed_log(backups: Sequence[Manifest], system: str, days: int | None, now: 
 
 
 def remove_unneeded(
-    writer: ArchiveWriter, backups: Place | None, system: str, log: logging.Logger, days: int | None, now: datetime
+    writer: ArchiveWriter,
+    backups: Place | None,
+    system: str,
+    log: logging.Logger,
+    days: int | None,
+    now: datetime,
+    ask: Ask = at_once,
 ) -> None:
     """Remove log that no physical backup at `backups` needs at `now` (`needed_log`), and objects that no page names.
 
     No log is removed without `backups`, if there is no physical backup, or if a manifest cannot be read. Errors of the
-    storage are only logged, so that archiving continues. Raises `Fenced`.
+    storage are only logged, so that archiving continues. `ask` is as in `ArchiveWriter.remove_before`. Raises `Fenced`.
     """
     needed = None if backups is None else _needed(backups, system, log, days, now)
     try:
-        removed = writer.remove_before(*needed) if needed is not None else 0
-        swept = writer.sweep()
+        removed = writer.remove_before(*needed, ask) if needed is not None else 0
+        swept = writer.sweep(ask)
     except ArchiveAway as error:
         log.warning("old log could not be removed: %s", error)
         return

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from tasks.backup.archive import Writer, quiet, storing
 from tasks.backup.encryption import Encryption
@@ -29,6 +29,15 @@ INDEX_PAGES: Final = 500
 
 CHAPTER_SEGMENTS: Final = 512
 """The number of segments in a chapter. So many of the newest ones are in no chapter, and up to twice as many."""
+
+
+Ask = Callable[[Callable[[], Any]], Any]
+"""Runs a function in the thread that uses a writer, and returns its result."""
+
+
+def at_once(work: Callable[[], Any]) -> Any:
+    """Run it in this thread, which is the one that uses the writer."""
+    return work()
 
 
 class ArchiveUnfit(Unretryable):
@@ -178,32 +187,40 @@ class ArchiveWriter:
         """Record that a range is lost. Raises `Fenced`."""
         self._append(gap=gap)
 
-    def remove_before(self, position: WalPosition, kept: Sequence[KeptRange] = ()) -> int:
+    def remove_before(self, position: WalPosition, kept: Sequence[KeptRange] = (), ask: Ask = at_once) -> int:
         """Remove the segments that neither recovery from `position` on nor a range in `kept` needs.
 
-        Returns their number. Raises `Fenced`.
+        Returns their number. Another thread may call this while objects are added, if `ask` runs what it is given
+        between two of these. Raises `Fenced`.
 
         A page says so first, so that no page names an object that is gone. If the removal stops midway, `sweep` removes
         the rest.
         """
+        counted: Counted = ask(self.copy_counted)
         with storage_errors_named(self._place):
-            going = self.counted.before(position, kept)
-            for chapter, left in self.counted.chapters_before(position, kept):
+            going = counted.before(position, kept)
+            for chapter, left in counted.chapters_before(position, kept):
                 listed = chapter_segments(self._place, chapter).values()
                 going += [one for one in listed if not any(part.start <= one.start < part.end for part in left)]
         if going:
-            self._append(removed=WalEnd(timeline=position.timeline, lsn=position.lsn), kept=tuple(kept))
+            end = WalEnd(timeline=position.timeline, lsn=position.lsn)
+            ask(lambda: self._append(removed=end, kept=tuple(kept)))
             with storage_errors_named(self._place):
                 for stored in going if self._place.removes else ():
                     self._place.remove(stored.file.name)
         return len(going)
 
-    def sweep(self) -> int:
-        """Remove objects that no page names (`Sweep`). Returns their number."""
+    def sweep(self, ask: Ask = at_once) -> int:
+        """Remove objects that no page names (`Sweep`). Returns their number. `ask` is as in `remove_before`."""
         if not self._place.removes:
             return 0
+        counted: Counted = ask(self.copy_counted)
         with storage_errors_named(self._place):
-            return Sweep(self._place, self.counted, self.token).run()
+            return Sweep(self._place, counted, self.token).run()
+
+    def copy_counted(self) -> Counted:
+        """Return a copy of `counted`, for another thread."""
+        return Counted.from_index(self.counted.index())
 
     def _append(
         self,

@@ -18,6 +18,7 @@ from examples.demo.postgres import Server, run_as_server
 from node.cli.local import wait_for
 from tasks.places.place import Place
 from tasks.postgres.url import with_password
+from tasks.postgres.wal_position import segment_name
 from tasks.wal import kind
 from tasks.wal.archive import ArchiveAway
 from tasks.wal.kind import LogLost, Wal
@@ -248,6 +249,37 @@ def test_a_write_that_failed_is_tried_again_within_the_stream(
     assert max(left) < 0
     assert "trying again" in caplog.text
     assert "connecting again" not in caplog.text
+
+
+def test_a_place_that_removes_slowly_does_not_hold_up_the_archive(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.wal.receiver.HOUSEKEEPING_S", 0.5)
+    monkeypatch.setattr("tasks.wal.receiver._SETTLED_S", 0.0)
+    asked, answers, remove = threading.Event(), threading.Event(), Place.remove
+
+    def slow(place: Place, name: str) -> None:
+        if name.startswith("0000"):
+            asked.set()
+            answers.wait(WAIT_S)
+        remove(place, name)
+
+    monkeypatch.setattr(Place, "remove", slow)
+    archiving = Archiving(tmp_path, server)
+    with archiving.running():
+        try:
+            before = int(server.sql("postgres", "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn"))
+            for number in range(3):
+                add(server, number * 10, number * 10 + 5)
+                archiving.catch_up(server)
+            server.sql("postgres", "SELECT pg_switch_wal()")
+            assert asked.wait(WAIT_S), "pieces of a whole segment are removed"
+            add(server, 100, 200)
+            archiving.catch_up(server)
+        finally:
+            answers.set()
+        first = f"{segment_name(1, before, 16 << 20)}.*-*.zst"
+        wait_for("the removal of its pieces", lambda: not list(Path(archiving.url).rglob(first)), WAIT_S)
 
 
 def test_a_cancelled_attempt_does_not_wait_for_a_place_that_hangs(
