@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tasks.backup.sources.postgres_database import Database
-from tasks.backup.sources.postgres_tools import PostgresFailed, Tools
+from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, check_restricting
 
 
 def test_an_error_names_the_program_once(tmp_path: Path) -> None:
@@ -22,3 +22,15 @@ def test_an_error_names_the_program_once(tmp_path: Path) -> None:
         database.running([str(tmp_path / "pg_dump")], subprocess.DEVNULL, subprocess.DEVNULL),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("version", "fits"), [("17.5", False), ("17.6", True), ("15.13", False), ("18.0", True), ("12.22", False)]
+)
+def test_parts_are_restored_only_by_a_psql_that_obeys_nothing_but_sql(version: str, fits: bool) -> None:
+    tools = Tools(Path("/programs"), version)
+    if fits:
+        check_restricting(tools)
+        return
+    with pytest.raises(NoTool, match=f"PostgreSQL {version}, whose psql runs what a dump tells it to"):
+        check_restricting(tools)
