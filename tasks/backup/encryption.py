@@ -17,7 +17,7 @@ from typing import IO, Annotated, Any, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from tasks.backup.flow import Flow
-from tasks.backup.manifest import EncryptionNote, FileEntry, Manifest
+from tasks.backup.manifest import EncryptionNote, FileEntry, Manifest, controls_shown
 from tasks.errors import Failed
 from tasks.secret import Reference
 
@@ -241,7 +241,9 @@ def unsealed(manifest: Manifest, identities: Identities) -> Manifest:
     where = f"{manifest.url}, which is encrypted to {', '.join(manifest.encryption.recipients)},"
     told: dict[str, Any] = json.loads(identities.unseal(manifest.sealed, where))
     files = tuple(_unsealed_entry(entry, identities, where) for entry in manifest.files)
-    remarks = dict.fromkeys((*told["remarks"], *(remark for file in files for remark in file.remarks)))
+    remarks = dict.fromkeys(
+        (*map(controls_shown, told["remarks"]), *(remark for file in files for remark in file.remarks))
+    )
     return manifest.model_copy(update={"files": files, "remarks": tuple(remarks), "sealed": None})
 
 

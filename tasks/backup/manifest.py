@@ -49,10 +49,16 @@ def _one_line(text: str) -> str:
     return text
 
 
+def controls_shown(text: str) -> str:
+    """Escape control characters, which a terminal would obey."""
+    return _NOT_PRINTED.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
 StoredName = Annotated[str, AfterValidator(_stored_name)]
 StoredTime = Annotated[AwareDatetime, AfterValidator(_usual_time)]
 StoredSize = Annotated[int, Field(ge=0, lt=1 << 63)]
 StoredText = Annotated[str, AfterValidator(_one_line)]
+StoredRemark = Annotated[str, AfterValidator(controls_shown)]
 """Types of a manifest's fields. A manifest is untrusted: whoever may write to a destination may change it."""
 
 SourceType = Literal["postgres", "postgres_physical", "mariadb", "sqlite", "folder", "stream"]
@@ -148,7 +154,7 @@ class FileEntry(BaseModel):
     )
     uid: int | None = Field(default=None, ge=0, lt=1 << 32, description="Its owner")
     gid: int | None = Field(default=None, ge=0, lt=1 << 32, description="Its group")
-    remarks: tuple[str, ...] = Field(default=(), description="What is missing or different in this file")
+    remarks: tuple[StoredRemark, ...] = Field(default=(), description="What is missing or different in this file")
     database: DatabaseFacts | None = Field(default=None, description="The database in this file; null: not recorded")
     section: Literal["pre-data", "data", "post-data"] | None = Field(
         default=None, description="The part of the database in this file, as pg_dump names it; null: all of it"
@@ -220,7 +226,7 @@ class Manifest(BaseModel):
     source: dict[str, Any] = Field(description="What was backed up; never a secret")
     tools: dict[str, str] = Field(description="Versions of the programs that made it")
     files: tuple[FileEntry, ...]
-    remarks: tuple[str, ...] = Field(
+    remarks: tuple[StoredRemark, ...] = Field(
         default=(), description="What is missing or different in the backup, for example files that vanished"
     )
     node: StoredText | None = Field(
@@ -307,7 +313,9 @@ def read_manifest(place: Place) -> Manifest | None:
     try:
         return Manifest.model_validate_json(text).model_copy(update={"url": place.url})
     except ValidationError as error:
-        wrong = ", ".join(".".join(map(str, finding["loc"])) for finding in error.errors()) or "all of it"
+        wrong = (
+            controls_shown(", ".join(".".join(map(str, finding["loc"])) for finding in error.errors())) or "all of it"
+        )
         raise NoBackup(f"{place.url}/{NAME} is not a manifest of version 1 (wrong: {wrong})") from None
 
 

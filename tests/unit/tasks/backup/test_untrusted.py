@@ -22,6 +22,9 @@ from tasks.backup.sources.unpack import check_archive, extract
 from tasks.places.place import Place
 from tests.unit.tasks.backup.backups import backup_context, fill
 
+CLEAR = "\x1b[2Jcleared"
+"""What a terminal obeys."""
+
 DEEP = '{"source": ' + "[" * 5000 + "]" * 5000 + "}"
 
 
@@ -77,6 +80,15 @@ def test_a_manifest_that_no_attempt_writes_stops_no_listing(tmp_path: Path, fiel
     found = survey(Place(str(folder.parent)))
     assert [manifest.name for manifest in found.complete] == [second.name]
     assert f"(wrong: {field}" in found.unreadable[0]
+
+
+def test_what_a_terminal_would_obey_is_shown(tmp_path: Path) -> None:
+    folder, told = backed_up(tmp_path)
+    (folder / "manifest.json").write_text(json.dumps(told | {"remarks": [CLEAR]}))
+    assert survey(Place(str(folder.parent))).complete[0].remarks == ("\\x1b[2Jcleared",)
+    (folder / "manifest.json").write_text(json.dumps(told | {"identity": {CLEAR: 7}}))
+    (said,) = survey(Place(str(folder.parent))).unreadable
+    assert "(wrong: identity.\\x1b[2Jcleared)" in said
 
 
 @pytest.mark.parametrize("text", ["", "null", "[]", "{", DEEP, "\ufeff{}", '"\\ud800"', "9" * 9999])
