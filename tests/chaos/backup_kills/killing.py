@@ -18,7 +18,9 @@ from testkit.cluster import Cluster
 from testkit.processes import marked
 from tests.chaos.backup_kills.jobs import Job, Seen, demand
 
-WAIT_S: Final = 180.0
+WAIT_S: Final = 600.0
+"""Other work on the machine must not look like a fault."""
+
 _LANDMARKS_SHARE: Final = 0.4
 """The part of the moments that follow a landmark. Of the others, one half is drawn over the length of a run, the other
 over the content, since a run takes longer while the machine has other work."""
@@ -146,7 +148,10 @@ class Killing:
         except (AssertionError, NotInTime) as error:
             wrong = f"{run_id}: {type(error).__name__}: {error}"
             self.wrong += 1
-            cluster.mend()
+            for name in cluster.names:
+                if name not in cluster.running():
+                    cluster.start(name)
+            cluster.wait_until_whole(WAIT_S)
         attempts = ended["attempt"] or 0
         if attempts == 1:
             self.length_s = ended["took_s"] or self.length_s
