@@ -77,9 +77,9 @@ class BackupAttempt:
         `done` is the backup that an earlier attempt completed; None: the backup is yet to be written.
         """
         name = retention.name_of(self.place.url) if done is None else None
-        left = [each for each in before if done is None or each != retention.name_of(done.url)]
-        left += self.begun.get("removing", ())
-        self.copies.begin(self.task_place, name, self.held, self.identity, left, self.content.kept)
+        complete = None if done is None else retention.name_of(done.url)
+        left = [*before, *self.begun.get("removing", ())]
+        self.copies.begin(self.task_place, name, self.held, self.identity, left, self.content.kept, complete)
 
     def write(self, now: Callable[[], datetime]) -> Manifest:
         """Write the content and, as the last step, the manifest. On any exception, remove all that was written."""

@@ -184,12 +184,14 @@ class BackupCopies:
         identity: dict[str, str],
         before: Sequence[str],
         kept: Collection[FileEntry] = (),
+        complete: str | None = None,
     ) -> None:
         """Open the destinations, and remove what earlier attempts at the run left. Then they can be written.
 
         `first` is the task's folder at the first destination. `name` is that of the folder of a backup that is about to
         be written; None: it is complete already. `before` names the folders that earlier attempts began. `kept` are
-        objects that were taken over from these: what is there of them is not sent again.
+        objects that were taken over from these: what is there of them is not sent again. `complete` is the folder of a
+        backup that an earlier attempt completed.
         """
 
         def ready(copy: _Copy, errand: Errand) -> None:
@@ -204,7 +206,7 @@ class BackupCopies:
             if name is not None and kept:
                 _take_over(copy.there, name, retention.unfinished(copy.there, before, self._ctx.token), kept)
                 errand.tick()
-            copy.pruned = retention.remove_unfinished(copy.there, before, self._ctx.token)
+            copy.pruned = retention.remove_unfinished(copy.there, before, self._ctx.token, complete)
 
         self._each(ready)
         for copy in self._well():

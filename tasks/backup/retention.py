@@ -185,10 +185,11 @@ def unfinished(place: Place, before: Sequence[str], token: int) -> list[Place]:
     return [left for name in sorted(there.intersection(older)) if (left := place.inside(name)).read(NAME) is None]
 
 
-def remove_unfinished(place: Place, before: Sequence[str], token: int) -> Pruned:
+def remove_unfinished(place: Place, before: Sequence[str], token: int, complete: str | None = None) -> Pruned:
     """Remove those folders in `before`, of earlier attempts at the same run, that have no manifest. Does not raise.
 
     `before` may also name old backups that these attempts were removing: without their manifest they are no backups.
+    The folder `complete` stays: of the backup in it, which is to be copied here, only uploads that were cut short go.
 
     Their age does not matter: once the attempt with `token` has committed a checkpoint, earlier attempts cannot
     complete a backup.
@@ -196,7 +197,7 @@ def remove_unfinished(place: Place, before: Sequence[str], token: int) -> Pruned
     removed: list[str] = []
     failed: list[str] = []
     try:
-        for left in unfinished(place, before, token):
+        for left in unfinished(place, [name for name in before if name != complete], token):
             try:
                 left.remove_folder()
             except StillLocked:

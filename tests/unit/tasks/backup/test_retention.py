@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -231,6 +231,21 @@ def test_the_next_attempt_removes_what_is_left_of_backups_that_were_being_remove
     second.attempt = 2
     made = retention.name_of(Backup().run(second)["url"])
     assert [Place(url).folders() for url in urls] == [[made], [made]]
+
+
+def test_of_a_complete_backup_that_is_to_be_copied_only_cut_uploads_go(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete, other = _old(site, 1, 1), _old(site, 2, 2)
+    aborted: list[str] = []
+
+    def abort(place: Place, chosen: Callable[[str], bool]) -> None:
+        aborted.extend(name for name in (complete, other, folder_name(datetime.now(UTC), 9)) if chosen(name))
+
+    monkeypatch.setattr(Place, "remove_uploads", abort)
+    retention.remove_unfinished(Place(site.url), [complete, other], 3, complete)
+    assert site.names() == [complete]
+    assert aborted == [complete, other]
 
 
 def test_an_attempt_whose_files_were_removed_makes_no_backup_and_removes_none(in_memory: Site) -> None:
