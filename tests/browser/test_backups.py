@@ -11,11 +11,10 @@ from tests.browser.tab import Tab
 
 pytestmark = pytest.mark.browser
 
-SUCCEEDED = "?task=uploads-restored&state=succeeded"
-
 
 def test_a_backup_is_restored_into_a_new_place_by_the_form(cluster: Cluster, tab_of: Callable[..., Tab]) -> None:
-    page = tab_of("/tasks/uploads/backups").page
+    tab = tab_of("/tasks/uploads/backups")
+    page = tab.page
     expect(page.get_by_role("img", name="1 backup")).to_be_visible()
     expect(page.get_by_role("table")).to_contain_text("not yet")
     page.get_by_role("link", name="Restore the backup").first.click()
@@ -26,12 +25,12 @@ def test_a_backup_is_restored_into_a_new_place_by_the_form(cluster: Cluster, tab
     page.get_by_role("button", name="Save the new task").click()
     expect(page.get_by_role("heading", name="uploads-restored")).to_be_visible()
     page.get_by_role("button", name="Run uploads-restored").first.click()
-    run = wait_for("the restore", lambda: next(iter(cluster.get(f"/v1/runs{SUCCEEDED}")["items"]), None), 60)
+    asked = {"task": "uploads-restored", "state": "succeeded"}
+    run = wait_for("the restore", lambda: next(iter(cluster.get("/v1/runs", **asked)["items"]), None), 60)
     assert run["result"]["target"] == target
     made, restored = (cluster.folder / name for name in ("uploads", "uploads-restored"))
     assert {path.name: path.read_bytes() for path in made.iterdir()} == {
         path.name: path.read_bytes() for path in restored.iterdir()
     }
-    page.goto(f"{page.url.partition('/tasks')[0]}/runs/{run['run_id']}")
-    log = page.get_by_role("log")
-    expect(log).to_contain_text("reading folder.tar.zst")
+    tab.go(f"/runs/{run['run_id']}")
+    expect(page.locator("#log")).to_contain_text("reading folder.tar.zst")
