@@ -29,7 +29,7 @@ NAMES: Final = {
     "failover": "from the loss of a node to the claims of its runs by others",
     "rolling": "each of five nodes stopped and started again: how long until others have its runs, and what falls due",
     "bootstrap": "a member that lost its disk gets 100,000 finished runs, and what that costs the one that sends them",
-    "wal": "a server's log while the node that archives it is killed and frozen, and restores (half an hour)",
+    "wal": "a server's log while the node that archives it is killed, frozen and cut off, and restores (half an hour)",
     "size": "what 100,000 tasks and a million finished runs cost (a quarter of an hour)",
     "doors": "a cluster at work while somebody without the token or the secret tries its ports (six minutes)",
     "load": "a cluster at work on a machine that has far too much to do (a quarter of an hour)",
