@@ -41,7 +41,7 @@ def test_a_page_whose_node_sees_no_majority_says_so_on_each_view(cluster: Cluste
     for tab in tabs:
         expect(tab.page.locator("#standing")).to_contain_text("node-1 sees no quorum")
         expect(tab.page.locator("#standing time")).to_be_visible()
-    tabs[0].page.get_by_role("button", name="Pause uploads").click()
+    tabs[0].page.get_by_role("button", name="Pause uploads", exact=True).click()
     expect(tabs[0].page.locator("#notice")).to_contain_text("no quorum")
     text = tabs[2].page.get_by_label("Definition")
     text.fill(text.input_value() + "weight: 3\n")
