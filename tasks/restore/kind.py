@@ -137,6 +137,8 @@ def _restored(ctx: Context[RestoreParams]) -> dict[str, Any]:
     keys = params.keys(ctx.secret)
     if is_database(params.target):
         params.server().check(ctx.access, "destination")
+    else:
+        _resolved(ctx, target)  # what is not allowed is said before anything is looked for
     found = find_backups(_places(ctx))
     for why in found.problems:
         ctx.log.warning("skipped: %s", why)
@@ -177,14 +179,18 @@ def _restored(ctx: Context[RestoreParams]) -> dict[str, Any]:
 def _prepare(ctx: Context[RestoreParams], backup: Manifest, to: RestoreTarget) -> None:
     """Raise `TargetTaken` if there is something at the target. Remove what earlier attempts have left beside it."""
     refuse_over_source(backup, to)
-    for path in (to.name, *to.tablespaces.values()):
-        target = FileGuard(ctx.access, "destination").resolve(path)
+    for target in _resolved(ctx, to):
         if os.path.lexists(target):
             raise TargetExists(f"{target} exists on {ctx.node}", "name another target", None)
         if ctx.attempt > 1:
             for left in target.parent.glob(f".{target.name}.*.partial"):
                 ctx.log.info("removing %s, which an earlier attempt has left", left)
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+def _resolved(ctx: Context[RestoreParams], to: RestoreTarget) -> list[Path]:
+    """Return the paths that a restore makes. Raises `AccessRefused` for one that is not allowed."""
+    return [FileGuard(ctx.access, "destination").resolve(path) for path in (to.name, *to.tablespaces.values())]
 
 
 def _placed_before(ctx: Context[RestoreParams]) -> str | None:
