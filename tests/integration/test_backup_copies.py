@@ -1,32 +1,38 @@
 """Several destinations of one backup, real ones: what fails at one is named, costs no other, and is caught up."""
 
+import html
 import random
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
 pytest.importorskip("moto.server", reason="moto[server] is not installed")
 pytest.importorskip("s3fs", reason="the extra `s3` is not installed")
 
+from fsspec.implementations.local import LocalFileSystem
+
 from tasks.backup.kind import Backup
-from tasks.backup.manifest import survey_url
+from tasks.backup.manifest import NAME, survey_url
 from tasks.backup.params import BackupParams
 from tasks.backup.restore import restore_backup
 from tasks.backup.verify import verify
 from testkit.cluster import Cluster
+from testkit.command import Rota
 from testkit.fake_context import FakeContext
 from testkit.servers.object_store import BUCKET, KEY, SECRET, ObjectStore, object_store_process
 from testkit.servers.store_proxy import store_proxy
 
 pytestmark = [pytest.mark.integration, pytest.mark.more]
 
-SIZE_MIB = 12
+SIZE_MIB = 7
 
 
 @pytest.fixture
@@ -53,79 +59,114 @@ def _random_file(path: Path, size_mib: int) -> None:
     path.write_bytes(random.randbytes(size_mib << 20))
 
 
+def _same_bytes(store: ObjectStore, urls: Sequence[str]) -> None:
+    """All folders hold the same backups, byte for byte but for what manifests say of their own place."""
+
+    def content(url: str) -> dict[str, str]:
+        files = store.files if url.startswith("s3://") else LocalFileSystem()
+        top = url.removeprefix("s3://")
+        found = (path for path in files.find(top) if not path.endswith(NAME))
+        return {path.partition("/nightly/")[2]: sha256(files.cat_file(path)).hexdigest() for path in found}
+
+    assert len({frozenset(content(url).items()) for url in urls}) == 1, [(url, content(url)) for url in urls]
+
+
 def test_each_destination_that_fails_is_named_and_caught_up_and_the_others_are_whole(
     tmp_path: Path, store: ObjectStore
 ) -> None:
     _random_file(tmp_path / "from" / "big", SIZE_MIB)
-    _random_file(tmp_path / "other" / "theirs", 1)
-    secrets = {"key": KEY, "secret": SECRET}
-    references: dict[str, Any] = {name: {"secret": name} for name in secrets}
-
-    def run(token: int, folder: str, **params: Any) -> dict[str, Any]:
-        params = {"source": {"type": "folder", "path": str(tmp_path / folder)}} | params
-        made = BackupParams.model_validate(params)
-        context = FakeContext(made, tmp_path, task="nightly", run_id=f"nightly~{token}", token=token, secrets=secrets)
-        return Backup().run(context)
-
     with (
         store_proxy(store.endpoint) as slow,
         store_proxy(store.endpoint) as expiring,
-        _small_disk(tmp_path / "full", 5) as is_small,
+        _small_disk(tmp_path / "full", 3 * SIZE_MIB) as is_small,
+        Cluster(tmp_path / "cluster") as cluster,
     ):
-        slow.bytes_per_s = 1 << 20
-        expiring.puts_left = 1  # the second part, or the manifest, is refused: it expires midway
-        s3 = {"endpoint_url": store.endpoint} | references
-        parts = {"default_block_size": 5 << 20} | references
-        copies = {
-            "near": {"destination": str(tmp_path / "near")},
-            "store": {"destination": f"s3://{BUCKET}/good", "options": s3},
-            "slow": {"destination": f"s3://{BUCKET}/slow", "options": references | {"endpoint_url": slow.endpoint}},
-            "expired": {
-                "destination": f"s3://{BUCKET}/expired",
-                "options": parts | {"endpoint_url": expiring.endpoint},
-            },
-            "destroyed": {"destination": "s3://destroyed/rota", "options": s3},
-            "other": {"destination": str(tmp_path / "theirs"), "copy": "later"},
+        cluster.start()
+        cluster.wait_until_whole(deadline_s=150)
+        for name, value in (("key", KEY), ("secret", SECRET)):
+            (cluster.secrets_dir / name).write_text(value)
+        store.files.mkdir("destroyed")
+        references: dict[str, Any] = {name: {"secret": name} for name in ("key", "secret")}
+        to_store = references | {"endpoint_url": store.endpoint}
+        copies: dict[str, dict[str, Any]] = {
+            f"{tmp_path}/near": {},
+            f"s3://{BUCKET}/good": {"options": to_store},
+            f"s3://{BUCKET}/slow": {"options": references | {"endpoint_url": slow.endpoint}},
+            f"s3://{BUCKET}/expired": {"options": references | {"endpoint_url": expiring.endpoint}},
+            "s3://destroyed/rota": {"options": to_store},
+            f"{tmp_path}/theirs": {"copy": "later"},
         }
+        copies |= {f"{tmp_path}/full": {}} if is_small else {}
+        params: dict[str, Any] = {"source": {"type": "folder", "path": str(tmp_path / "from"), "shared": True}}
+        params |= {"destination": str(tmp_path / "to")}
+        params |= {"copies": [{"destination": url} | given for url, given in copies.items()]}
+        everywhere = [f"{url}/nightly" for url in (f"{tmp_path}/to", *copies)]
+        cluster.register("nightly", "backup", params=params)
+        plain = {"key": KEY, "secret": SECRET, "endpoint_url": store.endpoint}
+
+        def run() -> Any:
+            ended = cluster.wait_for_run(cluster.run("nightly"), *ENDS, deadline_s=400)
+            assert ended["state"] == "succeeded", ended
+            return ended
+
+        def whole(url: str, backups: int) -> None:
+            options = plain if url.startswith("s3") else None
+            found = survey_url(url, options)
+            assert (len(found.complete), found.without, found.unreadable) == (backups, (), ())
+            assert all(verify(one.url, options).ok for one in found.complete)
+
+        assert run()["result"]["owed"] == []
+        slow.bytes_per_s = 1 << 20
+        expiring.puts_left = 1  # the second part is refused: it expires midway
+        store.files.rm("destroyed", recursive=True)
+        (tmp_path / "theirs" / "nightly").rename(tmp_path / "ours")
+        other = {"source": {"type": "folder", "path": str(tmp_path / "other")}, "destination": str(tmp_path / "theirs")}
+        _random_file(tmp_path / "other" / "theirs", 1)
+        Backup().run(FakeContext(BackupParams.model_validate(other), tmp_path, task="nightly"))
         if is_small:
-            copies["full"] = {"destination": str(tmp_path / "full"), "copy": "now"}
-        run(1, "other", destination=str(tmp_path / "theirs"))
-        given = {"destination": str(tmp_path / "to"), "copies": list(copies.values())}
-        first = run(2, "from", **given)
-        reasons = {one["destination"]: one["reason"] for one in first["owed"]}
-        expected = {
+            subprocess.run(["mount", "-o", f"remount,size={SIZE_MIB * 3 // 2}m", str(tmp_path / "full")], check=True)
+        reasons = {
             f"s3://{BUCKET}/expired/nightly": "credentials",
             "s3://destroyed/rota/nightly": "no_bucket",
             f"{tmp_path}/theirs/nightly": "other_task",
         }
-        expected |= {f"{tmp_path}/full/nightly": "no_room"} if is_small else {}
-        assert reasons == expected, first["owed"]
-        assert first["copies"] == [
-            f"{tmp_path}/near/nightly",
-            f"s3://{BUCKET}/good/nightly",
-            f"s3://{BUCKET}/slow/nightly",
-        ]
-        plain = {"key": KEY, "secret": SECRET, "endpoint_url": store.endpoint}
-        for url in (f"{tmp_path}/to/nightly", *first["copies"]):
-            report = verify(url, plain if url.startswith("s3") else None)
-            assert (report.problems, report.manifest.token) == ((), 2)
+        reasons |= {f"{tmp_path}/full/nightly": "no_room"} if is_small else {}
+        second = run()
+        assert {one["destination"]: one["reason"] for one in second["result"]["owed"]} == reasons
+        assert second["result"]["copies"] == [url for url in everywhere[1:] if url not in reasons]
+        for url in everywhere:
+            if url not in reasons:
+                whole(url, 2)
+        _same_bytes(store, [url for url in everywhere if url not in reasons])
+        node = cluster.url("node-1")
+        said = {
+            "the API": cluster.get("/v1/tasks/nightly")["degraded"],
+            "the command": Rota(node)("show", "nightly").out,
+            "the page": html.unescape(urlopen(f"{node}/tasks/nightly/backups").read().decode()),
+        }
+        for where, text in said.items():
+            for url in reasons:
+                assert f"{url} lacks " in " ".join(text.replace("\n#", " ").split()), (where, text)
+        assert "\nrota_degraded_tasks 1" in urlopen(f"{node}/metrics").read().decode()
 
         slow.bytes_per_s = expiring.puts_left = None
         store.files.mkdir("destroyed")
-        shutil.move(tmp_path / "theirs" / "nightly", tmp_path / "moved")
+        shutil.rmtree(tmp_path / "theirs" / "nightly")
+        (tmp_path / "ours").rename(tmp_path / "theirs" / "nightly")
         if is_small:
-            subprocess.run(["mount", "-o", "remount,size=64m", str(tmp_path / "full")], check=True)
-        second = run(3, "from", **given)
-        assert (second["owed"], len(second["copies"])) == ([], len(copies))
-        names = sorted(path.name for path in (tmp_path / "to" / "nightly").iterdir())
-        for url in second["copies"]:
-            options = plain if url.startswith("s3") else None
-            found = survey_url(url, options)
-            assert sorted(one.url.rpartition("/")[2] for one in found.complete) == names, "both, and nothing else"
-            assert (found.without, found.unreadable) == ((), ())
-            assert all(verify(one.url, options).ok for one in found.complete)
-        restore_backup(f"{tmp_path}/theirs/nightly", str(tmp_path / "back"))
-        assert (tmp_path / "back" / "big").read_bytes() == (tmp_path / "from" / "big").read_bytes()
+            subprocess.run(["mount", "-o", "remount,size=128m", str(tmp_path / "full")], check=True)
+        third = run()["result"]
+        assert (third["owed"], third["copies"]) == ([], everywhere[1:])
+        (emptied,) = third["unusual"]
+        assert emptied.startswith("s3://destroyed/rota/nightly held no backup")
+        for url in everywhere:
+            whole(url, 3)
+        _same_bytes(store, everywhere)
+        assert run()["result"]["degraded"] is None
+        shutil.rmtree(tmp_path / "to")
+        for number, url in enumerate(everywhere[1:]):
+            restore_backup(url, str(tmp_path / f"{number}"), options=plain if url.startswith("s3") else None)
+            assert (tmp_path / f"{number}" / "big").read_bytes() == (tmp_path / "from" / "big").read_bytes()
 
 
 def test_whenever_the_owner_is_killed_one_backup_counts_at_each_destination(tmp_path: Path, store: ObjectStore) -> None:
