@@ -77,7 +77,7 @@ SELECT format('SELECT json_build_object(''schema_name'', %L, ''name'', %L, ''row
 ''content'', %s) FROM ONLY %I.%I t', n.nspname, c.relname, {content}, n.nspname, c.relname),
 'ROLLBACK TO SAVEPOINT counting' {dumped} {order} \\gexec
 """
-"""Returns a row of JSON for each table. The locks of its indexes are given back: the server has room for so many."""
+"""Returns a row of JSON for each table. The locks of its indexes are given back: a server has a limited number."""
 
 _SEQUENCES: Final = f"""SELECT format('SELECT json_build_object(''schema_name'', %L, ''name'', %L, ''next'',
 last_value::numeric + CASE WHEN is_called THEN %s ELSE 0 END) FROM %I.%I', n.nspname, c.relname, s.seqincrement,

@@ -131,13 +131,17 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def test_a_database_that_is_not_there_or_too_old_is_named(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _back_up_orders(server: Server, tmp_path: Path) -> None:
     source = {"type": "postgres", "url": server.url("orders"), "password": {"secret": "pg"}}
     context = backup_context(tmp_path, source=source)
     context.secrets = {"pg": PASSWORD}
     Backup().run(context)
+
+
+def test_a_database_that_is_not_there_or_too_old_is_named(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _back_up_orders(server, tmp_path)
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     backups = f"{tmp_path}/to/nightly"
     _says(f"restore {backups} {server.url('absent')}", 'database "absent" does not exist: create it')
@@ -158,10 +162,7 @@ def test_a_database_that_is_not_there_or_too_old_is_named(
 def test_a_server_that_is_older_than_the_dump_is_named(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = {"type": "postgres", "url": server.url("orders"), "password": {"secret": "pg"}}
-    context = backup_context(tmp_path, source=source)
-    context.secrets = {"pg": PASSWORD}
-    Backup().run(context)
+    _back_up_orders(server, tmp_path)
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     with postgres_server(PASSWORD, OLDER) as older:
         older.sql("postgres", "CREATE DATABASE again")

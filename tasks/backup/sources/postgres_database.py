@@ -197,7 +197,7 @@ def _said_by_psql(stderr: str) -> str:
 def _widen(pipe: IO[bytes] | None) -> None:
     """Let the program write more ahead, so that it and its reader take turns less often."""
     if pipe is not None:
-        # The kernel allows a user so many pages for pipes. Beyond that the pipe stays as it is.
+        # The kernel limits the pages that a user has for pipes. Beyond the limit the pipe stays as it is.
         with suppress(PermissionError):
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 

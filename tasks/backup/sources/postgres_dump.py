@@ -98,7 +98,7 @@ _LOCK_WAIT_S: Final = 10
 another session waits to lock the table exclusively, and would wait for ever."""
 
 _SMALL: Final = 100
-"""A table whose share of the rows of one program would be less than one in so many is not dumped apart."""
+"""A table that has less than one in this many of the rows of one program is not dumped apart."""
 
 T = TypeVar("T")
 Section = Literal["pre-data", "data", "post-data"]

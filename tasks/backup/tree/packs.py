@@ -110,7 +110,7 @@ class PackWriter:
         return pack
 
     def _wait(self, at_most: int) -> None:
-        """Wait until so many packs are being stored. Raises their errors."""
+        """Wait until `at_most` packs are being stored. Raises their errors."""
         while len(self._storing) > at_most:
             self._storing[0][1].result()
             del self._storing[0]
