@@ -140,10 +140,10 @@ class Encryption:
         """Return the entry of an encrypted object with the fields that tell of the content sealed."""
         if entry.sealed is not None:
             return entry  # another attempt wrote it
-        private = entry.model_dump_json(exclude=_PUBLIC_FIELDS | {"content_sha256", "sealed"}, exclude_defaults=True)
+        private = entry.model_dump_json(exclude=_PUBLIC_FIELDS | {"sealed"}, exclude_defaults=True)
         sealed = None if private == "{}" else self.seal(private)
         public = entry.model_dump(include=_PUBLIC_FIELDS)
-        return FileEntry(**public | {"content_sha256": None, "sealed": sealed})
+        return FileEntry(**public | {"sealed": sealed})
 
     def seal_manifest(self, manifest: Manifest) -> Manifest:
         """Return a manifest, whose entries are sealed, with its own fields that tell of the content sealed."""

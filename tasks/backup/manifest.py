@@ -140,14 +140,14 @@ class ParentBackup(BaseModel):
 
 
 class FileEntry(BaseModel):
-    """A file of a backup: the size and checksum of the stored file, and those of its content."""
+    """A file of a backup: its checksum, its size as stored, and that of its content."""
 
     name: StoredName
     size_bytes: StoredSize = Field(description="Of the content")
     stored_bytes: StoredSize = Field(description="Of the file as stored, compressed")
     sha256: str = Field(description="Of the file as stored, in hex")
     content_sha256: str | None = Field(
-        description="Of the content, in hex; null: the object is encrypted, and age authenticates its content"
+        default=None, description="Of the content, in hex; written by builds before 2026-11-27, and still checked"
     )
     mode: int | None = Field(
         default=None, ge=0, le=0o7777, description="Permissions of the SQLite file; null for other sources"
@@ -181,12 +181,12 @@ class FileEntry(BaseModel):
     @property
     def encrypted(self) -> bool:
         """Whether the stored file is encrypted."""
-        return self.content_sha256 is None
+        return self.name.endswith(ENCRYPTED)
 
     @property
     def plain_name(self) -> str:
         """The name that the source gave to the object: the file's name without the suffix of encryption."""
-        return self.name.removesuffix(ENCRYPTED) if self.encrypted else self.name
+        return self.name.removesuffix(ENCRYPTED)
 
 
 class EncryptionNote(BaseModel):

@@ -20,7 +20,7 @@ DAY = timedelta(days=1)
 
 def backup(day: int, chain: Sequence[Manifest] = (), **more: Any) -> Manifest:
     created = T + day * DAY
-    entry: dict[str, Any] = {"size_bytes": 1, "stored_bytes": 1, "content_sha256": "0"}
+    entry: dict[str, Any] = {"size_bytes": 1, "stored_bytes": 1}
     given: dict[str, Any] = {
         "task": "base",
         "run_id": f"base~{day}",
@@ -81,7 +81,7 @@ def test_what_does_not_allow_an_incremental_backup_is_told(server: ServerIdentit
 
 
 def test_a_backup_of_an_earlier_build_is_not_continued() -> None:
-    old = backup(0, files=(FileEntry(name="base.tar.zst", size_bytes=1, stored_bytes=1, sha256="", content_sha256=""),))
+    old = backup(0, files=(FileEntry(name="base.tar.zst", size_bytes=1, stored_bytes=1, sha256=""),))
     found = next_backup([old], 7, T + DAY, SERVER)
     assert found.parent is None
     assert "has no manifest of the server" in str(found.remark)

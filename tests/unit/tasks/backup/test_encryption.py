@@ -34,7 +34,7 @@ SIZES = (0, 1, 64, (64 << 10) - 1, 64 << 10, (64 << 10) + 1, (1 << 20) - 1, (1 <
 
 
 def _stored(place: Place, content: bytes, keys: list[Any] | None, piece: int = 1 << 20) -> FileEntry:
-    with archive.storing(place, "a.zst", 3, archive.quiet, keys) as out:
+    with archive.storing(place, "a.zst.age" if keys else "a.zst", 3, archive.quiet, keys) as out:
         for at in range(0, len(content), piece):
             out.write(content[at : at + piece])
     return out.entry
@@ -56,17 +56,26 @@ def test_content_of_each_size_comes_back(tmp_path: Path, size: int, keys: list[A
     content, place = random.Random(size).randbytes(size), Place(str(tmp_path))
     entry = _stored(place, content, keys, piece=100_000)
     assert _read(place, entry, MINE) == content
-    packed = (tmp_path / "a.zst").read_bytes()
+    packed = (tmp_path / entry.name).read_bytes()
     assert (entry.stored_bytes, entry.sha256) == (len(packed), hashlib.sha256(packed).hexdigest())
     if keys:
         packed = pyrage.decrypt(packed, list(MINE.keys))
     assert zstandard.ZstdDecompressor().decompressobj().decompress(packed) == content
-    assert entry.content_sha256 == (None if keys else hashlib.sha256(content).hexdigest())
     archive.check_stored(place, entry, archive.quiet)
 
 
+def test_the_contents_checksum_of_an_earlier_build_is_checked(tmp_path: Path) -> None:
+    place = Place(str(tmp_path))
+    entry = _stored(place, b"content", None)
+    told = [hashlib.sha256(content).hexdigest() for content in (b"content", b"another")]
+    good, spoilt = (entry.model_copy(update={"content_sha256": text}) for text in told)
+    assert _read(place, good, None) == b"content"
+    with pytest.raises(archive.Damaged, match="the content differs"):
+        _read(place, spoilt, None)
+
+
 def test_a_changed_byte_in_any_region_is_noticed(tmp_path: Path) -> None:
-    place, file = Place(str(tmp_path)), tmp_path / "a.zst"
+    place, file = Place(str(tmp_path)), tmp_path / "a.zst.age"
     entry = _stored(place, random.Random(1).randbytes(200_000), ENCRYPTION.keys())
     good = file.read_bytes()
     head = good.index(b"\n--- ")
@@ -95,7 +104,7 @@ def test_a_changed_byte_in_any_region_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_cut_or_has_grown_is_noticed(tmp_path: Path) -> None:
-    place, file = Place(str(tmp_path)), tmp_path / "a.zst"
+    place, file = Place(str(tmp_path)), tmp_path / "a.zst.age"
     entry = _stored(place, random.Random(1).randbytes(200_000), ENCRYPTION.keys())
     good = file.read_bytes()
     # Also between two pieces of 64 KiB, which age encrypts one by one.
@@ -111,9 +120,9 @@ def test_a_file_that_was_cut_or_has_grown_is_noticed(tmp_path: Path) -> None:
 def test_another_identity_or_none_opens_nothing(tmp_path: Path) -> None:
     place = Place(str(tmp_path))
     entry = _stored(place, b"content", ENCRYPTION.keys())
-    with pytest.raises(NoIdentity, match=r"a\.zst cannot be decrypted by the identity that was given"):
+    with pytest.raises(NoIdentity, match=r"a\.zst\.age cannot be decrypted by the identity that was given"):
         _read(place, entry, OTHERS)
-    with pytest.raises(NoIdentity, match=r"a\.zst is encrypted"):
+    with pytest.raises(NoIdentity, match=r"a\.zst\.age is encrypted"):
         _read(place, entry, None)
     both = _stored(place, b"content", Encryption((PUBLIC, OTHER_PUBLIC)).keys())
     assert _read(place, both, OTHERS) == b"content"
@@ -172,7 +181,7 @@ def test_nothing_of_the_content_is_readable_at_the_destination(tmp_path: Path) -
         assert not file.is_file() or b"marked" not in file.read_bytes()
     stored = newest_backup(result["url"])
     assert [file.name for file in stored.files] == ["folder.tar.zst.age"]
-    assert (stored.remarks, stored.files[0].content_sha256) == ((), None)
+    assert stored.remarks == ()
     assert (
         "marked-name was left out" in StoredObjects(stored, None, RestoreWatch(), BackupKeys(MINE)).manifest.remarks[0]
     )

@@ -125,7 +125,6 @@ def physical(tmp_path: Path, *members: tuple[str, bytes, str]) -> Path:
         "size_bytes": len(content.getvalue()),
         "stored_bytes": len(stored),
         "sha256": hashlib.sha256(stored).hexdigest(),
-        "content_sha256": hashlib.sha256(content.getvalue()).hexdigest(),
     }
     more = {"source_type": "postgres_physical", "files": [entry], "tools": {"postgresql": "17.0"}}
     (folder / "manifest.json").write_text(json.dumps(told | more))

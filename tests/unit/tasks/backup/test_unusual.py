@@ -23,7 +23,6 @@ def backup(size_bytes: int, seconds: float = 600, rows: dict[str, int] | None = 
         size_bytes=size_bytes,
         stored_bytes=size_bytes // 3,
         sha256="",
-        content_sha256="",
         tables=facts,
     )
     return Manifest(

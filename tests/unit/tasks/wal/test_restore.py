@@ -27,7 +27,7 @@ def archived(*ranges: tuple[int, int, int], gap: WalGap | None = None) -> Counte
     common: dict[str, Any] = {"token": 1, "node": "a", "at": AT, "segment_bytes": SEGMENT}
     found.take(WalPage(number=1, claim=True, gap=gap, **common))
     for timeline, start, end in ranges:
-        entry = FileEntry(name="x", size_bytes=1, stored_bytes=1, sha256="", content_sha256="")
+        entry = FileEntry(name="x", size_bytes=1, stored_bytes=1, sha256="")
         kind: Any = "segment" if end - start == SEGMENT else "piece"
         stored = StoredWal(type=kind, timeline=timeline, start=start, end=end, file=entry)
         found.take(WalPage(number=found.number + 1, objects=(stored,), **common))
