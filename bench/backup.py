@@ -7,13 +7,16 @@ compress at level 3 of zstd, by two threads or processes, read from a warm page 
 on the disk: after plain programs and restic's restore comes `sync`; the others sync their files themselves.
 
 An attempt of Rota runs in a process of its own, from the check of the source to the removal of old backups. Python has
-been started and the kind imported before, as on a node. A ratio is of the fastest turns: above 1, Rota is faster. A run
-of its own afterwards measures the memory: the most that all processes of one side hold at once, where each shared page
-is divided among those that share it (PSS). Servers and the object store are not counted.
+been started and the kind imported before, as on a node. A ratio is of the fastest turns: above 1, Rota is faster. The
+second ratio is of the processor time of all processes of one side in those turns, which decides where the servers and
+the object store are on other machines: here they take their time from the same processors. A run of its own afterwards
+measures the memory: the most that all processes of one side hold at once, where each shared page is divided among
+those that share it (PSS). Servers and the object store are counted in neither.
 """
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -85,6 +88,8 @@ class Took:
     memory_mb: float = 0.0
     #: The size of the backup as it is stored, in MB.
     stored_mb: float = 0.0
+    #: The processor time of its processes, in seconds.
+    processor_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,12 +223,12 @@ class Site:
     def run(self, script: str, *, memory: bool = False) -> Took:
         """Run a script of other programs."""
         environ = {"PGPASSWORD": PASSWORD, "RESTIC_PASSWORD": PASSWORD, "XDG_CACHE_HOME": str(self.root / "cache")}
-        began_s = time.monotonic()
+        began_s, used_s = time.monotonic(), _processor_s()
         with subprocess.Popen(
             ["bash", "-o", "pipefail", "-ec", script], env={**os.environ, **environ}, cwd=self.root
         ) as process:
             memory_mb = _most_memory_mb(process) if memory else 0.0
-        took = Took(time.monotonic() - began_s, memory_mb)
+        took = Took(time.monotonic() - began_s, memory_mb, processor_s=_processor_s() - used_s)
         if process.returncode:
             raise SystemExit(f"exit code {process.returncode} of: {script}")
         return took
@@ -238,11 +243,15 @@ class Site:
         order, told = self.root / "order.json", self.root / "told.json"
         order.write_text(json.dumps(given))
         argv = [sys.executable, "-m", "bench.backup", "--attempt", str(order), str(told)]
+        used_s = _processor_s()
         with subprocess.Popen(argv, env=environ) as process:
             memory_mb = _most_memory_mb(process) if memory else 0.0
         if process.returncode:
             raise SystemExit(f"Rota's attempt ended with exit code {process.returncode}")
-        return Took(memory_mb=memory_mb, **json.loads(told.read_text()))
+        found = json.loads(told.read_text())
+        # Starting Python and importing the kind came before the attempt, as on a node.
+        found["processor_s"] = _processor_s() - used_s - found["processor_s"]
+        return Took(memory_mb=memory_mb, **found)
 
     def clear(self) -> None:
         """Remove what a turn has written."""
@@ -305,12 +314,18 @@ def _pss_kb(pid: int) -> int:
     return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")), 0)
 
 
+def _processor_s() -> float:
+    """The processor time of all processes that this one has started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def _attempt(order: Path, told: Path) -> None:
     """Do what the file `order` says, and write to the file `told` what that took."""
     given = json.loads(order.read_text())
     stored_bytes = 0
     with tempfile.TemporaryDirectory() as scratch:
-        began_s = time.monotonic()
+        began_s, before_s = time.monotonic(), time.process_time()
         if given["restore"] is None:
             params = BackupParams.model_validate(given["params"])
             ctx = FakeContext(params, Path(scratch), secrets=given["secrets"])
@@ -319,7 +334,7 @@ def _attempt(order: Path, told: Path) -> None:
             url, target = given["restore"]
             restore_backup(url, target, keys=BackupKeys(Identities.of_text(given["identity"], "the bench's own")))
         seconds = time.monotonic() - began_s
-    told.write_text(json.dumps({"seconds": seconds, "stored_mb": stored_bytes / 1e6}))
+    told.write_text(json.dumps({"seconds": seconds, "stored_mb": stored_bytes / 1e6, "processor_s": before_s}))
 
 
 def _measure(site: Site, name: str, turns: int) -> None:
@@ -347,11 +362,12 @@ def _measure(site: Site, name: str, turns: int) -> None:
         if turn % 2 == 0:
             ours.append(our_turn())
     our_memory, their_memory = our_turn(memory=True), their_turn(memory=True)
-    best, other = min(each.seconds for each in ours), min(each.seconds for each in theirs)
+    best, other = min(ours, key=lambda took: took.seconds), min(theirs, key=lambda took: took.seconds)
     each = " ".join(f"{mine.seconds:.2f}/{their.seconds:.2f}" for mine, their in zip(ours, theirs, strict=True))
     print(
-        f"{name:16} {other / best:5.2f} {best:8.2f} {other:8.2f} {our_memory.memory_mb:9.0f} "
-        f"{their_memory.memory_mb:7.0f} {ours[0].stored_mb:9.0f} {size_mb:8.0f}  {LINES[name]}  [{each}]",
+        f"{name:16} {other.seconds / best.seconds:5.2f} {other.processor_s / best.processor_s:6.2f} "
+        f"{best.seconds:8.2f} {other.seconds:8.2f} {our_memory.memory_mb:9.0f} {their_memory.memory_mb:7.0f} "
+        f"{ours[0].stored_mb:9.0f} {size_mb:8.0f}  {LINES[name]}  [{each}]",
         flush=True,
     )
 
@@ -368,8 +384,10 @@ def main() -> None:
     if options.attempt:
         _attempt(*options.attempt)
         return
-    print("                 ratio     Rota    other  Rota's MB   other  Rota's MB   other")
-    print("line            (time)  seconds  seconds  of memory    same    stored    same  the other, and [each turn]")
+    print("                 ratio of proc-     Rota    other  Rota's MB   other  Rota's MB   other")
+    print(
+        "line             time  essor  seconds  seconds  of memory    same    stored    same  the other and [each turn]"
+    )
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="rota-bench-") as folder, ExitStack() as stack:
         site = Site(Path(folder), stack, options.mb, options.files)

@@ -67,6 +67,10 @@ class Context(Protocol[P_co]):
         """The time at which the run was due (aware, UTC)."""
 
     @property
+    def succeeded_at(self) -> datetime | None:
+        """When a run of the task succeeded last, on any member (aware, UTC); None: none has."""
+
+    @property
     def checkpoint(self) -> Any:
         """The value of the run's last committed checkpoint; None if the run has no checkpoint."""
 

@@ -251,9 +251,18 @@ class MemberParts:
         uid = None
         if apart(run, self._config, self._offered, needs):
             uid = lowest_free(self._config.work_uids, self._runner.uids)
-        cluster = self._machine.state.cluster_id
+        row = self._machine.state.tasks.get(run.task)
         return order_of(
-            run, self._config, self._offered, deadline_s, secrets, needs, prepared=prepared, uid=uid, cluster=cluster
+            run,
+            self._config,
+            self._offered,
+            deadline_s,
+            secrets,
+            needs,
+            prepared=prepared,
+            uid=uid,
+            cluster=self._machine.state.cluster_id,
+            succeeded_at_us=None if row is None else row.succeeded_at_us,
         )
 
     def state(self) -> State:

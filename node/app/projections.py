@@ -57,11 +57,13 @@ def order_of(
     prepared: bool,
     uid: int | None = None,
     cluster: str = "",
+    succeeded_at_us: int | None = None,
 ) -> Order:
     """Make the order to execute the current attempt of `run`, with a lease until `deadline_s` on CLOCK_BOOTTIME.
 
     `prepared`: the attempt may use a prepared process. It uses none if it runs as another user, because such a process
     runs as the node's user. `uid` is the attempt's own user id; None: it has none. `cluster` is the cluster's id.
+    `succeeded_at_us`: when a run of the task succeeded last; None: none has.
     """
     spec = run.spec
     kind = kinds.get(spec.kind)
@@ -90,6 +92,7 @@ def order_of(
         may_run_as=config.run_as,
         uid=uid,
         cluster=cluster,
+        succeeded_at_us=succeeded_at_us,
     )
 
 

@@ -87,6 +87,12 @@ class AttemptContext:
         return _EPOCH + timedelta(microseconds=self._order.fire_at_us)
 
     @property
+    def succeeded_at(self) -> datetime | None:
+        """When a run of the task succeeded last."""
+        at_us = self._order.succeeded_at_us
+        return None if at_us is None else _EPOCH + timedelta(microseconds=at_us)
+
+    @property
     def checkpoint(self) -> Any:
         """The last committed checkpoint of this run; None if there is none."""
         return self._checkpoint

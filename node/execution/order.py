@@ -73,6 +73,8 @@ class Order:
     uid: int | None = None
     #: The id of the cluster; "": not known.
     cluster: str = ""
+    #: When a run of the task succeeded last, in microseconds since the epoch; None: none has.
+    succeeded_at_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

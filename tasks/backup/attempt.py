@@ -11,7 +11,7 @@ from tasks.backup import lineage, manifest, retention
 from tasks.backup.archive import Content, quiet, stored_content
 from tasks.backup.chain import BrokenChain, chain_of
 from tasks.backup.content import BackupContent, Vanished
-from tasks.backup.copies import BackupCopies
+from tasks.backup.copies import EMPTIED, BackupCopies
 from tasks.backup.keep import rules_of
 from tasks.backup.manifest import FileEntry, Manifest, printable
 from tasks.backup.objects import remove_unnamed
@@ -116,7 +116,10 @@ class BackupAttempt:
         return manifest.with_versions(done, self.place.versions).model_copy(update={"url": self.place.url})
 
     def unusual(self, done: Manifest) -> list[str]:
-        """Return what is unusual of the backup beside those before it, of the same source. Does not raise."""
+        """Return what is unusual of the backup beside those before it, of the same source. Does not raise.
+
+        A destination that holds nothing is new or was emptied on purpose, or its disk is not mounted.
+        """
         own = retention.name_of(done.url)
         try:
             older = sorted(
@@ -126,6 +129,9 @@ class BackupAttempt:
         except Exception as error:  # noqa: BLE001  storage libraries raise any exception; the backup is complete
             self.ctx.log.warning("not compared with the backups before: %s: %s", type(error).__name__, error)
             return []
+        succeeded_at = self.ctx.succeeded_at
+        if not older and succeeded_at is not None and not self.ctx.params.copies:
+            return [f"{self.task_place.url} held no backup, and a run succeeded at {succeeded_at:%F %R} UTC: {EMPTIED}"]
         return unusual(done, [backup for backup in found.complete if self.held.holds(backup)])
 
     def copy(self, done: Manifest) -> None:

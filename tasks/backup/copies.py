@@ -31,6 +31,9 @@ from tasks.places.object_lock import LockTime
 from tasks.places.place import BadDestination, NoBucket, NoObjectLock, Place, resolved
 from tasks.source_identity import differing, identity_id
 
+EMPTIED: Final = "it is new, was emptied, or its disk is not mounted"
+"""Why a destination may hold nothing where backups were made."""
+
 CATCH_UP_MAX: Final = 20
 """The most older backups that one run copies to one destination, the oldest first."""
 
@@ -386,7 +389,7 @@ def emptied(
     if bool(here) == bool(elsewhere):
         return None
     empty, other, count = (copy_url, first_url, here) if here else (first_url, copy_url, elsewhere)
-    return f"{empty} held no backup, and {other} holds {count}: it is new, was emptied, or its disk is not mounted"
+    return f"{empty} held no backup, and {other} holds {count}: {EMPTIED}"
 
 
 def said(error: Exception) -> str:

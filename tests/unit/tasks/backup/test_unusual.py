@@ -84,6 +84,19 @@ def test_rows_and_tables_that_are_empty_now_are_told() -> None:
     assert unusual(backup(GB), before) == [], "a backup without facts on tables is not compared by them"
 
 
+def test_an_empty_destination_is_told_once_a_run_has_succeeded(tmp_path: Path) -> None:
+    fill(tmp_path / "from")
+    assert Backup().run(backup_context(tmp_path, 1))["unusual"] == []
+    later = backup_context(tmp_path, 2)
+    later.succeeded_at = AT
+    assert Backup().run(later)["unusual"] == []
+    (tmp_path / "to").rename(tmp_path / "unmounted")
+    unmounted = backup_context(tmp_path, 3)
+    unmounted.succeeded_at = AT
+    (said,) = Backup().run(unmounted)["unusual"]
+    assert said.startswith(f"{tmp_path}/to/nightly held no backup, and a run succeeded at {AT:%F %R} UTC: it is new, ")
+
+
 def test_a_run_tells_what_is_unusual(tmp_path: Path) -> None:
     fill(tmp_path / "from")
     for token in range(1, BEFORE_MIN + 1):
