@@ -8,7 +8,7 @@ from typing import IO, Final
 
 from typing_extensions import Buffer
 
-from tasks.backup.archive import CHUNK_BYTES, Damaged
+from tasks.backup.archive import Damaged
 
 if sys.version_info >= (3, 12):
     import tarfile
@@ -16,6 +16,10 @@ else:  # Debian 12 has Python 3.11.2, whose tarfile cannot check members as it u
     from backports import tarfile
 
 __all__ = ["archive_in", "tarfile"]
+
+_READ_BYTES: Final = 64 << 10
+"""How much tarfile reads at a time. At each header it copies what it has not used of it: a megabyte took a third of the
+time of restoring small files."""
 
 _EMPTY_READS_MAX: Final = 16
 """How often tarfile reads at the end of a sound archive, or one that was cut short, at most."""
@@ -44,7 +48,7 @@ def archive_in(content: io.RawIOBase) -> Iterator["tarfile.TarFile"]:
     """Read an archive as a stream in the block. Raises `Damaged`, whatever tarfile makes of headers that are wrong."""
     file: IO[bytes] = _Ending(content)  # type: ignore[assignment]
     try:
-        with tarfile.open(fileobj=file, mode="r|", bufsize=CHUNK_BYTES) as archive:
+        with tarfile.open(fileobj=file, mode="r|", bufsize=_READ_BYTES) as archive:
             yield archive
     except (tarfile.TarError, ValueError, OverflowError) as error:
         raise Damaged(f"the archive cannot be unpacked: {error}") from error
