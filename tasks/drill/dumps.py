@@ -20,6 +20,12 @@ from tasks.drill.scratch_server import ScratchServer, server_tools
 _CREATE: Final = re.compile(r"^CREATE DATABASE (?P<name>\"(?:[^\"]|\"\")+\"|\S+) WITH .*;$", re.MULTILINE)
 _ENCODING: Final = re.compile(r" ENCODING = ('[^']+')")
 _NO_ROLE: Final = re.compile(r"role \"(.+)\" does not exist$", re.MULTILINE)
+_SUPERUSERS: Final = re.compile(
+    r"^ALTER (?:EVENT TRIGGER|FOREIGN DATA WRAPPER) .+ OWNER TO (?P<role>\"(?:[^\"]|\"\")+\"|[^\s\";]+);$", re.MULTILINE
+)
+"""Says who owns what only superusers may own. A schema's text that says so in vain makes no harm: the server that is
+restored into is there for this dump alone, and reaches nothing."""
+
 _ROUNDS_MAX: Final = 20
 _TRIAL: Final = "rota_trial"
 """A database in which the schema of a dump is tried, to learn which roles it names."""
@@ -75,6 +81,7 @@ class _Dump:
         """Restore the database, and compare it. Returns its name."""
         name = self._made()
         self._make_roles()
+        self._make_superusers()
         self._fill(name)
         self._compare(name)
         return name
@@ -139,6 +146,12 @@ class _Dump:
                     process.communicate()
             said.seek(0)
             return said.read().decode(errors="replace")
+
+    def _make_superusers(self) -> None:
+        text = self._schema.read_text(errors="surrogateescape")
+        there = set(self._server.ask("SELECT quote_ident(rolname) FROM pg_roles WHERE NOT rolsuper").splitlines())
+        for role in sorted({found["role"] for found in _SUPERUSERS.finditer(text)} & there):
+            self._server.ask(f"ALTER ROLE {role} SUPERUSER")
 
     def _make_role(self, role: str) -> None:
         quoted = role.replace('"', '""')

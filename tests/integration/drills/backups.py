@@ -52,6 +52,11 @@ ALTER TABLE item OWNER TO "Own er";
 CREATE SEQUENCE ids;
 SELECT setval('ids', 4000);
 CREATE POLICY own ON line TO reader USING (id > 1);
+CREATE FUNCTION seen() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END';
+CREATE EVENT TRIGGER seen ON ddl_command_end EXECUTE FUNCTION seen();
+CREATE FOREIGN DATA WRAPPER far;
+ALTER EVENT TRIGGER seen OWNER TO "Bo ss";
+ALTER FOREIGN DATA WRAPPER far OWNER TO "Bo ss";
 """
 
 _MARIA_SQL: Final = """CREATE DATABASE shop; USE shop;
@@ -123,6 +128,7 @@ def good_backups(top: Path) -> Iterator[GoodBackups]:
     """Make the backups in `top`/good, and dumps of the variants in `top`/VARIANT."""
     with postgres_server("hush-hush") as server:
         server.sql("postgres", 'CREATE DATABASE orders; CREATE ROLE reader; CREATE ROLE "Own er"')
+        server.sql("postgres", 'CREATE ROLE "Bo ss" SUPERUSER')
         server.sql("orders", _SQL)
         server.sql("postgres", "ALTER SYSTEM SET max_slot_wal_keep_size = '1GB'")
         server.sql("postgres", "ALTER SYSTEM SET summarize_wal = on")
