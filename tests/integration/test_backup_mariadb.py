@@ -17,6 +17,7 @@ from tasks.backup.restore import BadTarget, restore_backup
 from tasks.backup.sources.mariadb.server import MariadbFailed
 from tasks.backup.sources.source import RestoreParts
 from tasks.backup.verify import verify
+from tasks.errors import Away
 from tasks.source_identity import OtherSource
 from testkit.fake_context import FakeContext
 from testkit.servers.mariadb_server import ROOT_PASSWORD, RunningMariadb, mariadb_server, why_no_mariadb
@@ -92,6 +93,16 @@ def content_of(server: RunningMariadb, database: str) -> dict[str, str]:
 
 
 @pytest.mark.more
+def test_a_server_that_does_not_answer_is_waited_for_and_one_that_refuses_is_not(
+    server: RunningMariadb, tmp_path: Path
+) -> None:
+    with pytest.raises(MariadbFailed, match="ERROR 1045") as refused:
+        Backup().run(context_of(server, tmp_path, url=server.url(user="nobody")))
+    assert not isinstance(refused.value, Away)
+    with pytest.raises(Away, match=r"ERROR 200[23]"):
+        Backup().run(context_of(server, tmp_path, url=f"{server.url()}-gone"))
+
+
 def test_awkward_data_is_equal_in_another_server(server: RunningMariadb, tmp_path: Path) -> None:
     server.sql(
         "CREATE USER `o'neil`@`%` IDENTIFIED BY 'secret-of-o'; CREATE ROLE reader; GRANT SELECT ON shop.* TO reader"

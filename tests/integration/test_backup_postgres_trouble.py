@@ -21,6 +21,7 @@ from tasks.backup.restore import restore_backup, restore_manifest
 from tasks.backup.sources.postgres_database import Database
 from tasks.backup.sources.postgres_tools import PostgresFailed
 from tasks.backup.sources.source import RestoreParts, RestoreTarget
+from tasks.errors import Away
 from testkit.fake_context import FakeContext
 from testkit.servers.postgres_servers import standby
 
@@ -134,6 +135,23 @@ def test_a_server_that_ends_in_the_middle_is_named(tmp_path: Path, parallel: int
         argv = [str(server.programs / "pg_ctl"), "-D", str(server.folder / "data"), "-w", "start", "-l"]
         options = f"-c listen_addresses='' -c unix_socket_directories={server.folder}"
         run_as_server([*argv, str(server.folder / "server.log"), "-o", options], server.folder)
+
+
+def test_a_server_that_does_not_answer_is_waited_for_and_one_that_refuses_is_not(tmp_path: Path) -> None:
+    with postgres_server("hush-hush") as server:
+        url = server.url("postgres")
+        tools = Database(url, tmp_path, server.password).tools()
+        with pytest.raises(PostgresFailed, match="FATAL") as refused:
+            Database(url, tmp_path, "another").ask(tools, "SELECT 1")
+        assert not isinstance(refused.value, Away)
+        with pytest.raises(PostgresFailed, match="division by zero") as failed:
+            Database(url, tmp_path, server.password).ask(tools, "SELECT 1 / 0")
+        assert not isinstance(failed.value, Away)
+        ends = "SELECT pg_terminate_backend(pg_backend_pid())"
+        with pytest.raises(Away):
+            Database(url, tmp_path, server.password).ask(tools, ends)
+    with pytest.raises(Away):
+        Database(url, tmp_path, "hush-hush").ask(tools, "SELECT 1")
 
 
 def test_more_tables_than_the_server_can_lock_name_the_setting(tmp_path: Path, server: Server) -> None:

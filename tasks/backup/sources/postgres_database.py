@@ -16,7 +16,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final
 
-from tasks.backup.sources.postgres_tools import NoTool, PostgresFailed, Tools, choose, installed_tools
+from tasks.backup.sources.postgres_tools import (
+    NoTool,
+    PostgresFailed,
+    PostgresUnreachable,
+    Tools,
+    choose,
+    installed_tools,
+)
 from tasks.postgres.url import url_of_database
 
 _END: Final = "rota: end of the answer"
@@ -41,6 +48,10 @@ _PROMPT: Final = re.compile(r"^psql:(?:<stdin>:\d+: )? ?", re.MULTILINE)
 
 
 _PIPE_BYTES: Final = 1 << 20
+
+_NO_CONNECTION: Final = 2
+_PASSING: Final = ("connection to server was lost", "the database system is", "too many clients", "slots are reserved")
+"""What is said where a connection has ended, or the server does not take one now, and will."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +91,11 @@ class Database:
         return choose(here, max(at_least, int(self.ask(here[0], "SHOW server_version_num")) // 10_000))
 
     def ask(self, tools: Tools, query: str) -> str:
-        """Return the output of psql for `query`. Raises `PostgresFailed`."""
+        """Return the output of psql for `query`. Raises `PostgresFailed`, `PostgresUnreachable` if nobody answers."""
         argv = [*_psql(tools, self.url), "-c", query]
         done = subprocess.run(argv, capture_output=True, text=True, env=self._of_psql(), check=False)
         if done.returncode != 0:
-            raise PostgresFailed(_said_by_psql(done.stderr))
+            raise _failure(done.returncode, done.stderr)
         return done.stdout.strip()
 
     @contextmanager
@@ -188,6 +199,12 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 def _psql(tools: Tools, url: str) -> list[str]:
     return [tools.program("psql"), "-XAtqw", "-v", "ON_ERROR_STOP=1", "-d", url]
+
+
+def _failure(code: int, stderr: str) -> PostgresFailed:
+    """Return the error for what psql has said. Its exit code is 2 if it had no connection, or lost it."""
+    refused = "FATAL" in stderr and not any(passing in stderr for passing in _PASSING)
+    return (PostgresUnreachable if code == _NO_CONNECTION and not refused else PostgresFailed)(_said_by_psql(stderr))
 
 
 def _said_by_psql(stderr: str) -> str:

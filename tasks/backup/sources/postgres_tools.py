@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tasks.access import Access
-from tasks.errors import Failed
+from tasks.errors import Away, Failed
 from tasks.needs import Tool
 
 OTHER_PLACES = "/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql@*/bin"
@@ -25,6 +25,10 @@ class NoTool(Failed):
 
 class PostgresFailed(Failed):
     """One of PostgreSQL's programs failed. The message contains its output."""
+
+
+class PostgresUnreachable(PostgresFailed, Away):
+    """The server does not answer, or takes no connections now."""
 
 
 @dataclass(frozen=True)

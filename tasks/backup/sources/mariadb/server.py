@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from tasks.access import Access
 from tasks.backup.sources.mariadb.url import MariadbUrl, parse_mariadb
 from tasks.backup.sources.program import ProgramFailed, beside_pipe
-from tasks.errors import Failed
+from tasks.errors import Away, Failed
 from tasks.needs import Tool
 
 _PAIRS: Final = (("mariadb-dump", "mariadb"), ("mysqldump", "mysql"))
@@ -28,6 +28,8 @@ _ESCAPED: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\
 _TEXT: Final = re.compile(r"\\(.)", re.DOTALL)
 _MEANT: Final = {"n": "\n", "t": "\t", "0": "\0"}
 _CONNECT_S: Final = 30
+_NO_CONNECTION: Final = re.compile(r"^ERROR (2002|2003|2005|2006|2013|1053) ", re.MULTILINE)
+"""Nobody answers, the connection is lost, or the server is shut down (mariadb.com/kb, "MariaDB error codes")."""
 
 NO_FILES: Final = ("--local-infile=0",)
 """The client sends no file of this machine, whatever a server or a dump asks for (LOAD DATA LOCAL)."""
@@ -44,6 +46,10 @@ class NoMariadbProgram(Failed):
 
 class MariadbFailed(Failed):
     """One of MariaDB's programs failed, or the server refused. The message contains the program's output."""
+
+
+class MariadbUnreachable(MariadbFailed, Away):
+    """The server does not answer, or has ended the connection."""
 
 
 class MariadbTools(NamedTuple):
@@ -94,12 +100,16 @@ class MariadbServer:
         return [program, f"--defaults-file={self.options}", "--default-character-set=utf8mb4", *more]
 
     def ask(self, query: str) -> list[tuple[str, ...]]:
-        """Return the rows of a query, as text. NULL is the text NULL. Raises `MariadbFailed`."""
+        """Return the rows of a query, as text. NULL is the text NULL.
+
+        Raises `MariadbFailed`, and `MariadbUnreachable` if nobody answers.
+        """
         argv = self.argv(self.tools.client, *NO_FILES, "--batch", "--skip-column-names")
         argv.append(f"--connect-timeout={_CONNECT_S}")
         done = subprocess.run([*argv, "-e", query], capture_output=True, env=client_environment(), check=False)
         if done.returncode != 0:
-            raise MariadbFailed(f"mariadb: {done.stderr.decode(errors='replace').strip()[-2000:]}")
+            said = done.stderr.decode(errors="replace").strip()[-2000:]
+            raise (MariadbUnreachable if _NO_CONNECTION.search(said) else MariadbFailed)(f"mariadb: {said}")
         lines = done.stdout.decode(errors="backslashreplace").split("\n")[:-1]
         return [tuple(_plain(value) for value in line.split("\t")) for line in lines]
 
