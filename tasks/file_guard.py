@@ -2,12 +2,14 @@
 
 A path is resolved before it is checked, and the open file is checked again by its path in the kernel. So swapping a
 link or a folder between the two checks gives no access. Because a hard link or a bind mount gives a file another path,
-the node's own files are recognized by device and inode too.
+the node's own files are recognized by device and inode too (`OwnFiles`).
 """
 
+import ctypes
 import os
 import stat
-from collections.abc import Iterable, Iterator
+import struct
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -27,34 +29,71 @@ def file_id(about: os.stat_result) -> FileId:
     return about.st_dev, about.st_ino
 
 
-def file_ids(own: Iterable[str]) -> frozenset[FileId]:
-    """Return the identities of the paths `own` and of everything in them, two levels deep (journal, history, secrets).
+_libc = ctypes.CDLL(None)
+_BORN: Final = 0x800
+_EMPTY_PATH: Final = 0x1000
+_NOFOLLOW: Final = 0x100
 
-    Paths that do not exist or cannot be read are skipped.
+
+def born_ns(at: int | str, folder: int | None = None) -> int:
+    """Return when an inode was made, in nanoseconds since the epoch: by statx(2), which Python does not offer.
+
+    `at` is an open file or a path, which is not followed; `folder` is the open folder that a path is in. 0: the file
+    system or the C library does not say, or there is no such file. Nobody can set this time.
     """
-    found: set[FileId] = set()
-    for path in own:
-        found.update(_file_ids(path, _DEEP))
-    return frozenset(found)
+    statx = getattr(_libc, "statx", None)
+    if statx is None:
+        return 0
+    where, path, flags = (at, b"", _EMPTY_PATH) if isinstance(at, int) else (folder, os.fsencode(at), _NOFOLLOW)
+    answer = ctypes.create_string_buffer(256)
+    if statx(-100 if where is None else where, path, flags, _BORN, answer) != 0:
+        return 0
+    known, seconds, nanoseconds = struct.unpack_from("=I76xqI", answer)
+    return int(seconds * 1_000_000_000 + nanoseconds) if known & _BORN else 0
 
 
-_learned: dict[tuple[str, ...], frozenset[FileId]] = {}
+class OwnFiles:
+    """The node's own files, under whatever path: by device and inode, and by when the inode was made.
+
+    The node removes files of its own while an attempt works, and the file system gives their inodes to new files.
+    """
+
+    def __init__(self, born: Mapping[FileId, int]) -> None:
+        self._born = born
+
+    @classmethod
+    def at(cls, own: Iterable[str]) -> "OwnFiles":
+        """Find the paths `own` and everything in them, two levels deep (journal, history, secrets).
+
+        Paths that do not exist or cannot be read are skipped.
+        """
+        return cls({about: when for path in own for about, when in _files_at(path, _DEEP)})
+
+    def has(self, about: os.stat_result, at: int | str, folder: int | None = None) -> bool:
+        """Whether the file with this status is the node's own. `at` and `folder`: where it is, as for `born_ns`."""
+        when = self._born.get(file_id(about))
+        return when is not None and when == born_ns(at, folder)
+
+
+NO_FILES: Final = OwnFiles({})
+
+_learned: dict[tuple[str, ...], OwnFiles] = {}
 
 
 def learn_own(own: tuple[str, ...]) -> None:
     """Note the identities of the node's own files for later `FileGuard`s, as a confined process cannot see them."""
-    _learned[own] = file_ids(own)
+    _learned[own] = OwnFiles.at(own)
 
 
-def _file_ids(path: str, deep: int) -> Iterator[FileId]:
+def _files_at(path: str, deep: int) -> Iterator[tuple[FileId, int]]:
     try:
         about = os.stat(path)  # noqa: PTH116  paths are strings here
-        yield file_id(about)
+        yield file_id(about), born_ns(os.path.realpath(path))
         if deep and stat.S_ISDIR(about.st_mode):
             with os.scandir(path) as entries:
                 inside = [entry.path for entry in entries if not entry.is_symlink()]
             for entry in inside:
-                yield from _file_ids(entry, deep - 1)
+                yield from _files_at(entry, deep - 1)
     except OSError:
         return
 
@@ -71,7 +110,7 @@ class FileGuard:
             programs=_real(access.programs),
         )
         self.use: Use = use
-        self._own = _learned[access.own] if access.own in _learned else file_ids(access.own)
+        self.own = _learned[access.own] if access.own in _learned else OwnFiles.at(access.own)
 
     def resolve(self, path: str | Path) -> Path:
         """Resolve `path`, which need not exist. Raises `AccessRefused` if it may not be used."""
@@ -82,24 +121,13 @@ class FileGuard:
 
     def _check_file_ids(self, real: str, named: str) -> None:
         """Raise `AccessRefused` if `real` or a parent is a file or folder of the node, under another path."""
-        if not self._own:
-            return
         for each in (Path(real), *Path(real).parents):
             try:
                 about = each.stat()
             except OSError:
                 continue
-            if self.is_own(about):
+            if self.own.has(about, str(each)):
                 raise AccessRefused(self._own_by_another_path(named))
-
-    @property
-    def own_ids(self) -> frozenset[FileId]:
-        """The identities of the node's own files and folders."""
-        return self._own
-
-    def is_own(self, about: os.stat_result) -> bool:
-        """Whether a file or folder with this status is the node's own."""
-        return file_id(about) in self._own
 
     def _own_by_another_path(self, named: str | Path) -> str:
         return f"{named} is another path to one of {self.access.node or 'this node'}'s own files or folders"
@@ -107,7 +135,7 @@ class FileGuard:
     def check_opened(self, descriptor: int, named: str | Path) -> None:
         """Raise `AccessRefused` unless the open file may be used, judged by its inode and by its path in the kernel."""
         about = os.fstat(descriptor)
-        if self.is_own(about):
+        if self.own.has(about, descriptor):
             raise AccessRefused(self._own_by_another_path(named))
         check_path(self.access, self.use, path_of(descriptor), str(named))
 

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from tasks.access import is_within
 from tasks.errors import MissingSecret
-from tasks.file_guard import file_id, file_ids, path_of
+from tasks.file_guard import OwnFiles, path_of
 
 VALUE_BYTES_MAX: Final = 64 * 1024
 VALUE_CHARS_MIN: Final = 6
@@ -207,7 +207,7 @@ def lacking(
 
 def _is_own(descriptor: int, secrets_dir: Path, own: NodesOwn) -> bool:
     """Whether an open file is the node's own, judged by its inode, so that no link hides it, and by its folder."""
-    if file_id(os.fstat(descriptor)) in file_ids(own.files):
+    if OwnFiles.at(own.files).has(os.fstat(descriptor), descriptor):
         return True
     path, data, folder = path_of(descriptor), os.path.realpath(own.data), os.path.realpath(secrets_dir)
     # The folder of secrets may be in the data folder, but its files are not the node's own data.

@@ -71,7 +71,7 @@ class FolderSource(BaseModel):
         """
         guard = work.guard()
         top, real = guard.open_folder(self.path)
-        own = HiddenFiles.of(guard.access, guard.own_ids)
+        own = HiddenFiles.of(guard.access, guard.own)
         try:
             check_tree_readable(top, self.path, str(real), own)
             parts = plan_parts(top, str(real), own, earlier_packs(out))

@@ -88,7 +88,7 @@ def _names_if_unchanged(top: int, real: str, own: HiddenFiles, index: PackIndex)
                 about = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 return None
-            if not is_kept(about) or (about.st_dev, about.st_ino) in own.ids:
+            if not is_kept(about) or own.files.has(about, entry.name, listing.folder):
                 continue
             line = next(lines, None)
             if line is None or line[0] != listing.prefix + entry.name or line[2:6] != file_facts(about):
@@ -141,7 +141,7 @@ def _unreadable(top: int, real: str, own: HiddenFiles) -> Iterator[str]:
                 about = os.stat(entry.name, dir_fd=listing.folder, follow_symlinks=False)
             except FileNotFoundError:
                 continue
-            if (about.st_dev, about.st_ino) not in own.ids:
+            if not own.files.has(about, entry.name, listing.folder):
                 yield listing.prefix + entry.name
     yield from folders
 

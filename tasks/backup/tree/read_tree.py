@@ -185,7 +185,7 @@ class TreeReader:
             about = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if stat.S_ISREG(about.st_mode):  # it has become one since it was listed
                 self._add_file(folder, name, path)
-            elif (about.st_dev, about.st_ino) in self._own.ids:
+            elif self._own.files.has(about, name, folder):
                 self._say(path, OWN)
             elif stat.S_ISLNK(about.st_mode):
                 link = os.fsencode(os.readlink(name, dir_fd=folder))
@@ -212,7 +212,7 @@ class TreeReader:
             about = os.fstat(opened)
             if not stat.S_ISREG(about.st_mode):
                 self._say(path, VANISHED)
-            elif self._own.ids and (about.st_dev, about.st_ino) in self._own.ids:
+            elif self._own.files.has(about, opened):
                 self._say(path, OWN)
             elif about.st_nlink == 1:
                 self._add_content(opened, path, about)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tasks.access import NEVER, Access
-from tasks.file_guard import FileId, open_within
+from tasks.file_guard import OwnFiles, open_within
 
 Position = tuple[tuple[int, str], ...]
 """The position of an entry: for each part of its path whether it is a folder, and its name. That of the top is ()."""
@@ -66,13 +66,13 @@ class HiddenFiles:
 
     #: Paths of files and folders, resolved.
     paths: frozenset[str]
-    #: The identities of the node's files, under whatever path.
-    ids: frozenset[FileId]
+    #: The node's files, under whatever path.
+    files: OwnFiles
 
     @classmethod
-    def of(cls, access: Access, ids: frozenset[FileId]) -> "HiddenFiles":
-        """Return those of the node whose tasks may reach `access`, given the identities of its files."""
-        return cls(frozenset((*access.own, *NEVER)), ids)
+    def of(cls, access: Access, files: OwnFiles) -> "HiddenFiles":
+        """Return those of the node whose tasks may reach `access`, given its files."""
+        return cls(frozenset((*access.own, *NEVER)), files)
 
     def names_in(self, folder: str) -> frozenset[str]:
         """Return the names of the entries of the folder at this resolved path that are among `paths`."""
@@ -153,7 +153,7 @@ class Walk:
         """List an open folder, which is closed with the rest of those that are open. None: it is left out."""
         self._open.append((folder, prefix, at, []))
         about = os.fstat(folder)
-        if (about.st_dev, about.st_ino) in self._own.ids:
+        if self._own.files.has(about, folder):
             if self._part.has(at):
                 self._say(prefix.rstrip("/"), OWN)
             return None

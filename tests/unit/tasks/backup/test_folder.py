@@ -16,7 +16,7 @@ from tasks.backup.sources.tar import tarfile
 from tasks.backup.tree import read_tree, walk
 from tasks.backup.tree.read_tree import FolderFailed, TreeReader
 from tasks.backup.tree.walk import HiddenFiles
-from tasks.file_guard import open_within, path_of
+from tasks.file_guard import NO_FILES, open_within, path_of
 from tasks.places import mounts
 
 
@@ -24,7 +24,7 @@ def _dump(path: Path) -> tuple[bytes, list[str]]:
     """The folder's archive, uncompressed, and the remarks."""
     kept, top = _Kept(), os.open(path, os.O_RDONLY)
     try:
-        TreeReader(top, str(path), str(path), HiddenFiles(frozenset(), frozenset()), lambda number: kept).read()
+        TreeReader(top, str(path), str(path), HiddenFiles(frozenset(), NO_FILES), lambda number: kept).read()
         folder.check_still(path, top)
     finally:
         os.close(top)
