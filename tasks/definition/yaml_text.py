@@ -160,12 +160,14 @@ def _check_depth(text: str) -> None:
 
 
 def _check_keys(node: yaml.MappingNode) -> None:
-    """Raise `YamlUnreadable` for a key that is not text, and for a key that occurs twice."""
+    """Raise `YamlUnreadable` for a key that is not text, and for a key that occurs twice. `on`, `no` ... are text."""
     lines: dict[str, int] = {}
     for key, _ in node.value:
         kind = key.tag.rpartition(":")[2]
         if kind == "merge" or not isinstance(key, yaml.ScalarNode):
             continue  # the constructor refuses lists and mappings as keys
+        if kind == "bool":
+            kind, key.tag = "str", "tag:yaml.org,2002:str"  # `on:` can mean nothing else than the field `on`
         if kind != "str":
             raise YamlUnreadable(
                 f"has the key {key.value or 'null'} in line {_line(key)}, which YAML does not read as text ({kind}): "
