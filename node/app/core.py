@@ -18,7 +18,7 @@ from typing import Any, Final
 from node.app.core_ports import CorePorts, CoreSettings
 from node.app.projections import view_of
 from node.control.controller import Controller
-from node.control.deadline_watch import DeadlineWatch
+from node.control.leader_watch import LeaderWatch
 from node.control.placement_service import PlacementService, only_tasks
 from node.duty.ownership import Ownership
 from node.duty.step import LeaseView
@@ -126,7 +126,7 @@ class Core:
         self.controller = Controller(self.me, settings.max_runs, self, ports.runner, ability, kinds=settings.kinds)
         self.teller = Teller(self, ports.sender)
         self.placement = PlacementService(self._on_placed, ports.placement)
-        self.deadlines = DeadlineWatch(self)
+        self.leading = LeaderWatch(self)
         self._waiters = AppliedWaiters(lambda: self.state().index)
         self.wait_index = self._waiters.wait
         self.membership = self._membership(settings, connect)
@@ -153,7 +153,7 @@ class Core:
         """Start the services. Called on the loop, before Raft and the heartbeats are started."""
         services = {
             "placement": self.placement.run(),
-            "deadlines": self.deadlines.run(),
+            "leading": self.leading.run(),
             "teller": self.teller.run(),
             **self.membership.services(),
         }
@@ -218,7 +218,7 @@ class Core:
         self._waiters.applied(state.index)
         for change in changes:
             self.placement.observe(change)
-            self.deadlines.observe(change)
+            self.leading.observe(change)
         self._ports.observer.delivered(changes)
         if state.members is not before.members or state.lead != before.lead:
             self.membership.wake()
@@ -233,7 +233,7 @@ class Core:
         _log.debug("%s", role)
         if role.ready:
             self.placement.caught_up()
-        self.deadlines.wake()
+        self.leading.wake()
         self.membership.wake()
 
     def _on_placed(self, state: State, ownership: Ownership, touched: frozenset[str] | None) -> None:

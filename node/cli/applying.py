@@ -9,7 +9,15 @@ import click
 
 from node.cli.api import Api, F, api_command
 from node.cli.applied import Done, field_lines, kept_text, left_over, mixed_text
-from node.cli.sets import WrongSet, gone_from_files, sets_to_prune, taken_over, with_set
+from node.cli.sets import (
+    WrongSet,
+    children_first,
+    gone_from_files,
+    parents_first,
+    sets_to_prune,
+    taken_over,
+    with_set,
+)
 from node.cli.task_files import TaskFromFile, parts, tasks_of, with_files_named
 from node.cli.text import say
 from node.client import ApiAnswer, ApiProblem, Unreachable, path
@@ -154,7 +162,7 @@ def _plan(
     """Read the files, and ask the cluster what would change. Raises `click.UsageError`, `ApiProblem`, `Unreachable`."""
     found = tasks_of(places)
     try:
-        tasks = with_set(found, set_name)
+        tasks = parents_first(with_set(found, set_name))
         sets = sets_to_prune(tasks, set_name, may_be_empty=allow_empty) if prune else []
     except WrongSet as error:
         raise click.UsageError(str(error)) from None
@@ -177,7 +185,7 @@ def _compared(api: Api, tasks: Sequence[TaskFromFile], sets: Sequence[str], inde
     puts = [put for answer in _put(api, tasks, index, dry_run=True) for put in answer.json["items"]]
     names = {put["name"] for put in puts}
     doomed = [task for each in sets for task in gone_from_files(api.client.items("/v1/tasks", set=each), each, names)]
-    return Difference(tasks, sets, puts, doomed)
+    return Difference(tasks, sets, puts, children_first(doomed))
 
 
 def _put(api: Api, tasks: Sequence[TaskFromFile], index: str = "0", *, dry_run: bool) -> Iterator[ApiAnswer]:

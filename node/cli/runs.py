@@ -35,11 +35,14 @@ GIVEN_CHARS: Final = 40
     metavar="NAME=VALUE",
     help="A param for this run only, instead of the task's; VALUE is YAML.",
 )
+@click.option("--downstream", is_flag=True, help="Run the tasks after it, too, each once those before it have ended.")
 @api_command
-def run_command(api: Api, name: str, wait: bool, params: tuple[str, ...]) -> None:
+def run_command(api: Api, name: str, wait: bool, params: tuple[str, ...], downstream: bool) -> None:
     """Run a task now; prints the id of the run."""
     given = given_params(api, name, params)
-    body = {} if given is None else {"params": given}
+    body: dict[str, Any] = {} if given is None else {"params": given}
+    if downstream:
+        body["downstream"] = True
     answer = api.client.call(
         "POST", path("v1", "tasks", name, "runs"), body=body, headers={"Idempotency-Key": uuid.uuid4().hex}
     )

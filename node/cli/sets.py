@@ -53,6 +53,51 @@ def sets_to_prune(tasks: Sequence[TaskFromFile], name: str | None, *, may_be_emp
     return names
 
 
+def parents_first(tasks: Sequence[TaskFromFile]) -> list[TaskFromFile]:
+    """Return the tasks, each after those that it comes after: a task is registered only once these are.
+
+    Tasks in a circle keep their order: the cluster refuses them, and says why.
+    """
+    if not any(_parents(task.definition) for task in tasks):
+        return list(tasks)
+    by_name = {str(task.definition.get("name")): task for task in tasks}
+    order = _parents_first({name: _parents(task.definition) for name, task in by_name.items()})
+    place = {name: number for number, name in enumerate(order)}
+    return sorted(tasks, key=lambda task: place[str(task.definition.get("name"))])
+
+
+def children_first(registered: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return registered tasks in an order in which they can be deleted: each before those that it comes after."""
+    if not any(map(_parents, registered)):
+        return list(registered)
+    by_name = {str(task["name"]): task for task in registered}
+    order = _parents_first({name: _parents(task) for name, task in by_name.items()})
+    return [by_name[name] for name in reversed(order)]
+
+
+def _parents(definition: Mapping[str, Any]) -> list[str]:
+    after = definition.get("after")
+    return [str(one.get("task") if isinstance(one, dict) else one) for one in after] if isinstance(after, list) else []
+
+
+def _parents_first(parents: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the names in their order, but each after its parents.
+
+    >>> _parents_first({"c": ["b"], "a": [], "b": ["a"]})
+    ['a', 'b', 'c']
+    """
+    found: dict[str, None] = {}
+    for name in parents:
+        path = [name]
+        while path:
+            before = [one for one in parents[path[-1]] if one in parents and one not in found and one not in path]
+            if before:
+                path.append(before[0])
+            else:
+                found[path.pop()] = None
+    return list(found)
+
+
 def gone_from_files(
     registered: Iterable[Mapping[str, Any]], name: str, kept: Collection[str]
 ) -> list[Mapping[str, Any]]:

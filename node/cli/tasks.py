@@ -141,8 +141,10 @@ def resume_command(api: Api, name: str) -> None:
 
 @click.command("delete")
 @click.argument("name")
+@click.option("--with-children", is_flag=True, help="Also if other tasks come after it; nothing makes them due then.")
 @api_command
-def delete_command(api: Api, name: str) -> None:
+def delete_command(api: Api, name: str, with_children: bool) -> None:
     """Delete a task and cancel its runs."""
-    api.client.call("DELETE", path("v1", "tasks", name))
+    query = {"with_children": "true"} if with_children else None
+    api.client.call("DELETE", path("v1", "tasks", name), query=query)
     api.show(None, f"{name} is deleted")

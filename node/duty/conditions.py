@@ -45,6 +45,7 @@ CONDITIONS: Final[Mapping[str, TaskCondition]] = {
         "undrain one of them (rota undrain NODE), or fix the cause that it names", unexpected=True
     ),
     "by_hand": TaskCondition("run it by hand, or give it a schedule"),
+    "after": TaskCondition("see the task that it waits for (rota why TASK), or run it by hand: rota run {task}"),
     "not_due": TaskCondition("to run it earlier: rota run {task}"),
     "behind": TaskCondition("wait for the end of the other run, or cancel it with: rota cancel {ahead}"),
     "backing_off": TaskCondition("wait, or fix the cause that its log shows: rota log {run}", unexpected=True),

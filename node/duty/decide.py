@@ -64,7 +64,8 @@ def needs(state: State, task: str, me: Member, now_us: int) -> Wanting:
     times = [due for run in ready if (due := due_us(run, now_us)) > now_us]
     late_s = lateness_s(state.settings.window_s + state.settings.lease_s + state.settings.margin_s)
     room = not active or row.spec.overlap != "allow" or no_room(state, row, active) is None
-    entries, claim_us, look_us = _schedule(row, task, active, now_us, round(late_s * 1_000_000), room=room)
+    told = task in state.children
+    entries, claim_us, look_us = _schedule(row, task, active, now_us, round(late_s * 1_000_000), room=room, told=told)
     if any(isinstance(entry, Cancel) for entry in entries):
         # A run that is being replaced is not claimed again.
         wishes = [wish for wish in wishes if any(wish.claim.run_id == run.run_id for run in actions)]
@@ -110,7 +111,7 @@ def _wish(run: Run, me: Member, now_us: int) -> Wish:
 
 
 def _schedule(
-    row: TaskRow, task: str, active: list[Run], now_us: int, lateness_us: int, *, room: bool
+    row: TaskRow, task: str, active: list[Run], now_us: int, lateness_us: int, *, room: bool, told: bool
 ) -> tuple[list[Entry], int | None, int | None]:
     """Return what the schedule requires: entries, the occurrence to claim, and when to decide again."""
     next_us = next_occurrence_us(row, row.through_us)
@@ -136,7 +137,7 @@ def _schedule(
     if verdict.claim is not None and not verdict.replace and not room:
         # The state may hold no more runs of this task, so the occurrence is skipped, as it is beside an active run.
         verdict = DuePlan(skipped=(verdict.claim,))
-    return _entries(verdict, task, active, now_us), _claim_us(verdict, active), following_us
+    return _entries(verdict, task, active, now_us, each=told), _claim_us(verdict, active), following_us
 
 
 def _makes_room(row: TaskRow, active: list[Run], since_us: int) -> bool:
@@ -165,15 +166,18 @@ def _claim_us(verdict: DuePlan, active: list[Run]) -> int | None:
     return None if verdict.replace and active else verdict.claim
 
 
-def _passed_over(now_us: int, task: str, state: PassedOver, times: tuple[int, ...]) -> SkipOccurrences:
+def _passed_over(now_us: int, task: str, state: PassedOver, times: tuple[int, ...], *, each: bool) -> SkipOccurrences:
+    if each:
+        return SkipOccurrences(now_us, task, state, times)
     return SkipOccurrences(now_us, task, state, (times[0], times[-1]), len(times))
 
 
-def _entries(verdict: DuePlan, task: str, active: list[Run], now_us: int) -> list[Entry]:
+def _entries(verdict: DuePlan, task: str, active: list[Run], now_us: int, *, each: bool) -> list[Entry]:
+    """Return the entries of a plan. `each`: name each occurrence that is passed over, for the tasks after this one."""
     if verdict.missed:
-        return [_passed_over(now_us, task, "missed", verdict.missed)]
+        return [_passed_over(now_us, task, "missed", verdict.missed, each=each)]
     if verdict.skipped:
-        return [_passed_over(now_us, task, "skipped", verdict.skipped)]
+        return [_passed_over(now_us, task, "skipped", verdict.skipped, each=each)]
     if verdict.enqueue:
         return [Enqueue(now_us, task, verdict.enqueue)]
     if verdict.replace:

@@ -6,14 +6,19 @@ from typing import Final
 
 from hashing.preference import Reason
 from node.duty.agenda import UNCLAIMED, next_occurrence_us
+from node.state.joins import missing_parents
 from node.state.run_times import due_us as due_of
 from node.state.times import rfc3339
 from node.state.value import Run, State, TaskRow
+from tasks.definition.after import ParentEnd
 from tasks.definition.run import HELD
 from tasks.definition.schedule import unreadable
+from tasks.definition.spec import After, after_of
 
 RUNS_MAX: Final = 20
 """The most active runs of a task that are described. These are the oldest ones."""
+
+_ENDED: Final[dict[ParentEnd, str]] = {"succeeded": "succeeded", "failed": "failed", "skipped": "did not run"}
 
 ERROR_CHARS_MAX: Final = 400
 """The most characters of an attempt's error in a statement. The run and its log have the rest."""
@@ -130,13 +135,28 @@ def run_ahead(active: list[Run], row: TaskRow) -> Run | None:
     return next(iter(held or orphaned or free), None)
 
 
+def _after(state: State, row: TaskRow, after: tuple[After, ...]) -> str:
+    """Say what a task with `after` waits for."""
+    waiting = [join for join in state.joins.get(row.placing.name, ()) if not join.decided]
+    if not waiting:
+        return f"it is due once {', '.join(f'{one.task} has {one.on}' for one in after)}"
+    oldest = waiting[0]
+    missing = ", ".join(one.task for one in missing_parents(state, row, oldest))
+    known = ", ".join(f"{one.task} {_ENDED[one.end]}" for one in oldest.ends)
+    later = len(waiting) - 1
+    more = f"; {later} later {'one waits' if later == 1 else 'ones wait'}, too" if later else ""
+    return f"its occurrence of {rfc3339(oldest.nominal_us)} waits for {missing}, and {known}{more}"
+
+
 def schedule_standing(state: State, task: str, now_us: int) -> TaskStanding | None:
-    """Describe when the schedule of a task is next due: by_hand, unreadable, over, backing_off, not_due or due.
+    """Describe when the schedule of a task is next due: by_hand, after, unreadable, over, backing_off, not_due or due.
 
     Returns None if a run is active and the schedule has no further times.
     """
     row = state.tasks[task]
     schedule = row.timing.schedule
+    if schedule is None and (after := after_of(row.spec_packed)):
+        return None if task in state.runs_of else TaskStanding("after", _after(state, row, after))
     if schedule is None:
         detail = f"it has no schedule: it runs when it is started by hand (rota run {task})"
         return None if task in state.runs_of else TaskStanding("by_hand", detail)

@@ -26,6 +26,7 @@ from node.state.run_times import due_us as due_of
 from node.state.times import rfc3339
 from node.state.value import Run, State, TaskRow
 from tasks.definition.run import HELD
+from tasks.definition.spec import after_of
 from tasks.secret import names_secrets
 
 
@@ -38,7 +39,7 @@ def asks_owner(state: State, task: str, found: Why) -> bool:
     """Whether the owner may know more than `found`, which was worked out without asking the owner."""
     if found.code == "due":
         return True
-    return _may_lack_secret(state.tasks[task]) and found.code in ("by_hand", "not_due", "over", "backing_off")
+    return _may_lack_secret(state.tasks[task]) and found.code in ("by_hand", "after", "not_due", "over", "backing_off")
 
 
 def _may_lack_secret(row: TaskRow) -> bool:
@@ -211,6 +212,8 @@ class _Walk:
         if self._run is not None:
             return run_standing(self._run, self._active, self._row, self._now_us)
         # While a run (an action) is active, `schedule_standing` gives None for a schedule without further due times.
+        if after_of(self._row.spec_packed):
+            return self._scheduled or TaskStanding("after", "it is due after other tasks")
         return self._scheduled or TaskStanding(
             "over" if self._row.timing.schedule else "by_hand", "it has no further due times"
         )

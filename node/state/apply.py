@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from node.state import deadlines, occurrences, windows
+from node.state import deadlines, joins, occurrences, windows
 from node.state.codec import BadEntry, pack_batch, unpack_batch
 from node.state.copying import replace
 from node.state.draft import Draft, refused
@@ -125,6 +125,7 @@ def _handle(draft: Draft, entry: Entry | Unreadable, before: State) -> Result:
     try:
         result = HANDLERS[type(entry)](draft, entry)
         if result.ok:
+            joins.tell_children(draft, entry.at_us)
             deadlines.follow(draft, before, entry.at_us)
             note_facts(draft, before, entry.at_us)
         return result

@@ -30,7 +30,7 @@ RULES_NAMESAKE: Final = 3
 RULES_ANEW: Final = 4
 """From these rules on, an occurrence is no longer late once its schedule has been changed or resumed."""
 
-_FAILED: Final[frozenset[RunState]] = frozenset({"failed", "timed_out", "abandoned"})
+_FAILED: Final[frozenset[RunState]] = frozenset({"failed", "timed_out", "abandoned", "upstream_failed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def _follow(draft: Draft, row: TaskRow, limits: Deadlines | None, was: TaskRow |
 def _met(draft: Draft, task: str, breach: Breach) -> bool:
     """Whether the breach ends because a late run began or succeeded. False: the run was passed over or cancelled."""
     if breach.deadline == "start_within":
-        return any(due_of(run) == breach.due_us and _begun(run) for run in draft.overlapping(task))
+        return any(due_of(run, "start_within") == breach.due_us and _begun(run) for run in draft.overlapping(task))
     return any(one.run.task == task and one.state == "succeeded" for one in draft.ended)
 
 
@@ -149,7 +149,7 @@ def _unmet_us(draft: Draft, row: TaskRow) -> int | None:
             continue
         if one.run.cancelling == "deleted" and draft.lead.rules >= RULES_NAMESAKE:
             continue
-        due_us = due_of(one.run)
+        due_us = due_of(one.run, "finish_within")
         if one.state in _FAILED:
             unmet_us = due_us if unmet_us is None else min(unmet_us, due_us)
         elif one.state == "succeeded" and unmet_us is not None and due_us >= unmet_us:
@@ -157,9 +157,14 @@ def _unmet_us(draft: Draft, row: TaskRow) -> int | None:
     return unmet_us
 
 
-def due_of(run: Run) -> int:
-    """Return the time from which a run's deadlines count: its due time, or its creation if it was started by hand."""
-    return run.created_at_us if run.trigger == "manual" else run.fire_at_us
+def due_of(run: Run, deadline: DeadlineName) -> int:
+    """Return the time from which a deadline of a run counts: its due time, or its creation if it was started by hand.
+
+    A task that is due after others is to begin from when they have ended on, and to succeed from the time on from which
+    they were due.
+    """
+    late = run.trigger == "manual" or (run.trigger == "after" and (deadline == "start_within" or run.generation))
+    return run.created_at_us if late else run.fire_at_us
 
 
 def from_us(row: TaskRow, due_us: int) -> int:
@@ -182,9 +187,9 @@ def open_us(row: TaskRow, runs: Iterable[Run], deadline: DeadlineName) -> Iterat
     """
     match deadline:
         case "start_within":
-            yield from (due_of(run) for run in runs if not _begun(run))
+            yield from (due_of(run, deadline) for run in runs if not _begun(run))
         case "finish_within":
-            yield from map(due_of, runs)
+            yield from (due_of(run, deadline) for run in runs)
             if row.unmet_us is not None:
                 yield row.unmet_us
         case "success_every":

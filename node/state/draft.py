@@ -23,7 +23,11 @@ from node.state.value import (
     EndedRun,
     Lead,
     Member,
+    OccurrenceEnd,
+    OccurrenceId,
     Outcome,
+    PendingJoin,
+    Rerun,
     Result,
     Run,
     Series,
@@ -32,6 +36,7 @@ from node.state.value import (
     TaskRow,
     Window,
 )
+from tasks.definition.after import ParentEnd, end_of
 from tasks.definition.run import RunState
 
 ERROR_CHARS_MAX: Final = 2000
@@ -42,7 +47,10 @@ ATTEMPTS_KEPT: Final = 32
 
 _STATES: Final = Maker(State)
 
-NONE_COUNTED: Final = (0,) * len(COUNTED)
+RULES_AFTER: Final = 8
+"""From these rules on (`Lead.rules`), tasks are due after others, and what ends because of others is counted."""
+
+_COUNTED_BEFORE: Final = 5
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -68,7 +76,12 @@ if TYPE_CHECKING:
         runs_bytes: int
         requests_bytes: int
         endings: tuple[int, ...]
+        children: Map[str, tuple[str, ...]]
+        joins: Map[str, tuple[PendingJoin, ...]]
+        ends: Map[int, OccurrenceEnd]
+        reruns: Map[int, Rerun]
         channels: Channels
+        next_end: int
 
         def __init__(self, *fields: Any) -> None: ...
 
@@ -85,6 +98,7 @@ class Draft(_Fields):
         self.ended: list[EndedRun] = []
         self.deadlines: list[DeadlineEvent] = []
         self.touched: set[str] = set()
+        self.ended_occurrences: list[OccurrenceEnd] = []
         self.placing_changed = False
         self._facts = 0
 
@@ -137,6 +151,10 @@ class Draft(_Fields):
         self.touched.add(run.task)
         error = error and error[:ERROR_CHARS_MAX]
         self.ended.append(EndedRun(replace(run, state=state), state, at_us, result, error))
+        if (self.children or run.generation) and run.cancelling != "deleted":
+            occurrence = run.occurrence
+            if occurrence is not None:
+                self.end_occurrence(run.task, occurrence, end_of(state), run.run_id)
         row = self.tasks.get(run.task)
         if run.action:
             return  # the outcome of an action does not show whether the task works
@@ -144,9 +162,36 @@ class Draft(_Fields):
             last = Outcome(run.run_id, state, run.fire_at_us, at_us, error)
             row = replace(row, last=last, since_us=_since_us(row, run, at_us))
             timed = took_us if self.lead.rules >= RULES_TOOK else latest_took_us
-            self.tasks = self.tasks.set(run.task, _counted(row, timed(run, at_us), state) if self.endings else row)
+            self.tasks = self.tasks.set(run.task, self._counted(row, timed(run, at_us), state) if self.endings else row)
         if self.endings:
-            self.endings = _one_more(self.endings, state)
+            self.endings = _one_more(self.endings, state, len(self.endings))
+
+    def end_unrun(self, run: Run, at_us: int, error: str) -> None:
+        """End an occurrence that gets no run because of the tasks before it. `run` has the state in which it ends."""
+        self.pass_over(run, at_us, error=error)
+        row = self.tasks[run.task]
+        row = replace(row, last=Outcome(run.run_id, run.state, run.fire_at_us, at_us, error))
+        self.put_task(self._counted(row, None, run.state) if self.endings else row)
+        if self.endings:
+            self.endings = _one_more(self.endings, run.state, len(self.endings))
+
+    def end_occurrence(self, task: str, occurrence: OccurrenceId, end: ParentEnd, run_id: str = "") -> None:
+        """Note the end of an occurrence of a task, for the tasks after it (`node.state.joins.tell_children`)."""
+        if self.lead.rules >= RULES_AFTER and (occurrence.generation or task in self.children):
+            self.ended_occurrences.append(OccurrenceEnd(task, *occurrence, end, run_id))
+
+    def count_all(self) -> None:
+        """Begin to count the final states of runs, or those that were added to `COUNTED`, by the present rules."""
+        width = len(COUNTED) if self.lead.rules >= RULES_AFTER else _COUNTED_BEFORE
+        self.endings += (0,) * (width - len(self.endings))
+
+    def _counted(self, row: TaskRow, took_us: int | None, state: RunState) -> TaskRow:
+        """Return the row with its last outcome counted, and with the duration of that run."""
+        assert row.last is not None
+        last = replace(row.last, took_us=took_us)
+        succeeded_at_us = last.finished_at_us if state == "succeeded" else row.succeeded_at_us
+        counts = _one_more(row.endings, state, len(self.endings))
+        return replace(row, last=last, succeeded_at_us=succeeded_at_us, endings=counts)
 
     def breach(self, row: TaskRow, breach: Breach, at_us: int) -> None:
         """Note that a deadline of a task is breached from now on."""
@@ -164,18 +209,10 @@ class Draft(_Fields):
         self.ended.append(EndedRun(run, run.state, at_us, error=error, series=series))
 
 
-def _counted(row: TaskRow, took_us: int | None, state: RunState) -> TaskRow:
-    """Return the row with its last outcome counted, and with the duration of that run."""
-    assert row.last is not None
-    last = replace(row.last, took_us=took_us)
-    succeeded_at_us = last.finished_at_us if state == "succeeded" else row.succeeded_at_us
-    return replace(row, last=last, succeeded_at_us=succeeded_at_us, endings=_one_more(row.endings, state))
-
-
-def _one_more(counts: tuple[int, ...], state: RunState) -> tuple[int, ...]:
-    if len(counts) != len(COUNTED):
-        counts = NONE_COUNTED
-    return tuple(count + (one == state) for one, count in zip(COUNTED, counts, strict=True))
+def _one_more(counts: tuple[int, ...], state: RunState, width: int) -> tuple[int, ...]:
+    """Return the counts with one more of `state`. `width`: how many states are counted."""
+    counts += (0,) * (width - len(counts))
+    return tuple(count + (one == state) for one, count in zip(COUNTED[:width], counts, strict=True))
 
 
 def _since_us(row: TaskRow, run: Run, at_us: int) -> int:

@@ -66,11 +66,22 @@ def _note_ended(draft: Draft, ended: EndedRun) -> None:
     if failed:
         why = f": {' '.join(ended.error.split())}" if ended.error else ""
         text = f"{run.task} {_FAILED[state]}, after {_attempts(run.attempts[-1].attempt if run.attempts else 0)}{why}"
+        text += _consequence(draft, run.task)
     else:
         text = f"{run.task} succeeded again"
     labels = tuple(sorted(row.spec.labels.items()))
     event, severity = ("run_failed", "error") if failed else ("run_recovered", "info")
     draft.note(Fact(event, severity, ended.finished_at_us, text, run.task, run_id=run.run_id, labels=labels))  # type: ignore[arg-type]
+
+
+def _consequence(draft: Draft, task: str) -> str:
+    """Say which tasks do not run because this one has failed: no message of their own tells that."""
+    after = draft.children.get(task, ())
+    stopped = [one.run.task for one in draft.ended if one.state == "upstream_failed" and one.run.task in after]
+    if not stopped:
+        return ""
+    more = f" and {len(stopped) - _OTHERS_SHOWN} more" if len(stopped) > _OTHERS_SHOWN else ""
+    return f"; so what comes after it does not run: {', '.join(stopped[:_OTHERS_SHOWN])}{more}"
 
 
 def degraded_of(result: dict[str, Any] | None) -> str:

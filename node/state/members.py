@@ -6,7 +6,7 @@ from typing import Final
 
 from node.state.attempts import lose_runs
 from node.state.copying import replace
-from node.state.draft import DONE, NONE_COUNTED, Draft, refused
+from node.state.draft import DONE, Draft, refused
 from node.state.entries import Entry, Seed, applies
 from node.state.value import DownReason, Labels, Lead, Member, Result
 from tasks.definition.spec import NAME_PATTERN
@@ -101,8 +101,8 @@ def take_lead(draft: Draft, entry: TakeLead) -> Result:
     if entry.term <= draft.lead.term:
         return refused("leadership", f"{draft.lead.member} leads since term {draft.lead.term}")
     draft.lead = lead
-    if entry.rules and not draft.endings:
-        draft.endings = NONE_COUNTED
+    if entry.rules:
+        draft.count_all()
     return DONE
 
 

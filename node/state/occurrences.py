@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
+from node.state import joins
 from node.state.attempts import stop_run
 from node.state.bounds import (
     ACTIVE_MAX,
@@ -14,10 +15,10 @@ from node.state.bounds import (
     requests_bytes,
 )
 from node.state.copying import replace
-from node.state.draft import Draft, free_moment, refused, stem
+from node.state.draft import RULES_AFTER, Draft, free_moment, refused, stem
 from node.state.entries import Entry, applies
 from node.state.registry import no_such_task
-from node.state.value import PassedOver, Result, Run, Series, TaskRow
+from node.state.value import OccurrenceId, PassedOver, Result, Run, Series, TaskRow
 from tasks.definition import cron
 from tasks.definition.policy import KEPT
 from tasks.definition.run import RunState
@@ -53,6 +54,8 @@ class Start(Entry):
     action: str = ""
     #: The arguments of `action`; None: there are none.
     args: dict[str, Any] | None = None
+    #: Whether the tasks after it are started with it, each once those before it have ended.
+    downstream: bool = False
 
 
 @applies(Start, code=12)
@@ -81,6 +84,11 @@ def start(draft: Draft, entry: Start) -> Result:
     fire_at_us = free_moment(draft, row, fire_at_us)
     # The state's index makes the id unique, even among runs of the same time that left the state long ago.
     run_id = f"{stem(entry.task, fire_at_us)}~{draft.index}"
+    generation = 0
+    if entry.downstream:
+        if (why := joins.begin_rerun(draft, entry.task)) is not None:
+            return refused("too-large", why)
+        generation = draft.index
     draft.put_run(
         Run(
             run_id=run_id,
@@ -94,6 +102,7 @@ def start(draft: Draft, entry: Start) -> Result:
             params_bytes=given_bytes,
             action=entry.action,
             args=entry.args,
+            generation=generation,
         )
     )
     row = draft.tasks[entry.task]
@@ -126,15 +135,16 @@ def enqueue(draft: Draft, entry: Enqueue) -> Result:
     queued = times[: max(0, room)]
     through_us = row.through_us
     for fire_at_us in queued:
-        run = occurrence(draft, row, max(fire_at_us, through_us + 1), entry.at_us)
+        run = occurrence(draft, row, fire_at_us, entry.at_us, through_us)
         draft.put_run(run)
         through_us = run.fire_at_us
     if queued:
         row = replace(row, through_us=through_us, series=None)
     skipped: list[int] = []
     for fire_at_us in times[len(queued) :]:
-        through_us = occurrence(draft, row, max(fire_at_us, through_us + 1), entry.at_us).fire_at_us
+        through_us = occurrence(draft, row, fire_at_us, entry.at_us, through_us).fire_at_us
         skipped.append(through_us)
+        draft.end_occurrence(entry.task, OccurrenceId(fire_at_us), "skipped")
     if skipped and not draft.lead.rules:
         draft.put_task(row)
         _each_passed(draft, row, "skipped", skipped, entry.at_us)
@@ -153,8 +163,8 @@ class SkipOccurrences(Entry):
     task: str
     #: Whether they are skipped or missed.
     state: PassedOver
-    #: The first and the last of `count` consecutive occurrences, in microseconds since the epoch. If `count` is 0, as
-    #: in entries of earlier versions, all of the occurrences.
+    #: The first and the last of `count` consecutive occurrences, in microseconds since the epoch. If `count` is 0, all
+    #: of the occurrences: the tasks after this one are told of each. Entries of earlier versions have them, too.
     fire_at_us: tuple[int, ...]
     #: How many occurrences there are; 0: as many as `fire_at_us` has.
     count: int = 0
@@ -178,7 +188,12 @@ def skip_occurrences(draft: Draft, entry: SkipOccurrences) -> Result:
     else:
         if len(entry.fire_at_us) > PASSED_MAX:
             return refused("too-large", f"one entry passes over {PASSED_MAX} occurrences at most")
-        return _each_passed(draft, row, entry.state, _undecided(row, entry.fire_at_us), entry.at_us)
+        times = _undecided(row, entry.fire_at_us)
+        for fire_at_us in times:
+            draft.end_occurrence(entry.task, OccurrenceId(fire_at_us), "skipped")
+        if draft.lead.rules < RULES_AFTER or not times:
+            return _each_passed(draft, row, entry.state, times, entry.at_us)
+        first_us, last_us, count = times[0], times[-1], len(times)
     draft.put_task(_passed(draft, row, entry.state, (first_us, last_us), count, entry.at_us))
     return Result("ok", {"passed_over": count})
 
@@ -231,9 +246,15 @@ def _passed(draft: Draft, row: TaskRow, state: PassedOver, times: tuple[int, int
     return _counted(replace(row, through_us=times[1], series=series), state, count)
 
 
-def occurrence(draft: Draft, row: TaskRow, fire_at_us: int, at_us: int) -> Run:
-    """Make a waiting run of a scheduled occurrence. Its `fire_at_us` may be slightly later: see `free_moment`."""
-    return _run(row, free_moment(draft, row, fire_at_us), at_us, "waiting")
+def occurrence(draft: Draft, row: TaskRow, nominal_us: int, at_us: int, through_us: int = -1) -> Run:
+    """Make a waiting run of a scheduled occurrence. Its `fire_at_us` may be slightly later: see `free_moment`.
+
+    It is later than `through_us`. The tasks after this one share its `nominal_us`.
+    """
+    fire_at_us = free_moment(draft, row, max(nominal_us, through_us + 1))
+    run = _run(row, fire_at_us, at_us, "waiting")
+    shifted = fire_at_us != nominal_us and row.placing.name in draft.children
+    return replace(run, nominal_us=nominal_us) if shifted else run
 
 
 def _run(row: TaskRow, fire_at_us: int, at_us: int, state: RunState) -> Run:

@@ -5,18 +5,20 @@ from functools import lru_cache
 from typing import Any, Final
 
 import msgpack
+from immutables import Map
 from pydantic import ValidationError
 
 from hashing.key import key64
 from hashing.view import Task
+from node.state import descent, joins
 from node.state.attempts import stop_run
 from node.state.bounds import no_room_for_tasks, requests_bytes
 from node.state.copying import replace
-from node.state.draft import DONE, Draft, refused
+from node.state.draft import DONE, RULES_AFTER, Draft, refused
 from node.state.entries import Entry, applies
 from node.state.shape import json_value
 from node.state.value import Result, TaskRow
-from tasks.definition.spec import DESCRIBING, Spec, accepted, read_spec, same_spec
+from tasks.definition.spec import DESCRIBING, Spec, accepted, after_of, comes_after, read_spec, same_spec
 
 _PLACED_BY: Final = tuple(name for name in Task._fields if name in Spec.model_fields and name != "name")
 PLACING: Final = ("key", "sticky", *_PLACED_BY)
@@ -52,7 +54,8 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
     lines: list[list[Any]] = []
     names: set[str] = set()
     begun_anew: list[str] = []
-    before, more_bytes = len(draft.tasks), 0
+    related: list[str] = []
+    before, more_bytes = draft.tasks, 0
     with draft.tasks.mutate() as tasks:
         for put in entry.puts:
             fields = _fields(put.spec_packed)
@@ -73,6 +76,8 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
                 more_bytes += len(present.spec_packed) - (0 if row is None else len(row.spec_packed))
                 tasks[name] = present
                 draft.touched.add(name)
+                if name in draft.children or comes_after(put.spec_packed) or (row and comes_after(row.spec_packed)):
+                    related.append(name)
             if begins_anew:
                 begun_anew.append(name)
             change = "created" if row is None else "unchanged" if present is row else "changed"
@@ -80,8 +85,10 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
         draft.tasks = tasks.finish()
     if more_bytes:
         draft.specs_bytes += more_bytes
-    if (why := no_room_for_tasks(draft, len(draft.tasks) - before, more_bytes)) is not None:
+    if (why := no_room_for_tasks(draft, len(draft.tasks) - len(before), more_bytes)) is not None:
         return refused("full", why)
+    if related and (why := _settle_descent(draft, before, related, entry.at_us)) is not None:
+        return refused("invalid", why)
     for task in begun_anew:
         for run in draft.active(task):
             if run.trigger == "schedule":
@@ -89,12 +96,36 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
     return Result("ok", {"tasks": lines})
 
 
+def _settle_descent(draft: Draft, before: Map[str, TaskRow], changed: list[str], at_us: int) -> str | None:
+    """Note what the tasks `changed` come after now, and end what waited by earlier definitions. Returns the fault."""
+    moved = []
+    for name in changed:
+        was, row = before.get(name), draft.tasks[name]
+        had, has = after_of(was.spec_packed) if was is not None else (), after_of(row.spec_packed)
+        if has and draft.lead.rules < RULES_AFTER:
+            return f"{name}: `after` needs a leader of this version"
+        if had != has:
+            draft.children = descent.with_child(draft.children, name, was, row)
+        anew = had != has or (was is not None and was.timing.enabled != row.timing.enabled)
+        if has and anew:
+            draft.put_task(joins.counting_from_now(row, at_us))
+        if had and anew:
+            joins.end_pending(draft, name, "changed", at_us)
+        if has or (was is not None and was.timing.schedule != row.timing.schedule):
+            moved.append(name)
+    return descent.fault(draft.tasks, draft.children, moved)
+
+
 @dataclass(frozen=True, slots=True)
 class DeleteTask(Entry):
-    """Delete a task, and cancel its runs: at once if no member holds them, else through the members that hold them."""
+    """Delete a task, and cancel its runs: at once if no member holds them, else through the members that hold them.
+
+    Refused if other tasks come after it, unless `with_children` says that these may stay without it.
+    """
 
     task: str
     if_version: int | None = None
+    with_children: bool = False
 
 
 @applies(DeleteTask, code=10)
@@ -105,7 +136,13 @@ def unregister(draft: Draft, entry: DeleteTask) -> Result:
         return no_such_task(entry.task)
     if (refusal := _other_version(row, entry.if_version, entry.task)) is not None:
         return refusal
+    if (children := draft.children.get(entry.task)) and not entry.with_children:
+        more = f" and {len(children) - 5} more" if len(children) > 5 else ""
+        these = f"{', '.join(children[:5])}{more} {'comes' if len(children) == 1 else 'come'} after it"
+        return refused("exists", f"{these}: change them first, or delete it with_children, which then wait for nothing")
     draft.tasks = draft.tasks.delete(entry.task)
+    draft.children = descent.with_child(draft.children, entry.task, row, None)
+    joins.forget_task(draft, entry.task)
     draft.specs_bytes -= len(row.spec_packed)
     draft.requests_bytes -= requests_bytes(row)
     draft.touched.add(entry.task)
@@ -132,7 +169,12 @@ def set_paused(draft: Draft, entry: Pause) -> Result:
     if row.paused == entry.on:
         return DONE
     row = replace(row, paused=entry.on)
-    draft.put_task(row if entry.on else counting_from(row, entry.at_us, continuous=row.spec.continuous))
+    if not entry.on:
+        row = counting_from(row, entry.at_us, continuous=row.spec.continuous)
+        row = joins.counting_from_now(row, entry.at_us) if after_of(row.spec_packed) else row
+    draft.put_task(row)
+    if entry.on:
+        joins.end_pending(draft, entry.task, "paused", entry.at_us)
     return DONE
 
 

@@ -5,6 +5,8 @@ from typing import Any, Final
 
 from node.state import settings
 from node.state.bounds import requests_bytes
+from node.state.copying import replace
+from node.state.descent import with_child
 from node.state.draft import Draft, refused
 from node.state.entries import Entry, applies
 from node.state.registry import counting_from, placing_of, readable_spec
@@ -59,6 +61,8 @@ def restore_tasks(draft: Draft, entry: RestoreTasks) -> Result:
             draft.specs_bytes += len(row.spec_packed)
             draft.requests_bytes += requests_bytes(row)
             draft.touched.add(spec.name)
+            if spec.after:
+                draft.children = with_child(draft.children, spec.name, None, row)
         draft.tasks = tasks.finish()
     draft.orders = max(draft.orders, entry.orders)
     draft.token = max(draft.token, entry.token)
@@ -72,6 +76,8 @@ def _row(kept: Kept, spec: Spec, at_us: int) -> TaskRow:
         placing=placing_of(spec, kept.incumbent if spec.sticky else None),
         **{name: getattr(kept, name) for name in OF_THE_ROW},
     )
+    if spec.after:
+        return replace(row, after_us=at_us)  # the occurrences of the other cluster do not end here
     if spec.continuous and row.through_us >= row.since_us:
         # The task's run was under way in the other cluster and will not end here: the next run is due now.
         return counting_from(row, at_us, continuous=True)

@@ -1,7 +1,7 @@
 """Converts the state to a series of records, and back. `codec` packs the records and cuts them into pieces.
 
-A record is a list: its kind, then its fields. The first record is the head. Members, tasks, runs, windows and channels
-follow. After each window come its results, and after each channel its notices.
+A record is a list: its kind, then its fields. The first record is the head. Members, tasks, runs, windows, joins, ends
+to pass on, reruns and channels follow. After each window come its results, and after each channel its notices.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,9 +14,22 @@ from node.state.bounds import params_bytes, requests_bytes, run_bytes
 from node.state.copying import replace
 from node.state.outbox import ChannelRow, Notice, notice_bytes
 from node.state.shape import Misfit, Shape, field_names, shape
-from node.state.value import Lead, Member, Result, Run, Settings, State, TaskRow, Window
+from node.state.value import (
+    Lead,
+    Member,
+    OccurrenceEnd,
+    PendingJoin,
+    Rerun,
+    Result,
+    Run,
+    Settings,
+    State,
+    TaskRow,
+    Window,
+)
 from node.state.windows import weigh
 from tasks.definition.run import ACTIVE, HELD
+from tasks.definition.spec import after_of
 
 V = TypeVar("V")
 
@@ -28,6 +41,9 @@ _WINDOW: Final = 4
 _RESULT: Final = 5
 _CHANNEL: Final = 8
 _NOTICE: Final = 9
+_JOIN: Final = 10
+_END: Final = 11
+_RERUN: Final = 12
 _COUNTS: Final = Shape(State, ("cluster_id", "index", "epoch", "token", "orders", "forgotten"), required=5)
 _ADDED: Final = field_names(State)[field_names(State).index("channels") + 1 :]
 _LATER: Final = Shape(State, ("endings", *_ADDED))
@@ -60,6 +76,13 @@ def records(state: State) -> Iterator[list[Any]]:
         # A record for each result: packing a full window at once blocked every other thread for 30 ms.
         for sequence in sorted(window.results):
             yield [_RESULT, proposer, sequence, *shape(Result).wire(window.results[sequence])]
+    for task in sorted(state.joins):
+        for join in state.joins[task]:
+            yield [_JOIN, shape(PendingJoin).wire(join)]
+    for number in sorted(state.ends):
+        yield [_END, number, shape(OccurrenceEnd).wire(state.ends[number])]
+    for generation in sorted(state.reruns):
+        yield [_RERUN, shape(Rerun).wire(state.reruns[generation])]
     for name in sorted(state.channels):
         channel = state.channels[name]
         yield [_CHANNEL, shape(ChannelRow).wire(replace(channel, notices=()))]
@@ -91,6 +114,10 @@ class _Restored:
         self._specs: dict[bytes, bytes] = {}
         self._channels: dict[str, ChannelRow] = {}
         self._notices: dict[str, list[Notice]] = {}
+        self._children: dict[str, list[str]] = {}
+        self._joins: dict[str, list[PendingJoin]] = {}
+        self._ends: dict[int, OccurrenceEnd] = {}
+        self._reruns: dict[int, Rerun] = {}
 
     def take(self, kind: Any, *rest: Any) -> None:
         """Add one record."""
@@ -103,6 +130,8 @@ class _Restored:
             row = shape(TaskRow).value(*rest)
             self._tasks[row.placing.name] = row
             self._specs[row.spec_packed] = row.spec_packed
+            for one in after_of(row.spec_packed):
+                self._children.setdefault(one.task, []).append(row.placing.name)
         elif kind == _RUN:
             run = shape(Run).value(*rest)
             # A run shares the packed definition with its task.
@@ -122,6 +151,15 @@ class _Restored:
         elif kind == _NOTICE:
             name, wire = rest
             self._notices[name].append(shape(Notice).value(wire))
+        elif kind == _JOIN:
+            join = shape(PendingJoin).value(*rest)
+            self._joins.setdefault(join.task, []).append(join)
+        elif kind == _END:
+            number, wire = rest
+            self._ends[_count(number)] = shape(OccurrenceEnd).value(wire)
+        elif kind == _RERUN:
+            rerun = shape(Rerun).value(*rest)
+            self._reruns[rerun.generation] = rerun
         else:
             raise Misfit(f"there is no record of kind {kind!r}")
 
@@ -165,6 +203,10 @@ class _Restored:
             specs_bytes=sum(len(row.spec_packed) for row in self._tasks.values()),
             runs_bytes=sum(map(run_bytes, self._runs.values())),
             requests_bytes=sum(map(requests_bytes, self._tasks.values())),
+            children=Map({task: tuple(sorted(names)) for task, names in self._children.items()}),
+            joins=Map({task: tuple(joins) for task, joins in self._joins.items()}),
+            ends=Map(self._ends),
+            reruns=Map(self._reruns),
             channels=Map({name: self._channel(name) for name in self._channels}),
         )
 

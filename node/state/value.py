@@ -6,13 +6,14 @@ of the entry.
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
 from immutables import Map
 
 from hashing.view import Slot, Task
 from node.state.outbox import Channels
 from node.state.watchdog import Watchdog
+from tasks.definition.after import ParentEnd
 from tasks.definition.deadlines import DeadlineName
 from tasks.definition.run import RunState
 from tasks.definition.spec import Spec, TaskTiming, cached_spec, timing
@@ -21,13 +22,17 @@ MemberStatus = Literal["up", "down", "draining"]
 DownReason = Literal["silent", "gone", "stopped", "new"]
 """Why a member is down. `new`: it was added, and has not joined yet."""
 
-COUNTED: Final[tuple[RunState, ...]] = ("succeeded", "failed", "cancelled", "timed_out", "abandoned")
-"""The final states of runs, in the order of their counters."""
+COUNTED: Final[tuple[RunState, ...]] = (
+    *("succeeded", "failed", "cancelled", "timed_out", "abandoned"),
+    *("upstream_failed", "upstream_skipped", "not_needed"),
+)
+"""The final states of runs, in the order of their counters. Those of the second line are counted since rules 8."""
 
-Trigger = Literal["schedule", "manual"]
+Trigger = Literal["schedule", "manual", "after"]
+"""What made a run: its schedule, a client, or the ends of the tasks that its task comes after."""
 PassedOver = Literal["skipped", "missed"]
 
-RULES: Final = 7
+RULES: Final = 8
 """The rules by which this version applies entries (`Lead.rules`). Since 1: occurrences that are passed over for one
 reason form a series; the size of the state is bounded (`node.state.bounds`); final states of runs are counted
 (`COUNTED`). Since 2: deadlines are judged (`node.state.deadlines`), and facts are noted for channels
@@ -36,7 +41,8 @@ count against a task that is registered under its name later, and an old notice 
 given up. Since 4: the duration of a run counts from its first claim (`node.state.run_times`), and an occurrence is no
 longer late once its schedule has been changed or resumed. Since 5: a run of a continuous task is
 not abandoned for attempts that were lost before its last checkpoint. Since 6: what a run left undone is kept
-(`TaskRow.degraded`). Since 7: what is unusual of a run is told."""
+(`TaskRow.degraded`). Since 7: what is unusual of a run is told. Since 8: tasks are due after others
+(`node.state.joins`)."""
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -191,7 +197,8 @@ class TaskRow:
     since_us: ToSave[int]
     #: The last occurrence that was decided (claimed, queued, skipped or missed), in microseconds since the epoch.
     #: Occurrences due after it, and after `since_us`, are undecided. It never goes back, so that an occurrence is
-    #: claimed once. A continuous task's only occurrence is `since_us`, which is due while `through_us` is less.
+    #: claimed once. Of a task with `after` it is the latest occurrence. A continuous task's only occurrence is
+    #: `since_us`, which is due while `through_us` is less.
     through_us: ToSave[int]
     #: Whether it is paused.
     paused: ToSave[bool] = False
@@ -220,6 +227,9 @@ class TaskRow:
     breaches: tuple[Breach, ...] = ()
     #: What its last succeeded run left undone, by the field `degraded` of its result; "": nothing.
     degraded: str = ""
+    #: Of a task with `after`, the time up to which occurrences are not its own, in microseconds since the epoch: its
+    #: registration, the last change of `after` or `enabled`, or the resumption.
+    after_us: int = 0
 
     @property
     def spec(self) -> Spec:
@@ -306,11 +316,75 @@ class Run:
     action: str = ""
     #: The arguments of `action`; None: there are none.
     args: dict[str, Any] | None = None
+    #: The time of the occurrence as the schedule has it, in microseconds since the epoch; 0: it is `fire_at_us`.
+    nominal_us: int = 0
+    #: Of a run that was started by hand with the tasks after it, and of theirs, the number of that rerun; else 0.
+    generation: int = 0
+
+    @property
+    def occurrence(self) -> "OccurrenceId | None":
+        """The occurrence that it shares with the tasks after it; None: it has none, because it was started alone."""
+        if self.action or (self.trigger == "manual" and not self.generation):
+            return None
+        return OccurrenceId(self.nominal_us or self.fire_at_us, self.generation)
 
     @property
     def spec(self) -> Spec:
         """The definition that the run was made with, unpacked."""
         return cached_spec(self.spec_packed)
+
+
+class OccurrenceId(NamedTuple):
+    """An occurrence that tasks share: its time, in microseconds since the epoch, and the rerun of it; 0: none."""
+
+    nominal_us: int
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OccurrenceEnd:
+    """The end of an occurrence of a task, of which the tasks after it are still to be told."""
+
+    #: The task's name.
+    task: str
+    #: The time of the occurrence, in microseconds since the epoch.
+    nominal_us: int
+    #: The number of its rerun; 0: it is none.
+    generation: int
+    #: How it ended.
+    end: ParentEnd
+    #: The run that ended; "": there was none.
+    run_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingJoin:
+    """An occurrence of a task that waits for the tasks before it, some of which have ended."""
+
+    #: The name of the task that waits.
+    task: str
+    #: The time of the occurrence, in microseconds since the epoch.
+    nominal_us: int
+    #: The number of its rerun; 0: it is none.
+    generation: int = 0
+    #: How its parents ended, in the order of their ends.
+    ends: tuple[OccurrenceEnd, ...] = ()
+    #: Whether it was decided without some parents, which could not end any more. Kept, so that it is decided once.
+    decided: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rerun:
+    """A task and the tasks after it, started together by hand."""
+
+    #: The number of the rerun.
+    generation: int
+    #: The names of all its tasks, sorted.
+    tasks: tuple[str, ...]
+    #: Those that have not been decided on yet.
+    undecided: tuple[str, ...]
+    #: Those that have not ended yet.
+    unended: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,8 +489,18 @@ class State:
     #: version that counts has taken the lead (`TakeLead.rules`). So all members start to count at the same entry, even
     #: if they started from snapshots that different versions wrote.
     endings: tuple[int, ...] = ()
+    children: Map[str, tuple[str, ...]] = field(default_factory=Map)
+    """The names of the tasks after each task, sorted; a task with none after it is not in it."""
+    joins: Map[str, tuple[PendingJoin, ...]] = field(default_factory=Map)
+    """The pending joins of each task, the oldest first; a task without any is not in it."""
+    ends: Map[int, OccurrenceEnd] = field(default_factory=Map)
+    """The ends that are to be passed on, by number. The leader passes them on in portions, the lowest number first."""
+    #: The reruns under way, by number.
+    reruns: Map[int, Rerun] = field(default_factory=Map)
     #: The channels for notices, by name.
     channels: Channels = field(default_factory=Map)
+    #: The number of the next end that is to be passed on.
+    next_end: int = 0
 
     def seats(self) -> tuple[Slot, ...]:
         """Return the slots in the form that placement needs."""

@@ -10,7 +10,7 @@ from node.runtime.durations import duration, seconds
 from node.runtime.plain_text import plain
 from node.state.times import rfc3339
 from node.storage.room import size
-from tasks.definition.spec import At, Continuous, Cron, Every, Schedule
+from tasks.definition.spec import At, Continuous, Cron, Every, Schedule, after_of, timing
 
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)")
 
@@ -87,6 +87,18 @@ def sentence(text: str) -> str:
     ('Not due until noon.', 'Rota-1 is down.', '')
     """
     return text[:1].upper() + text[1:] + ("" if not text or text.endswith((".", "!", "?")) else ".")
+
+
+def due_words(packed: bytes) -> str:
+    """Describe in words when a task with this packed definition is due.
+
+    >>> from tasks.definition.spec import Spec
+    >>> due_words(Spec(name="c", kind="command", after=["a", {"task": "b", "on": "failed"}]).pack())
+    'after a, b (failed)'
+    """
+    if after := after_of(packed):
+        return "after " + ", ".join(one.task + ("" if one.on == "succeeded" else f" ({one.on})") for one in after)
+    return schedule_words(timing(packed).schedule)
 
 
 def schedule_words(schedule: Schedule | None) -> str:

@@ -18,6 +18,9 @@ RunState = Literal[
     "abandoned",
     "skipped",
     "missed",
+    "upstream_failed",
+    "upstream_skipped",
+    "not_needed",
 ]
 
 AttemptEnd = Literal["succeeded", "failed", "away", "cancelled", "timed_out", "not_started", "handed_over"]
@@ -31,14 +34,18 @@ HELD: Final[frozenset[RunState]] = frozenset({"claimed", "running"})
 """A run in one of these states belongs to a member, which holds its current token."""
 
 FINAL: Final[frozenset[RunState]] = frozenset(
-    {"succeeded", "failed", "cancelled", "timed_out", "abandoned", "skipped", "missed"}
+    {
+        *("succeeded", "failed", "cancelled", "timed_out", "abandoned", "skipped", "missed"),
+        *("upstream_failed", "upstream_skipped", "not_needed"),
+    }
 )
 """A run in one of these states has ended, and is kept in the history only."""
 
 TRANSITIONS: Final[dict[RunState | None, frozenset[RunState]]] = {
     # None: the run does not exist yet. An occurrence is claimed when it is due, or waits (started by hand, or queued
-    # behind another run), or is recorded as skipped or missed.
-    None: frozenset({"claimed", "waiting", "skipped", "missed"}),
+    # behind another run, or due because the tasks before it have ended), or is recorded as skipped or missed, or as
+    # ended by those tasks.
+    None: frozenset({"claimed", "waiting", "skipped", "missed", "upstream_failed", "upstream_skipped", "not_needed"}),
     "waiting": frozenset({"claimed", "cancelled"}),
     # The report that an attempt has ended may come before the report that it has started.
     "claimed": frozenset(
@@ -53,6 +60,9 @@ TRANSITIONS: Final[dict[RunState | None, frozenset[RunState]]] = {
     "abandoned": frozenset(),
     "skipped": frozenset(),
     "missed": frozenset(),
+    "upstream_failed": frozenset(),
+    "upstream_skipped": frozenset(),
+    "not_needed": frozenset(),
 }
 """The states that may follow each state. A retry is `running -> waiting`: the attempt has failed, and the run waits for
 its next attempt. A run also waits after a member gives its claim back without starting the attempt, and after the

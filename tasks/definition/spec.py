@@ -114,6 +114,31 @@ class Continuous(_Model):
 
 Schedule = Cron | Every | At | Continuous
 
+PARENTS_MAX: Final = 32
+"""The most tasks after which one task may be due."""
+
+
+class After(_Model):
+    """A task after whose run another one is due."""
+
+    task: Name = Field(description="The task's name")
+    on: Literal["succeeded", "failed", "ended"] = Field(
+        default="succeeded",
+        description="How it has to end: `failed` is for alarms, `ended` (succeeded or failed) for clean-up. A run that "
+        "was skipped, missed or cancelled has neither succeeded nor failed",
+    )
+
+
+def _after(value: Any) -> Any:
+    return {"task": value} if isinstance(value, str) else value
+
+
+def _parents(value: Any) -> Any:
+    return [value] if isinstance(value, str | dict) else value
+
+
+_Parent = Annotated[After, BeforeValidator(_after, json_schema_input_type=After | Name)]
+
 
 class Retry(_Model):
     """When a failed attempt is retried: the n-th time after `backoff_s * factor ** (n - 1)` s, at most `max_s`."""
@@ -230,6 +255,12 @@ class Spec(_Model):
         default=Deadlines(), description="By when its runs must have begun, and succeeded; missed ones are told"
     )
     limits: Limits = Field(default=Limits(), description="What one attempt may use of its machine")
+    after: Annotated[tuple[_Parent, ...], Field(max_length=PARENTS_MAX), BeforeValidator(_parents)] = Field(
+        default=(),
+        description="The tasks after whose runs this one is due, by name or as `{task, on}`: once for each occurrence "
+        "of theirs, in the moment in which the last of them ends. The task has no `schedule` then",
+        examples=[["ingest-orders", {"task": "ingest-lines", "on": "ended"}]],
+    )
     run_as: User | None = Field(
         default=None,
         description="The user of the machine that attempts run as, which `ROTA_RUN_AS` of the member must name; null: "
@@ -254,6 +285,17 @@ class Spec(_Model):
                 f"deadlines.success_every_s ({every_s:g}) must be more than schedule.every_s "
                 f"({self.schedule.every_s:g}): the next run is not due earlier"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _after_others(self) -> "Spec":
+        names = [one.task for one in self.after]
+        if len(set(names)) < len(names):
+            raise ValueError("after names a task twice")
+        if self.name in names:
+            raise ValueError("after names the task itself")
+        if names and self.schedule is not None:
+            raise ValueError("a task with `after` is due after other tasks, so it has no schedule: remove one of them")
         return self
 
     @property
@@ -365,6 +407,33 @@ def run_as_of(packed: bytes) -> str | None:
     """
     found: str | None = msgpack.unpackb(packed).get("run_as")
     return found
+
+
+_AFTER: Final = bytes(msgpack.packb("after"))
+
+
+def comes_after(packed: bytes) -> bool:
+    """Whether a packed spec may have the field `after`: False is certain, and the answer costs next to nothing."""
+    return _AFTER in packed
+
+
+def after_of(packed: bytes) -> tuple[After, ...]:
+    """Return the field `after` of a spec that `Spec.pack` packed, without reading the whole spec (see `set_of`).
+
+    >>> after_of(Spec(name="a", kind="command", after=["b"]).pack())
+    (After(task='b', on='succeeded'),)
+    """
+    return _after_of(packed) if _AFTER in packed else ()
+
+
+@lru_cache(maxsize=4096)
+def _after_of(packed: bytes) -> tuple[After, ...]:
+    return tuple(_parent(one["task"], one["on"]) for one in msgpack.unpackb(packed).get("after", ()))
+
+
+@lru_cache(maxsize=4096)
+def _parent(task: str, on: Literal["succeeded", "failed", "ended"]) -> After:
+    return After(task=task, on=on)
 
 
 class TaskTiming(NamedTuple):

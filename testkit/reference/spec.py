@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from tasks.definition.deadlines import Deadlines
 from tasks.definition.limits import Limits
-from tasks.definition.spec import EXAMPLE, At, Continuous, Cron, Every, Failover, Retry, Spec
+from tasks.definition.spec import EXAMPLE, After, At, Continuous, Cron, Every, Failover, Retry, Spec
 from testkit.reference.schema import table
 
 PATH: Final = "docs/reference/spec.md"
@@ -17,13 +17,14 @@ _HEADINGS: Final = {
     "Every": "Interval",
     "At": "Once",
     "Continuous": "Continuous",
+    "After": "Coming after others",
     "Retry": "Retry",
     "Failover": "Failover",
     "Deadlines": "Deadlines",
     "Limits": "Limits",
 }
 _SCHEDULES: Final[tuple[type[BaseModel], ...]] = (Cron, Every, At, Continuous)
-_POLICIES: Final[tuple[type[BaseModel], ...]] = (Retry, Failover, Deadlines, Limits)
+_POLICIES: Final[tuple[type[BaseModel], ...]] = (After, Retry, Failover, Deadlines, Limits)
 
 _INTRODUCTION: Final = """\
 # A task's definition

@@ -27,6 +27,7 @@ LAG_S = 0.2
 
 LATE_SHARE = 0.15
 LENGTHS_S = (0.3, 1.0, 2.5, 6.0, 15.0)
+BRIEF_S = (0.2, 0.4, 1.0, 3.0)
 CONTINUOUS_S = (8.0, 20.0, 60.0)
 
 Steps = Callable[[AttemptLife, float], tuple[AttemptLife, list[Act]]]
@@ -166,7 +167,8 @@ class Supervisor:
     def _plan(self) -> None:
         """What its work will be like; it takes less where it goes on from a checkpoint."""
         rng, params = self._world.rng, self.order.params
-        self.left_s = rng.choice(CONTINUOUS_S if params.get("continuous") else LENGTHS_S)
+        lengths_s = CONTINUOUS_S if params.get("continuous") else BRIEF_S if params.get("brief") else LENGTHS_S
+        self.left_s = rng.choice(lengths_s)
         if self.order.checkpoint is not None:
             self.left_s = max(0.1, self.left_s - msgpack.unpackb(self.order.checkpoint))
         self._every_s = rng.choice((1.2, 3.0, 30.0))

@@ -12,7 +12,7 @@ from node.state.registry import DeleteTask, Pause, Put, PutTasks
 from node.state.settings import ChangeSettings
 from node.state.telling import PutChannel
 from node.state.value import Result
-from tasks.definition.spec import Spec
+from tasks.definition.spec import Spec, after_of
 from tests.simulation.cluster import Cluster
 from tests.simulation.plan import Fault
 from tests.simulation.process import Process
@@ -75,20 +75,21 @@ class Clients:
 
     def begin(self) -> None:
         """Register all of them, as soon as that can be done."""
-        self._insist(lambda at_us: PutTasks(at_us, tuple(Put(spec.pack()) for spec in self.specs)), 20)
+        self.insist(lambda at_us: PutTasks(at_us, tuple(Put(spec.pack()) for spec in self.specs)), 20)
 
     def make_channels(self) -> None:
         """Have notices told."""
         for name, channel in CHANNELS.items():
-            self._insist(partial(PutChannel, name=name, packed=channel.pack()), 20)
+            self.insist(partial(PutChannel, name=name, packed=channel.pack()), 20)
 
     def pause_all(self) -> None:
-        """Nothing falls due any more."""
-        for task in sorted(self._cluster.ledger.state.tasks):
-            self._pause(task)
+        """Nothing falls due any more, but after what has begun."""
+        for task, row in sorted(self._cluster.ledger.state.tasks.items()):
+            if not after_of(row.spec_packed):
+                self._pause(task)
 
     def _pause(self, task: str) -> None:
-        self._insist(lambda at_us: Pause(at_us, task, on=True), 10)
+        self.insist(lambda at_us: Pause(at_us, task, on=True), 10)
 
     # -- what a plan names
 
@@ -96,14 +97,14 @@ class Clients:
         """A run by hand, asked for again under its key while it is not known whether it was taken."""
         self._keys += 1
         task, key = self._task(fault), f"key-{self._keys}" if fault.much < 0.5 else None
-        self._ask(fault, lambda at_us: Start(at_us, task, key=key))
+        self.ask(fault, lambda at_us: Start(at_us, task, key=key))
 
     def cancel(self, fault: Fault) -> None:
         """A run is to end."""
         runs = sorted(self._cluster.ledger.state.runs)
         if runs:
             run_id = runs[fault.other % len(runs)]
-            self._ask(fault, lambda at_us: Cancel(at_us, run_id))
+            self.ask(fault, lambda at_us: Cancel(at_us, run_id))
 
     def change(self, fault: Fault) -> None:
         """Another definition of a task."""
@@ -114,40 +115,41 @@ class Clients:
             spec = self._spec(number, weight=weight, schedule={"every_s": 1 + round(4 * fault.much, 1)})
         elif fault.much > 0.8:
             spec = self._spec(number, weight=weight, deadlines={"finish_within_s": round(10 * fault.much)})
-        self._ask(fault, lambda at_us: PutTasks(at_us, (Put(spec.pack()),)))
+        self.ask(fault, lambda at_us: PutTasks(at_us, (Put(spec.pack()),)))
 
     def register(self, fault: Fault) -> None:
         """All tasks as they were at first: what has been deleted is there again."""
         specs = self.specs
-        self._ask(fault, lambda at_us: PutTasks(at_us, tuple(Put(spec.pack()) for spec in specs)))
+        self.ask(fault, lambda at_us: PutTasks(at_us, tuple(Put(spec.pack()) for spec in specs)))
 
     def delete(self, fault: Fault) -> None:
         """A task goes."""
         task = self._task(fault)
-        self._ask(fault, lambda at_us: DeleteTask(at_us, task))
+        self.ask(fault, lambda at_us: DeleteTask(at_us, task))
 
     def pause_task(self, fault: Fault) -> None:
         """Nothing of a task falls due."""
         task = self._task(fault)
-        self._ask(fault, lambda at_us: Pause(at_us, task, on=True))
+        self.ask(fault, lambda at_us: Pause(at_us, task, on=True))
 
     def resume_task(self, fault: Fault) -> None:
         """Its schedule counts from now."""
         task = self._task(fault)
-        self._ask(fault, lambda at_us: Pause(at_us, task, on=False))
+        self.ask(fault, lambda at_us: Pause(at_us, task, on=False))
 
     def lease(self, fault: Fault) -> None:
         """Another length of leases, and another time for which a majority's echoes count."""
         lease_s = (1.0, 1.5, 2.0, 2.0, 3.0, 4.0)[fault.other % 6]
         window_s = (0.5, 1.0, 1.0, 3.0)[fault.who % 4]
-        self._ask(fault, lambda at_us: ChangeSettings(at_us, {"lease_s": lease_s, "window_s": window_s}))
+        self.ask(fault, lambda at_us: ChangeSettings(at_us, {"lease_s": lease_s, "window_s": window_s}))
 
     # -- how they ask
 
     def _task(self, fault: Fault) -> str:
         return f"t{fault.other % TASKS}"
 
-    def _ask(self, fault: Fault, entry: Callable[[int], Entry]) -> None:
+    def ask(self, fault: Fault, entry: Callable[[int], Entry]) -> None:
+        """Ask one member once."""
         running = self._cluster.running
         if running:
             process = running[fault.who % len(running)]
@@ -161,7 +163,7 @@ class Clients:
             self._cluster.counts["client errors"] += 1
             return None
 
-    def _insist(self, entry: Callable[[int], Entry], tries: int) -> None:
+    def insist(self, entry: Callable[[int], Entry], tries: int) -> None:
         """Ask one member after another until one has done it."""
         cluster, done = self._cluster, [False]
 

@@ -7,6 +7,7 @@ from node.raft.founding.founding import ClusterElsewhere
 from node.state.value import Run, State, TaskRow
 from tasks.definition.run import HELD
 from tasks.definition.schedule import occurrences
+from tasks.definition.spec import after_of
 from tests.simulation.clients import Clients
 from tests.simulation.cluster import Cluster
 from tests.simulation.process import MAX_RUNS
@@ -115,10 +116,13 @@ class Healed:
             self._world.run(self._world.now_s + 0.5)
             runs = self._cluster.ledger.state.runs.values()
             left = [run for run in runs if not (run.spec.continuous and run.state in HELD)]
-            paused = all(row.paused for row in self._cluster.ledger.state.tasks.values())
-            if not left and paused:
+            tasks = self._cluster.ledger.state.tasks.values()
+            paused = all(row.paused or after_of(row.spec_packed) for row in tasks)
+            unrest = self._cluster.judge.succession.unrest(self._cluster.ledger.state)
+            if not left and paused and not unrest:
                 return
-        self._world.wrong(f"has not come to an end: {[(run.run_id, run.state) for run in left]}, paused: {paused}")
+        runs_left = [(run.run_id, run.state) for run in left]
+        self._world.wrong(f"has not come to an end: {runs_left}, paused: {paused}, after others: {unrest}")
 
     def _all_told(self) -> None:
         """What came to pass is told."""

@@ -9,6 +9,7 @@ from tests.simulation.ambushes import Ambushes
 from tests.simulation.clients import Clients
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import Faults
+from tests.simulation.graphs import Graphs
 from tests.simulation.healed import Healed
 from tests.simulation.operators import Operators
 from tests.simulation.plan import END_S, HEAL_S, MENDED_S, Fault, Plan
@@ -69,7 +70,11 @@ def _tell(plan: Plan, world: World, cluster: Cluster) -> Told:
 def _judged(plan: Plan, world: World, cluster: Cluster) -> Told:
     operators, clients = Operators(cluster), Clients(cluster)
     faults = Faults(cluster, operators)
-    strikers = (faults, Ambushes(cluster, faults, operators), operators, clients)
+    strikers: tuple[object, ...] = (faults, Ambushes(cluster, faults, operators), operators, clients)
+    if plan.graph:
+        graphs = Graphs(cluster, clients, plan.seed)
+        strikers += (graphs,)
+        world.at(1.0, graphs.begin)
     for number, name in enumerate(list(cluster.names)):
         if number in plan.wrong_lists:
             cluster.disks[name].list_is((*cluster.names, STRANGER))
@@ -88,7 +93,8 @@ def _judged(plan: Plan, world: World, cluster: Cluster) -> Told:
     if world.violation is None:
         Healed(cluster, clients).judge()
     judge = cluster.judge
-    counts = cluster.counts + cluster.bench.counts + judge.counts + judge.punctuality.counts + cluster.receivers.counts
+    counts = cluster.counts + cluster.bench.counts + judge.counts + cluster.receivers.counts
+    counts += judge.punctuality.counts + judge.succession.counts
     digest = f"{cluster.ledger.last} {cluster.ledger.state.index} {cluster.ledger.state.token} {world.now_s:.6f}"
     return Told(world.violation, counts, tuple(world.story), digest)
 
@@ -98,6 +104,7 @@ def _look_now_and_then(cluster: Cluster) -> None:
     leader = cluster.leader
     well = leader is not None and cluster.processes[leader].well
     cluster.judge.punctuality.look(cluster.ledger.state, leader if well else None)
+    cluster.judge.succession.look(cluster.ledger.state, leader if well else None)
     cluster.world.at(cluster.world.now_s + LOOK_S, lambda: _look_now_and_then(cluster))
 
 

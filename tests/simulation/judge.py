@@ -16,6 +16,7 @@ from node.state.value import EndedRun, Member, Result, Run, State
 from tasks.definition.run import HELD, may_change
 from tests.simulation.policies import Policies
 from tests.simulation.punctuality import Punctuality
+from tests.simulation.succession import Succession
 from tests.simulation.world import World
 
 _WEIGHTLESS: Final = frozenset({"index", "windows"})
@@ -38,6 +39,7 @@ class Judge:
         self.counts: Counter[str] = Counter()
         self.policies = Policies(world)
         self.punctuality = Punctuality(world)
+        self.succession = Succession(world)
 
     def watch(self, before: State, proposal: Proposal, applied: Applied) -> None:
         """One proposal has been applied."""
@@ -64,6 +66,7 @@ class Judge:
             self._settled(before, after, entry)
         self.policies.watch(before, proposal, applied)
         self.punctuality.watch(before, proposal, applied)
+        self.succession.watch(before, proposal, applied)
 
     def _counted(self, identity: tuple[str, int], ended: EndedRun) -> int:
         """How many occurrences came to their end: one, or by how many a series has grown."""

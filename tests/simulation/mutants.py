@@ -3,14 +3,14 @@
 A mutation takes the place of a class or a function of the product while a history is told; the product knows nothing.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 from unittest import mock
 
 from node.app.core import Core
-from node.control import deadline_watch
+from node.control import leader_watch
 from node.duty import decide
 from node.duty.flight import Flight
 from node.duty.step import LeaseView
@@ -26,7 +26,7 @@ from node.state import attempts, claims, deadlines, facts, members, telling, win
 from node.state.attempts import Checkpoint, Finish
 from node.state.claims import Claim
 from node.state.draft import Draft
-from node.state.entries import HANDLERS, ProposalId
+from node.state.entries import ProposalId
 from node.state.members import AddMember, Join, MarkDown
 from node.state.outbox import Permission
 from node.state.telling import Told
@@ -35,7 +35,8 @@ from tasks.definition import policy
 from tasks.definition.spec import CatchUp, Failover, Overlap, Retry
 from tests.simulation.deadline_mutations import JudgesOnce, KnowsOnlyChanges, always_undecided, only_judged
 from tests.simulation.disk import Disk
-from tests.simulation.rules import Rules
+from tests.simulation.join_mutations import JOIN_MUTANTS, JOINS_SHOWN_BY
+from tests.simulation.rules import Rules, handler, instead
 
 # -- leases and verdicts (docs/explanation/leases-and-claims.md)
 
@@ -296,18 +297,6 @@ def _no_margin() -> Iterator[None]:
         yield
 
 
-def _handler(entry: type[Any], handler: Callable[..., Result]) -> Rules:
-    return Rules(without=lambda: mock.patch.dict(HANDLERS, {entry: handler}))
-
-
-def _instead(where: Any, name: str, what: Any) -> Rules:
-    def without() -> AbstractContextManager[object]:
-        patch: AbstractContextManager[object] = mock.patch.object(where, name, what)
-        return patch
-
-    return Rules(without=without)
-
-
 MUTANTS: Final[dict[str, Rules]] = {
     "margin": Rules(without=_no_margin),
     "election-wait": Rules(detector=WithoutElectionWait),
@@ -317,39 +306,40 @@ MUTANTS: Final[dict[str, Rules]] = {
     "own-lease": Rules(detector=OwnLease),
     "lead-before-grant": Rules(detector=WithoutLead),
     "mark-down-under-way": Rules(detector=GrantsToTheDoomed),
-    "leadership-named": _handler(MarkDown, any_leadership),
-    "incarnation-of-verdict": _handler(MarkDown, any_incarnation),
-    "incarnation-of-claim": _handler(Claim, claim_of_any),
-    "incarnation-of-join": _handler(Join, any_join),
-    "claim-while-draining": _handler(Claim, claim_of_the_absent),
-    "claim-unique": _handler(Claim, claim_again),
-    "claim-before-lapse": _instead(Flight, "period_of", any_period),
+    "leadership-named": handler(MarkDown, any_leadership),
+    "incarnation-of-verdict": handler(MarkDown, any_incarnation),
+    "incarnation-of-claim": handler(Claim, claim_of_any),
+    "incarnation-of-join": handler(Join, any_join),
+    "claim-while-draining": handler(Claim, claim_of_the_absent),
+    "claim-unique": handler(Claim, claim_again),
+    "claim-before-lapse": instead(Flight, "period_of", any_period),
     "supervisor-deadline": Rules(steps=never_freezes),
-    "token-of-checkpoint": _handler(Checkpoint, checkpoint_of_any),
-    "token-of-finish": _handler(Finish, finish_of_any),
+    "token-of-checkpoint": handler(Checkpoint, checkpoint_of_any),
+    "token-of-finish": handler(Finish, finish_of_any),
     "founding-by-all": Rules(without=founded_by_majority),
-    "list-of-the-leader": _instead(Disk, "begin_with", keeps_its_list),
-    "proposal-id": _instead(windows, "recall", known_to_nobody),
-    "vacant-slot": _handler(AddMember, beside_the_vacant),
-    "slots-kept": _instead(members, "_vacate", closing_ranks),
-    "orphaning": _instead(members, "lose_runs", nothing_is_lost),
-    "epoch": _instead(Draft, "state", epoch_stays),
-    "catch-up-latest": _instead(decide, "settle", every_occurrence),
-    "catch-up-all": _instead(decide, "settle", the_latest),
-    "overlap": _instead(decide, "settle", nothing_skipped),
-    "failover-max": _instead(attempts, "after_orphaning", taken_over_for_ever),
-    "retry-max": _instead(attempts, "retry_after_s", tried_for_ever),
-    "retry": _instead(attempts, "retry_after_s", not_tried_again),
-    "away": _instead(attempts, "away_after_s", tried_at_once),
-    "permission-to-send": _instead(telling, "holds", told_by_anybody),
-    "incarnation-of-permission": _instead(telling, "holds", permitted_for_ever),
-    "keys-of-told": _handler(Told, all_is_told),
-    "lease-to-send": _instead(Core, "lease_now", lease_of_before),
-    "facts-of-the-lost": _instead(facts, "_FAILED", {"failed": "failed", "timed_out": "timed out"}),
-    "deadline-over": _instead(deadlines, "follow", only_judged),
-    "deadline-checked": _instead(deadlines, "_undecided", always_undecided),
-    "deadline-anew": _instead(deadline_watch, "DeadlineJudge", KnowsOnlyChanges),
-    "deadline-again": _instead(deadline_watch, "DeadlineJudge", JudgesOnce),
+    "list-of-the-leader": instead(Disk, "begin_with", keeps_its_list),
+    "proposal-id": instead(windows, "recall", known_to_nobody),
+    "vacant-slot": handler(AddMember, beside_the_vacant),
+    "slots-kept": instead(members, "_vacate", closing_ranks),
+    "orphaning": instead(members, "lose_runs", nothing_is_lost),
+    "epoch": instead(Draft, "state", epoch_stays),
+    "catch-up-latest": instead(decide, "settle", every_occurrence),
+    "catch-up-all": instead(decide, "settle", the_latest),
+    "overlap": instead(decide, "settle", nothing_skipped),
+    "failover-max": instead(attempts, "after_orphaning", taken_over_for_ever),
+    "retry-max": instead(attempts, "retry_after_s", tried_for_ever),
+    "retry": instead(attempts, "retry_after_s", not_tried_again),
+    "away": instead(attempts, "away_after_s", tried_at_once),
+    "permission-to-send": instead(telling, "holds", told_by_anybody),
+    "incarnation-of-permission": instead(telling, "holds", permitted_for_ever),
+    "keys-of-told": handler(Told, all_is_told),
+    "lease-to-send": instead(Core, "lease_now", lease_of_before),
+    "facts-of-the-lost": instead(facts, "_FAILED", {"failed": "failed", "timed_out": "timed out"}),
+    "deadline-over": instead(deadlines, "follow", only_judged),
+    "deadline-checked": instead(deadlines, "_undecided", always_undecided),
+    "deadline-anew": instead(leader_watch, "DeadlineJudge", KnowsOnlyChanges),
+    "deadline-again": instead(leader_watch, "DeadlineJudge", JudgesOnce),
+    **JOIN_MUTANTS,
 }
 """By name."""
 
@@ -362,7 +352,7 @@ SHOWN_BY: Final[dict[str, int]] = {
     "own-lease": 113,
     "lead-before-grant": 42,
     "mark-down-under-way": 127,
-    "leadership-named": 36,
+    "leadership-named": 10,
     "incarnation-of-verdict": 67,
     "incarnation-of-claim": 604,
     "incarnation-of-join": 15,
@@ -384,10 +374,10 @@ SHOWN_BY: Final[dict[str, int]] = {
     "overlap": 0,
     "failover-max": 3,
     "retry-max": 1,
-    "retry": 1,
+    "retry": 4,
     "away": 7,
     "permission-to-send": 159,
-    "incarnation-of-permission": 6,
+    "incarnation-of-permission": 18,
     "keys-of-told": 0,
     "lease-to-send": 0,
     "facts-of-the-lost": 3,
@@ -395,5 +385,6 @@ SHOWN_BY: Final[dict[str, int]] = {
     "deadline-checked": 0,
     "deadline-anew": 8,
     "deadline-again": 44,
+    **JOINS_SHOWN_BY,
 }
 """A seed whose history shows it. Once the simulation has changed, another may be searched for: the test names it."""

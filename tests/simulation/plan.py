@@ -34,7 +34,7 @@ class Plan:
     """A history's cluster and what is to befall it, in the order of time.
 
     `first_s`: when each member is first started; `wrong_lists`: those whose list names a node that does not exist,
-    until it is mended. `channels`: notices are told.
+    until it is mended. `channels`: notices are told. `graph`: there are tasks that come after others.
     """
 
     seed: int
@@ -46,6 +46,7 @@ class Plan:
     first_s: tuple[float, ...] = ()
     wrong_lists: frozenset[int] = frozenset()
     channels: bool = False
+    graph: bool = False
 
     def only(self, kept: set[int]) -> "Plan":
         """The same with some of the faults, by their places."""
@@ -104,6 +105,19 @@ CLIENTS: dict[str, int] = {
 """What clients ask for."""
 
 
+GRAPH_CLIENTS: dict[str, int] = {
+    "rerun": 5,
+    "pause_in_graph": 3,
+    "resume_in_graph": 4,
+    "change_in_graph": 3,
+    "delete_in_graph": 2,
+    "restore_graph": 3,
+}
+"""What clients ask for of tasks that come after others."""
+
+GRAPH_IN, GRAPH_OF = 5, 1
+"""One of so many histories has such tasks, and which: they take longer, too."""
+
 TOLD_IN = 3
 """One of so many histories has channels: they make a history a sixth longer."""
 
@@ -118,11 +132,15 @@ def plan(seed: int) -> Plan:
     kinds = rng.sample(sorted(FAULTS), rng.choice([5, 8, 12, len(FAULTS)]))
     faults = _series(rng, {kind: FAULTS[kind] for kind in kinds}, rng.choice([0.7, 1.5, 3.0]))
     clients = _series(rng, CLIENTS, rng.choice([1.0, 2.0, 4.0]))
+    graph = seed % GRAPH_IN == GRAPH_OF
+    if graph:
+        drawn = random.Random(f"plan of a graph {seed}")  # all else is drawn as without
+        clients += _series(drawn, GRAPH_CLIENTS, drawn.choice([1.5, 3.0, 6.0]))
     befalls = tuple(sorted(faults + clients, key=lambda fault: fault.at_s))
     late_s = rng.choice([0.0, 0.0, 0.0, 1.5])
     first_s = tuple(rng.uniform(0, late_s) for _ in range(members))
     wrong = frozenset(rng.sample(range(members), rng.choice([0, 0, 0, 1, 2])))
-    return Plan(seed, members, drift, lost, held, befalls, first_s, wrong, channels=seed % TOLD_IN == 0)
+    return Plan(seed, members, drift, lost, held, befalls, first_s, wrong, channels=seed % TOLD_IN == 0, graph=graph)
 
 
 def _series(rng: random.Random, weights: dict[str, int], pace_s: float) -> list[Fault]:

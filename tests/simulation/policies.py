@@ -94,7 +94,9 @@ def fault_of(state: State, entry: Settling) -> str | None:
         idle = entry.task not in state.runs_of
         return None if isinstance(entry, Claim) and idle and times == (row.since_us,) else "a continuous task has one"
     due = _due(row, entry.at_us)
-    if isinstance(entry, SkipOccurrences):
+    if isinstance(entry, SkipOccurrences) and entry.count:
+        if entry.task in state.children:
+            return f"the tasks after {entry.task} are not told of each"
         if not 1 <= entry.count <= len(due) or entry.fire_at_us != (due[0], due[entry.count - 1]):
             return f"{entry.count} occurrences of {entry.task} are not those from {entry.fire_at_us}: {due[:3]}..."
         times = due[: entry.count]

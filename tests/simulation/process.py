@@ -232,7 +232,7 @@ class Process:
         attempt = run.attempts[-1].attempt
         if self.raft.claimed_s.get((run.task, run.attempts[-1].claimed_at_us), float("-inf")) < self._lapsed_s:
             self._world.wrong(f"{self.me} starts {run.run_id}, and its lease has lapsed since it claimed it")
-        params = {"continuous": True} if spec.continuous else {}
+        params = {"continuous": True} if spec.continuous else spec.params
         return Order(
             run.run_id, run.task, spec.kind, "", params, attempt, run.token, run.fire_at_us, run.checkpoint,
             spec.timeout_s, deadline_s,

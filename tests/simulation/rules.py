@@ -3,10 +3,14 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
+from unittest import mock
 
 from node.execution import attempt_life
 from node.liveness.detector import Detector
 from node.liveness.lease import Lease
+from node.state.entries import HANDLERS
+from node.state.value import Result
 from tests.simulation.bench import Steps
 
 
@@ -18,3 +22,18 @@ class Rules:
     detector: type[Detector] = Detector
     steps: Steps = attempt_life.step
     without: Callable[[], AbstractContextManager[object]] = nullcontext
+
+
+def handler(entry: type[Any], what: Callable[..., Result]) -> Rules:
+    """Entries of a kind are applied otherwise."""
+    return Rules(without=lambda: mock.patch.dict(HANDLERS, {entry: what}))
+
+
+def instead(where: Any, name: str, what: Any) -> Rules:
+    """A class or a function has another in its place."""
+
+    def without() -> AbstractContextManager[object]:
+        patch: AbstractContextManager[object] = mock.patch.object(where, name, what)
+        return patch
+
+    return Rules(without=without)

@@ -57,6 +57,12 @@ ENOUGH: dict[str, float] = {
     "breached": 4,
     "met": 2,
     "dropped": 1,
+    "due after others": 1,
+    "PassOn": 0.5,
+    "settled": 0.2,
+    "not_needed": 0.2,
+    "upstream_failed": 0.3,
+    "upstream_skipped": 0.5,
 }
 """What a history has of each on average, at least: histories in which little happens prove little."""
 

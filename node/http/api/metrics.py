@@ -6,6 +6,7 @@ The metrics of runs and tasks come from the replicated state: every member has t
 import asyncio
 from collections import Counter as Counting
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from time import monotonic
 from typing import Final
 
@@ -149,8 +150,8 @@ def of_overdue(overdue: Overdue) -> Iterable[Metric]:
 
 def _total(state: State) -> Metric:
     total = CounterMetricFamily("rota_runs", "Runs that have ended, by final state", labels=["state"])
-    for ending, count in zip(COUNTED, state.endings or (0,) * len(COUNTED), strict=True):
-        total.add_metric([ending], count)
+    for ending, count in zip_longest(COUNTED, state.endings, fillvalue=0):
+        total.add_metric([str(ending)], count)
     return total
 
 
@@ -181,8 +182,8 @@ def _of_tasks(rows: Sequence[tuple[str, TaskRow]]) -> Iterable[Metric]:
             if limits.limit_us(deadline) is not None:
                 breached.add_metric([task, deadline], deadline in late)
         # Series begin at 0: a rate() would miss a first failure whose series begins at 1.
-        for ending, count in zip(COUNTED, row.endings or (0,) * len(COUNTED), strict=True):
-            endings.add_metric([task, ending], count)
+        for ending, count in zip_longest(COUNTED, row.endings, fillvalue=0):
+            endings.add_metric([task, str(ending)], count)
         if (succeeded_at_us := _succeeded_at_us(row)) is not None:
             success.add_metric([task], succeeded_at_us / 1e6)
             if backed_up := _drilled(row.spec_packed):

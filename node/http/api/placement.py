@@ -47,8 +47,8 @@ class StandingView(TypedDict):
     """One statement about a task's status.
 
     `code` is one of no_owner, paused, disabled, running, backing_off, behind (waits for another run), due (and not
-    begun), not_due, by_hand, over (the schedule has no further times), unreadable (this member cannot evaluate the
-    schedule) and more (further active runs, not listed).
+    begun), not_due, by_hand, after (other tasks), over (the schedule has no further times), unreadable (this member
+    cannot evaluate the schedule) and more (further active runs, not listed).
     """
 
     code: str

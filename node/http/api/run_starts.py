@@ -39,6 +39,9 @@ class StartBody(RequestModel):
     fire_at: Annotated[AwareDatetime, AfterValidator(_in_the_calendar)] | None = Field(
         default=None, description="The time that the run stands for; default: now"
     )
+    downstream: bool = Field(
+        default=False, description="Whether the tasks after it run, too, each once those before it have ended"
+    )
 
 
 class ActionBody(RequestModel):
@@ -70,7 +73,9 @@ async def start_run(context: RequestContext) -> web.Response:
     key = _key(context)
     await refuse_bad_params(context, given.params)
     fire_at_us = micros(given.fire_at) if given.fire_at is not None else None
-    return _started(context, await propose_run(context, name, given.params, fire_at_us, key))
+    return _started(
+        context, await propose_run(context, name, given.params, fire_at_us, key, downstream=given.downstream)
+    )
 
 
 @endpoints.add(
@@ -131,9 +136,11 @@ async def propose_run(
     params: dict[str, JsonValue] | None = None,
     fire_at_us: int | None = None,
     key: str | None = None,
+    *,
+    downstream: bool = False,
 ) -> str:
     """Start a run of a task by hand, with checked params. Returns the run's id. Raises `Problem`."""
-    entry = Start(context.server.now_us(), name, params, fire_at_us, key)
+    entry = Start(context.server.now_us(), name, params, fire_at_us, key, downstream=downstream)
     return str((await context.propose(entry)).value["run_id"])
 
 

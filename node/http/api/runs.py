@@ -68,6 +68,8 @@ class RunView(TypedDict):
 
     `degraded` is what a run that succeeded left undone, as its result says; null: nothing.
 
+    `rerun` is the number that runs share which were started together by hand (`downstream`); null: it is of no rerun.
+
     `took_s` is the time from the run's first claim to its end, with the pauses between its attempts; null: the run has
     not ended, or no member claimed it.
     """
@@ -100,6 +102,7 @@ class RunView(TypedDict):
     count: int
     last_fire_at: Time
     blocked_by: str | None
+    rerun: int | None
 
 
 class RunPage(TypedDict):
@@ -269,6 +272,7 @@ def run_view(run: Run, ended: EndedRun | None = None, progress: RunProgress | No
         "count": series.count if series else 1,
         "last_fire_at": rfc3339(series.last_fire_at_us if series else run.fire_at_us),
         "blocked_by": (series.blocked_by or None) if series else None,
+        "rerun": run.generation or None,
     }
 
 

@@ -14,7 +14,7 @@ from hashing.chunked import sorted_in_chunks
 from node.duty.why_values import Why
 from node.http.api.explaining import unexpectedly_held
 from node.http.api.pages import cursor_of, cut, name_after
-from node.http.api.shapes import PageQuery
+from node.http.api.shapes import PageQuery, RequestModel
 from node.http.api.task_shapes import (
     BreachView,
     HeldView,
@@ -43,6 +43,14 @@ class TasksQuery(PageQuery):
     owner: str | None = Field(default=None, description="Only those that this member owns")
     set: str | None = Field(default=None, description="Only those of this set of files (`rota apply --set`)")
     late: bool | None = Field(default=None, description="Only those that have a breached deadline; false: the others")
+
+
+class DeleteQuery(RequestModel):
+    """How a task is deleted."""
+
+    with_children: bool = Field(
+        default=False, description="Also if other tasks come after it; nothing makes them due then until they change"
+    )
 
 
 _LATE: Final[dict[DeadlineName, str]] = {
@@ -103,19 +111,22 @@ async def task(context: RequestContext) -> web.Response:
     "DELETE",
     "/v1/tasks/{name}",
     {204: ResponseSpec("It is deleted, and its runs are cancelled")},
-    ("not-found", "version-conflict", *_WRITES),
+    ("not-found", "conflict", "version-conflict", *_WRITES),
     headers={"If-Match": 'Only if it has this version, such as "3"; *: any'},
 )
-async def delete_task(context: RequestContext) -> web.Response:
-    """Delete a task, and cancel its runs."""
+async def delete_task(context: RequestContext, query: DeleteQuery) -> web.Response:
+    """Delete a task, and cancel its runs. Refused while other tasks come after it, unless `with_children` allows it."""
     name = await task_to_change(context)
-    await delete(context, name, expected_version(context, name))
+    await delete(context, name, expected_version(context, name), with_children=query.with_children)
     return web.Response(status=204)
 
 
-async def delete(context: RequestContext, name: str, expected: int | None) -> None:
-    """Delete a task and cancel its runs. `expected` is the version that it must have; None: any. Raises `Problem`."""
-    await context.propose(DeleteTask(context.server.now_us(), name, expected))
+async def delete(context: RequestContext, name: str, expected: int | None, *, with_children: bool = False) -> None:
+    """Delete a task and cancel its runs. `expected` is the version that it must have; None: any. Raises `Problem`.
+
+    `with_children`: also if other tasks come after it, which then wait for it in vain.
+    """
+    await context.propose(DeleteTask(context.server.now_us(), name, expected, with_children))
 
 
 @endpoints.add(

@@ -87,6 +87,7 @@ _RUN_LOOKS: Final[dict[str, EventLook]] = {
     "abandoned": "bad",
     "orphaned": "warn",
     "missed": "warn",
+    "upstream_failed": "bad",
     "claimed": "busy",
     "running": "busy",
 }

@@ -27,7 +27,7 @@ from node.web.coming_times import coming_times
 from node.web.page_endpoints import PageEndpoints, ViewQuery
 from node.web.rendering import HEADERS, page
 from node.web.views.tasks import row_values
-from tasks.definition.spec import Spec, read_spec
+from tasks.definition.spec import Spec, after_of, read_spec
 from tasks.definition.yaml_text import as_yaml
 
 PAST_ROWS: Final = 15
@@ -116,6 +116,8 @@ async def task_values(context: RequestContext, name: str) -> dict[str, Any]:
         "kept_in": row.spec.set,
         "labels": row.spec.labels,
         "coming": _coming(row, now_us),
+        "before": after_of(row.spec_packed),
+        "then": state.children.get(name, ()),
         "timezone": getattr(row.timing.schedule, "timezone", "UTC"),
     }
 

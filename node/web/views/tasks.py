@@ -22,7 +22,7 @@ from node.web.page_endpoints import PageEndpoints, ViewQuery
 from node.web.rendering import page
 from node.web.sparkline import SparklineKeeper
 from node.web.task_search import SortKey, TaskSearch, TaskSort, find, find_sorted, labels_offered, words_of
-from node.web.words import schedule_words
+from node.web.words import due_words
 
 ROWS: Final = 50
 """The number of tasks on a page."""
@@ -128,7 +128,7 @@ def row_values(state: State, ownership: Ownership, task: str, held: Why | None, 
         "last_us": row.last.finished_at_us if row.last is not None else None,
         "took_s": row.last.took_us / 1e6 if row.last is not None and row.last.took_us is not None else None,
         "next_us": next_fire_us(row, now_us),
-        "schedule": schedule_words(row.timing.schedule),
+        "schedule": due_words(row.spec_packed),
         "paused": row.paused,
         "disabled": not row.timing.enabled,
         "runs": state.runs_of.get(task, ()),

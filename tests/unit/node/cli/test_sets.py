@@ -2,7 +2,7 @@
 
 import pytest
 
-from node.cli.sets import WrongSet, gone_from_files, sets_to_prune, with_set
+from node.cli.sets import WrongSet, children_first, gone_from_files, parents_first, sets_to_prune, with_set
 from node.cli.task_files import TaskFromFile
 
 
@@ -57,3 +57,12 @@ def test_a_name_that_no_set_can_have_is_refused(name: str) -> None:
     """The name may be that of a variable that is not set: the API takes an empty filter for none."""
     with pytest.raises(WrongSet, match="is not the name of a set"):
         with_set([], name)
+
+
+def test_parents_are_registered_first_and_children_pruned_first() -> None:
+    tasks = [of(name="d", after=["b", {"task": "c"}]), of(name="b", after=["a"]), of(name="c"), of(name="a"), of()]
+    assert [task.definition.get("name") for task in parents_first(tasks)] == ["a", "b", "c", "d", None]
+    registered = [{"name": task.definition["name"], "after": task.definition.get("after", [])} for task in tasks[:4]]
+    assert [task["name"] for task in children_first(registered)] == ["d", "c", "b", "a"]
+    ring = [of(name="a", after=["b"]), of(name="b", after=["a"])]
+    assert sorted(str(task.definition["name"]) for task in parents_first(ring)) == ["a", "b"], "the cluster refuses it"

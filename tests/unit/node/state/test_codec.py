@@ -26,6 +26,7 @@ from node.state.codec import (
 )
 from node.state.deadlines import Breached
 from node.state.entries import CODES, Entry, Proposal, ProposalId, Seed, applies
+from node.state.joins import PassOn, SettleJoin
 from node.state.members import AddMember, Drain, FoundCluster, MarkDown, Refound, RemoveMember, StandAside, TakeLead
 from node.state.occurrences import Enqueue, SkipOccurrences, Start
 from node.state.registry import DeleteTask, Pause, Put, PutTasks
@@ -67,6 +68,8 @@ ONE_OF_EACH: list[Entry] = [
     DeleteChannel(1, "ops"),
     Tell(1, "ops", ("7.0", "7.1"), "a", 2),
     Told(1, "ops", 8, "failed", "it refused the message", 3),
+    PassOn(1, 3),
+    SettleJoin(1, "t", 2, 3),
 ]
 
 

@@ -62,7 +62,7 @@ TABLE = [
             **dict.fromkeys(
                 ("order", "since_us", "through_us", "requests", "series", "succeeded_at_us", "endings"), _CONTROL
             ),
-            **dict.fromkeys(("failing", "judged_us", "unmet_us"), _CONTROL),
+            **dict.fromkeys(("failing", "judged_us", "unmet_us", "after_us"), _CONTROL),
         },
     ),
     Shown(LastView, (Outcome,), kept_back={"took_us": "a run has `took_s`"}),
@@ -87,7 +87,7 @@ TABLE = [
     Shown(
         RunView,
         (Run, EndedRun),
-        renamed={"due_at": "due_us"},
+        renamed={"due_at": "due_us", "rerun": "generation"},
         computed=frozenset(
             {"kind", "attempt", "claimed_at", "started_at", "took_s", "progress", "frozen_since"}
             | {"count", "last_fire_at", "blocked_by", "degraded"}
@@ -97,7 +97,7 @@ TABLE = [
             "run": "its fields are",
             "series": "`count`, `last_fire_at` and `blocked_by` are of it",
             **dict.fromkeys(("created_at_us", "incarnation", "failures", "orphanings"), _CONTROL),
-            **dict.fromkeys(("params_bytes", "aways"), _CONTROL),
+            **dict.fromkeys(("params_bytes", "aways", "nominal_us"), _CONTROL),
         },
     ),
     Shown(ProgressView, (RunProgress,), kept_back={"frozen_since_us": "the run has it"}),

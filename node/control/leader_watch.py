@@ -1,10 +1,11 @@
-"""Commits each deadline that passes, while this member leads. `node.duty.deadlines` decides which have passed."""
+"""Proposes what only the leader decides: deadlines that pass (`node.duty.deadlines`), and joins (`node.duty.joins`)."""
 
 import asyncio
 import logging
 from typing import Final, Protocol
 
 from node.duty.deadlines import DeadlineJudge
+from node.duty.joins import JoinKeeper
 from node.raft.errors import RaftError
 from node.raft.ports import RaftRole
 from node.replication.proposer import Proposing
@@ -13,17 +14,17 @@ from node.state.codec import BadEntry
 from node.state.entries import Entry
 from node.state.value import State
 
-_log = logging.getLogger("rota.deadlines")
+_log = logging.getLogger("rota.leader")
 
 PROPOSE_S: Final = 2.0
-"""How long one proposal may take. If it fails, the judge proposes it again after a while."""
+"""How long one proposal may take. If it fails, it is proposed again after a while."""
 
 STEP_MIN_S: Final = 0.001
 STEP_MAX_S: Final = 10.0
 """The longest time between two steps, as in `node.control.controller`."""
 
 
-class DeadlineWatchPort(Proposing, Protocol):
+class LeaderWatchPort(Proposing, Protocol):
     """The part of a member that the watch needs. Its methods are called on the event loop."""
 
     @property
@@ -34,13 +35,13 @@ class DeadlineWatchPort(Proposing, Protocol):
         """Return the member's role in Raft."""
 
 
-class DeadlineWatch:
-    """Judges the deadlines of all tasks, as soon as an entry is committed by which this member leads."""
+class LeaderWatch:
+    """Judges the deadlines and joins of all tasks, as soon as an entry is committed by which this member leads."""
 
-    def __init__(self, member: DeadlineWatchPort) -> None:
+    def __init__(self, member: LeaderWatchPort) -> None:
         self._member = member
         self._state = State()
-        self._judge: DeadlineJudge | None = None
+        self._judges: tuple[DeadlineJudge, JoinKeeper] | None = None
         self._term = 0
         self._undecided: frozenset[str] = frozenset()
         self._changed = asyncio.Event()
@@ -49,9 +50,11 @@ class DeadlineWatch:
     def observe(self, change: StateChange) -> None:
         """Use the state after `change` from now on."""
         self._state = change.after
-        if self._judge is not None:
-            self._judge.observe(change.after, change.touched)
-        if self._judge is not None or change.after.lead != change.before.lead:
+        if self._judges is not None:
+            deadlines, joins = self._judges
+            deadlines.observe(change.after, change.touched)
+            joins.observe(change.after)
+        if self._judges is not None or change.after.lead != change.before.lead:
             self._changed.set()
 
     def wake(self) -> None:
@@ -77,17 +80,20 @@ class DeadlineWatch:
         """Do one step. Returns the seconds until the next step; None: the next step waits for a change."""
         role, lead, me = self._member.role(), self._state.lead, self._member.me
         if not role.is_leader or (lead.member, lead.term) != (me, role.term):
-            self._judge = None
+            self._judges = None
             return None
-        if self._judge is None or self._term != role.term:
-            self._judge, self._term = DeadlineJudge(self._state), role.term
+        if self._judges is None or self._term != role.term:
+            self._judges, self._term = (DeadlineJudge(self._state), JoinKeeper(self._state)), role.term
         now_us = self._member.now_us()
-        entries, wake_us = self._judge.step(now_us)
-        self._log_undecided(self._judge)
-        for entry in entries:
+        deadlines, joins = self._judges
+        breaches, breach_us = deadlines.step(now_us)
+        entries, join_us = joins.step(now_us)
+        self._log_undecided(deadlines)
+        for entry in (*breaches, *entries):
             task = asyncio.get_running_loop().create_task(self._propose(entry))
             self._proposing.add(task)
             task.add_done_callback(self._proposing.discard)
+        wake_us = min((one for one in (breach_us, join_us) if one is not None), default=None)
         if wake_us is None:
             return None
         return max(STEP_MIN_S, min(STEP_MAX_S, (wake_us - now_us) / 1e6))

@@ -1,0 +1,69 @@
+"""Tasks that are due after others, on real nodes, one of which is killed meanwhile."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from node.cli.local import wait_for
+from tasks.definition.run import ACTIVE
+from testkit.cluster import Cluster
+
+pytestmark = pytest.mark.integration
+
+
+def _register(cluster: Cluster, name: str, *argv: str, **spec: Any) -> None:
+    cluster.register(name, "command", params={"argv": list(argv)}, overlap="allow", retry={"attempts": 1}, **spec)
+
+
+def _ends(cluster: Cluster, name: str, node: str | None = None) -> dict[str, list[str]]:
+    """The states of a task's runs by their times."""
+    found: dict[str, list[str]] = {}
+    for run in cluster.all(f"/v1/tasks/{name}/runs", node):
+        found.setdefault(run["fire_at"], []).append(run["state"])
+    return found
+
+
+def test_each_occurrence_goes_through_all_tasks_once_though_the_leader_is_killed(tmp_path: Path) -> None:
+    with Cluster(tmp_path, 3) as cluster:
+        cluster.start()
+        cluster.wait_until_whole()
+        _register(cluster, "root", "true", schedule={"every_s": 1})
+        _register(cluster, "good", "true", after=["root"])
+        _register(cluster, "bad", "false", after=["root"])
+        _register(cluster, "join", "true", after=["good", "root"])
+        _register(cluster, "never", "true", after=["bad", "good"])
+        _register(cluster, "deeper", "true", after=["never"])
+        _register(cluster, "alarm", "true", after=[{"task": "bad", "on": "failed"}, "good"])
+        wait_for("the first occurrences", lambda: len(_ends(cluster, "alarm")) >= 3, 60)
+        leader = cluster.wait_for_leader()
+        cluster.kill(leader)
+        left = cluster.others(leader)[0]
+        before = len(_ends(cluster, "root", left))
+        wait_for("occurrences without it", lambda: len(_ends(cluster, "root", left)) >= before + 4, 60)
+        cluster.ask("POST", "/v1/tasks/root/pause", node=left)
+        wait_for("all to end", lambda: not _unended(cluster, left), 60)
+        times = set(_ends(cluster, "root", left))
+        begun = {name: _ends(cluster, name, left) for name in ("good", "bad", "join", "never", "deeper", "alarm")}
+        assert all(len(states) == 1 for ends in begun.values() for states in ends.values())
+        first = min(begun["join"])
+        ran = {at for at, states in _ends(cluster, "root", left).items() if states == ["succeeded"] and at >= first}
+        counts = {name: Counter(states[0] for at, states in ends.items() if at in ran) for name, ends in begun.items()}
+        assert counts == {
+            "good": {"succeeded": len(ran)},
+            "bad": {"failed": len(ran)},
+            "join": {"succeeded": len(ran)},
+            "never": {"upstream_failed": len(ran)},
+            "deeper": {"upstream_failed": len(ran)},
+            "alarm": {"succeeded": len(ran)},
+        }
+        assert all(set(ends) <= times for ends in begun.values())
+
+
+def _unended(cluster: Cluster, node: str) -> list[Any]:
+    """What is under way, or has to be passed on, as a node sees it."""
+    last = {task["name"]: task["last"]["fire_at"] for task in cluster.all("/v1/tasks", node) if task["last"]}
+    return [run for run in cluster.all("/v1/runs", node) if run["state"] in ACTIVE] + [
+        name for name, at in last.items() if at != last["root"]
+    ]
