@@ -1,6 +1,6 @@
 """Which tasks come after which: what a set of definitions must satisfy, and which occurrences may still end (pure)."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from immutables import Map
@@ -31,9 +31,10 @@ def with_child(children: Children, child: str, before: TaskRow | None, after: Ta
     return children
 
 
-def with_descendants(children: Children, task: str, most: int) -> list[str] | None:
-    """Return a task and all that come after it, sorted by name; None if they are more than `most`."""
-    found, left = {task}, [task]
+def with_descendants(children: Children, tasks: Iterable[str], most: int) -> list[str] | None:
+    """Return tasks and all that come after them, sorted by name; None if they are more than `most`."""
+    found = set(tasks)
+    left = list(found)
     while left:
         for child in children.get(left.pop(), ()):
             if child not in found:
@@ -51,7 +52,7 @@ class _Root(NamedTuple):
     schedule: Schedule | None
 
 
-def fault(tasks: Mapping[str, TaskRow], children: Children, changed: Iterable[str]) -> str | None:
+def fault(tasks: Mapping[str, TaskRow], children: Children, changed: Collection[str]) -> str | None:
     """Say why these definitions cannot stand, where the tasks `changed` are new or changed; None if they can."""
     for name in changed:
         for one in after_of(tasks[name].spec_packed):
@@ -61,9 +62,8 @@ def fault(tasks: Mapping[str, TaskRow], children: Children, changed: Iterable[st
                 return f"{CHILDREN_MAX} tasks at most come directly after one task, and {one.task} has that many"
     roots: dict[str, _Root] = {}
     try:
-        for name in changed:
-            for task in _parents_first(tasks, children, name):
-                roots[task] = _root(tasks, roots, task)
+        for task in _parents_first(tasks, children, changed):
+            roots[task] = _root(tasks, roots, task)
     except _Unsound as error:
         return str(error)
     return None
@@ -73,8 +73,8 @@ class _Unsound(Exception):
     """The definitions contradict one another."""
 
 
-def _parents_first(tasks: Mapping[str, TaskRow], children: Children, changed: str) -> Iterator[str]:
-    """Yield the tasks that descend from `changed`, and those that they descend from, each after its parents.
+def _parents_first(tasks: Mapping[str, TaskRow], children: Children, changed: Iterable[str]) -> Iterator[str]:
+    """Yield the tasks that descend from `changed`, and those that they descend from, each once and after its parents.
 
     Raises `_Unsound` for a cycle.
     """

@@ -96,7 +96,7 @@ def begin_rerun(draft: Draft, task: str) -> str | None:
 
     The number of the rerun is that of the entry. The oldest reruns are given up where too many are under way.
     """
-    tasks = with_descendants(draft.children, task, RERUN_MAX)
+    tasks = with_descendants(draft.children, [task], RERUN_MAX)
     if tasks is None:
         return f"more than {RERUN_MAX} tasks come after {task}, and one rerun has that many at most: rerun some of them"
     undecided = tuple(name for name in tasks if name != task)

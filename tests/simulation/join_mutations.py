@@ -123,9 +123,9 @@ def waits_through_a_pause(draft: Draft, task: str, why: str, at_us: int) -> None
         _END_PENDING(draft, task, why, at_us)
 
 
-def children_alone(children: descent.Children, task: str, _most: int) -> list[str]:
+def children_alone(children: descent.Children, tasks: list[str], _most: int) -> list[str]:
     """A task is rerun with those directly after it, and not with those after these."""
-    return sorted({task, *children.get(task, ())})
+    return sorted({*tasks, *(child for task in tasks for child in children.get(task, ()))})
 
 
 class NeverPassesOn(JoinKeeper):
