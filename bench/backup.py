@@ -37,7 +37,7 @@ from tasks.backup.kind import Backup
 from tasks.backup.params import BackupParams
 from tasks.backup.restore import restore_backup
 from testkit.fake_context import FakeContext
-from testkit.servers.object_store import ObjectStore, object_store_process
+from testkit.servers.object_store import KEY, SECRET, ObjectStore, object_store_process, rclone_store
 
 PASSWORD: Final = "of-the-server"
 ROW_BYTES: Final = 1000
@@ -60,9 +60,9 @@ LINES: Final = {
 _THREADS: Final = "2"
 _LOOK_S: Final = 0.02
 
-_UPLOAD: Final = """
+_UPLOAD: Final = f"""
 import sys, pyrage, s3fs
-files = s3fs.S3FileSystem(key="k", secret="s", endpoint_url=sys.argv[2])
+files = s3fs.S3FileSystem(key="{KEY}", secret="{SECRET}", endpoint_url=sys.argv[2])
 with files.open("lake/plain", "wb", block_size=8 << 20) as out:
     pyrage.encrypt_io(sys.stdin.buffer, out, [pyrage.x25519.Recipient.from_str(sys.argv[1])])
 """
@@ -135,8 +135,11 @@ class Site:
 
     @cached_property
     def store(self) -> ObjectStore:
-        """An object store."""
-        return self._stack.enter_context(object_store_process(self.root / "store.log"))
+        """An object store: rclone, if it is installed."""
+        rclone = shutil.which("rclone", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}")
+        log = self.root / "store.log"
+        found = object_store_process(log) if rclone is None else rclone_store(rclone, self.root / "store", log)
+        return self._stack.enter_context(found)
 
     @cached_property
     def files(self) -> Path:

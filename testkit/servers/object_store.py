@@ -89,7 +89,25 @@ def object_store_process(log: Path, host: str = "127.0.0.1") -> Iterator[ObjectS
 
     The new file `log` has what it prints.
     """
-    command = [sys.executable, "-m", "moto.server", "-H", host, "-p", "0"]
+    with _served([sys.executable, "-m", "moto.server", "-H", host, "-p", "0"], log, host) as store:
+        store.files.mkdir(BUCKET)
+        yield store
+
+
+@contextmanager
+def rclone_store(rclone: str, folder: Path, log: Path) -> Iterator[ObjectStore]:
+    """An S3 server that keeps its objects as files in `folder`, and leaves more of the processors to others than moto.
+
+    `rclone` is the program; it knows too little of S3 for tests (no conditional writes, no versions).
+    """
+    (folder / BUCKET).mkdir(parents=True)
+    command = [rclone, "--config", "", "serve", "s3", str(folder), "--addr", "127.0.0.1:0"]
+    with _served([*command, "--auth-key", f"{KEY},{SECRET}"], log, "127.0.0.1") as store:
+        yield store
+
+
+@contextmanager
+def _served(command: list[str], log: Path, host: str) -> Iterator[ObjectStore]:
     with log.open("xb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out)
     try:
@@ -97,9 +115,7 @@ def object_store_process(log: Path, host: str = "127.0.0.1") -> Iterator[ObjectS
         while (found := re.search(rf"http://{re.escape(host)}:\d+", log.read_text())) is None:
             assert process.poll() is None and time.monotonic() < end_s, log.read_text()
             time.sleep(0.05)
-        store = ObjectStore(found[0], process)
-        store.files.mkdir(BUCKET)
-        yield store
+        yield ObjectStore(found[0], process)
     finally:
         process.kill()
         process.wait()
