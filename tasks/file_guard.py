@@ -71,7 +71,8 @@ class OwnFiles:
 
     def has(self, about: os.stat_result, at: int | str, folder: int | None = None) -> bool:
         """Whether the file with this status is the node's own. `at` and `folder`: where it is, as for `born_ns`."""
-        when = self._born.get(file_id(about))
+        # Not by `file_id`: this is asked of each file of a folder that is backed up.
+        when = self._born.get((about.st_dev, about.st_ino))
         return when is not None and when == born_ns(at, folder)
 
 
