@@ -60,7 +60,7 @@ class JoinKeeper:
     def _pass_on(self, now_us: int) -> tuple[list[Entry], int]:
         first = self._state.next_end - len(self._state.ends)
         number, until_us = self._passing
-        if number == first and now_us < min(until_us, now_us + AGAIN_US):
+        if number == first and until_us - AGAIN_US <= now_us < until_us:  # the clock may have been set back
             return [], until_us
         self._passing = first, now_us + AGAIN_US
         return [PassOn(now_us, first)], self._passing[1]

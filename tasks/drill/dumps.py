@@ -23,8 +23,8 @@ _NO_ROLE: Final = re.compile(r"role \"(.+)\" does not exist$", re.MULTILINE)
 _SUPERUSERS: Final = re.compile(
     r"^ALTER (?:EVENT TRIGGER|FOREIGN DATA WRAPPER) .+ OWNER TO (?P<role>\"(?:[^\"]|\"\")+\"|[^\s\";]+);$", re.MULTILINE
 )
-"""Says who owns what only superusers may own. A schema's text that says so in vain makes no harm: the server that is
-restored into is there for this dump alone, and reaches nothing."""
+"""Finds who owns what only superusers may own. A forged line gains nothing: the scratch server is there for this dump
+alone, and reaches nothing else."""
 
 _ROUNDS_MAX: Final = 20
 _TRIAL: Final = "rota_trial"

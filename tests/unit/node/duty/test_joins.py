@@ -24,6 +24,7 @@ def test_ends_are_passed_on_one_portion_at_a_time() -> None:
     assert (entries, again_us) == ([PassOn(NOW_US, 0)], NOW_US + AGAIN_US)
     assert keeper.step(NOW_US + 1)[0] == [], "it is under way"
     assert keeper.step(NOW_US + AGAIN_US)[0] == [PassOn(NOW_US + AGAIN_US, 0)], "it may be lost"
+    assert keeper.step(NOW_US - 1)[0] == [PassOn(NOW_US - 1, 0)], "the clock was set back"
     history.must(entries[0])
     keeper.observe(history.state)
     (entry,) = keeper.step(NOW_US + AGAIN_US + 1)[0]
