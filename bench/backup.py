@@ -7,11 +7,11 @@ compress at level 3 of zstd, by two threads or processes, read from a warm page 
 on the disk: after plain programs and restic's restore comes `sync`; the others sync their files themselves.
 
 An attempt of Rota runs in a process of its own, from the check of the source to the removal of old backups. Python has
-been started and the kind imported before, as on a node. A ratio is of the fastest turns: above 1, Rota is faster. The
-second ratio is of the processor time of all processes of one side in those turns, which decides where the servers and
-the object store are on other machines: here they take their time from the same processors. A run of its own afterwards
-measures the memory: the most that all processes of one side hold at once, where each shared page is divided among
-those that share it (PSS). Servers and the object store are counted in neither.
+been started and the kind imported before, as on a node. A ratio is the median of the turns' ratios: above 1, Rota is
+faster; seconds are medians too. The second ratio is of the processor time of all processes of one side, which decides
+where the servers and the object store are on other machines: here they take their time from the same processors. A run
+of its own afterwards measures the memory: the most that all processes of one side hold at once, where each shared page
+is divided among those that share it (PSS). Servers and the object store are counted in neither.
 """
 
 import json
@@ -26,6 +26,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 from bench.beginning import options_of
@@ -50,6 +51,7 @@ LINES: Final = {
     "s3_pipe": "pg_dump -Fc -Z0 | zstd -3 -T2 | age | s3fs: how fast the store is",
     "physical": "pg_basebackup -Ft -X fetch | zstd -3 -T2 > file",
     "folder": "tar | zstd -3 -T2 > file",
+    "folder_whole": "tar --format=posix --xattrs --acls | zstd -3 -T2 > file: it keeps what Rota keeps",
     "pgbackrest": "pgbackrest backup --type=full; a server of PostgreSQL 15",
     "pgbackrest_back": "pgbackrest restore",
     "restic": "restic backup of the folder; both encrypt",
@@ -165,9 +167,10 @@ class Site:
             return self._beside_pgbackrest(name)
         file = self.root / "plain.zst"
         into_file = f"| zstd -q -3 -T{_THREADS} > {file}; sync {file}"
-        if name == "folder":
+        if name.startswith("folder"):
             source = {"type": "folder", "path": str(self.files), "shared": True}
-            return Line(params=self._params(source), script=f"tar -c files {into_file}", writes=file)
+            options = "--format=posix --xattrs --acls" if name == "folder_whole" else ""
+            return Line(params=self._params(source), script=f"tar {options} -c files {into_file}", writes=file)
         if name == "physical":
             url = self.server.url("postgres")
             base = f"{self.server.programs}/pg_basebackup -Ft -X fetch -c fast -D - -d '{url}'"
@@ -365,11 +368,14 @@ def _measure(site: Site, name: str, turns: int) -> None:
         if turn % 2 == 0:
             ours.append(our_turn())
     our_memory, their_memory = our_turn(memory=True), their_turn(memory=True)
-    best, other = min(ours, key=lambda took: took.seconds), min(theirs, key=lambda took: took.seconds)
-    each = " ".join(f"{mine.seconds:.2f}/{their.seconds:.2f}" for mine, their in zip(ours, theirs, strict=True))
+    pairs = list(zip(ours, theirs, strict=True))
+    ratio = median(their.seconds / mine.seconds for mine, their in pairs)
+    processor_ratio = median(their.processor_s / mine.processor_s for mine, their in pairs)
+    mine_s, their_s = (median(took.seconds for took in side) for side in (ours, theirs))
+    each = " ".join(f"{mine.seconds:.2f}/{their.seconds:.2f}" for mine, their in pairs)
     print(
-        f"{name:16} {other.seconds / best.seconds:5.2f} {other.processor_s / best.processor_s:6.2f} "
-        f"{best.seconds:8.2f} {other.seconds:8.2f} {our_memory.memory_mb:9.0f} {their_memory.memory_mb:7.0f} "
+        f"{name:16} {ratio:5.2f} {processor_ratio:6.2f} {mine_s:8.2f} {their_s:8.2f} "
+        f"{our_memory.memory_mb:9.0f} {their_memory.memory_mb:7.0f} "
         f"{ours[0].stored_mb:9.0f} {size_mb:8.0f}  {LINES[name]}  [{each}]",
         flush=True,
     )

@@ -13,6 +13,18 @@ def marked(folder: Path) -> list[int]:
     return [pid for pid in _pids() if mark in _environment(pid)]
 
 
+def described(pid: int) -> str:
+    """A process for an error: its pid, parent, state and command."""
+    found = process_tree.process(pid)
+    if found is None:
+        return f"{pid}: gone"
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError as error:
+        command = f"its command cannot be read ({error.strerror})"
+    return f"{pid} (parent {found.parent}, state {found.state}): {command}"
+
+
 def process_state(pid: int) -> str:
     """A process's state as the kernel names it: R, S, D, T, Z; empty if there is none of that pid."""
     found = process_tree.process(pid)

@@ -12,6 +12,7 @@ from tasks.backup.attempt import BackupAttempt
 from tasks.backup.content import ENVIRONMENT, BackupContent
 from tasks.backup.copies import BackupCopies, opened_destination, owed_sentences
 from tasks.backup.inventory import inventory
+from tasks.backup.memory import keep_freed_memory
 from tasks.backup.params import INSIDE, BackupParams, place_url
 from tasks.backup.sources import folder
 from tasks.backup.sources.in_place import closed_to_others
@@ -53,6 +54,7 @@ class Backup:
 
     Params = BackupParams
     environment = ENVIRONMENT
+    one_at_a_time = True
 
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._now = now
@@ -91,6 +93,7 @@ class Backup:
         Raises `AccessRefused`, `BackupStopped`, `BadDestination`, `Fenced`, `MissingSecret`, `NoBackupSource`,
         `NoBucket`, `NoObjectLock`, `OtherSource`, `Vanished`, and the errors of the source's module.
         """
+        keep_freed_memory()
         # Only this user may read a backup's files, because the source's permissions may hide its data from others.
         with closed_to_others():
             return self._make(ctx)

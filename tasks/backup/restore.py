@@ -15,6 +15,7 @@ from tasks.backup.chain import BrokenChain
 from tasks.backup.encryption import BackupKeys
 from tasks.backup.finding import FoundBackups
 from tasks.backup.manifest import Manifest, NoBackup, SourceType, newest_backup
+from tasks.backup.memory import keep_freed_memory
 from tasks.backup.objects import RestoreWatch, StoredObjects, needed_by_restore
 from tasks.backup.over_source import refuse_over_source
 from tasks.backup.params import source_class
@@ -130,6 +131,7 @@ def restore_manifest(
     `NoMariadbProgram` and `MariadbFailed`.
     """
     began_s = time.monotonic()
+    keep_freed_memory()
     _check_fits(manifest, target)
     target = target._replace(overwrite=target.overwrite or target.over_source)
     stored = StoredObjects(manifest, options, watch, keys)

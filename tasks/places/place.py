@@ -6,13 +6,13 @@ file is synced to disk, and a small file that readers rely on is written under a
 
 import posixpath
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
-from typing import IO, Any, Final, cast
+from typing import IO, Any, cast
 from urllib.parse import urlsplit
 
 from tasks.access import Access, addresses, check_address, check_options, check_protocol
@@ -21,29 +21,9 @@ from tasks.file_guard import FileGuard
 from tasks.places.fsync import sync, sync_names, write_new
 from tasks.places.object_lock import LockTime, ObjectVersion, StillLocked, VersionedBucket
 from tasks.places.sftp import rename_to_new, sftp_options
+from tasks.places.upload import PART_BYTES, Upload
 from tasks.reach import Reach, remote
 from tasks.secret import SecretEnv, SecretFile
-
-_PART_BYTES: Final = 5 << 20
-"""The least size of a part in which a file is uploaded."""
-
-_PARTS: Final = 2_000
-"""The number of parts from which they grow: an object store takes at most 10,000 parts of one file."""
-
-
-class _InParts:
-    """A file that is uploaded in parts, which grow with the file: 540 GB fit into 10,000 of them."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def write(self, data: bytes) -> int:
-        self._file.blocksize = max(self._file.blocksize, self._file.tell() // _PARTS)
-        written: int = self._file.write(data)
-        return written
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
 
 
 class BadDestination(Failed):
@@ -355,7 +335,7 @@ class Place:
             files, _ = self._opened({"version_aware": True})
             path = f"{path}?versionId={version}"
         # s3fs's own choice of 50 MiB would be held in memory twice.
-        blocks = {"block_size": _PART_BYTES} if check_protocol(self.url) in {"s3", "s3a"} else {}
+        blocks = {"block_size": PART_BYTES} if check_protocol(self.url) in {"s3", "s3a"} else {}
         with files.open(path, "rb", **blocks) as file:
             yield file
 
@@ -369,10 +349,11 @@ class Place:
             self._files.makedirs(posixpath.dirname(path), exist_ok=True)
         in_parts = check_protocol(self.url) in {"s3", "s3a"}
         # s3fs's own choice of 50 MiB would be held in memory several times.
-        parts = {"block_size": _PART_BYTES} if in_parts else {}
+        parts = {"block_size": PART_BYTES} if in_parts else {}
         with self._missing_bucket_named(), self._files.open(path, "wb", **parts) as file:
             try:
-                yield cast(IO[bytes], _InParts(file)) if in_parts else file
+                with Upload(file) if in_parts else nullcontext(file) as out:
+                    yield cast(IO[bytes], out)
             except BaseException:
                 _discard_upload(file)
                 raise

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from examples.demo.postgres import Server, run_as_server
+from examples.demo.postgres import PostgresFailed, Server, run_as_server
 
 _OPTIONS = "-c listen_addresses='' -c fsync=off -c shared_buffers=16MB"
 
@@ -68,11 +68,24 @@ def recovered(like: Server, restore: Callable[[Path], object], within_s: float =
         if os.getuid() == 0:
             subprocess.run(["chown", "-R", "nobody:nogroup", str(data)], check=True)
         with started(like, data, folder) as running:
-            deadline_s = time.monotonic() + within_s
-            while running.sql("postgres", "SELECT pg_is_in_recovery()") != "f":
-                assert time.monotonic() < deadline_s, (folder / "server.log").read_text()[-3000:]
-                time.sleep(0.05)
+            _wait_until_recovered(running, within_s)
             yield running
+
+
+def _wait_until_recovered(server: Server, within_s: float) -> None:
+    """Raises `AssertionError` with the server's log if it does not get there, or ends."""
+    deadline_s = time.monotonic() + within_s
+    try:
+        while server.sql("postgres", "SELECT pg_is_in_recovery()") != "f":
+            assert time.monotonic() < deadline_s, _end_of_log(server)
+            time.sleep(0.05)
+    except PostgresFailed as failed:
+        # It takes readers before it recovers, so it may end after it was said to be started.
+        raise AssertionError(_end_of_log(server)) from failed
+
+
+def _end_of_log(server: Server) -> str:
+    return (server.folder / "server.log").read_text()[-3000:]
 
 
 @contextmanager

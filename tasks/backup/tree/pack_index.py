@@ -22,6 +22,7 @@ Kind = Literal["f", "n", "h", "l", "d", "a"]
 the part's entries."""
 
 _VERSION: Final = 1
+_JOINED_LINES: Final = 1000
 
 
 class IndexLines:
@@ -31,14 +32,19 @@ class IndexLines:
         self.members = 0
         """The number of entries, without folders that are only above them."""
         self._lines: list[str] = []
+        self._pieces: list[bytes] = []
+        """The lines before those, joined: many short strings would cost more memory."""
         self._began_ns = time.time_ns()
 
     def add(self, path: str, kind: Kind, about: os.stat_result, first: str | None = None) -> None:
         """Add an entry that is no folder. `first`: of a hard link, the path of the file."""
         self.members += 1
         more = "" if first is None else f",{_quoted(first)}"
-        facts = f"{about.st_size},{about.st_mtime_ns},{about.st_ctime_ns},{about.st_ino}"
-        self._lines.append(f'[{_quoted(path)},"{kind}",{facts}{more}]\n')
+        self._lines.append(
+            f'[{_quoted(path)},"{kind}",{about.st_size},{about.st_mtime_ns},{about.st_ctime_ns},{about.st_ino}{more}]\n'
+        )
+        if len(self._lines) == _JOINED_LINES:
+            self._join()
 
     def add_folder(self, path: str, about: os.stat_result, records: Records, *, is_member: bool) -> None:
         """Add a folder with the PAX records of its extended attributes."""
@@ -46,10 +52,15 @@ class IndexLines:
         facts = folder_facts(about, records)
         self._lines.append(json.dumps([path, "d" if is_member else "a", *facts]) + "\n")
 
-    def text(self, part: TreePart) -> bytes:
-        """Return the index of the archive, which has this part of the tree."""
+    def _join(self) -> None:
+        self._pieces.append("".join(self._lines).encode("ascii"))
+        self._lines.clear()
+
+    def pieces(self, part: TreePart) -> list[bytes]:
+        """Return the index of the archive, which has this part of the tree, in pieces."""
+        self._join()
         first = {"version": _VERSION, "after": part.after, "last": part.last, "began_ns": self._began_ns}
-        return "".join((json.dumps(first) + "\n", *self._lines)).encode("ascii")
+        return [f"{json.dumps(first)}\n".encode("ascii"), *self._pieces]
 
 
 @dataclass(frozen=True)

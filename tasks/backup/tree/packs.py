@@ -123,15 +123,15 @@ class _StoredPack:
         self.flow = Flow()
         self._out = out
         self._name = name
-        self._index: bytes | None = None
+        self._index: Sequence[bytes] = ()
         self._remarks: list[str] = []
 
     def write(self, chunk: bytes) -> None:
         """Pass the next bytes on. Raises the storage's errors."""
         self.flow.write(chunk)
 
-    def end(self, index: bytes | None, remarks: list[str]) -> None:
-        """Pass on what is to be known of the pack."""
+    def end(self, index: Sequence[bytes], remarks: list[str]) -> None:
+        """Pass on the index and the remarks of the pack, which is complete."""
         self._index, self._remarks = index, remarks
         self.flow.end()
 
@@ -142,10 +142,11 @@ class _StoredPack:
                 while chunk := self.flow.chunk():
                     writer.write(chunk)
                 writer.about(remarks=tuple(map(printable, self._remarks)))
-            if self._index is not None:
+            if self._index:
                 self._out.note_whole(self._name)
                 with self._out.writing(index_name(self._name), whole=True, for_next=True) as writer:
-                    writer.write(self._index)
+                    for piece in self._index:
+                        writer.write(piece)
         except BaseException as error:
             self.flow.abandon(error)
             raise

@@ -7,7 +7,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from tasks.backup.tree.header import (
@@ -21,9 +21,10 @@ from tasks.backup.tree.header import (
     attribute_record,
     end,
     member,
+    small_file,
     sparse_member,
 )
-from tasks.backup.tree.pack_index import IndexLines
+from tasks.backup.tree.pack_index import IndexLines, Kind
 from tasks.backup.tree.walk import ALL, OWN, VANISHED, HiddenFiles, Position, Say, TreePart, Walk, position
 from tasks.errors import Failed
 from tasks.file_guard import FileId, open_within
@@ -69,8 +70,8 @@ class PackOut(Protocol):
     def write(self, chunk: bytes) -> None:
         """Take the next bytes of the archive."""
 
-    def end(self, index: bytes | None, remarks: list[str]) -> None:
-        """Take what is to be known of the archive, which is complete. `index` is None if there is no other pack."""
+    def end(self, index: Sequence[bytes], remarks: list[str]) -> None:
+        """Take the pieces of the archive's index (none if no other archive follows or precedes it), and its remarks."""
 
 
 class TreeReader:
@@ -146,7 +147,7 @@ class TreeReader:
         is_only = self._number == 1 and last is None
         more = [f"{self._shown}: {self._unnamed} more such remarks"] if self._unnamed else []
         part = TreePart(self._after, last)
-        out.end(None if is_only else self._index.text(part), self._remarks + more)
+        out.end(() if is_only else self._index.pieces(part), self._remarks + more)
 
     def _say(self, path: str, remark: str) -> None:
         if len(self._remarks) < REMARKS_MAX:
@@ -201,6 +202,7 @@ class TreeReader:
             self._say(path, VANISHED)
 
     def _add_file(self, folder: int, name: str, path: str) -> None:
+        # A tree may have many small files: each call that is not made here saves a hundredth of its time.
         try:
             opened = open_within(folder, name)
         except OSError as error:
@@ -212,34 +214,36 @@ class TreeReader:
             about = os.fstat(opened)
             if not stat.S_ISREG(about.st_mode):
                 self._say(path, VANISHED)
-            elif self._own.files.has(about, opened):
+                return
+            if self._own.files.has(about, opened):
                 self._say(path, OWN)
-            elif about.st_nlink == 1:
-                self._add_content(opened, path, about)
-                self._index.add(path, "f", about)
-            elif (first := self.firsts.setdefault((about.st_dev, about.st_ino), path)) == path:
-                self._add_content(opened, path, about)
-                self._index.add(path, "n", about)
+                return
+            kind: Kind = "f"
+            if about.st_nlink > 1:
+                if (first := self.firsts.setdefault((about.st_dev, about.st_ino), path)) != path:
+                    self._index.add(path, "h", about, first)
+                    self._write(member(_bytes_of(path), HARD_LINK, about, link=_bytes_of(first)))
+                    return
+                kind = "n"
+            self._index.add(path, kind, about)
+            records = read_attributes(opened, self._say, path)
+            size = about.st_size
+            is_small = size <= _SMALL_BYTES and size <= about.st_blocks * _STAT_BLOCK_BYTES
+            # One call that reads a file to its end sees it at one moment.
+            if is_small and len(data := os.read(opened, size + 1)) == size:
+                header = b"" if records else small_file(path, about)
+                header = header or member(_bytes_of(path), REGULAR, about, size, records=records)
+                padding = _PADDINGS[size % _STAT_BLOCK_BYTES]
+                self._pieces += (header, data, padding)
+                self._size_bytes += len(header) + size + len(padding)
+                if self._size_bytes - self._flushed_bytes >= CHUNK_BYTES:
+                    self._flush()
             else:
-                self._index.add(path, "h", about, first)
-                self._write(member(_bytes_of(path), HARD_LINK, about, link=_bytes_of(first)))
+                self._add_in_pieces(opened, path, about, records)
         except OSError as error:
             self._refused(path, error)
         finally:
             os.close(opened)
-
-    def _add_content(self, opened: int, path: str, about: os.stat_result) -> None:
-        size = about.st_size
-        records = read_attributes(opened, self._say, path)
-        is_small = size <= _SMALL_BYTES and size <= about.st_blocks * _STAT_BLOCK_BYTES
-        # One call that reads a file to its end sees it at one moment.
-        if is_small and len(data := os.read(opened, size + 1)) == size:
-            self._pieces.append(member(_bytes_of(path), REGULAR, about, size, records=records))
-            self._pieces.append(data)
-            self._size_bytes += len(self._pieces[-2]) + size
-            self._write(_PADDINGS[size % _STAT_BLOCK_BYTES])
-        else:
-            self._add_in_pieces(opened, path, about, records)
 
     def _add_in_pieces(self, opened: int, path: str, about: os.stat_result, records: Records) -> None:
         """Write a file in pieces, without its holes, and say whether it changed meanwhile."""

@@ -4,7 +4,7 @@ import io
 import os
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ class _Kept:
     def write(self, chunk: bytes) -> None:
         self.content += chunk
 
-    def end(self, index: bytes | None, remarks: list[str]) -> None:
+    def end(self, index: Sequence[bytes], remarks: list[str]) -> None:
         self.remarks = remarks
 
 
