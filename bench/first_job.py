@@ -8,7 +8,9 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict
 
 from spark_tasks.spark import session
+from spark_tasks.spark.tools import SPARK_TOOLS
 from tasks.kind import Context
+from tasks.needs import Needs
 
 READY: Final = "ready"
 
@@ -26,6 +28,12 @@ class FirstJob:
     requires = ("pyspark",)
     environment = session.ENVIRONMENT
     at_once = session.AT_ONCE
+    prepare_tools = (SPARK_TOOLS,)
+
+    @staticmethod
+    def needs(params: Params, task: str) -> Needs:
+        """Spark."""
+        return Needs(tools=(SPARK_TOOLS,))
 
     @staticmethod
     def prepare(environment: Mapping[str, str], scratch: Path) -> None:

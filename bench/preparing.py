@@ -3,9 +3,10 @@
     python -m bench.preparing [--runs 12] [--kills 6]
 
 `by hand`: a run that nobody could know of; its worker starts the session. `due`: a scheduled run, for which the owner
-has started one beforehand. `kill -9`: the node of a running driver is killed, from just before the signal to the first
-job of the next attempt; `standbys` says how many members stand by for the task, each with a session. A session is
-started anew for each run. Nodes, drivers and client share one machine.
+has started one beforehand. `after`: a run that is due when another one ends, by which time one was started, too, since
+that one takes as long as its last run. `kill -9`: the node of a running driver is killed, from just before the signal
+to the first job of the next attempt; `standbys` says how many members stand by for the task, each with a session. A
+session is started anew for each run. Nodes, drivers and client share one machine.
 """
 
 import statistics
@@ -24,6 +25,9 @@ from testkit.cluster_kinds import install
 TASKS = 3
 EVERY_S = 45.0
 """The period of the scheduled tasks, which are registered one after another: a session is started every 15 s."""
+
+SLEEP_S = 30
+"""How long the runs work that others are due after."""
 
 
 class Jobs(NamedTuple):
@@ -47,6 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
                 _put(cluster, "by-hand", {})
                 _report("by hand", [_once(cluster) for _ in range(max(2, options.runs // 2))])
                 _report("due", _scheduled(cluster, options.runs))
+                _report("after", _after(cluster, max(2, options.runs // 2)))
             for standbys in (0, 1) if options.kills else ():
                 lost = [_lose(cluster, standbys, turn) for turn in range(options.kills)]
                 _report(f"kill -9, standbys {standbys}", lost)
@@ -88,6 +93,27 @@ def _scheduled(cluster: LocalCluster, runs: int) -> list[Jobs]:
     for name in names:
         _call(cluster, "DELETE", name)
     return [_jobs(cluster.client, run, datetime.fromisoformat(run["fire_at"]).timestamp()) for run in over]
+
+
+def _after(cluster: LocalCluster, runs: int) -> list[Jobs]:
+    """The times of that number of runs, each due after a run that sleeps; the first one only shows how long it does."""
+    _call(cluster, "PUT", "before", {"kind": "command", "params": {"argv": ["sleep", str(SLEEP_S)]}})
+    _put(cluster, "after", {}, after=["before"])
+    jobs: list[Jobs] = []
+    for _ in range(runs + 1):
+        body = {"downstream": True}
+        before = cluster.client.call("POST", path("v1", "tasks", "before", "runs"), body=body).json["run_id"]
+
+        def over() -> Any:
+            found = cluster.client.get("/v1/runs", task="after")["items"]
+            return found[0] if len(found) > len(jobs) and found[0]["finished_at"] is not None else None
+
+        run = wait_for("the run after it is over", over, deadline_s=SLEEP_S + 120)
+        ended = cluster.client.get(path("v1", "runs", before))["finished_at"]
+        jobs.append(_jobs(cluster.client, run, datetime.fromisoformat(ended).timestamp()))
+    for name in ("after", "before"):
+        _call(cluster, "DELETE", name)
+    return jobs[1:]
 
 
 def _lose(cluster: LocalCluster, standbys: int, turn: int) -> Jobs:

@@ -44,7 +44,7 @@ class Task(NamedTuple):
     pin: str | None = None
     #: The member that made the last claim, if the task is sticky; None: no claim yet, or the task is not sticky.
     incumbent: str | None = None
-    #: Its weight, an integer from 1 to 1,000,000.
+    #: Its weight, an integer from 1 to 1,000,000; 0: it burdens no member.
     weight: int = 1
     #: How many standbys it has.
     standbys: int = 0

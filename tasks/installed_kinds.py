@@ -184,6 +184,38 @@ def refused_reaches(kind: type[Any], params: Mapping[str, Any], task: str, acces
     return [] if reaches is None else refusals(access, reaches(kind.Params.model_validate(dict(params)), task))
 
 
+def _backfill_fault(kind: type[Any], params: Mapping[str, Any], overlap: str) -> str:
+    """Say why a task of a kind (from `load_kind`) cannot run for past times, by the kind's own words; "" if it can."""
+    if overlap == "allow" and getattr(kind, "one_at_a_time", False):
+        return "its runs build upon one another, and may overlap: give it another `overlap` than allow"
+    says = getattr(kind, "no_backfill", None)
+    return "" if says is None else str(says(kind.Params.model_validate(dict(params))))
+
+
+_MOVES: Final = (
+    "says what the task reaches, and so cannot depend on the occurrence: write it without {{ }}; names of files below "
+    "a folder may have them"
+)
+
+
+def moving_reaches(kind: type[Any], one: Mapping[str, Any], other: Mapping[str, Any]) -> list[FieldError]:
+    """Return an error for each secret, host and folder that differs between the params of two occurrences.
+
+    Both are valid params of `kind`. Uses the kind's `reaches`.
+    """
+    valid = [kind.Params.model_validate(dict(params)) for params in (one, other)]
+    secrets = [set(references_in(params)) for params in valid]
+    found = [FieldError("params", f"the name of a secret {_MOVES}")] if secrets[0] != secrets[1] else []
+    if (reaches := getattr(kind, "reaches", None)) is None:
+        return found
+    # The name of a file may differ, but not the folder or the host by which access is decided.
+    fixed = [{each if each.command else each._replace(named="") for each in reaches(params, "")} for params in valid]
+    return [
+        *found,
+        *(FieldError(f"params.{field}", _MOVES) for field in sorted({r.field for r in fixed[0] ^ fixed[1]})),
+    ]
+
+
 class InstalledKinds:
     """The kinds that are `installed` on a node, whether offered there or not. Each is loaded when it is first used.
 
@@ -213,14 +245,20 @@ class InstalledKinds:
             self._schemas[kind] = params_schema(self._kind(kind))
         return self._schemas[kind]
 
-    def check(self, kind: str, params: Mapping[str, Any], *, bound: bool) -> Sequence[FieldError]:
+    def check(
+        self, kind: str, params: Mapping[str, Any], *, bound: bool, other: Mapping[str, Any] | None = None
+    ) -> Sequence[FieldError]:
         """Return the errors in `params`. `bound`: the task is bound to one member.
 
+        `other`: its params for another occurrence, which must be valid, too, and reach the same; None: the same params.
         Raises `KeyError`, or `KindError` if the kind does not load.
         """
         model = self._kind(kind)
         try:
-            return check_params(model, params, bound=bound)
+            errors = check_params(model, params, bound=bound)
+            if other is not None:
+                errors += [each for each in check_params(model, other, bound=bound) if each not in errors]
+            return errors if errors or other is None else moving_reaches(model, params, other)
         except Exception as error:  # noqa: BLE001 - a kind is third-party code
             # Params on which a kind's check fails are most likely wrong.
             _log_failure(kind, error)
@@ -237,6 +275,16 @@ class InstalledKinds:
         except Exception as error:  # noqa: BLE001 - a kind is third-party code
             _log_failure(kind, error)
             return found
+
+    def no_backfill(self, kind: str, params: Mapping[str, Any], overlap: str) -> str:
+        """Say why a task with these params cannot run for past times; "": it can, or its kind is not installed here."""
+        try:
+            return _backfill_fault(self._kind(kind), params, overlap)
+        except (KeyError, KindError, ValidationError):
+            return ""
+        except Exception as error:  # noqa: BLE001 - a kind is third-party code
+            _log_failure(kind, error)
+            return ""
 
     def references(
         self, kind: str, params: Mapping[str, Any], action: str = "", args: Mapping[str, Any] = NO_ARGS

@@ -67,6 +67,13 @@ class Context(Protocol[P_co]):
         """The time at which the run was due (aware, UTC)."""
 
     @property
+    def window_start(self) -> datetime | None:
+        """The time at which the schedule was due before (aware, UTC); None: a run by hand, or no such schedule.
+
+        From there to `fire_at` is the window of the run.
+        """
+
+    @property
     def succeeded_at(self) -> datetime | None:
         """When a run of the task succeeded last, on any member (aware, UTC); None: none has."""
 
@@ -138,6 +145,11 @@ class Kind(Protocol[P_contra]):
       `prepare_tools`, a tuple of `module:function`, finds the programs and files that it uses (`tasks.needs.Tools`).
     - `at_once`: the name of a setting, such as `ROTA_ENGINES`: the most attempts of all kinds with this name that a
       node runs at once, prepared processes among them. It is half of `ROTA_MAX_RUNS` if it is not set.
+
+    - `one_at_a_time`: True if a run builds upon the one before it, by a ledger or a lineage. A backfill of such a task
+      is refused while its `overlap` is `allow`: with any other, its runs begin one after the other, beside none.
+    - `no_backfill(params)`: a static method that says why a run for a past time would not do the work of that time, and
+      what would; "" if it would.
 
     - `actions`: a mapping from the name of a method to a pydantic model of its args: other things that a client may ask
       of a task, such as a preview (`POST /v1/tasks/NAME/actions/ACTION`). The method is called as

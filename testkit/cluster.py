@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from node.cli.local import LocalCluster, wait_for
+from node.cli.local import LocalCluster, NotInTime, wait_for
 from node.client import ApiProblem, path
 from tasks.definition.run import FINAL
 from testkit import cluster_kinds, processes
@@ -340,6 +340,8 @@ class Cluster(LocalCluster):
             self.kill(name)
         try:
             wait_for("no worker has outlived its node", lambda: not self._left(), deadline_s=10)
+        except NotInTime as late:
+            raise NotInTime("\n".join([str(late), *map(processes.described, self._left())])) from None
         finally:
             for pid in self._left():
                 os.kill(pid, signal.SIGKILL)

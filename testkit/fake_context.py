@@ -30,6 +30,7 @@ class FakeContext(Generic[P]):
     attempt: int = 1
     token: int = 1
     fire_at: datetime = datetime(2026, 11, 21, tzinfo=UTC)
+    window_start: datetime | None = None
     succeeded_at: datetime | None = None
     checkpoint: Any = None
     secrets: Mapping[str, str] = field(default_factory=dict)

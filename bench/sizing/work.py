@@ -1,6 +1,7 @@
 """The kind `nothing`: an attempt of it is a worker that begins and ends."""
 
 import os
+import time
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -18,11 +19,12 @@ def install(folder: Path) -> str:
 
 
 class NothingParams(BaseModel):
-    """A number that is of no use, to make of a definition another one."""
+    """A number that is of no use, to make of a definition another one; and for how long nothing is done."""
 
     model_config = ConfigDict(extra="forbid")
 
     number: int = 0
+    sleep_s: float = 0
 
 
 class Nothing:
@@ -31,4 +33,5 @@ class Nothing:
     Params = NothingParams
 
     def run(self, ctx: Context[NothingParams]) -> None:
-        """Return."""
+        """Return, after `sleep_s`."""
+        time.sleep(ctx.params.sleep_s)

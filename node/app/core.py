@@ -10,7 +10,7 @@ supervisors, and verdicts on other members straight to Raft, so that a busy loop
 import asyncio
 import logging
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Final
@@ -21,6 +21,7 @@ from node.control.controller import Controller
 from node.control.leader_watch import LeaderWatch
 from node.control.placement_service import PlacementService, only_tasks
 from node.duty.ownership import Ownership
+from node.duty.room import places_told
 from node.duty.step import LeaseView
 from node.execution.attempt_events import Event
 from node.execution.launch_health import LaunchObserver
@@ -32,6 +33,7 @@ from node.membership.changes import Connect, MembershipChanges
 from node.membership.joining import Joining
 from node.membership.leadership import Leadership
 from node.membership.leaving import Leaving
+from node.membership.places import PlacesTeller
 from node.membership.self_drain import SelfDrain
 from node.notify.teller import Teller
 from node.raft.errors import RaftError
@@ -65,6 +67,8 @@ class MemberServices:
     addresses: Addresses
     #: Drains this member while it cannot take on work.
     self_drain: SelfDrain
+    #: Tells how many attempts run here at once.
+    places: PlacesTeller
 
     def services(self) -> dict[str, Coroutine[Any, Any, None]]:
         """Return the coroutines to run until they are cancelled, by name."""
@@ -75,11 +79,15 @@ class MemberServices:
             "changes": self.changes.run(),
             "addresses": self.addresses.run(),
             "self-drain": self.self_drain.run(),
+            "places": self.places.run(),
         }
 
     def wake(self) -> None:
         """Have each service check again: the members or the role have changed."""
-        for service in (self.leadership, self.joining, self.leaving, self.changes, self.addresses, self.self_drain):
+        for service in (
+            *(self.leadership, self.joining, self.leaving, self.changes, self.addresses, self.self_drain),
+            self.places,
+        ):
             service.wake()
 
     @property
@@ -145,6 +153,7 @@ class Core:
             changes=MembershipChanges(self, ports.raft, self.wait_index, connect=connect),
             addresses=Addresses(self, settings.configured, settings.agreed, ports.raft.relocate, ports.keep_addresses),
             self_drain=SelfDrain(self, self.controller.wake),
+            places=PlacesTeller(self, places_told(settings.max_runs, settings.kinds)),
         )
 
     # -- start and end
@@ -163,7 +172,7 @@ class Core:
     async def leave(self) -> None:
         """Hand over the runs, and have this member marked down."""
         # These services would mistake the node's own MarkDown for another member's verdict, and would join again.
-        self._ports.loop.cancel_services("joining", "leaving", "self-drain")
+        self._ports.loop.cancel_services("joining", "leaving", "self-drain", "places")
         await self.membership.leaving.leave()
 
     # -- called in Raft's thread
@@ -243,6 +252,7 @@ class Core:
     def _on_incarnation(self) -> None:
         self._ports.observer.joined(self.membership.joining.incarnation)
         self._show_heartbeats()
+        self.membership.places.wake()
         self.controller.wake()
 
     def _join(self, at_us: int) -> Join:
@@ -258,6 +268,10 @@ class Core:
     def role(self) -> RaftRole:
         """This member's role in Raft."""
         return self._ports.raft.role
+
+    async def public_holidays(self, region: str, first: int, last: int) -> tuple[int, ...]:
+        """Return the public holidays of a region from one day to another. Raises `UnknownRegion`."""
+        return await self._ports.public_holidays(region, first, last)
 
     def now_us(self) -> int:
         """Return the wall clock, in microseconds since the epoch."""
@@ -289,6 +303,10 @@ class Core:
     def order_of(self, run: Run) -> Order:
         """Return the runner's order for a claimed run, under the lease that `live_lease` returned last."""
         return self._ports.order_of(run, self._stepping.deadline_s)
+
+    async def lacking(self, task: str) -> Sequence[str]:
+        """Return a sentence for each secret that the task names and that this member lacks."""
+        return await self._ports.lacking(task)
 
     def began_after(self, delay_s: float) -> None:
         """Report that an attempt has begun, `delay_s` after its run was due."""

@@ -4,7 +4,7 @@ simulation with models.
 A port has the methods that the core calls and no others, so that a model of it is small.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from random import Random
@@ -141,8 +141,12 @@ class CorePorts:
     join_of: Callable[[int, int], Join]
     #: Makes the runner's order for a claimed run, under a lease until a deadline in seconds on CLOCK_BOOTTIME.
     order_of: Callable[[Run, float], Order]
+    #: Works out the public holidays of a region, from one day to another (`tasks.definition.public_holidays`).
+    public_holidays: Callable[[str, int, int], Awaitable[tuple[int, ...]]]
     #: Writes down the members' addresses for the next start; may raise OSError.
     keep_addresses: Callable[[Mapping[str, Agreed]], Awaitable[None]]
+    #: Says which secrets, of those that a task names, this member lacks: a sentence for each.
+    lacking: Callable[[str], Awaitable[Sequence[str]]]
 
 
 @dataclass(frozen=True)

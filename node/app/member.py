@@ -5,13 +5,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from node.app.config import Config
+from node.app.lacking_secrets import lacking_secrets
 from node.app.member_parts import MemberParts
 from node.duty.hold import Hold, hold_of
 from node.duty.overdue import Overdue
@@ -27,13 +27,9 @@ from node.peer.vitals import MemberVitals
 from node.raft.founding.founding import FoundingWait, Outlook
 from node.raft.ports import RaftRole
 from node.state.channel import Channel
-from node.state.value import State
 from node.telemetry.lease_monitor import monitor_lease
 from node.telemetry.raft_watchdog import watch_raft
 from node.telemetry.thread_lag import watch_loop
-from tasks.definition.run import HELD
-from tasks.installed_kinds import InstalledKinds
-from tasks.secret import Reference, lacking
 from tasks.version import version
 
 _log = logging.getLogger("rota.member")
@@ -64,7 +60,7 @@ class LocalMember(MemberParts):
             "lease": monitor_lease(lambda: self._stopping or self.lease_held, lambda: self.role.leader),
             "raft watchdog": watch_raft(self._watchdog, lambda: self._raft.turns),
             "loop lag": watch_loop(self.lateness.loop),
-            "backfill": self._backfill.run(),
+            "gap filler": self._gap_filler.run(),
             "bootstraps": self.bootstraps.announce(self.peers, self.state),
             "retention": self._retention.run(),
             "bound": self._retention.bound(),
@@ -193,7 +189,7 @@ class LocalMember(MemberParts):
         view = self._core.controller.view_of(task, self.lease_held)
         if (hold := hold_of(view)) is not None:
             return hold
-        return hold_of(replace(view, lacking=await _lacking_secrets(self.state(), task, self.kinds, self._config)))
+        return hold_of(replace(view, lacking=await lacking_secrets(self.state(), task, self.kinds, self._config)))
 
     def vitals(self) -> MemberVitals:
         """Return the facts about this member that only it knows."""
@@ -219,22 +215,3 @@ class LocalMember(MemberParts):
     def changes(self) -> AsyncIterator[ClusterUpdate]:
         """Return all updates from this call on."""
         return self._updates.listen()
-
-
-async def _lacking_secrets(state: State, task: str, kinds: InstalledKinds, config: Config) -> list[str]:
-    """Return a sentence for each secret that `task` names for its next run and that does not resolve on this member.
-
-    The secrets' files are read in another thread, since they may be on a network file system.
-    """
-    row = state.tasks.get(task)
-    if row is None:
-        return []
-    runs = (state.runs[run_id] for run_id in state.runs_of.get(task, ()))
-    params = next((run.params for run in runs if run.state not in HELD and run.params is not None), row.spec.params)
-    references = kinds.references(row.placing.kind, params)
-    return await asyncio.to_thread(_lacking, references, config) if references else []
-
-
-def _lacking(references: Sequence[Reference], config: Config) -> list[str]:
-    found = (lacking(each, config.secrets_dir, config.env_allow, config.variables, config.own) for each in references)
-    return [why for why in found if why is not None]

@@ -15,12 +15,14 @@ from node.app.config import Config
 from node.app.core import Core
 from node.app.core_ports import CorePorts, CoreSettings
 from node.app.data_dir import DataDir
+from node.app.lacking_secrets import lacking_secrets
 from node.app.offered_kinds import KindOffer, preparations_of, terms_of
 from node.app.owners import MemberDiskOwner, MemberHeartbeatOwner
 from node.app.projections import apart, join_of, needs_here, order_of, secrets_of
 from node.app.updates import Updates
 from node.client import Client
 from node.control.placement_service import PlacementThread
+from node.duty.occurrence_params import times_of
 from node.execution.account import lowest_free
 from node.execution.cgroup import NOTHING_DELEGATED, Delegation
 from node.execution.confinement import not_kept
@@ -28,8 +30,8 @@ from node.execution.limits import limits_not_held
 from node.execution.nodes_own import with_other_names
 from node.execution.order import AttemptLimits, Order, logs_path
 from node.execution.runner import Runner
-from node.history.backfill import Backfill
 from node.history.bootstrap_board import BootstrapBoard
+from node.history.gap_filler import GapFiller
 from node.history.retention import Retention
 from node.history.store import HISTORY, HistoryStore
 from node.identity.cluster_id import ClusterId
@@ -51,6 +53,7 @@ from node.runtime.boottime import boottime_s
 from node.runtime.services import Services
 from node.state.entries import Seed
 from node.state.members import Join
+from node.state.parts import part_of
 from node.state.value import Run, State
 from node.storage.disk_watch import DiskWatch, WatchedFolder, space_of
 from node.storage.reserve import Reserve, WaitForRoom
@@ -58,6 +61,7 @@ from node.storage.room import Bounds
 from node.telemetry.raft_watchdog import RaftWatchdog
 from node.telemetry.thread_lag import ThreadLag, Worst
 from tasks import landlock, seccomp
+from tasks.definition.public_holidays import public_holidays
 from tasks.installed_kinds import InstalledKinds, KindEntry
 from tasks.needs import credential_files
 from tasks.version import version
@@ -151,7 +155,7 @@ class MemberParts:
         self._removal_watch = RemovalWatch(self._core, lambda: self._core.membership.joining.has_joined, self.peers)
         self._auto_join = self._make_auto_join()
         self.bootstraps = BootstrapBoard(config.node)
-        self._backfill = Backfill(config.node, self.history, self.peers, self.state, self.bootstraps)
+        self._gap_filler = GapFiller(config.node, self.history, self.peers, self.state, self.bootstraps)
         self._retention = Retention(folder.path, self.history, self.state, history_bytes=bounds.history_bytes)
         self._disk = self._make_disk_watch()
 
@@ -213,7 +217,9 @@ class MemberParts:
                 rng=SystemRandom(),
                 join_of=self._join_of,
                 order_of=self._order_of,
+                public_holidays=lambda *asked: asyncio.to_thread(public_holidays, *asked),
                 keep_addresses=lambda addresses: asyncio.to_thread(self._folder.keep_agreed, addresses),
+                lacking=lambda task: lacking_secrets(self.state(), task, self.kinds, self._config),
             ),
             self._launch_watch,
         )
@@ -251,7 +257,9 @@ class MemberParts:
         uid = None
         if apart(run, self._config, self._offered, needs):
             uid = lowest_free(self._config.work_uids, self._runner.uids)
-        row = self._machine.state.tasks.get(run.task)
+        state = self._machine.state
+        each = state.each.get(run.task)
+        fares = state.tasks.get(run.task) if each is None else part_of(each, run.member)
         return order_of(
             run,
             self._config,
@@ -261,8 +269,9 @@ class MemberParts:
             needs,
             prepared=prepared,
             uid=uid,
-            cluster=self._machine.state.cluster_id,
-            succeeded_at_us=None if row is None else row.succeeded_at_us,
+            cluster=state.cluster_id,
+            succeeded_at_us=None if fares is None else fares.succeeded_at_us,
+            times=times_of(state, run),
         )
 
     def state(self) -> State:

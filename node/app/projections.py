@@ -14,6 +14,7 @@ from node.state.entries import Seed
 from node.state.members import Join
 from node.state.value import Labels, Run, State
 from tasks.definition.spec import NODE_LABEL
+from tasks.definition.template import OccurrenceTimes
 from tasks.installed_kinds import KindEntry, load_kind, needs_of
 from tasks.needs import UNCONFINED, Needs
 from tasks.secret import Reference, SecretEnv
@@ -58,24 +59,25 @@ def order_of(
     uid: int | None = None,
     cluster: str = "",
     succeeded_at_us: int | None = None,
+    times: OccurrenceTimes | None = None,
 ) -> Order:
     """Make the order to execute the current attempt of `run`, with a lease until `deadline_s` on CLOCK_BOOTTIME.
 
     `prepared`: the attempt may use a prepared process. It uses none if it runs as another user, because such a process
     runs as the node's user. `uid` is the attempt's own user id; None: it has none. `cluster` is the cluster's id.
-    `succeeded_at_us`: when a run of the task succeeded last; None: none has.
+    `succeeded_at_us`: when a run of the task succeeded last; None: none has. `times`: those of the run's occurrence.
     """
     spec = run.spec
     kind = kinds.get(spec.kind)
     return Order(
         run_id=run.run_id,
-        task=run.task,
+        task=run.lineage,
         kind=spec.kind,
         target=kind.target if kind else "",
         params=spec.params if run.params is None else run.params,
         attempt=run.attempts[-1].attempt,
         token=run.token,
-        fire_at_us=run.fire_at_us,
+        fire_at_us=run.nominal_us or run.fire_at_us,
         checkpoint=run.checkpoint,
         timeout_s=spec.timeout_s,
         deadline_s=deadline_s,
@@ -93,6 +95,8 @@ def order_of(
         uid=uid,
         cluster=cluster,
         succeeded_at_us=succeeded_at_us,
+        window_start_us=None if times is None else times.window_start_us,
+        backfill=run.backfill != 0,
     )
 
 
@@ -120,7 +124,7 @@ def needs_here(run: Run, config: Config, kinds: Mapping[str, KindEntry]) -> Need
     kind = kinds.get(run.spec.kind)
     if kind is None:
         return Needs()
-    needs = needs_of(load_kind(kind.target), run.spec.params if run.params is None else run.params, run.task)
+    needs = needs_of(load_kind(kind.target), run.spec.params if run.params is None else run.params, run.lineage)
     if not needs.everything:
         return needs
     return replace(needs, roots=config.command_roots) if config.command_confined else UNCONFINED

@@ -1,8 +1,8 @@
 """The changes that `rota apply` has made so far: prints each, and says which are left if the command ends midway."""
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from node.client import NO_PROBLEM, ApiProblem
 
@@ -13,6 +13,44 @@ NAMED_MAX: Final = 20
 """A sentence names at most this many tasks."""
 
 
+class PoolChange(NamedTuple):
+    """A change of a pool: how much there was of it (None: there was none), and how much there is then.
+
+    >>> str(PoolChange("dumps", None, 2)), str(PoolChange("dumps", 1, 2))
+    ('pool dumps: 2', 'pool dumps: 1 -> 2')
+    """
+
+    name: str
+    before: int | None
+    after: int
+
+    def __str__(self) -> str:
+        """Return it as a line for people."""
+        return f"pool {self.name}: {'' if self.before is None else f'{self.before} -> '}{self.after}"
+
+
+class CalendarChange(NamedTuple):
+    """A change of a calendar: its days before (None: it was not there), and then.
+
+    >>> str(CalendarChange("closing", None, ("2026-12-24",)))
+    'calendar closing: 1 day'
+    >>> str(CalendarChange("closing", ("2026-12-24",), ("2026-12-27", "2026-12-28")))
+    'calendar closing: 2 more days, 1 fewer'
+    """
+
+    name: str
+    before: tuple[str, ...] | None
+    after: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return it as a line for people."""
+        if self.before is None:
+            return f"calendar {self.name}: {len(self.after)} {'day' if len(self.after) == 1 else 'days'}"
+        before, after = set(self.before), set(self.after)
+        more, fewer = len(after - before), len(before - after)
+        return f"calendar {self.name}: {more} more {'day' if more == 1 else 'days'}, {fewer} fewer"
+
+
 class Done:
     """The changes that were made. `say` prints a line for each; None: no lines are printed, only `answer`.
 
@@ -21,6 +59,8 @@ class Done:
 
     def __init__(self, say: Callable[[str], None] | None) -> None:
         self._say = say
+        self.pools: list[PoolChange] = []
+        self.calendars: list[CalendarChange] = []
         self.puts: list[Mapping[str, Any]] = []
         self.deleted: list[str] = []
         self.kept: list[str] = []
@@ -40,13 +80,39 @@ class Done:
     @property
     def answer(self) -> dict[str, Any]:
         """The changes made, for `--json`. `kept`: the tasks that were not deleted, since somebody has changed them."""
-        return {"items": self.puts, "deleted": self.deleted, "kept": self.kept, "next": None}
+        return {
+            "pools": [change._asdict() for change in self.pools],
+            "calendars": [change._asdict() for change in self.calendars],
+            "items": self.puts,
+            "deleted": self.deleted,
+            "kept": self.kept,
+            "next": None,
+        }
 
-    def tried(self, puts: Sequence[Mapping[str, Any]], doomed: Sequence[str]) -> None:
-        """Note the answers of a dry run, and the tasks that would be deleted."""
+    def tried(
+        self,
+        pools: Sequence[PoolChange],
+        calendars: Sequence[CalendarChange],
+        puts: Sequence[Mapping[str, Any]],
+        doomed: Sequence[str],
+    ) -> None:
+        """Note the answers of a dry run, what would be changed beside tasks, and the tasks that would be deleted."""
+        self.pools += pools
+        self.calendars += calendars
+        self._print(f"{change} (would be)" for change in (*pools, *calendars))
         self._put(puts, "would be ")
         self.deleted += doomed
         self._print(f"{name}: would be deleted" for name in doomed)
+
+    def set_pools(self, changes: Sequence[PoolChange]) -> None:
+        """Note that pools were made or changed."""
+        self.pools += changes
+        self._print(map(str, changes))
+
+    def set_calendar(self, change: CalendarChange) -> None:
+        """Note that a calendar was made or changed."""
+        self.calendars.append(change)
+        self._print([str(change)])
 
     def put(self, puts: Sequence[Mapping[str, Any]]) -> None:
         """Note that tasks were put, with these answers."""
@@ -71,7 +137,7 @@ class Done:
         self.puts += puts
         self._print(line for put in puts for line in _lines(put, would_be))
 
-    def _print(self, lines: Iterator[str] | Sequence[str]) -> None:
+    def _print(self, lines: Iterable[str]) -> None:
         text = "\n".join(lines)
         if self._say is not None and text:
             try:
@@ -101,7 +167,7 @@ def left_over(done: Done, puts: Sequence[str], doomed: Sequence[str], error: Bas
     """
     # After a 504, or an error of a proxy, the outcome is unknown.
     refused = isinstance(error, ApiProblem) and error.status != UNKNOWN and error.type != NO_PROBLEM
-    if refused and not done.settled:
+    if refused and not done.settled and not done.pools and not done.calendars:
         return "nothing was changed"
     left = [name for name in puts if name not in done.settled]
     kept = [name for name in doomed if name not in done.settled]

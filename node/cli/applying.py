@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from node.cli.api import Api, F, api_command
-from node.cli.applied import Done, field_lines, kept_text, left_over, mixed_text
+from node.cli.applied import CalendarChange, Done, PoolChange, field_lines, kept_text, left_over, mixed_text
 from node.cli.sets import (
     WrongSet,
     children_first,
@@ -18,7 +18,7 @@ from node.cli.sets import (
     taken_over,
     with_set,
 )
-from node.cli.task_files import TaskFromFile, parts, tasks_of, with_files_named
+from node.cli.task_files import TaskFromFile, contents_of, parts, with_files_named
 from node.cli.text import say
 from node.client import ApiAnswer, ApiProblem, Unreachable, path
 
@@ -29,16 +29,21 @@ CHANGED_SINCE: Final = 412
 TOO_LARGE: Final = 413
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The effect of applying: the tasks to put, the answer of a dry run for each of them, and the tasks to delete.
+    """The effect of applying."""
 
-    `sets` are the sets to prune, so the files must contain all of their tasks.
-    """
-
+    #: The pools that change.
+    pools: Sequence[PoolChange]
+    #: The calendars that change.
+    calendars: Sequence[CalendarChange]
+    #: The tasks to put.
     tasks: Sequence[TaskFromFile]
+    #: The sets to prune, so the files must contain all of their tasks.
     sets: Sequence[str]
+    #: The answer of a dry run for each of the tasks to put.
     puts: Sequence[Mapping[str, Any]]
+    #: The tasks to delete.
     doomed: Sequence[Mapping[str, Any]]
 
     @property
@@ -53,8 +58,8 @@ class Difference:
 
     @property
     def different(self) -> bool:
-        """Whether any field of any task differs."""
-        return bool(self.different_names)
+        """Whether any pool, any calendar or any field of any task differs."""
+        return bool(self.pools or self.calendars or self.different_names)
 
     @property
     def different_names(self) -> list[str]:
@@ -115,7 +120,7 @@ def apply_command(
         raise
     done = Done(None if api.as_json else say)
     if dry_run:
-        done.tried(plan.puts, [str(task["name"]) for task in plan.doomed])
+        done.tried(plan.pools, plan.calendars, plan.puts, [str(task["name"]) for task in plan.doomed])
     else:
         try:
             index = _carry_out(api, plan, done)
@@ -126,7 +131,7 @@ def apply_command(
             raise
     if api.as_json:
         api.show(done.answer, "")
-    elif not plan.tasks and not plan.doomed:
+    elif not plan.tasks and not plan.doomed and not plan.pools and not plan.calendars:
         say("there is nothing to do: the files contain no task, and the set has none")
     if done.kept:
         raise click.ClickException(kept_text(done.kept))
@@ -150,7 +155,13 @@ def diff_command(
 
     plan = _plan(api, places, set_name, prune=prune, allow_empty=allow_empty, adopt=adopt)
     api.show(
-        {"items": plan.puts, "deleted": [task["name"] for task in plan.doomed], "next": None},
+        {
+            "pools": [change._asdict() for change in plan.pools],
+            "calendars": [change._asdict() for change in plan.calendars],
+            "items": plan.puts,
+            "deleted": [task["name"] for task in plan.doomed],
+            "next": None,
+        },
         lambda: _print_diff(plan),
     )
     return DIFFERENT if plan.different else DONE
@@ -160,15 +171,15 @@ def _plan(
     api: Api, places: Sequence[str], set_name: str | None, *, prune: bool, allow_empty: bool, adopt: bool
 ) -> Difference:
     """Read the files, and ask the cluster what would change. Raises `click.UsageError`, `ApiProblem`, `Unreachable`."""
-    found = tasks_of(places)
+    found = contents_of(places)
     try:
-        tasks = parents_first(with_set(found, set_name))
+        tasks = parents_first(with_set(found.tasks, set_name))
         sets = sets_to_prune(tasks, set_name, may_be_empty=allow_empty) if prune else []
     except WrongSet as error:
         raise click.UsageError(str(error)) from None
-    if not tasks and not prune:
+    if not tasks and not prune and not found.pools and not found.calendars:
         raise click.UsageError(f"{', '.join(places)}: no file there contains a task")
-    plan = _compared(api, tasks, sets)
+    plan = _compared(api, tasks, sets, _changed_pools(api, found.pools), _changed_calendars(api, found.calendars))
     if not adopt and (others := taken_over(plan.puts)):
         name, before, after = others[0]
         more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
@@ -180,17 +191,55 @@ def _plan(
     return plan
 
 
-def _compared(api: Api, tasks: Sequence[TaskFromFile], sets: Sequence[str], index: str = "0") -> Difference:
-    """Compare the tasks with the tasks of a member that has applied `index`. Raises `ApiProblem`, `Unreachable`."""
-    puts = [put for answer in _put(api, tasks, index, dry_run=True) for put in answer.json["items"]]
+def _changed_pools(api: Api, pools: Mapping[str, int]) -> list[PoolChange]:
+    """Return the pools that the cluster lacks, or has more or less of. Raises `ApiProblem`, `Unreachable`."""
+    present = api.client.call("GET", "/v1/settings").json["pools"] if pools else {}
+    return [
+        PoolChange(name, present.get(name), capacity)
+        for name, capacity in sorted(pools.items())
+        if present.get(name) != capacity
+    ]
+
+
+def _changed_calendars(api: Api, calendars: Mapping[str, tuple[str, ...]]) -> list[CalendarChange]:
+    """Return the calendars that the cluster lacks, or knows with other days. Raises `ApiProblem`, `Unreachable`."""
+    found: list[CalendarChange] = []
+    present = {item["name"] for item in api.client.items("/v1/calendars")} if calendars else set()
+    for name, days in sorted(calendars.items()):
+        before = tuple(api.client.get(path("v1", "calendars", name))["dates"]) if name in present else None
+        if before != days:
+            found.append(CalendarChange(name, before, days))
+    return found
+
+
+def _compared(
+    api: Api,
+    tasks: Sequence[TaskFromFile],
+    sets: Sequence[str],
+    pools: Sequence[PoolChange] = (),
+    calendars: Sequence[CalendarChange] = (),
+    index: str = "0",
+) -> Difference:
+    """Compare the tasks with the tasks of a member that has applied `index`. Raises `ApiProblem`, `Unreachable`.
+
+    `pools` and `calendars` will be changed first.
+    """
+    first = {"pools": ",".join(f"{change.name}={change.after}" for change in pools)} if pools else {}
+    if new := [change.name for change in calendars if change.before is None]:
+        first["calendars"] = ",".join(new)
+    query = {"dry_run": "true", **first}
+    puts = [put for answer in _put(api, tasks, index, query) for put in answer.json["items"]]
     names = {put["name"] for put in puts}
     doomed = [task for each in sets for task in gone_from_files(api.client.items("/v1/tasks", set=each), each, names)]
-    return Difference(tasks, sets, puts, children_first(doomed))
+    return Difference(
+        pools=pools, calendars=calendars, tasks=tasks, sets=sets, puts=puts, doomed=children_first(doomed)
+    )
 
 
-def _put(api: Api, tasks: Sequence[TaskFromFile], index: str = "0", *, dry_run: bool) -> Iterator[ApiAnswer]:
+def _put(
+    api: Api, tasks: Sequence[TaskFromFile], index: str = "0", query: Mapping[str, str] | None = None
+) -> Iterator[ApiAnswer]:
     """Put the tasks in as many requests as needed, and yield the answers. Raises `ApiProblem`, `Unreachable`."""
-    query = {"dry_run": "true"} if dry_run else None
     for part in parts(tasks):
         body = [task.definition for task in part]
         try:
@@ -210,7 +259,17 @@ def _carry_out(api: Api, plan: Difference, done: Done) -> str:
     Raises `ApiProblem`, `Unreachable`; `done` then has the changes made before the error.
     """
     index = "0"
-    for answer in _put(api, plan.tasks, dry_run=False):
+    if plan.pools:
+        pools = {change.name: change.after for change in plan.pools}
+        answer = api.client.call("PATCH", "/v1/settings", body={"pools": pools})
+        index = answer.headers.get(INDEX, index)
+        done.set_pools(plan.pools)
+    for change in plan.calendars:
+        where = path("v1", "calendars", change.name)
+        answer = api.client.call("PUT", where, body={"dates": list(change.after)}, headers={INDEX: index})
+        index = answer.headers.get(INDEX, index)
+        done.set_calendar(change)
+    for answer in _put(api, plan.tasks, index):
         index = answer.headers.get(INDEX, index)
         done.put(answer.json["items"])
     for task in plan.doomed:
@@ -237,7 +296,7 @@ def _check_result(api: Api, plan: Difference, index: str) -> None:
     If two commands apply different files as one set at the same time, the command that ends later notices it here.
     """
     try:
-        mixed = _compared(api, plan.tasks, plan.sets, index).different_names
+        mixed = _compared(api, plan.tasks, plan.sets, index=index).different_names
     except (ApiProblem, Unreachable) as error:
         say(f"rota: all was done; that the set is as in the files was not checked: {error}", err=True)
         return
@@ -246,6 +305,9 @@ def _check_result(api: Api, plan: Difference, index: str) -> None:
 
 
 def _print_diff(plan: Difference) -> None:
+    changes: list[PoolChange | CalendarChange] = [*plan.pools, *plan.calendars]
+    for change in changes:
+        say(f"{'+' if change.before is None else '~'} {change}")
     counts = {"new": 0, "changed": 0, "deleted": len(plan.doomed)}
     for put in plan.puts:
         if put["change"] == "created":

@@ -25,6 +25,12 @@ def members_command(api: Api) -> None:
     api.show(answer, lambda: _list(api, answer["items"]))
 
 
+def _running(member: dict[str, Any]) -> str:
+    """How many attempts a member holds, and of how many at most; members of an earlier version do not tell that."""
+    most = member.get("max_runs")
+    return str(member["running"]) if most is None else f"{member['running']} of {most}"
+
+
 def _list(api: Api, members: list[dict[str, Any]]) -> None:
     api.table(
         ("NODE", "SLOT", "STATUS", "SINCE", "CAPACITY", "LOAD", "RUNNING", "LABELS", "KINDS"),
@@ -36,7 +42,7 @@ def _list(api: Api, members: list[dict[str, Any]]) -> None:
                 ago(member["since"]),
                 member["capacity"],
                 member["load"],
-                member["running"],
+                _running(member),
                 " ".join(f"{name}={value}" for name, value in member["labels"].items()) or None,
                 " ".join(member["kinds"]) or None,
             )

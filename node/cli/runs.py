@@ -36,28 +36,53 @@ GIVEN_CHARS: Final = 40
     help="A param for this run only, instead of the task's; VALUE is YAML.",
 )
 @click.option("--downstream", is_flag=True, help="Run the tasks after it, too, each once those before it have ended.")
+@click.option("--on", "member", metavar="NODE", help="Of a task with each: run it on this node only.")
+@click.option("--at", metavar="TIME", help="The time that the run stands for: 2026-11-27T02:00:00Z.  [default: now]")
 @api_command
-def run_command(api: Api, name: str, wait: bool, params: tuple[str, ...], downstream: bool) -> None:
-    """Run a task now; prints the id of the run."""
+def run_command(
+    api: Api,
+    name: str,
+    wait: bool,
+    params: tuple[str, ...],
+    downstream: bool,
+    member: str | None,
+    at: str | None,
+) -> None:
+    """Run a task now; prints the id of the run. A task with each gets a run on each of its nodes."""
     given = given_params(api, name, params)
     body: dict[str, Any] = {} if given is None else {"params": given}
+    if at is not None:
+        body["fire_at"] = at
     if downstream:
         body["downstream"] = True
+    if member is not None:
+        body["member"] = member
     answer = api.client.call(
         "POST", path("v1", "tasks", name, "runs"), body=body, headers={"Idempotency-Key": uuid.uuid4().hex}
     )
-    run_id = answer.json["run_id"]
+    run_ids = answer.json.get("run_ids", [answer.json["run_id"]])  # older nodes send no list
+    if busy := answer.json.get("busy"):
+        say(f"rota: not started on {', '.join(busy)}: overlap forbids another run there now", err=True)
     if not wait:
-        api.show(answer.json, run_id)
+        api.show(answer.json, "\n".join(run_ids))
         return
+    ended = [_ended(api, run_id, answer.headers.get("Rota-Index", "0")) for run_id in run_ids]
+
+    def show_ends() -> None:
+        for run in ended:
+            print_end(api, run)
+
+    api.show(ended[0] if len(ended) == 1 else {"items": ended}, show_ends)
+    sys.exit(0 if all(run["state"] == "succeeded" for run in ended) else 1)
+
+
+def _ended(api: Api, run_id: str, index: str) -> dict[str, Any]:
     try:
-        run = wait_and_show(api, run_id, answer.headers.get("Rota-Index", "0"))
+        return wait_and_show(api, run_id, index)
     except (KeyboardInterrupt, Unreachable, ApiProblem):
         goes_on = f"rota: no longer waiting for {run_id}, which is not stopped by that"
         say(f"{goes_on}; see it: rota log -f {run_id}; stop it: rota cancel {run_id}", err=True)
         raise
-    api.show(run, lambda: print_end(api, run))
-    sys.exit(0 if run["state"] == "succeeded" else 1)
 
 
 def print_end(api: Api, run: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Saves a cluster's tasks, channels and settings to a file, and loads them into a new cluster."""
+"""Saves a cluster's tasks, calendars, channels and settings to a file, and loads them into a new cluster."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -60,6 +60,8 @@ def load_missing(client: Client, saved: Saved) -> int:
     missing = [row for row in saved.tasks if row["task"]["name"] not in present]
     head = saved.head
     beside = len(present)
+    for name, dates in head.get("calendars", {}).items() if beside == 0 else ():  # first, because tasks use them
+        client.call("PUT", path("v1", "calendars", name), body={"dates": dates}, timeout_s=PUT_S)
     for part in _parts(missing):
         # Send the settings with the first part only: somebody may have changed them since.
         settings = {"settings": head["settings"]} if beside == 0 else {}

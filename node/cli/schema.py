@@ -41,18 +41,23 @@ def _installed() -> dict[str, Mapping[str, Any]]:
 
 
 def file_schema(kinds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the JSON Schema of a file with one task or a list of tasks. `kinds` are the schemas of each kind's params.
+    """Return the JSON Schema of a file with one task or a list of tasks, or with pools and calendars.
+
+    `kinds` are the schemas of each kind's params.
 
     A kind that is not in `kinds` may have any params, because a node may offer it.
     """
     # Imported here, because the models take as long to import as everything else that a command needs.
+    from tasks.definition.calendars import CALENDAR_PATTERN
+    from tasks.definition.pools import CAPACITY_MAX, POOL_PATTERN
     from tasks.definition.spec import Spec
 
     task = Spec.model_json_schema()
     defs: dict[str, Any] = dict(task.pop("$defs", {}))
     task["allOf"] = [
         {
-            "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
+            # In params with a template, text may stand for a value of any type.
+            "if": {"properties": {"kind": {"const": kind}, "template": {"const": False}}, "required": ["kind"]},
             "then": {
                 "properties": {"params": _within(params, f"params-of-{kind}", defs)},
                 # A task without `params` counts as one with {}.
@@ -63,10 +68,29 @@ def file_schema(kinds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     ]
     task["properties"]["kind"] = {**task["properties"]["kind"], "examples": sorted(kinds)}
     defs["Task"] = task
+    amounts = {"type": "integer", "minimum": 0, "maximum": CAPACITY_MAX}
+    pools = {"type": "object", "propertyNames": {"pattern": POOL_PATTERN}, "additionalProperties": amounts}
+    days = {"type": "array", "items": {"type": "string", "examples": ["2026-12-24", "2026-12-27..2027-01-03"]}}
+    ics = {
+        "type": "object",
+        "properties": {"ics": {"type": "string"}},
+        "required": ["ics"],
+        "additionalProperties": False,
+    }
+    calendars = {
+        "type": "object",
+        "propertyNames": {"pattern": CALENDAR_PATTERN},
+        "additionalProperties": {"anyOf": [days, ics]},
+    }
+    beside = {"pools": pools, "calendars": calendars}
     return {
         "$schema": DIALECT,
         "title": "Tasks of Rota",
-        "anyOf": [{"$ref": "#/$defs/Task"}, {"type": "array", "items": {"$ref": "#/$defs/Task"}}],
+        "anyOf": [
+            {"$ref": "#/$defs/Task"},
+            {"type": "array", "items": {"$ref": "#/$defs/Task"}},
+            {"type": "object", "properties": beside, "minProperties": 1, "additionalProperties": False},
+        ],
         "$defs": defs,
     }
 

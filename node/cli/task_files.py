@@ -39,6 +39,15 @@ class TaskFromFile:
     origin: str
 
 
+@dataclass(frozen=True, slots=True)
+class FileContents:
+    """What files contain: tasks, in order, how much there is of each pool, and the days of each calendar."""
+
+    tasks: list[TaskFromFile]
+    pools: dict[str, int]
+    calendars: dict[str, tuple[str, ...]]
+
+
 @cache
 def _state_fields() -> frozenset[str]:
     """Return the fields that the API returns for a task besides its definition."""
@@ -62,17 +71,19 @@ def definition(task: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in task.items() if name not in _state_fields()}
 
 
-def tasks_of(places: Sequence[str]) -> list[TaskFromFile]:
-    """Return the tasks of all these files and folders (`-`: standard input), in order.
+def contents_of(places: Sequence[str]) -> FileContents:
+    """Return what all these files and folders (`-`: standard input) contain.
 
-    Raises `click.UsageError` for a file or folder that cannot be read, a given file without a task, and a name that is
-    defined twice.
+    Raises `click.UsageError` for a file or folder that cannot be read, a given file without content, a name that is
+    defined twice, pools that are no numbers, and calendars that have no days.
     """
-    found: list[TaskFromFile] = []
+    contents = FileContents([], {}, {})
+    found = contents.tasks
     files_of: dict[str, list[str]] = {}
     for place in places:
         for file in files_at(place):
-            for task in _of_file(file, may_be_empty=file != place):
+            tasks = _of_file(file, contents, may_be_empty=file != place)
+            for task in tasks:
                 found.append(task)
                 if "name" in task.definition:
                     # As text, because the API has not checked the names yet, and a name may even be a list.
@@ -82,7 +93,7 @@ def tasks_of(places: Sequence[str]) -> list[TaskFromFile]:
     ]:
         more = f", and {len(twice) - TWICE_NAMED_MAX} more" if len(twice) > TWICE_NAMED_MAX else ""
         raise click.UsageError(f"defined more than once: {', '.join(twice[:TWICE_NAMED_MAX])}{more}")
-    return found
+    return contents
 
 
 def parts(tasks: Iterable[TaskFromFile]) -> Iterator[list[TaskFromFile]]:
@@ -116,14 +127,56 @@ def with_files_named(problem: ApiProblem, origins: Sequence[str]) -> ApiProblem:
     return replace(problem, errors=tuple(errors))
 
 
-def _of_file(file: str, *, may_be_empty: bool) -> list[TaskFromFile]:
-    specs = list(_specs(file))
-    if not specs and not may_be_empty:
+_BESIDE_TASKS: Final = {"pools", "calendars"}
+"""What a document may have that is no task."""
+
+
+def _of_file(file: str, contents: FileContents, *, may_be_empty: bool) -> list[TaskFromFile]:
+    """Return a file's tasks, and add its pools and calendars to `contents`."""
+    documents = list(_documents(file))
+    specs = []
+    for document in documents:
+        if not document or not document.keys() <= _BESIDE_TASKS:
+            specs.append(definition(document))
+            continue
+        if "pools" in document:
+            _add_pools(source_name(file), document["pools"], contents.pools)
+        if "calendars" in document:
+            _add_calendars(file, document["calendars"], contents.calendars)
+    if not documents and not may_be_empty:
         raise click.UsageError(f"{source_name(file)} contains no task")
     return [TaskFromFile(spec, origin) for spec, origin in zip(specs, _origins(file, specs), strict=True)]
 
 
-def _specs(file: str) -> Iterator[dict[str, Any]]:
+def _add_pools(source: str, given: Any, pools: dict[str, int]) -> None:
+    # Imported here, because the state takes long to import, and most files have no pools.
+    from node.state.settings import setting_fault
+
+    if (fault := setting_fault("pools", given)) is not None:
+        raise click.UsageError(f"{source}: {_short(fault)}")
+    for name, capacity in given.items():
+        if capacity is None:
+            raise click.UsageError(f"{source}: the pool {name} is null: `rota pools remove {name}` removes it")
+        if pools.setdefault(name, capacity) != capacity:
+            raise click.UsageError(f"{source}: the pool {name} is {capacity} here, and {pools[name]} in another place")
+
+
+def _add_calendars(file: str, given: Any, calendars: dict[str, tuple[str, ...]]) -> None:
+    from node.cli.calendar_days import calendar_in_file
+
+    source = source_name(file)
+    if not isinstance(given, dict):
+        raise click.UsageError(f"{source}: calendars is a table of names and dates, as {{closing: [2026-12-24]}}")
+    for name, value in given.items():
+        try:
+            days = calendar_in_file(file, str(name), value)
+        except click.UsageError as error:
+            raise click.UsageError(f"{source}: {error}") from None
+        if calendars.setdefault(str(name), days) != days:
+            raise click.UsageError(f"{source}: the calendar {name} has other days here than in another place")
+
+
+def _documents(file: str) -> Iterator[dict[str, Any]]:
     for document in read_documents(source_name(file), input_text(file)):
         for spec in document if isinstance(document, list) else [document]:
             if spec is None:
@@ -132,7 +185,7 @@ def _specs(file: str) -> Iterator[dict[str, Any]]:
                 raise click.UsageError(
                     f"{source_name(file)}: a task is a mapping with a name and a kind, not {_short(spec)}"
                 )
-            yield definition(spec)
+            yield spec
 
 
 def _origins(file: str, specs: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -35,7 +35,7 @@ def tasks_command(api: Api, kind: str | None, owner: str | None, set_name: str |
                 (
                     item["name"],
                     item["kind"],
-                    item["owner"],
+                    "each" if item.get("each") else item["owner"],
                     ago(item["next_fire_at"]),
                     item["last"] and f"{item['last']['state']} {ago(item['last']['finished_at'])}",
                     state_of(item),
@@ -68,12 +68,22 @@ def nothing_listed(kind: str | None, owner: str | None, set_name: str | None, *,
 
 @click.command("show")
 @click.argument("name", metavar="TASK|RUN")
+@click.option(
+    "--at",
+    metavar="TIME",
+    help="Show what the task's params are for its first occurrence at this time or later, such as "
+    "2026-11-27T02:00:00Z, with each {{ ... }} of its template replaced.",
+)
 @api_command
-def show_command(api: Api, name: str) -> None:
+def show_command(api: Api, name: str, at: str | None) -> None:
     """Show a task as YAML that `rota apply` accepts, with its state in comments; or a run, by its id, as YAML.
 
-    A run shows the params that were given for it, such as by `rota run --param`; without any, it has the task's params.
+    A run shows the params that were given for it, such as by `rota run --param`, or made for it by the template of its
+    task; without any, it has the task's params.
     """
+    if at is not None:
+        _show_params(api, name, at)
+        return
     if OF_RUNS_ONLY in name:
         run = api.client.get(path("v1", "runs", name))
         api.show(
@@ -81,7 +91,27 @@ def show_command(api: Api, name: str) -> None:
         )
         return
     task = api.client.get(path("v1", "tasks", name))
-    api.show(task, lambda: click.echo(_as_yaml(task), nl=False))
+    api.show(task, lambda: click.echo(_as_yaml(task) + _left_out(api, task), nl=False))
+
+
+def _left_out(api: Api, task: dict[str, Any]) -> str:
+    """Say in comments on which of the next days a task is not due because of its calendars."""
+    if not task.get("calendar"):
+        return ""
+    found = api.client.get(path("v1", "tasks", task["name"], "times"))
+    lines = [one["detail"] for one in found["left_out"]]
+    if found["known_until"] is not None:
+        lines.append(f"its calendars are known until {found['known_until']}")
+    return "".join(f"# {line}\n" for line in lines)
+
+
+def _show_params(api: Api, name: str, at: str) -> None:
+    if OF_RUNS_ONLY in name:
+        raise click.UsageError("--at is about an occurrence of a task: name the task")
+    found = api.client.get(path("v1", "tasks", name, "params"), at=at)
+    start = found["window_start"]
+    window = "no window" if start is None else f"window from {start} to {found['window_end']}"
+    api.show(found, lambda: say(f"# {name} at {found['nominal']}, {window}\n{as_yaml(found['params']).rstrip()}"))
 
 
 def _as_yaml(task: dict[str, Any]) -> str:
@@ -106,6 +136,18 @@ def where_command(api: Api, name: str, without: tuple[str, ...]) -> None:
 
 def _print_where(api: Api, answer: dict[str, Any], without: tuple[str, ...]) -> None:
     condition = f" without {', '.join(without)}" if without else ""
+    if (members := answer.get("members")) is not None and any(told["code"] == "each" for told in answer["standing"]):
+        api.fields(
+            {
+                "task": answer["task"],
+                "owner": f"{answer['owner']}, which only makes the runs" if answer["owner"] else "no member is up",
+                "now": "; ".join(told["detail"] for told in answer["standing"]),
+                "runs on": ", ".join(f"{run['node']} ({run['run_id']})" for run in answer["running_on"]) or None,
+                **{part["member"]: _fares(part) for part in members},
+                "next": ago(answer["next_fire_at"]),
+            }
+        )
+        return
     api.fields(
         {
             "task": answer["task"],
@@ -119,6 +161,19 @@ def _print_where(api: Api, answer: dict[str, Any], without: tuple[str, ...]) -> 
             "next": ago(answer["next_fire_at"]),
         }
     )
+
+
+def _fares(part: dict[str, Any]) -> str:
+    """Say how a task with `each` fares on a member.
+
+    >>> _fares({"last": None, "failing": False, "degraded": None})
+    'no run has ended there'
+    """
+    last = part["last"]
+    if last is None:
+        return "no run has ended there"
+    said = last["error"] or part["degraded"]
+    return f"{last['state']} {ago(last['finished_at'])}" + (f": {said}" if said else "")
 
 
 @click.command("pause")

@@ -17,12 +17,14 @@ from node.duty.duty import Duty
 from node.duty.hold import OwnerSelf
 from node.duty.overdue import Overdue
 from node.duty.room import KindTerms
+from node.duty.sharing import offer_holds
 from node.duty.step import CancelWork, HandOver, KillAttempt, Launch, LocalAttempt, Owners, WaitsForRoom
 from node.duty.step import Order as DutyOrder
 from node.execution.attempt_events import AttemptEnded, AttemptFrozen, AttemptStarted, AttemptThawed, Event, Progressed
 from node.execution.launch_health import IgnoreLaunches, LaunchObserver, scarce
 from node.raft.errors import EntryTooLarge, RaftError
 from node.state.attempts import Finish
+from node.state.claims import Claim
 from node.state.codec import BadEntry
 from node.state.entries import Entry
 from node.state.value import Result, Run, State
@@ -359,11 +361,25 @@ class Controller:
     async def _propose_for_duty(self, entry: Entry) -> None:
         result = None
         try:
-            result = await self._try(entry, PROPOSE_S)
+            result = await self._declined(entry) or await self._try(entry, PROPOSE_S)
         finally:
             if not self._closed:
                 self._duty.answered(entry, result, self._member.now_us())
                 self.wake()
+
+    async def _declined(self, entry: Entry) -> Result | None:
+        """Return a refusal of a claim of what was offered here, if this member lacks a secret of it; else None.
+
+        Its owner then begins the run, or offers it to another member. Once the offer has ended, the owner claims it.
+        """
+        state = self._member.state()
+        run = state.runs.get(entry.run_id or "") if isinstance(entry, Claim) else None
+        if run is None or run.offered != self._me or not offer_holds(state, run, entry.at_us):
+            return None
+        if not (lacking := await self._member.lacking(run.task)):
+            return None
+        _log.info("run %s: declined here: %s", run.run_id, "; ".join(lacking))
+        return Result("declined", detail="; ".join(lacking))
 
     async def _try(self, entry: Entry, timeout_s: float) -> Result | None:
         """Propose an entry. Returns its result; None if it was not proposed, or its result is unknown."""

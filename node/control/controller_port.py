@@ -1,6 +1,6 @@
 """The ports of the controller: the member that it works for, and the runner that it gives orders to."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from node.duty.step import LeaseView
@@ -26,6 +26,9 @@ class ControllerPort(Insisting, Protocol):
 
     def standing_aside(self) -> str:
         """Return the reason why this member may not claim new runs; "" if it may."""
+
+    async def lacking(self, task: str, /) -> Sequence[str]:
+        """Return a sentence for each secret that the task names and that this member lacks."""
 
     def began_after(self, delay_s: float, /) -> None:
         """Note that an attempt has begun, `delay_s` after its run was due."""

@@ -1,18 +1,25 @@
-"""Proposes what only the leader decides: deadlines that pass (`node.duty.deadlines`), and joins (`node.duty.joins`)."""
+"""Proposes what only the leader decides: deadlines that pass (`node.duty.deadlines`), joins (`node.duty.joins`),
+which occurrence of a backfill is next (`node.duty.backfills`), and the days of public holidays (`node.duty.calendars`).
+"""
 
 import asyncio
 import logging
-from typing import Final, Protocol
+from collections.abc import Coroutine
+from typing import Any, Final, Protocol
 
+from node.duty.backfills import BackfillKeeper
+from node.duty.calendars import CalendarKeeper, WantedDays
 from node.duty.deadlines import DeadlineJudge
 from node.duty.joins import JoinKeeper
 from node.raft.errors import RaftError
 from node.raft.ports import RaftRole
 from node.replication.proposer import Proposing
 from node.replication.state_machine import StateChange
+from node.state.calendars import SetCalendar
 from node.state.codec import BadEntry
 from node.state.entries import Entry
 from node.state.value import State
+from tasks.definition.public_holidays import UnknownRegion
 
 _log = logging.getLogger("rota.leader")
 
@@ -34,14 +41,17 @@ class LeaderWatchPort(Proposing, Protocol):
     def role(self) -> RaftRole:
         """Return the member's role in Raft."""
 
+    async def public_holidays(self, region: str, first: int, last: int) -> tuple[int, ...]:
+        """Return the public holidays of a region from one day to another. Raises `UnknownRegion`."""
+
 
 class LeaderWatch:
-    """Judges the deadlines and joins of all tasks, as soon as an entry is committed by which this member leads."""
+    """Judges deadlines and joins and advances backfills, once an entry is committed by which this member leads."""
 
     def __init__(self, member: LeaderWatchPort) -> None:
         self._member = member
         self._state = State()
-        self._judges: tuple[DeadlineJudge, JoinKeeper] | None = None
+        self._judges: tuple[DeadlineJudge, JoinKeeper, BackfillKeeper, CalendarKeeper] | None = None
         self._term = 0
         self._undecided: frozenset[str] = frozenset()
         self._changed = asyncio.Event()
@@ -51,9 +61,10 @@ class LeaderWatch:
         """Use the state after `change` from now on."""
         self._state = change.after
         if self._judges is not None:
-            deadlines, joins = self._judges
+            deadlines, joins, backfills, _ = self._judges
             deadlines.observe(change.after, change.touched)
             joins.observe(change.after)
+            backfills.observe(change.after)
         if self._judges is not None or change.after.lead != change.before.lead:
             self._changed.set()
 
@@ -83,20 +94,38 @@ class LeaderWatch:
             self._judges = None
             return None
         if self._judges is None or self._term != role.term:
-            self._judges, self._term = (DeadlineJudge(self._state), JoinKeeper(self._state)), role.term
+            state = self._state
+            self._judges = DeadlineJudge(state), JoinKeeper(state), BackfillKeeper(me, state), CalendarKeeper()
+            self._term = role.term
         now_us = self._member.now_us()
-        deadlines, joins = self._judges
+        deadlines, joins, backfills, calendars = self._judges
         breaches, breach_us = deadlines.step(now_us)
         entries, join_us = joins.step(now_us)
+        next_ones, backfill_us = backfills.step(now_us)
+        wanted, calendars_us = calendars.step(self._state, now_us) if self._state.calendars else ([], None)
         self._log_undecided(deadlines)
-        for entry in (*breaches, *entries):
-            task = asyncio.get_running_loop().create_task(self._propose(entry))
-            self._proposing.add(task)
-            task.add_done_callback(self._proposing.discard)
-        wake_us = min((one for one in (breach_us, join_us) if one is not None), default=None)
+        for entry in (*breaches, *entries, *next_ones):
+            self._begin(self._propose(entry))
+        for days in wanted:
+            self._begin(self._extend(days))
+        looks_us = (breach_us, join_us, backfill_us, calendars_us)
+        wake_us = min((one for one in looks_us if one is not None), default=None)
         if wake_us is None:
             return None
         return max(STEP_MIN_S, min(STEP_MAX_S, (wake_us - now_us) / 1e6))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._proposing.add(task)
+        task.add_done_callback(self._proposing.discard)
+
+    async def _extend(self, wanted: WantedDays) -> None:
+        try:
+            days = await self._member.public_holidays(wanted.region, wanted.first, wanted.last)
+        except UnknownRegion as error:
+            _log.warning("The calendar %s cannot be extended, retrying in an hour: %s", wanted.calendar, error)
+            return
+        await self._propose(SetCalendar(self._member.now_us(), wanted.calendar, days, wanted.last))
 
     async def _propose(self, entry: Entry) -> None:
         try:

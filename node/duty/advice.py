@@ -6,10 +6,11 @@ one node may allow a task that another refuses.
 
 from collections.abc import Collection, Iterable, Mapping
 
+from node.state.calendar import Calendars, days_of
 from node.state.times import rfc3339
 from node.state.value import Member, State, TaskRow
 from tasks.definition.cron import at_us_of
-from tasks.definition.schedule import next_due_us
+from tasks.definition.schedule import left_out_days, next_due_us
 from tasks.definition.spec import At, timing
 
 
@@ -27,11 +28,14 @@ def warnings(kind: str, group: Mapping[str, str], pin: str | None, members: Iter
     return found
 
 
-def passed_time(name: str, packed: bytes, now_us: int) -> list[str]:
-    """Return a warning if a task's only time passed before its registration, so that it never runs by itself."""
-    schedule = timing(packed).schedule
-    if not isinstance(schedule, At) or next_due_us(schedule, 0, now_us) is not None:
+def passed_time(calendars: Calendars, name: str, packed: bytes, now_us: int) -> list[str]:
+    """Return a warning if a task's only time is none, so that it never runs by itself: it has passed, or falls out."""
+    found = timing(packed)
+    schedule, days = found.schedule, days_of(calendars, found)
+    if not isinstance(schedule, At) or next_due_us(schedule, days, 0, now_us) is not None:
         return []
+    if out := list(left_out_days(schedule, days, now_us, at_us_of(schedule.at))):
+        return [f"schedule: {out[0]}; the task does not run by itself: give it another time, or rota run {name}"]
     at = rfc3339(at_us_of(schedule.at))
     return [f"schedule: {at} has passed; the task does not run by itself: give it another time, or rota run {name}"]
 

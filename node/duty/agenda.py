@@ -4,6 +4,7 @@ import heapq
 import sys
 from typing import Final
 
+from node.state.calendar import Calendars, days_of
 from node.state.value import State, TaskRow
 from tasks.definition.policy import rest_s
 from tasks.definition.schedule import next_due_us
@@ -56,17 +57,17 @@ def first_look_us(state: State, task: str) -> int | None:
         return None
     # A run that no member holds is decided on at once. If it must still wait, the decision gives the next time.
     times = [0 for run in (state.runs[one] for one in state.runs_of.get(task, ())) if run.state in UNCLAIMED]
-    if (next_us := next_occurrence_us(row, row.through_us)) is not None:
+    if (next_us := next_occurrence_us(state.calendars, row, row.through_us)) is not None:
         times.append(next_us)
     return min(times, default=None)
 
 
-def next_occurrence_us(row: TaskRow, after_us: int) -> int | None:
+def next_occurrence_us(calendars: Calendars, row: TaskRow, after_us: int) -> int | None:
     """Return the due time of the first occurrence later than `after_us`; 0: at once; None: there is none."""
     spec = row.timing
     if row.paused or not spec.enabled:
         return None
-    due_us = next_due_us(spec.schedule, row.since_us, after_us)
+    due_us = next_due_us(spec.schedule, days_of(calendars, spec), row.since_us, after_us)
     if due_us is not None and spec.continuous:
         # `since_us` only names the occurrence, which is due at once (0), or some time after a failure.
         wait_s = rest_s(spec.retry, row.last.state if row.last else None)

@@ -26,10 +26,13 @@ class RunIndex:
         self.orphaned: set[str] = set()
         self.continuous: set[str] = set()
         """Runs of continuous tasks, held or waiting."""
+        self.offered: set[str] = set()
+        """Tasks of which runs are offered to this member."""
 
     def feed(self, state: State, tasks: Iterable[str]) -> None:
         """Update the runs of `tasks`, which have changed."""
         for task in tasks:
+            self.offered.discard(task)
             for run_id in self._ids.pop(task, ()):
                 self._forget(run_id)
             ids = state.runs_of.get(task, ())
@@ -46,6 +49,8 @@ class RunIndex:
     def _note(self, run: Run) -> None:
         if run.state in HELD and run.node == self._me:
             self.mine.add(run.run_id)
+        if run.offered == self._me:
+            self.offered.add(run.task)
         if run.state == "orphaned":
             self.orphaned.add(run.run_id)
         elif run.spec.continuous and not run.action:

@@ -15,7 +15,8 @@ class TaskCondition(NamedTuple):
     """The meaning of a code: the remedy, and whether the condition is expected."""
 
     remedy: str
-    """The action to take. {task}, {run}, {ahead} (the run that the task waits for) and {member} are filled in."""
+    """The action to take. {task}, {run}, {ahead} (the run that the task waits for), {first} (the task that it
+    waits for through others) and {member} are filled in."""
     unexpected: bool = False
     """Whether the task waits without a request. `due` is unexpected once it has lasted (`node.duty.overdue`)."""
     held_at: Place | None = None
@@ -45,12 +46,22 @@ CONDITIONS: Final[Mapping[str, TaskCondition]] = {
         "undrain one of them (rota undrain NODE), or fix the cause that it names", unexpected=True
     ),
     "by_hand": TaskCondition("run it by hand, or give it a schedule"),
-    "after": TaskCondition("see the task that it waits for (rota why TASK), or run it by hand: rota run {task}"),
+    "after": TaskCondition("see the task that it waits for (rota why {first}), or run it by hand: rota run {task}"),
     "not_due": TaskCondition("to run it earlier: rota run {task}"),
     "behind": TaskCondition("wait for the end of the other run, or cancel it with: rota cancel {ahead}"),
+    "calendar": TaskCondition(
+        "make a calendar that is missing (rota calendar set); the days of public holidays are added day by day"
+    ),
+    "blackout": TaskCondition("wait, or end it (rota blackout end)"),
+    "pool": TaskCondition("wait, or cancel a run that holds it, or raise it (rota pools)"),
+    "offered": TaskCondition("wait a moment: the member that it is offered to begins it, or its owner"),
     "backing_off": TaskCondition("wait, or fix the cause that its log shows: rota log {run}", unexpected=True),
     "owner_away": TaskCondition(
         "wait: if {member} is lost, another member takes over within seconds; otherwise see its log", unexpected=True
+    ),
+    "member_away": TaskCondition(
+        "start {member}, or undrain it; if it does not come back, remove it (rota remove {member}): that ends its run",
+        unexpected=True,
     ),
     "stopping": TaskCondition(
         "wait: the next owner takes over as soon as {member} is down", unexpected=True, held_at="lease"

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from node.duty.agenda import Agenda
+from node.state.calendar import days_of
 from node.state.deadlines import Breached, from_us, open_us
 from node.state.value import State, TaskRow
 from tasks.definition.deadlines import DEADLINES, DeadlineName, deadlines_of
@@ -150,28 +151,28 @@ def next_passing(state: State, task: str) -> list[Passing]:
         return []
     active = (state.runs[one] for one in state.runs_of.get(task, ()))
     # A task may be registered while a run of a deleted task with the same name is still ending.
-    runs = [run for run in active if not run.action and run.cancelling != "deleted"]
+    runs = [run for run in active if not (run.action or run.backfill) and run.cancelling != "deleted"]
     breached = {breach.deadline for breach in row.breaches}
     found: list[Passing] = []
     for deadline in DEADLINES:
         limit_us = limits.limit_us(deadline)
         if limit_us is None or deadline in breached:
             continue
-        dues = [(due_us, False) for due_us in open_us(row, runs, deadline)]
+        dues = [(due_us, False) for due_us in open_us(row, runs, deadline, state.joins.get(task, ()))]
         if deadline != "success_every":
-            dues += [(due_us, True) for due_us in _undecided_us(row)]
+            dues += [(due_us, True) for due_us in _undecided_us(state, row)]
         passing = [Passing(from_us(row, due_us) + limit_us, deadline, due_us, one) for due_us, one in dues]
         if passing:
             found.append(min(passing))
     return found
 
 
-def _undecided_us(row: TaskRow) -> list[int]:
+def _undecided_us(state: State, row: TaskRow) -> list[int]:
     """Return the due time of the first undecided occurrence; empty if there is none, or it cannot be computed here."""
     timing = row.timing
     if timing.schedule is None or unreadable(timing.schedule) is not None:
         return []
     if timing.continuous:
         return [row.since_us] if row.since_us > row.through_us else []
-    next_us = next_due_us(timing.schedule, row.since_us, row.through_us)
+    next_us = next_due_us(timing.schedule, days_of(state.calendars, timing), row.since_us, row.through_us)
     return [] if next_us is None else [next_us]

@@ -1,15 +1,25 @@
 """Decides for the owner of a task what to do now: claim, queue or skip occurrences, and claim runs without a holder."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from node.duty.agenda import UNCLAIMED, next_occurrence_us
+from node.duty.latest import latest_times, unreadable_parent
+from node.duty.occurrence_params import made_params
+from node.duty.sharing import DECLINED_US, OFFER_US, offer_holds
+from node.duty.turns import MY_TURN, turn_of
 from node.state.attempts import Cancel
+from node.state.awaiting import AwaitParents
+from node.state.blackout import blackout_of
+from node.state.blackouts import is_exempt
 from node.state.bounds import no_room
-from node.state.claims import Claim
+from node.state.calendar import days_of
+from node.state.claims import Claim, held_by_backfill
 from node.state.entries import Entry
+from node.state.fan_out import FanOut, MissRun, missed_from_us
 from node.state.occurrences import Enqueue, SkipOccurrences
+from node.state.offers import may_be_offered
 from node.state.run_times import due_us
 from node.state.value import Member, PassedOver, Run, State, TaskRow
 from tasks.definition.policy import DuePlan, lateness_s, room_for_another, settle
@@ -22,61 +32,208 @@ WINDOW: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A claim that is allowed now, if there is room. `failover`: its run was lost with another member.
+    """A claim that is allowed now, if there is room."""
 
-    `queue_us`: if there is no room by this time, the occurrence must be queued; else it would be late and so be skipped
-    (`catch_up: skip`).
-    """
-
+    #: The claim.
     claim: Claim
+    #: Since when it is due, in microseconds since the epoch.
     due_us: int
+    #: Whether its run was lost with another member.
     failover: bool
+    #: If there is no room by this time, the occurrence must be queued: else it would be late, and so be skipped
+    #: (`catch_up: skip`). In microseconds since the epoch; None: it need not be.
     queue_us: int | None = None
+    #: Whether its run is of a backfill, and goes after all others.
+    backfill: bool = False
+    #: Whether its task is continuous.
+    continuous: bool = False
+    #: Whether it may be offered to another member.
+    shared: bool = False
+    #: The member that it was lately offered to and that did not begin it; "": none.
+    declined: str = ""
+    #: Whether it was offered to this member, so that the member's load has it already.
+    counted: bool = False
 
     @property
-    def rank(self) -> tuple[bool, int, str]:
-        """The sort key: failovers first, then the claims that have been due the longest."""
-        return (not self.failover, self.due_us, self.claim.task)
+    def batch(self) -> bool:
+        """Whether it may have no place that is kept for continuous work and failovers."""
+        return not (self.failover or self.continuous)
+
+    @property
+    def rank(self) -> tuple[bool, bool, int, str]:
+        """The sort key: failovers first, then the claims that have been due the longest; those of backfills last."""
+        return (self.backfill, not self.failover, self.due_us, self.claim.task)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanting:
-    """The needs of a task: `entries` to propose now, `wishes` for when there is room, next decision at `look_us`."""
+    """The needs of a task: `entries` to propose now, `wishes` for when there is room, next decision at `look_us`.
+
+    `held`: a blackout holds it until then, so that nothing new of it begins.
+    """
 
     entries: tuple[Entry, ...] = ()
     wishes: tuple[Wish, ...] = ()
     look_us: int | None = None
+    held: bool = False
 
 
-def needs(state: State, task: str, me: Member, now_us: int) -> Wanting:
-    """Return what `me`, the owner of `task`, should propose for it at `now_us`.
+def needs(state: State, task: str, me: Member, now_us: int, *, owner: bool = True) -> Wanting:
+    """Return what `me`, the owner of `task`, should propose for it at `now_us`. `owner`: whether it is the owner.
+
+    Others than the owner have something to do of a task with `each`, of which each member claims its own runs, and of
+    runs that they were offered.
 
     `look_us` of the result is the next time at which the result changes without a change of the task or its runs.
     """
     row = state.tasks.get(task)
     if row is None:
         return Wanting()
+    if task in state.each:
+        return _on_each(state, row, me, now_us, owner=owner)
+    if not owner:
+        return _of_offers(state, row, me, now_us)
     active = [state.runs[run_id] for run_id in state.runs_of.get(task, ())]
     actions = [run for run in active if run.action]
-    active = [run for run in active if not run.action]
-    ready = [*_claimable(row, active), *_free(actions)]
-    wishes = [_wish(run, me, now_us) for run in ready if due_us(run, now_us) <= now_us]
+    backfilled = [run for run in active if run.backfill]
+    active = [run for run in active if not run.action and not run.backfill]
+    behind = held_by_backfill(row, backfilled) is not None
+    ready = [*(() if behind else _claimable(row, active)), *_free(actions)]
+    blackout = blackout_of(state.blackouts, row.spec_packed, now_us) if state.blackouts else None
+    if blackout is not None:
+        ready = [run for run in ready if is_exempt(run)]
     times = [due for run in ready if (due := due_us(run, now_us)) > now_us]
-    late_s = lateness_s(state.settings.window_s + state.settings.lease_s + state.settings.margin_s)
+    wishes = []
+    for run in ready:
+        if run.offered not in ("", me.id) and offer_holds(state, run, now_us):
+            times.append(run.offered_us + OFFER_US)
+        elif due_us(run, now_us) <= now_us:
+            turn = MY_TURN if run.action else turn_of(state, task, run.spec_packed, now_us, run.run_id)
+            if turn.mine:
+                wishes.append(_wish(state, row, run, me, now_us, shared=may_be_offered(row)))
+            elif turn.look_us is not None:
+                times.append(turn.look_us)
     room = not active or row.spec.overlap != "allow" or no_room(state, row, active) is None
     told = task in state.children
-    entries, claim_us, look_us = _schedule(row, task, active, now_us, round(late_s * 1_000_000), room=room, told=told)
+    late_us = _lateness_us(state)
+    held = blackout is not None and not row.timing.continuous
+    entries, claim_us, look_us = (
+        ([], None, None) if held else _schedule(state, row, task, active, now_us, late_us, room=room, told=told)
+    )
     if any(isinstance(entry, Cancel) for entry in entries):
         # A run that is being replaced is not claimed again.
         wishes = [wish for wish in wishes if any(wish.claim.run_id == run.run_id for run in actions)]
-    if claim_us is not None:
-        claim = Claim(now_us, task, claim_us, me.id, me.incarnation)
+    if claim_us is not None and row.spec.after:
+        entries.append(AwaitParents(now_us, task, claim_us, latest_times(state, row, claim_us)))
+    elif claim_us is not None and (behind or not turn_of(state, task, row.spec_packed, now_us).mine):
+        # It waits for a pool, or for a backfill's run, as a run: this has a place in the pool's queue, and
+        # `catch_up` does not judge it later.
+        entries = entries or [Enqueue(now_us, task, (claim_us,))]
+    elif claim_us is not None:
+        made = made_params(state, row, claim_us)
+        claim = Claim(
+            at_us=now_us,
+            task=task,
+            fire_at_us=claim_us,
+            member=me.id,
+            incarnation=me.incarnation,
+            params=made.params,
+            fault=made.fault,
+            version=made.version,
+        )
         skips = row.spec.catch_up == "skip" and not row.spec.continuous
-        queue_us = claim_us + round(late_s * 500_000) if skips else None
-        wishes.append(Wish(claim, claim_us, failover=False, queue_us=queue_us))
+        wishes.append(
+            Wish(
+                claim=claim,
+                due_us=claim_us,
+                failover=False,
+                queue_us=claim_us + late_us // 2 if skips else None,
+                continuous=row.spec.continuous,
+                shared=may_be_offered(row),
+            )
+        )
+    for run in _backfilling(row, active, backfilled) if claim_us is None else ():
+        if blackout is not None and not is_exempt(run):
+            continue
+        if (due := due_us(run, now_us)) > now_us:
+            times.append(due)
+        elif (turn := turn_of(state, task, run.spec_packed, now_us, run.run_id)).mine:
+            wishes.append(_wish(state, row, run, me, now_us))
+        elif turn.look_us is not None:
+            times.append(turn.look_us)
     if look_us is not None:
         times.append(look_us)
-    return Wanting(tuple(entries), tuple(wishes), min(times, default=None))
+    if blackout is not None:
+        times.append(blackout.until_us)
+    return Wanting(tuple(entries), tuple(wishes), min(times, default=None), held=held)
+
+
+def _on_each(state: State, row: TaskRow, me: Member, now_us: int, *, owner: bool) -> Wanting:
+    """As `needs`, for a task with `each`: its owner makes the runs of all members, and each member claims its own.
+
+    Runs that their members were not up for in time are missed, as the owner finds, or the member once it is back.
+    """
+    task = row.placing.name
+    runs = [state.runs[run_id] for run_id in state.runs_of.get(task, ())]
+    entries: list[Entry] = []
+    times: list[int] = []
+    mine: list[Run] = []
+    for run in runs:
+        if not owner and run.member != me.id:
+            continue
+        from_us = missed_from_us(state.settings, row, run, state.members.get(run.member))
+        if from_us is not None and from_us <= now_us:
+            entries.append(MissRun(now_us, task, run.run_id))
+            continue
+        if from_us is not None:
+            times.append(from_us)
+        if run.member == me.id:
+            mine.append(run)
+    ready = [*_claimable(row, [run for run in mine if not run.action]), *_free([run for run in mine if run.action])]
+    blackout = blackout_of(state.blackouts, row.spec_packed, now_us) if state.blackouts else None
+    if blackout is not None:
+        ready = [run for run in ready if is_exempt(run)]
+        times.append(blackout.until_us)
+    wishes: list[Wish] = []
+    for run in ready:
+        turn = MY_TURN if run.action else turn_of(state, task, run.spec_packed, now_us, run.run_id)
+        if (due := due_us(run, now_us)) > now_us:
+            times.append(due)
+        elif turn.mine:
+            wishes.append(_wish(state, row, run, me, now_us))
+        elif turn.look_us is not None:
+            times.append(turn.look_us)
+    if owner and blackout is None:
+        told = task in state.children
+        late_us = _lateness_us(state)
+        scheduled, claim_us, look_us = _schedule(state, row, task, [], now_us, late_us, room=True, told=told)
+        entries += scheduled
+        if claim_us is not None and row.spec.after:
+            entries.append(AwaitParents(now_us, task, claim_us, latest_times(state, row, claim_us)))
+        elif claim_us is not None:
+            entries.append(FanOut(now_us, task, claim_us))
+        if look_us is not None:
+            times.append(look_us)
+    return Wanting(tuple(entries), tuple(wishes), min(times, default=None), held=blackout is not None)
+
+
+def _lateness_us(state: State) -> int:
+    settings = state.settings
+    return round(lateness_s(settings.window_s + settings.lease_s + settings.margin_s) * 1_000_000)
+
+
+def _of_offers(state: State, row: TaskRow, me: Member, now_us: int) -> Wanting:
+    """Return what `me`, which does not own the task, should claim of it: the runs that it was offered."""
+    task = row.placing.name
+    if state.blackouts and blackout_of(state.blackouts, row.spec_packed, now_us) is not None:
+        return Wanting()
+    active = [state.runs[run_id] for run_id in state.runs_of.get(task, ())]
+    if held_by_backfill(row, [run for run in active if run.backfill]) is not None:
+        return Wanting()
+    free = _claimable(row, [run for run in active if not run.action and not run.backfill])
+    offered = [run for run in free if run.offered == me.id and offer_holds(state, run, now_us)]
+    turn = [run for run in offered if turn_of(state, task, run.spec_packed, now_us, run.run_id).mine]
+    return Wanting(wishes=tuple(_wish(state, row, run, me, now_us) for run in turn))
 
 
 def _claimable(row: TaskRow, active: list[Run]) -> Iterator[Run]:
@@ -94,11 +251,19 @@ def _claimable(row: TaskRow, active: list[Run]) -> Iterator[Run]:
         yield from (orphaned or free)[:1]
 
 
+def _backfilling(row: TaskRow, live: list[Run], backfilled: list[Run]) -> Iterable[Run]:
+    """Return the runs of backfills that may be claimed when they are due: beside others only where `overlap` allows."""
+    if row.spec.overlap != "allow" and live:
+        return ()
+    return _claimable(row, backfilled)
+
+
 def _free(active: list[Run]) -> list[Run]:
     return [run for run in active if run.state in UNCLAIMED and run.cancelling is None]
 
 
-def _wish(run: Run, me: Member, now_us: int) -> Wish:
+def _wish(state: State, row: TaskRow, run: Run, me: Member, now_us: int, *, shared: bool = False) -> Wish:
+    made = made_params(state, row, run.fire_at_us, run)
     claim = Claim(
         at_us=now_us,
         task=run.task,
@@ -106,15 +271,30 @@ def _wish(run: Run, me: Member, now_us: int) -> Wish:
         member=me.id,
         incarnation=me.incarnation,
         run_id=run.run_id,
+        params=made.params,
+        fault=made.fault,
     )
-    return Wish(claim, run.due_us or run.created_at_us, failover=run.state == "orphaned")
+    failover = run.state == "orphaned"
+    return Wish(
+        claim=claim,
+        due_us=run.due_us or run.created_at_us,
+        failover=failover,
+        backfill=run.backfill != 0,
+        continuous=run.spec.continuous and not run.action,
+        shared=shared and not failover and not run.action,
+        declined=run.offered if abs(now_us - run.offered_us) < DECLINED_US else "",
+        counted=run.offered == me.id,
+    )
 
 
 def _schedule(
-    row: TaskRow, task: str, active: list[Run], now_us: int, lateness_us: int, *, room: bool, told: bool
+    state: State, row: TaskRow, task: str, active: list[Run], now_us: int, lateness_us: int, *, room: bool, told: bool
 ) -> tuple[list[Entry], int | None, int | None]:
-    """Return what the schedule requires: entries, the occurrence to claim, and when to decide again."""
-    next_us = next_occurrence_us(row, row.through_us)
+    """Return what the schedule requires: entries, the occurrence to claim, and when to decide again.
+
+    The occurrence of a task that comes after others is not claimed, but waits for these.
+    """
+    next_us = next_occurrence_us(state.calendars, row, row.through_us)
     if next_us is None:
         return [], None, None
     if next_us > now_us:
@@ -123,20 +303,29 @@ def _schedule(
     if spec.continuous:
         # A continuous task's occurrence is never skipped or missed: it is due until it is claimed.
         return [], (None if active else row.since_us), None
-    due_us, following_us = _due(row, now_us)
+    if unreadable_parent(state, row) is not None:
+        return [], None, None  # another member may know that time zone
+    due_us, following_us = _due(state, row, now_us)
+    if spec.after:
+        # What waits for its parents, or runs on each member, is judged by `overlap` later, so here only `catch_up`
+        # counts.
+        active, room = [], True
+    overlap = "allow" if spec.after or spec.each else spec.overlap
     verdict = settle(
-        spec.overlap,
+        overlap,
         spec.catch_up,
         due_us,
         more=following_us is not None and following_us <= now_us,
         active=len(active),
         waiting=sum(run.state == "waiting" for run in active),
-        late_us=0 if _makes_room(row, active, now_us - lateness_us) else now_us - lateness_us,
+        late_us=0 if not spec.each and _makes_room(row, active, now_us - lateness_us) else now_us - lateness_us,
         lost=any(run.state == "orphaned" for run in active),
     )
     if verdict.claim is not None and not verdict.replace and not room:
         # The state may hold no more runs of this task, so the occurrence is skipped, as it is beside an active run.
         verdict = DuePlan(skipped=(verdict.claim,))
+    if (spec.after or spec.each) and verdict.enqueue:
+        return [], verdict.enqueue[0], following_us
     return _entries(verdict, task, active, now_us, each=told), _claim_us(verdict, active), following_us
 
 
@@ -149,13 +338,14 @@ def _makes_room(row: TaskRow, active: list[Run], since_us: int) -> bool:
     return row.last is not None and row.last.finished_at_us >= since_us  # because of the cancellation, or before it
 
 
-def _due(row: TaskRow, now_us: int) -> tuple[list[int], int | None]:
+def _due(state: State, row: TaskRow, now_us: int) -> tuple[list[int], int | None]:
     """Return the due occurrences, `WINDOW` at most, and the next one after them.
 
     No further ones are computed, because computing the times of a cron line takes processor time.
     """
     due_us: list[int] = []
-    for fire_at_us in occurrences(row.spec.schedule, row.since_us, row.through_us):
+    timing = row.timing
+    for fire_at_us in occurrences(timing.schedule, days_of(state.calendars, timing), row.since_us, row.through_us):
         if fire_at_us > now_us or len(due_us) == WINDOW:
             return due_us, fire_at_us
         due_us.append(fire_at_us)

@@ -1,9 +1,9 @@
 """Decides what this member does now. Pure: state, time, lease and local attempts in; entries and orders out."""
 
 import sys
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping
-from itertools import islice
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from operator import attrgetter
 from typing import Final
 
@@ -13,11 +13,15 @@ from node.duty.decide import Wish, needs
 from node.duty.flight import Flight, subject_of
 from node.duty.overdue import Late, Overdue
 from node.duty.preparing import Preparing
-from node.duty.room import FreePlaces, KindTerms, Starved, kind_of
+from node.duty.room import BackfillPlaces, FreePlaces, KindTerms, Starved, kind_of
+from node.duty.sharing import Loads, Sharing, may_begin
 from node.duty.step import Held, LeaseView, Order, Owners, Step, Wanted
 from node.state.attempts import Cancel, Finish
+from node.state.claims import Claim
 from node.state.entries import Entry
 from node.state.occurrences import Enqueue
+from node.state.offers import Offer
+from node.state.places import kept_places
 from node.state.run_times import due_us
 from node.state.value import Member, Result, State
 from tasks.definition.schedule import unreadable
@@ -32,6 +36,9 @@ long.
 SCHEDULED_A_STEP: Final = 32
 """For how many changed tasks the next due time is computed in one step. When a member starts, all tasks have changed.
 The first task with a new cron line takes as long as twenty others."""
+
+OTHERS_DUE_MAX: Final = 1000
+"""How many due tasks of other members are counted, at most, to find this member's share."""
 
 PUT_BACK_US: Final = 1_000_000
 """If the clock is set back by more than this, all times are computed anew. A smaller change causes no long delay."""
@@ -57,6 +64,7 @@ class Duty:
         self._owners: Owners | None = None
         self._agenda = Agenda()
         self._index = RunIndex(me)
+        self._loads = Loads()
         self._flight = Flight()
         self._attempts = Attempts(me, self._flight)
         # Dicts as ordered sets: the decisions must not depend on how strings hash.
@@ -67,11 +75,14 @@ class Duty:
         self._others: dict[str, None] = {}
         """Due tasks that another member owns. They are decided on again when ownership changes."""
         self._starved = Starved(self._kinds)
+        self._blacked_out: dict[str, None] = {}
+        """Own tasks that a blackout holds. They are decided on again when the blackouts change."""
         self._undecided: dict[str, Exception] = {}
         """Own tasks whose last decision failed, and the exceptions."""
         self._late = Late()
         self._preparing = Preparing(me, self._kinds)
         self._places = FreePlaces(0, self._kinds, ())
+        self._backfill_places: BackfillPlaces | None = None
         self._wanted: Mapping[str, Wanted] = {}
         self._hand_overs: tuple[list[str], int] | None = None
         """The runs to hand over, and the time until which this list is valid if the state does not change."""
@@ -83,12 +94,18 @@ class Duty:
 
         `touched`: the tasks that have changed, or whose runs have changed, since the previous call; None: all may have.
         """
+        if state.blackouts is not self._state.blackouts:
+            for task in (*self._blacked_out, *self._others):
+                self._agenda.hasten(task, 0)
+                self._late.forget(task)
+            self._blacked_out.clear()
         self._state = state
         self._flight.saw(touched)
         if touched is None:
             self._start_over()
         else:
             self._index.feed(state, touched)
+            self._loads.feed(state, touched)
             self._preparing.feed(state, touched)
             for task in touched:
                 self._forget(task)
@@ -106,10 +123,12 @@ class Duty:
         """Compute all times and decisions anew, because any task may have changed."""
         self._index = RunIndex(self._me)
         self._index.feed(self._state, self._state.runs_of)
+        self._loads = Loads()
+        self._loads.feed(self._state, self._state.runs_of)
         self._preparing.clear()
         self._preparing.feed(self._state, self._state.runs_of)
         self._agenda = Agenda()
-        for known in (self._ready, self._others, self._starved, self._undecided, self.unreadable):
+        for known in (self._ready, self._others, self._starved, self._blacked_out, self._undecided, self.unreadable):
             known.clear()
         self._late.clear()
         # The state is immutable, so it can be iterated over slowly. Tasks that change meanwhile are added again.
@@ -191,7 +210,8 @@ class Duty:
         else:
             absent = [run_id for run_id in self._index.mine if run_id not in held]
             free = room - self._flight.claims - len(absent)
-            self._places = FreePlaces(free, self._kinds, self._working(held, absent))
+            self._places = FreePlaces(free, self._kinds, self._working(held, absent), self._kept(me))
+            self._backfill_places = self._places_of_backfills(room + len(held), (*held, *absent))
             entries += self._claims(me, now_us)
             wake_us = now_us if self._ready else self._agenda.next_us()
             wake_us = self._prepare(now_us, leads_us or {}, wake_us)
@@ -203,6 +223,31 @@ class Duty:
             yield from (attempt.kind for attempt in held.values())
             yield from (self._state.runs[run_id].spec.kind for run_id in absent)
             yield from (kind_of(self._state, claim) for claim in self._flight.claimed())
+
+    def _places_of_backfills(self, places: int, run_ids: Iterable[str]) -> BackfillPlaces | None:
+        """Return the places that runs of backfills may still take; None: there are no backfills."""
+        if not self._state.backfills:
+            return None
+        claimed = (claim.run_id for claim in self._flight.claimed())
+        runs = (self._state.runs.get(run_id) for run_id in (*run_ids, *claimed) if run_id is not None)
+        backfilled = [run.spec.kind for run in runs if run is not None and run.backfill]
+        return BackfillPlaces(places, self._kinds, backfilled)
+
+    def _kept(self, me: Member) -> dict[str, int]:
+        """Return the places that batch work leaves to continuous work and failovers: by bound, and in all for ""."""
+        if not me.places.runs:
+            return {}
+        continuous = Counter(
+            name
+            for run in (self._state.runs[run_id] for run_id in self._index.mine & self._index.continuous)
+            for name in {"", me.places.bound_of(run.spec.kind)}
+        )
+        most = {"": me.places.runs, **dict(me.places.most)}
+        keeps = self._loads.keeps
+        return {
+            name: max(0, kept_places(places, continuous=keeps(name, me.places)) - continuous[name])
+            for name, places in most.items()
+        }
 
     def _prepare(self, now_us: int, leads_us: Mapping[str, int], wake_us: int | None) -> int | None:
         """Decide which processes to prepare. Returns the time of the next decision on this."""
@@ -263,7 +308,7 @@ class Duty:
     def take_due(self, now_us: int, most: int = sys.maxsize) -> int:
         """Pick the tasks whose time has come, `most` at most, for the next step. Returns their number."""
         due = self._agenda.due(now_us, most)
-        self._late.come(self._state, due)
+        self._late.come(self._state, due, now_us)
         self._ready.update((task, None) for _, task in due)
         return len(due)
 
@@ -271,27 +316,35 @@ class Duty:
         """Decide on the tasks whose time has come. Returns the entries, which include claims for the free places."""
         self.take_due(now_us)
         # The tasks that have waited the longest, as many as could run now, compete with tasks that have just come due.
-        self._ready.update(dict.fromkeys(self._starved.longest(self._state, self._places)))
+        elsewhere = self._sharing(me, 0).room_elsewhere if self._starved else 0
+        longest = self._starved.longest(self._state, self._places, self._backfill_places, elsewhere)
+        self._ready.update(dict.fromkeys(longest))
         entries: list[Entry] = []
         wishes: list[Wish] = []
         for task in self._mine(TASKS_A_STEP):
             self._starved.remove(task)
             try:
-                found = needs(self._state, task, me, now_us)
+                found = needs(self._state, task, me, now_us, owner=self._owns(task))
             except Exception as error:  # noqa: BLE001 - one bug in Rota must not stop the other tasks
                 self._undecided[task] = error
                 self._agenda.put(task, now_us + UNDECIDED_US)
                 continue
             self._undecided.pop(task, None)
+            self._blacked_out.pop(task, None)
+            if found.held:
+                self._blacked_out[task] = None
             self._agenda.put(task, found.look_us)
             self._preparing.put(self._state, task, now_us if found.wishes else found.look_us)
             entries += [entry for entry in found.entries if self._may_propose(entry, task, now_us)]
             wishes += [wish for wish in found.wishes if self._may_propose(wish.claim, task, now_us)]
         wishes.sort(key=attrgetter("rank"))
+        sharing = self._sharing(me, self._flight.claims + len(wishes))
+        for _ in range(self._flight.claims):
+            sharing.begin(self._me, "")
         for wish in wishes:
             task = wish.claim.task
-            if self._places.take(kind_of(self._state, wish.claim)):
-                entries.append(wish.claim)
+            if (entry := self._begun(wish, sharing)) is not None:
+                entries.append(entry)
                 continue
             if wish.queue_us is not None and wish.queue_us <= now_us:
                 entries.append(Enqueue(now_us, task, (wish.claim.fire_at_us,)))
@@ -301,19 +354,66 @@ class Duty:
             self._starved.add(wish)
         return entries
 
-    def _mine(self, count: int) -> list[str]:
-        """Remove and return up to `count` own tasks of the ready ones. Tasks of other members are put aside."""
+    def _begun(self, wish: Wish, sharing: Sharing) -> Claim | Offer | None:
+        """Return the claim, if there is a place for it here; or the offer of its run to a member that has more room."""
+        claim, kind = wish.claim, kind_of(self._state, wish.claim)
+        of_backfills = self._backfill_places if wish.backfill else None
+        fits = self._places.open(kind, batch=wish.batch) and (of_backfills is None or of_backfills.open(kind))
+        # What another member did not begin is not offered around while there is a place for it here.
+        if wish.shared and not (fits and (wish.declined or sharing.within_share())):
+            order = self._order(claim.task)
+            if (member := sharing.with_room(order, kind, wish.declined, full=not fits)) is not None:
+                sharing.begin(member, kind)
+                return Offer(claim.at_us, claim.task, claim.fire_at_us, member, claim.run_id)
+        if not fits:
+            return None
+        self._places.take(kind, batch=wish.batch)
+        if of_backfills is not None:
+            of_backfills.take(kind)
+        if wish.batch and not wish.counted:
+            sharing.begin(self._me, kind)
+        return claim
+
+    def _order(self, task: str) -> list[str]:
         assert self._owners is not None
+        return self._owners.preference(task)
+
+    def _sharing(self, me: Member, own: int) -> Sharing:
+        return Sharing(me, self._state, self._loads, own, self._others_due)
+
+    def _others_due(self) -> Mapping[str, int]:
+        """Count the tasks of other members that are due and not begun, by owner: of `OTHERS_DUE_MAX` at most."""
+        assert self._owners is not None
+        due: Counter[str] = Counter()
+        for task in islice(chain(self._others, self._ready), OTHERS_DUE_MAX):
+            owner = self._owners.owner(task)
+            if owner is not None and owner != self._me and may_begin(self._state, task, self._latest_us):
+                due[owner] += 1
+        return due
+
+    def _mine(self, count: int) -> list[str]:
+        """Remove and return up to `count` of the ready tasks: own ones, and those of which a run is offered here.
+
+        Tasks of other members are put aside. A task with `each` is everybody's own: each member claims its runs.
+        """
         tasks: list[str] = []
         while self._ready and len(tasks) < count:
             task = self._ready.popitem()[0]
-            if self._owners.owner(task) == self._me:
+            if self._owns(task):
+                tasks.append(task)
+                continue
+            # What this member claims of another's task it claims as its own once it owns that.
+            self._others[task] = None
+            if task in self._state.each or task in self._index.offered:
                 tasks.append(task)
             else:
                 self._starved.remove(task)
                 self._undecided.pop(task, None)
-                self._others[task] = None
         return tasks
+
+    def _owns(self, task: str) -> bool:
+        assert self._owners is not None
+        return self._owners.owner(task) == self._me
 
     def _may_propose(self, entry: Entry, task: str, now_us: int) -> bool:
         if self._flight.free(subject_of(entry), now_us):

@@ -2,8 +2,9 @@
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from node.duty.timetable import TimeSpan, UpcomingTask
@@ -94,12 +95,22 @@ class Forecast:
         return self.span.from_us + (self.span.until_us - self.span.from_us) * step // STEPS
 
 
-def forecast(upcoming: Iterable[UpcomingTask], span: TimeSpan, now: OwnerOf, then: OwnerOf) -> Forecast:
-    """Count the occurrences by the member that begins them. `now` gives present owners, `then` the supposed ones."""
+def forecast(
+    upcoming: Iterable[UpcomingTask],
+    span: TimeSpan,
+    now: OwnerOf,
+    then: OwnerOf,
+    on_each: Mapping[str, Sequence[tuple[str | None, str | None]]] = MappingProxyType({}),
+) -> Forecast:
+    """Count the occurrences by the member that begins them. `now` gives present owners, `then` the supposed ones.
+
+    `on_each`: of each task that several members begin, these members, as pairs of the supposed and the present one.
+    """
     tasks: dict[tuple[str | None, str | None], list[UpcomingTask]] = defaultdict(list)
     cut = continuous = 0
     for one in upcoming:
-        tasks[then(one.task), now(one.task)].append(one)
+        for pair in on_each.get(one.task) or ((then(one.task), now(one.task)),):
+            tasks[pair].append(one)
         cut += one.cut
         continuous += one.continuous
     counts: Counter[str | None] = Counter()

@@ -80,6 +80,9 @@ def _room(owner: OwnerSelf, waits: WaitsForRoom) -> Hold:
         taken = (run_id for run_id, one in attempts.items() if terms.get(one.kind, NO_TERMS).bound == waits.bound)
         text = f"{owner.member} has room for {_attempts(most)} of such kinds at once ({waits.bound})"
         return Hold("bound", text, _named(taken))
+    if waits.backfill and len(attempts) < owner.max_runs:
+        half = _attempts((owner.max_runs + 1) // 2)
+        return Hold("max_runs", f"{owner.member} runs {half} of backfills already (half of ROTA_MAX_RUNS)")
     text = f"{owner.member} runs {_attempts(owner.max_runs)} already (ROTA_MAX_RUNS)"
     return Hold("max_runs", text, _named(attempts))
 

@@ -1,16 +1,16 @@
 """What the leader proposes for tasks that are due after others. Pure: state and time in, entries out.
 
 The entry that ends a task's last parent decides on it. The leader only passes on the ends that an entry has left over,
-and finds what waits for a parent that cannot end any more.
+and finds what waits for a parent that cannot end any more, or has waited for as long as it may.
 """
 
 from itertools import islice
 from typing import Final
 
-from node.state.descent import may_end
+from node.state.awaiting import SettleLate
 from node.state.entries import Entry
-from node.state.joins import PassOn, SettleJoin, missing_parents
-from node.state.value import OccurrenceId, PendingJoin, State
+from node.state.joins import PassOn, SettleJoin, open_parents
+from node.state.value import PendingJoin, State
 
 AGAIN_US: Final = 1_000_000
 """The pause before an entry is proposed again if its effect has not been observed, and between two looks at a join."""
@@ -52,9 +52,12 @@ class JoinKeeper:
             self._round = [join for task in sorted(state.joins) for join in state.joins[task]]
             self._round_us = now_us + AGAIN_US
         some, self._round = list(islice(self._round, LOOKED_AT_A_STEP)), self._round[LOOKED_AT_A_STEP:]
-        entries: list[Entry] = [
-            SettleJoin(now_us, one.task, one.nominal_us, one.generation) for one in some if can_settle(state, one)
-        ]
+        entries: list[Entry] = []
+        for one in some:
+            if can_settle(state, one):
+                entries.append(SettleJoin(now_us, one.task, one.nominal_us, one.generation))
+            elif is_late(state, one, now_us):
+                entries.append(SettleLate(now_us, one.task, one.nominal_us))
         return entries, now_us if self._round else self._round_us
 
     def _pass_on(self, now_us: int) -> tuple[list[Entry], int]:
@@ -73,5 +76,9 @@ def can_settle(state: State, join: PendingJoin) -> bool:
         return False
     if join.decided:
         return join.generation != 0 and join.generation not in state.reruns
-    occurrence = OccurrenceId(join.nominal_us, join.generation)
-    return not any(may_end(state, one.task, occurrence) for one in missing_parents(state, row, join))
+    return open_parents(state, state.past_ends, row, join) is None
+
+
+def is_late(state: State, join: PendingJoin, now_us: int) -> bool:
+    """Whether a pending join of a task with a schedule has waited for as long as it may."""
+    return bool(join.times) and join.until_us <= now_us and join in state.joins.get(join.task, ())

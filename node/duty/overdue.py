@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from node.duty.agenda import UNCLAIMED, next_occurrence_us
+from node.state.blackout import blackout_of
 from node.state.value import Run, State
 from tasks.definition.run import HELD
 
@@ -31,14 +32,21 @@ class Late:
     def __init__(self) -> None:
         self._since_us: dict[str, int] = {}
 
-    def come(self, state: State, tasks: list[tuple[int, str]]) -> None:
-        """Note tasks whose time has come, as pairs of the time that was set (0: at once) and the task."""
+    def come(self, state: State, tasks: list[tuple[int, str]], now_us: int) -> None:
+        """Note tasks whose time has come, as pairs of the time that was set (0: at once) and the task.
+
+        What a blackout holds is late from its end on.
+        """
         exact = len(tasks) <= EXACT_MAX
         for at_us, task in tasks:
             try:
                 since_us = unbegun_since_us(state, task) if exact or not at_us else at_us
             except Exception:  # noqa: BLE001 - a bug in Rota, which the decision on this task will show
                 since_us = at_us or None
+            row = state.tasks.get(task)
+            if since_us is not None and state.blackouts and row is not None:
+                blackout = blackout_of(state.blackouts, row.spec_packed, now_us)
+                since_us = since_us if blackout is None else max(since_us, blackout.until_us)
             if since_us is not None:
                 self._since_us.setdefault(task, since_us)
 
@@ -59,15 +67,17 @@ class Late:
 def unbegun_since_us(state: State, task: str) -> int | None:
     """Return the due time, past or future, of the earliest occurrence or run of `task` that has not begun, or None.
 
-    A run that waits behind another run of its task is due only once that run has ended. A retry is due at its time.
+    A run that waits behind another run of its task is due only once that run has ended. A retry is due at its time. The
+    runs of backfills are left out: they begin whenever nothing else needs their place.
     """
     row = state.tasks.get(task)
     if row is None:
         return None
-    active = [state.runs[run_id] for run_id in state.runs_of.get(task, ())]
-    blocked = any(run.state in HELD and not run.action for run in active) and row.spec.overlap != "allow"
-    times = [_since_us(run) for run in active if run.state in UNCLAIMED and (run.action or not blocked)]
-    occurrence_us = next_occurrence_us(row, row.through_us)
+    active = [run for run in map(state.runs.__getitem__, state.runs_of.get(task, ())) if not run.backfill]
+    work = () if row.spec.overlap == "allow" else active
+    blocked = {run.member for run in work if run.state in HELD and not run.action}  # with `each`, these members
+    times = [_since_us(run) for run in active if run.state in UNCLAIMED and (run.action or run.member not in blocked)]
+    occurrence_us = next_occurrence_us(state.calendars, row, row.through_us)
     if occurrence_us is not None:
         times.append(occurrence_us or row.since_us)  # 0: a continuous task's occurrence, which is due at once
     return min(times, default=None)

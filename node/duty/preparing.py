@@ -1,5 +1,5 @@
-"""Decides for which tasks a member prepares processes: for its own tasks that are due soon, and for other members'
-tasks that it would take over.
+"""Decides for which tasks a member prepares processes: for its own tasks that are due soon, by their schedule or once
+the runs before them end, and for other members' tasks that it would take over.
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,13 +8,16 @@ from typing import Final
 from node.duty.agenda import Agenda
 from node.duty.room import NO_TERMS, FreePlaces, KindTerms
 from node.duty.step import Owners, Wanted
-from node.state.value import Run, State, TaskRow
+from node.state.joins import missing_parents, past_end
+from node.state.value import OccurrenceId, PendingJoin, Run, State, TaskRow
+from tasks.definition.after import ParentEnd, consequence
 from tasks.definition.run import HELD
-from tasks.definition.spec import run_as_of
+from tasks.definition.spec import after_of, run_as_of, waits_at_times
 
 KEEP_US: Final = 60_000_000
 """An idle prepared process is kept if an occurrence is due within the lead time plus this time. So a task that falls
-due often need not wait for a new process."""
+due often need not wait for a new process. It is also kept for this time if the runs before a task last longer than they
+were expected to."""
 
 
 class Preparing:
@@ -28,6 +31,8 @@ class Preparing:
         self._kind_of: dict[str, str] = {}
         self._near: dict[str, tuple[str, int]] = {}
         """The kind and the due time of each task that is due soon, whichever member owns it."""
+        self._following: dict[str, tuple[str, int]] = {}
+        """The kind and the expected due time of each task whose last parents work, whichever member owns it."""
         self._guarded: dict[str, tuple[str, str]] = {}
         """The kind and the member of each run on another member whose task has standbys, by task."""
         self._guards: dict[str, bool] = {}
@@ -43,6 +48,7 @@ class Preparing:
         self._agenda = Agenda()
         self._kind_of.clear()
         self._near.clear()
+        self._following.clear()
         self._guarded.clear()
         self._guards.clear()
 
@@ -68,6 +74,15 @@ class Preparing:
             for run in (state.runs[one] for one in state.runs_of.get(task, ())):
                 if self._is_guarded(state, run):
                     self._guarded[task] = (run.spec.kind, run.node or "")
+            for one in (task, *state.children.get(task, ())):
+                self._follow(state, one)
+
+    def _follow(self, state: State, task: str) -> None:
+        """Note when a task is expected to be due after others."""
+        self._following.pop(task, None)
+        row = state.tasks.get(task)
+        if row is not None and self._is_prepared(row) and (due_us := expected_us(state, row)) is not None:
+            self._following[task] = (row.placing.kind, due_us)
 
     def wanted(
         self, owners: Owners, now_us: int, leads_us: Mapping[str, int], places: FreePlaces
@@ -83,7 +98,9 @@ class Preparing:
             self._near[task] = (self._kind_of[task], due_us)
         start, keep = dict.fromkeys(self._names, 0), dict.fromkeys(self._names, 0)
         times: list[int] = []
-        for task, (kind, due_us) in self._near.items():
+        following = {task: due for task, due in self._following.items() if now_us < due[1] + KEEP_US}
+        times += [due_us + KEEP_US for _, due_us in following.values()]
+        for task, (kind, due_us) in (*self._near.items(), *following.items()):
             if owners.owner(task) != self._me:
                 continue
             name = self._kinds[kind].preparation
@@ -144,3 +161,51 @@ class Preparing:
         if task not in self._guards:
             self._guards[task] = self._me in owners.guards(task, holder)
         return self._guards[task]
+
+
+def expected_us(state: State, row: TaskRow) -> int | None:
+    """Return when a task is expected to be due because the last runs before it end, in microseconds since the epoch.
+
+    A run is expected to take as long as the last one of its task. None: some run before it has not begun or takes an
+    unknown time, or the task will not run if they succeed.
+    """
+    after = after_of(row.spec_packed)
+    if not after or row.paused or not row.timing.enabled:
+        return None
+    name = row.placing.name
+    held: dict[tuple[str, OccurrenceId], Run] = {}
+    joins = {OccurrenceId(join.nominal_us, join.generation): join for join in state.joins.get(name, ())}
+    for one in after:
+        for run in (state.runs[run_id] for run_id in state.runs_of.get(one.task, ())):
+            if run.state in HELD and (occurrence := run.occurrence) is not None:
+                held[run.task, occurrence] = run
+                if occurrence.generation or not waits_at_times(row.spec_packed):
+                    joins.setdefault(occurrence, PendingJoin(name, *occurrence))
+    times = (_due_us(state, row, join, held) for join in joins.values())
+    return min((time_us for time_us in times if time_us is not None), default=None)
+
+
+def _due_us(state: State, row: TaskRow, join: PendingJoin, held: Mapping[tuple[str, OccurrenceId], Run]) -> int | None:
+    """Return when the occurrence of `join` is expected to be due. `held` has the runs before it that a member holds."""
+    ends: dict[str, ParentEnd] = {one.task: one.end for one in join.ends}
+    missing = [one.task for one in missing_parents(state, row, join)]
+    ends |= dict.fromkeys(missing, "succeeded")
+    past = not join.generation and not join.times and join.nominal_us <= row.after_us
+    awaited = [one for one in after_of(row.spec_packed) if one.task in ends]
+    if past or join.decided or consequence(awaited, ends) != "due":
+        return None
+    times: list[int] = []
+    for task in missing:
+        if past_end(state.past_ends, join, task) is None:
+            run = held.get((task, join.wanted(task)))
+            if run is None or (end_us := _end_us(state, run)) is None:
+                return None
+            times.append(end_us)
+    return max(times, default=None)
+
+
+def _end_us(state: State, run: Run) -> int | None:
+    """Return when a run is expected to end; None: its task's last run took an unknown time."""
+    row = state.tasks.get(run.task)
+    took_us = row.last.took_us if row is not None and row.last is not None else None
+    return None if took_us is None else run.attempts[0].claimed_at_us + took_us

@@ -14,6 +14,9 @@ class Owners(Protocol):
     def owner(self, task: str, /) -> str | None:
         """Return the member that owns `task`; None if no member may run it, or if the task is not known."""
 
+    def preference(self, task: str, /) -> list[str]:
+        """Return the members that may run `task`, in the order in which they would take it. `KeyError`: not known."""
+
     def guards(self, task: str, holder: str, /) -> list[str]:
         """Return the members that should be ready to take over a run of `task` from `holder`; empty if unknown."""
 
@@ -75,15 +78,18 @@ Order = Launch | CancelWork | HandOver | KillAttempt
 
 @dataclass(frozen=True, slots=True)
 class WaitsForRoom:
-    """A run of this member that is due and has no room. `run_id` None: an occurrence not yet claimed.
+    """A run of this member that is due and has no room."""
 
-    `bound` is the name of its kind's bound (`KindTerms`).
-    """
-
+    #: The task's name.
     task: str
+    #: The run; None: an occurrence that is not claimed yet.
     run_id: str | None
+    #: The time of the occurrence, in microseconds since the epoch.
     fire_at_us: int
+    #: The name of its kind's bound (`KindTerms`); "": it has none.
     bound: str = ""
+    #: Whether the run is of a backfill.
+    backfill: bool = False
 
 
 @dataclass(frozen=True, slots=True)

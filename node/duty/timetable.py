@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
+from node.state.calendar import Calendars, days_of
 from node.state.value import State, TaskRow
+from tasks.definition.calendars import CalendarDays
 from tasks.definition.schedule import occurrences
 from tasks.definition.spec import Cron, Every, TaskTiming
 
@@ -44,7 +46,7 @@ class UpcomingTask(NamedTuple):
 
 def timetable(state: State, span: TimeSpan) -> list[UpcomingTask]:
     """List the tasks of `state` that are due within `span`. Tasks that are overdue at its beginning are left out."""
-    lines = CronTimes(span)
+    lines = CronTimes(span, state.calendars)
     return [found for task, row in state.tasks.items() if (found := upcoming(task, row, lines)) is not None]
 
 
@@ -62,17 +64,18 @@ def upcoming(
     if timing.continuous:
         return UpcomingTask(task, (span.from_us,), None, continuous=True)
     after_us = max(span.from_us, row.through_us, row.since_us)
+    days = days_of(lines.calendars, timing)
     match timing.schedule:
         case Every(every_s=every_s):
             if first_us is None:
-                first_us = next(occurrences(timing.schedule, row.since_us, after_us))
+                first_us = next(occurrences(timing.schedule, days, row.since_us, after_us))
             times: Sequence[int] = range(first_us, span.until_us + 1, max(1, round(every_s * 1_000_000)))
             cut = False
         case Cron() as cron:
-            times, cut = lines.after(cron, after_us)
+            times, cut = lines.after(cron, days, after_us)
         case _:
             times = tuple(
-                at_us for at_us in occurrences(timing.schedule, row.since_us, after_us) if _within(at_us, span)
+                at_us for at_us in occurrences(timing.schedule, days, row.since_us, after_us) if _within(at_us, span)
             )
             cut = False
     return UpcomingTask(task, times, took_us, cut=cut) if times else None
@@ -83,19 +86,19 @@ def _within(at_us: int, span: TimeSpan) -> bool:
 
 
 class CronTimes:
-    """The times of each cron line within a span, computed once."""
+    """The times of each cron line within a span, computed once for all tasks with it and with the same calendars."""
 
-    def __init__(self, span: TimeSpan) -> None:
-        self.span = span
-        self._known: dict[tuple[str, str, int], tuple[tuple[int, ...], bool]] = {}
+    def __init__(self, span: TimeSpan, calendars: Calendars) -> None:
+        self.span, self.calendars = span, calendars
+        self._known: dict[tuple[str, str, CalendarDays | None, int], tuple[tuple[int, ...], bool]] = {}
         self._left = TIMES_MAX
 
-    def after(self, cron: Cron, after_us: int) -> tuple[tuple[int, ...], bool]:
+    def after(self, cron: Cron, days: CalendarDays | None, after_us: int) -> tuple[tuple[int, ...], bool]:
         """Return the computed times later than `after_us`, and whether there are more in the span."""
-        key = (cron.cron, cron.timezone, after_us)
+        key = (cron.cron, cron.timezone, days, after_us)
         if key not in self._known:
             most = max(1, min(LINE_TIMES_MAX, self._left))
-            due = takewhile(lambda at_us: _within(at_us, self.span), occurrences(cron, 0, after_us))
+            due = takewhile(lambda at_us: _within(at_us, self.span), occurrences(cron, days, 0, after_us))
             found = tuple(islice(due, most + 1))
             self._left -= len(found)
             self._known[key] = (found[:most], len(found) > most)

@@ -11,6 +11,7 @@ from node.duty.advice import why_unowned
 from node.duty.forecast import Forecast, forecast
 from node.duty.ownership import Ownership
 from node.duty.timetable import TimeSpan, UpcomingTask
+from node.state.parts import takes_part
 from node.state.value import State
 from tasks.definition.run import HELD
 
@@ -115,6 +116,20 @@ def _votes(state: State) -> int:
     return sum(member.status != "down" for member in state.members.values())
 
 
+def _on_each(now: State, then: State) -> dict[str, list[tuple[str | None, str | None]]]:
+    """Return who begins each task with `each`, as pairs of the members that do so then (None: it waits) and now."""
+    found: dict[str, list[tuple[str | None, str | None]]] = {}
+    for task in now.each:
+        row, members = now.tasks[task], now.members
+        able = [name for name in sorted(members) if takes_part(row, members[name])]
+        found[task] = [(_if_up(then, name), _if_up(now, name)) for name in able]
+    return found
+
+
+def _if_up(state: State, member: str) -> str | None:
+    return member if state.members[member].status == "up" else None
+
+
 def suppose(
     state: State, ownership: Ownership, supposition: Supposition, upcoming: list[UpcomingTask], span: TimeSpan
 ) -> WhatIf:
@@ -129,14 +144,18 @@ def suppose(
     # Tasks that have an owner now come first, since these are the consequences of the supposition.
     listed = sorted((task in unowned_now, task) for task in unowned if task in state.tasks)
     held = (run for run in state.runs.values() if run.state in HELD and run.node in supposition.without)
-    lost = [InterruptedRun(run.run_id, run.task, run.node or "", then.owner(run.task)) for run in held]
+    # Nobody takes over the run of a task with `each`: it waits for its member.
+    lost = [
+        InterruptedRun(run.run_id, run.task, run.node or "", None if run.member else then.owner(run.task))
+        for run in held
+    ]
     return WhatIf(
         supposition=supposition,
         index=state.index,
         epoch=ownership.state.epoch,
         now_us=span.from_us,
         majority=majority(state, supposed_state),
-        moves=tuple(ownership.moves_to(then)) if supposition else (),
+        moves=tuple(move for move in ownership.moves_to(then) if move.task not in state.each) if supposition else (),
         unowned_count=len(listed),
         unowned=tuple(
             UnownedTask(task, *why_unowned(supposed_state, state.tasks[task], {}), now)
@@ -145,5 +164,5 @@ def suppose(
         interrupted=tuple(sorted(lost, key=lambda run: run.run_id)),
         load_now=ownership.load(),
         load_then=then.load(),
-        ahead=forecast(upcoming, span, ownership.owner, then.owner),
+        ahead=forecast(upcoming, span, ownership.owner, then.owner, _on_each(state, supposed_state)),
     )

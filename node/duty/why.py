@@ -13,9 +13,11 @@ from node.duty.conditions import Place, held_at, remedy
 from node.duty.hold import Hold
 from node.duty.standing import (
     TaskStanding,
+    competing,
     disabled,
     first_sentence,
     obstacles,
+    on_each,
     run_ahead,
     run_standing,
     runs_of,
@@ -54,6 +56,10 @@ class _Walk:
         self._active = runs_of(state, task)
         self._scheduled = schedule_standing(state, task, now_us)
         self._run = self._subject(run_id)
+        if self._run is not None:
+            self._active = competing(self._active, self._run)
+            if self._run.member:
+                self._known = replace(known, owner=self._run.member)
         self._subject_told = self._told()
         self._steps: list[WhyStep] = []
 
@@ -91,6 +97,10 @@ class _Walk:
         work = [run for run in self._active if not run.action]
         held = [run for run in work if run.state in HELD]
         free = [run for run in work if run.state not in HELD]
+        if self._task in self._state.each:
+            # A run that its own member could claim, before one that waits for its member.
+            free.sort(key=lambda run: self._state.members[run.member].status != "up" if run.member else True)
+            return next(iter(free or held), None)
         if self._row.spec.overlap == "allow":
             free.sort(key=lambda run: due_of(run, self._now_us))
         ahead = run_ahead(self._active, self._row)
@@ -131,7 +141,7 @@ class _Walk:
             return f"{', '.join(running)} runs" if running else "no run is active"
         if run.state not in HELD:
             return f"{run.run_id} is {run.state}"
-        detail = run_standing(run, self._active, self._row, self._now_us).detail
+        detail = run_standing(self._state, run, self._active, self._row, self._now_us).detail
         if run.run_id in self._known.frozen_since_us:
             detail += f", {self._goes_on(run)}"
         return self._ends("running", detail, run_id=run.run_id, member=run.node)
@@ -162,14 +172,18 @@ class _Walk:
 
     def _owner(self) -> Why | str | None:
         owner, known = self._known.owner, self._known
+        if self._run is not None and self._run.member:
+            return f"{on_each(self._state, self._row)}; this run is for {self._run.member} alone"
         if owner is None:
             code, detail = why_unowned(self._state, self._row, known.unoffered)
             return self._ends(code, detail, run_id=self._run_id)
+        if self._task in self._state.each:
+            return f"{on_each(self._state, self._row)}; {owner} makes their runs"
         before = obstacles(known.because[:-1], self._row) if len(known.because) > 1 else ""
         return f"{owner} owns it" + (f" ({before})" if before else "")
 
     def _time(self) -> Why | str | None:
-        told, replaced = self._subject_told, self._replaced()
+        told, replaced, known = self._subject_told, self._replaced(), self._known
         if told.code == "due" and self._run is None and replaced is not None:
             detail = f"it waits for the end of {replaced.run_id}, which is being cancelled (overlap: replace)"
             return self._ends("behind", detail, member=replaced.node, runs=(replaced.run_id,))
@@ -179,7 +193,11 @@ class _Walk:
             return self._behind(told)
         if self._lacks_secret:
             return self._with_last(told)
-        return self._ends(told.code, self._with_last(told), told.until_us, self._run_id)
+        if told.code == "after" and (upstream := known.upstream) is not None:
+            detail = f"{self._with_last(told)}; {upstream.words}"
+            return self._ends("after", detail, None, None, upstream.member, upstream.runs)
+        member = self._run.member if self._run is not None and told.code == "member_away" else None
+        return self._ends(told.code, self._with_last(told), told.until_us, self._run_id, member)
 
     def _lease(self) -> Why | str | None:
         known, owner = self._known, self._known.owner
@@ -210,9 +228,9 @@ class _Walk:
     def _told(self) -> TaskStanding:
         """Return the present status of the run, or of the schedule, that the question is about."""
         if self._run is not None:
-            return run_standing(self._run, self._active, self._row, self._now_us)
+            return run_standing(self._state, self._run, self._active, self._row, self._now_us)
         # While a run (an action) is active, `schedule_standing` gives None for a schedule without further due times.
-        if after_of(self._row.spec_packed):
+        if after_of(self._row.spec_packed) and self._row.timing.schedule is None:
             return self._scheduled or TaskStanding("after", "it is due after other tasks")
         return self._scheduled or TaskStanding(
             "over" if self._row.timing.schedule else "by_hand", "it has no further due times"
@@ -234,7 +252,7 @@ class _Walk:
     def _behind(self, told: TaskStanding) -> Why:
         ahead = run_ahead(self._active, self._row)
         assert ahead is not None
-        doing = run_standing(ahead, self._active, self._row, self._now_us).detail
+        doing = run_standing(self._state, ahead, self._active, self._row, self._now_us).detail
         return self._ends("behind", f"{told.detail}: {doing}", None, told.run_id, ahead.node, (ahead.run_id,))
 
     # -- the answers of steps
@@ -253,6 +271,12 @@ class _Walk:
         until_us = self._subject_told.until_us
         return self._ends(hold.code, detail, until_us, self._run_id, self._known.owner, hold.runs)
 
+    def _first(self) -> str | None:
+        """Return the task that this one waits for through others; without that knowledge, the first of its parents."""
+        if self._known.upstream is not None:
+            return self._known.upstream.task
+        return next((one.task for one in after_of(self._row.spec_packed)), None)
+
     def _ends(
         self,
         code: str,
@@ -266,5 +290,5 @@ class _Walk:
         last = self._row.last
         # A continuous task waits because its last run has ended, and the log of that run shows why it did.
         logged = run_id if run_id is not None or last is None else last.run_id
-        todo = remedy(code, task=self._task, run=logged, ahead=ahead, member=member)
+        todo = remedy(code, task=self._task, run=logged, ahead=ahead, first=self._first(), member=member)
         return Why(code=code, detail=detail, remedy=todo, until_us=until_us, run_id=run_id, member=member, runs=runs)

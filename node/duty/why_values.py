@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from hashing.preference import Reason
 from node.duty.conditions import Place
 from node.duty.hold import Hold
+from node.duty.upstream import Upstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class WhyFacts:
     leader: str | None
     #: Whether it sees a quorum.
     quorum: bool
-    #: The task's owner by its placement; None: no owner.
+    #: The task's owner by its placement, or the only member that may claim the run; None: no owner.
     owner: str | None
     #: The reasons of the placement, by preference.
     because: tuple[Reason, ...] = ()
@@ -41,6 +42,8 @@ class WhyFacts:
     unoffered: Mapping[str, str] = field(default_factory=dict)
     #: Since when attempts are frozen, in microseconds since the epoch, by run.
     frozen_since_us: Mapping[str, int] = field(default_factory=dict)
+    #: What holds the task that this one waits for through its parents; None: it has no parents, or was not asked.
+    upstream: Upstream | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,12 @@ class AttemptContext:
         return _EPOCH + timedelta(microseconds=self._order.fire_at_us)
 
     @property
+    def window_start(self) -> datetime | None:
+        """When the window of the occurrence begins."""
+        at_us = self._order.window_start_us
+        return None if at_us is None else _EPOCH + timedelta(microseconds=at_us)
+
+    @property
     def succeeded_at(self) -> datetime | None:
         """When a run of the task succeeded last."""
         at_us = self._order.succeeded_at_us

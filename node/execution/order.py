@@ -27,7 +27,7 @@ class Order:
 
     #: The id of the run.
     run_id: str
-    #: The name of the task.
+    #: The name of the task; if it runs on each member, `TASK@MEMBER`: what the work leaves is each member's own.
     task: str
     #: The name of the kind.
     kind: str
@@ -75,6 +75,10 @@ class Order:
     cluster: str = ""
     #: When a run of the task succeeded last, in microseconds since the epoch; None: none has.
     succeeded_at_us: int | None = None
+    #: When the window of the occurrence begins, in microseconds since the epoch; None: it has no window.
+    window_start_us: int | None = None
+    #: Whether the run is of a backfill: its work, and the start of it, give way to all other work.
+    backfill: bool = False
 
 
 @dataclass(frozen=True, slots=True)

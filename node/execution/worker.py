@@ -55,6 +55,9 @@ class InvalidResult(Exception):
     """A kind did not return a small dict of JSON types. Another attempt would return the same."""
 
 
+NICEST: Final = 19
+"""The niceness of the work of backfills."""
+
 NO_RETRY: Final = (Unretryable, MissingSecret, KindError, InvalidParams, InvalidResult)
 
 
@@ -192,7 +195,10 @@ def _printer(descriptor: int) -> TextIO:
 
 
 def _work(brief: Brief, link: SupervisorLink, scratch: Path, start: _Start) -> None:
-    order = brief.order
+    order, nice = brief.order, brief.limits.nice
+    if order.backfill:
+        nice = NICEST
+        os.nice(nice)
     if start.confined:
         _log_to_stderr()  # again, because the preparation may have changed it
     redactor = Redactor()
@@ -217,7 +223,7 @@ def _work(brief: Brief, link: SupervisorLink, scratch: Path, start: _Start) -> N
             # Resolve every secret before the work, so that a missing one fails the attempt now and not hours later.
             ctx.secret(reference)
         link.send(frames.StartedFrame())
-        lower_session(brief.limits.nice, start.priority)  # not before: the start has the node's priority
+        lower_session(nice, start.priority)  # not before: the start has the node's priority
         result = work(ctx)
         report = frames.DoneFrame(_checked(result, redactor), ctx.saw_stop)
     except BaseException as error:  # noqa: BLE001  whatever a kind raises, including SystemExit, fails the attempt

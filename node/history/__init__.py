@@ -1,1 +1,1 @@
-"""Finished runs on every member: stored, backfilled from other members, and deleted when they are old."""
+"""Finished runs on every member: stored, filled up from other members, and deleted when they are old."""

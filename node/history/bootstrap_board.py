@@ -1,6 +1,6 @@
 """The bootstraps that a member knows: its own, and the announced ones of others. Used on the event loop.
 
-A bootstrap is a member's fetching of the finished runs that it lacks (`node.history.backfill`).
+A bootstrap is a member's fetching of the finished runs that it lacks (`node.history.gap_filler`).
 
 The board is not replicated. A member announces its bootstrap to the others while it fetches, once a second at most, and
 at the end. In a cluster in which no member lacks runs, there are no messages and no timers.
@@ -25,7 +25,7 @@ TELL_TIMEOUT_S: Final = 2.0
 
 STALE_S: Final = 150.0
 """An unfinished bootstrap that was announced longer ago is not shown. Its member would announce it at least every
-minute (`node.history.backfill.ROUND_S_MAX`), so the member has ended or is unreachable."""
+minute (`node.history.gap_filler.ROUND_S_MAX`), so the member has ended or is unreachable."""
 
 
 class Heard(NamedTuple):

@@ -2,7 +2,7 @@
 
 A run is recorded when the entry that ended it is applied, under that entry's index. Replayed entries change nothing.
 If a member caught up by a snapshot, or lost its last writes in a crash, the indexes in between are a *gap*, which
-`node.history.backfill` fills from other members.
+`node.history.gap_filler` fills from other members.
 
 `record` may be called from any thread and never waits for the disk. Readers see all runs that were recorded before they
 asked: runs that cannot be written while the disk is full are read from memory.

@@ -98,13 +98,21 @@ class PeerClient:
         return None if why is None else str(why)
 
     async def check(
-        self, member: str, kind: str, params: Sequence[Mapping[str, Any]], bound: Sequence[bool], timeout_s: float
+        self,
+        member: str,
+        kind: str,
+        params: Sequence[Mapping[str, Any]],
+        bound: Sequence[bool],
+        timeout_s: float,
+        others: Sequence[Mapping[str, Any] | None] = (),
     ) -> list[list[FieldError]]:
         """Return the errors of each item of `params`, from a member on which the kind is installed.
 
-        `bound` says for each item whether its task is bound to one member.
+        `bound` says for each item whether its task is bound to one member; `others`, what it is for another occurrence.
         """
         body = {"kind": kind, "params": params, "bound": bound}
+        if any(other is not None for other in others):
+            body["others"] = others  # members of earlier versions know no such field
         answer = await self._json("POST", member, "/peer/check", timeout_s, body)
         try:
             return [[FieldError(**error) for error in errors] for errors in answer["errors"]]

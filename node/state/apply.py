@@ -5,7 +5,8 @@ raises, because an exception in a replicated method would stop the log on every 
 these codes; all but `ok` refuse the entry:
 
 ok not-founded founded no-such-member no-such-task no-such-run exists version invalid not-up incarnation leaving
-occurrence-taken overlap held not-due fenced too-large full stale leadership no-such-channel no-such-notice fault
+occurrence-taken overlap pool blackout held not-due fenced too-large full stale leadership no-such-channel
+no-such-notice no-such-backfill fault
 
 `fault` means that a handler raised, which is a bug; all members refuse the entry alike. Every proposal counts in
 `State.index`, a refused one too; its result is kept in its proposer's window.
@@ -16,12 +17,15 @@ from itertools import chain
 from typing import Final
 
 from node.state import deadlines, joins, occurrences, windows
+from node.state.calendars import follow_calendars
+from node.state.carried import carry_fields
 from node.state.codec import BadEntry, pack_batch, unpack_batch
 from node.state.copying import replace
 from node.state.draft import Draft, refused
 from node.state.entries import HANDLERS, Entry, Proposal, ProposalId, Unreadable
 from node.state.facts import note_facts
 from node.state.members import FoundCluster
+from node.state.pools import follow_pools
 from node.state.value import DeadlineEvent, EndedRun, Result, State
 
 LATEST_AT_US: Final = occurrences.LAST_FIRE_US
@@ -40,7 +44,7 @@ class Applied:
     result: Result
     #: The runs that the proposal ended.
     ended: tuple[EndedRun, ...] = ()
-    #: The tasks whose row, or one of whose runs, has changed. The owner of each decides anew what to do.
+    #: The tasks whose row, one of whose runs, or whose calendars have changed. The owner of each decides anew.
     touched: frozenset[str] = _NOTHING
     #: The deadlines that the proposal breached, or that are no longer breached.
     deadlines: tuple[DeadlineEvent, ...] = ()
@@ -111,7 +115,8 @@ def _apply(state: State, proposal: Proposal) -> Applied:
         return Applied(replace(state, index=state.index + 1, windows=remembered), result)
     if len(draft.members) < len(state.members):
         remembered, draft.forgotten = windows.forget(remembered, draft.members, state.forgotten)
-    effects = tuple(draft.ended), frozenset(draft.touched), tuple(draft.deadlines)
+    touched = draft.touched | draft.retimed if draft.retimed else draft.touched
+    effects = tuple(draft.ended), frozenset(touched), tuple(draft.deadlines)
     return Applied(draft.state(remembered), result, *effects)
 
 
@@ -125,7 +130,10 @@ def _handle(draft: Draft, entry: Entry | Unreadable, before: State) -> Result:
     try:
         result = HANDLERS[type(entry)](draft, entry)
         if result.ok:
+            carry_fields(draft)
             joins.tell_children(draft, entry.at_us)
+            follow_pools(draft, before, entry.at_us)
+            follow_calendars(draft, before)
             deadlines.follow(draft, before, entry.at_us)
             note_facts(draft, before, entry.at_us)
         return result

@@ -16,7 +16,24 @@ from typing import Any, Final
 
 import msgpack
 
-from node.state import attempts, claims, deadlines, joins, members, occurrences, registry, restoring, settings, telling
+from node.state import (
+    attempts,
+    awaiting,
+    backfills,
+    blackouts,
+    calendars,
+    claims,
+    deadlines,
+    fan_out,
+    joins,
+    members,
+    occurrences,
+    offers,
+    registry,
+    restoring,
+    settings,
+    telling,
+)
 from node.state.entries import CODES, Proposal, ProposalId, Unreadable
 from node.state.shape import Misfit, shape
 from node.state.snapshot import assembled, records
@@ -24,7 +41,10 @@ from node.state.value import EndedRun, State
 
 VERSION: Final = 1
 
-TOPICS: Final = (members, settings, registry, occurrences, claims, attempts, deadlines, restoring, telling, joins)
+TOPICS: Final = (
+    *(members, settings, registry, occurrences, claims, attempts, deadlines, restoring, telling, joins),
+    *(awaiting, backfills, fan_out, calendars, blackouts, offers),
+)
 """The modules that declare entries: without all of them, some codes would not be known."""
 
 PIECE_BYTES_MAX: Final = 256 * 1024

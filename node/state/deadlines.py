@@ -15,7 +15,7 @@ from node.state.copying import replace
 from node.state.draft import DONE, Draft, refused
 from node.state.entries import Entry, applies
 from node.state.registry import no_such_task
-from node.state.value import Breach, Result, Run, State, TaskRow
+from node.state.value import Breach, PendingJoin, Result, Run, State, TaskRow
 from tasks.definition.deadlines import DeadlineName, Deadlines, deadlines_of
 from tasks.definition.policy import rest_s
 from tasks.definition.run import RunState
@@ -30,7 +30,12 @@ RULES_NAMESAKE: Final = 3
 RULES_ANEW: Final = 4
 """From these rules on, an occurrence is no longer late once its schedule has been changed or resumed."""
 
-_FAILED: Final[frozenset[RunState]] = frozenset({"failed", "timed_out", "abandoned", "upstream_failed"})
+RULES_BEHIND: Final = 10
+"""From these rules on, a breach goes on although an entry from a clock that is behind brings an earlier failure."""
+
+_FAILED: Final[frozenset[RunState]] = frozenset(
+    {"failed", "timed_out", "abandoned", "upstream_failed", "upstream_late"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,8 @@ def breached(draft: Draft, entry: Breached) -> Result:
     if any(one.deadline == entry.deadline for one in row.breaches):
         return refused("exists", f"{entry.deadline} of {entry.task} is breached already")
     since_us = from_us(row, entry.due_us) + limit_us
-    known = entry.due_us in open_us(row, draft.overlapping(entry.task), entry.deadline)
+    joins = draft.joins.get(entry.task, ())
+    known = entry.due_us in open_us(row, draft.overlapping(entry.task), entry.deadline, joins)
     breach = Breach(entry.deadline, entry.due_us, since_us, entry.undecided and not known)
     if entry.at_us < since_us or not (known or _undecided(draft, row, breach)):
         return refused("not-due", f"{entry.deadline} of {entry.task} has been met, or its time has not come")
@@ -109,8 +115,10 @@ def _follow(draft: Draft, row: TaskRow, limits: Deadlines | None, was: TaskRow |
         if not limit_us or earlier is None or limit_us != earlier.limit_us(breach.deadline):
             draft.recover(name, breach, "dropped", at_us)
         elif anew or not _undecided(draft, after, breach):
-            dues_us = list(open_us(after, draft.overlapping(name), breach.deadline))
-            late_us = [due_us for due_us in dues_us if from_us(after, due_us) + limit_us <= at_us]
+            dues_us = list(open_us(after, draft.overlapping(name), breach.deadline, draft.joins.get(name, ())))
+            # An entry from a clock that is behind makes nothing less late than the breach is.
+            by_us = max(at_us, breach.since_us) if draft.lead.rules >= RULES_BEHIND else at_us
+            late_us = [due_us for due_us in dues_us if from_us(after, due_us) + limit_us <= by_us]
             if breach.due_us in dues_us:
                 continue
             if late_us:
@@ -123,7 +131,7 @@ def _met(draft: Draft, task: str, breach: Breach) -> bool:
     """Whether the breach ends because a late run began or succeeded. False: the run was passed over or cancelled."""
     if breach.deadline == "start_within":
         return any(due_of(run, "start_within") == breach.due_us and _begun(run) for run in draft.overlapping(task))
-    return any(one.run.task == task and one.state == "succeeded" for one in draft.ended)
+    return any(one.run.task == task and one.state == "succeeded" and not one.run.backfill for one in draft.ended)
 
 
 def _begun(run: Run) -> bool:
@@ -143,9 +151,25 @@ def _judged(row: TaskRow, at_us: int) -> TaskRow:
 
 def _unmet_us(draft: Draft, row: TaskRow) -> int | None:
     """Return the new `TaskRow.unmet_us`, after the runs that the entry ended."""
-    unmet_us = row.unmet_us
+    task, unmet_us = row.placing.name, row.unmet_us
+    if (each := draft.each.get(task)) is not None and each.parts:
+        # None in the row: its deadlines are judged anew, so that what failed before does not count.
+        known = [None if unmet_us is None else part.unmet_us for part in each.parts]
+        parts = [
+            replace(part, unmet_us=_unmet_after(draft, task, was_us, part.member))
+            for part, was_us in zip(each.parts, known, strict=True)
+        ]
+        if tuple(parts) != each.parts:
+            draft.each = draft.each.set(task, replace(each, parts=tuple(parts)))
+        return min((part.unmet_us for part in parts if part.unmet_us is not None), default=None)
+    return _unmet_after(draft, task, unmet_us)
+
+
+def _unmet_after(draft: Draft, task: str, unmet_us: int | None, member: str | None = None) -> int | None:
     for one in draft.ended:
-        if one.run.task != row.placing.name or one.run.action or one.series is not None:
+        if one.run.task != task or one.run.action or one.run.backfill or one.series is not None:
+            continue
+        if member is not None and one.run.member not in ("", member):
             continue
         if one.run.cancelling == "deleted" and draft.lead.rules >= RULES_NAMESAKE:
             continue
@@ -155,6 +179,23 @@ def _unmet_us(draft: Draft, row: TaskRow) -> int | None:
         elif one.state == "succeeded" and unmet_us is not None and due_us >= unmet_us:
             unmet_us = None
     return unmet_us
+
+
+def late_members(draft: Draft, task: str, breach: Breach) -> list[str]:
+    """Return the members on account of which a deadline of a task with `each` is breached, sorted; of others, none."""
+    each = draft.each.get(task)
+    if each is None:
+        return []
+    found = {
+        run.member
+        for run in draft.overlapping(task)
+        if due_of(run, breach.deadline) == breach.due_us and (breach.deadline != "start_within" or not _begun(run))
+    }
+    if breach.deadline == "finish_within":
+        found |= {part.member for part in each.parts if part.unmet_us == breach.due_us}
+    if breach.deadline == "success_every":
+        found = {part.member for part in each.parts if (part.succeeded_at_us or part.since_us) <= breach.due_us}
+    return sorted(found - {""})
 
 
 def due_of(run: Run, deadline: DeadlineName) -> int:
@@ -179,17 +220,20 @@ def from_us(row: TaskRow, due_us: int) -> int:
     return counted_us
 
 
-def open_us(row: TaskRow, runs: Iterable[Run], deadline: DeadlineName) -> Iterator[int]:
+def open_us(
+    row: TaskRow, runs: Iterable[Run], deadline: DeadlineName, joins: Iterable[PendingJoin] = ()
+) -> Iterator[int]:
     """Yield the due times of the runs that have not met the deadline yet.
 
-    `runs` are the task's active runs without actions. Undecided occurrences are left out, because the state does not
-    hold them.
+    `runs` are the task's active runs without actions, and `joins` what waits for its parents; of a task with a schedule
+    these were due, too. Undecided occurrences are left out, because the state does not hold them.
     """
     match deadline:
         case "start_within":
             yield from (due_of(run, deadline) for run in runs if not _begun(run))
         case "finish_within":
             yield from (due_of(run, deadline) for run in runs)
+            yield from (join.nominal_us for join in joins if join.times)
             if row.unmet_us is not None:
                 yield row.unmet_us
         case "success_every":
@@ -198,11 +242,10 @@ def open_us(row: TaskRow, runs: Iterable[Run], deadline: DeadlineName) -> Iterat
 
 def _undecided(draft: Draft, row: TaskRow, breach: Breach) -> bool:
     """Whether a breach is about an occurrence that is still undecided."""
-    schedule = row.timing.schedule
-    if not breach.undecided or breach.deadline == "success_every" or schedule is None:
+    if not breach.undecided or breach.deadline == "success_every" or row.timing.schedule is None:
         return False
     if breach.due_us <= row.through_us:
         return False
     if draft.lead.rules < RULES_ANEW:
         return breach.due_us == row.since_us or not row.timing.continuous
-    return may_be_due(schedule, row.since_us, breach.due_us)
+    return may_be_due(row.timing, row.since_us, breach.due_us)

@@ -5,9 +5,10 @@ from typing import Final, NamedTuple, Protocol
 
 from immutables import Map
 
-from node.state.value import OccurrenceId, PendingJoin, Rerun, Run, TaskRow
+from node.state.value import OccurrenceEnd, OccurrenceId, PendingJoin, Rerun, Run, TaskRow
+from tasks.definition.calendars import CalendarRule
 from tasks.definition.schedule import may_be_due
-from tasks.definition.spec import At, Continuous, Cron, Schedule, after_of
+from tasks.definition.spec import At, Continuous, Cron, Schedule, after_of, waits_at_times
 
 CHILDREN_MAX: Final = 100
 """The most tasks that may come directly after one task."""
@@ -46,10 +47,14 @@ def with_descendants(children: Children, tasks: Iterable[str], most: int) -> lis
 
 
 class _Root(NamedTuple):
-    """What a task's occurrences descend from: the `schedule` of one task, or of several (`task` is None)."""
+    """What a task's occurrences descend from: schedule and calendar of one task, or of several (`task` is None).
+
+    A task with a schedule descends from itself alone, though it waits for others.
+    """
 
     task: str | None
     schedule: Schedule | None
+    calendar: CalendarRule | None
 
 
 def fault(tasks: Mapping[str, TaskRow], children: Children, changed: Collection[str]) -> str | None:
@@ -107,20 +112,29 @@ def _root(tasks: Mapping[str, TaskRow], roots: Mapping[str, _Root], task: str) -
     row = tasks[task]
     of_parents = {one.task: roots[one.task] for one in after_of(row.spec_packed) if one.task in roots}
     if not of_parents:
-        return _Root(task, row.timing.schedule)
+        return _Root(task, row.timing.schedule, row.timing.calendar)
     for parent, root in of_parents.items():
         if isinstance(root.schedule, Continuous):
             raise _Unsound(f"{task} comes after {parent}, which is continuous: it has no occurrences that end")
+    if row.timing.schedule is not None:
+        for parent, root in of_parents.items():
+            if root.schedule is None:
+                which = "it" if root.task == parent else f"{root.task}, from which it descends,"
+                raise _Unsound(
+                    f"{task} has a schedule and comes after {parent}, but {which} has none, so there is no occurrence "
+                    f"to wait for: give {root.task} a schedule, or take that of {task} away"
+                )
+        return _Root(task, row.timing.schedule, row.timing.calendar)
     (first, root), *others = of_parents.items()
     for other, its in others:
         if its == root and root.task is not None:
             continue
-        if not isinstance(root.schedule, Cron | At) or its.schedule != root.schedule:
+        if not isinstance(root.schedule, Cron | At) or its[1:] != root[1:]:
             raise _Unsound(
                 f"{task} comes after {first} and {other}, whose occurrences have no times in common: let them descend "
-                "from one task, or from tasks with the same cron line and time zone"
+                "from one task, or from tasks with the same cron line, time zone and calendar"
             )
-        root = _Root(None, root.schedule)
+        root = _Root(None, root.schedule, root.calendar)
     return root
 
 
@@ -144,34 +158,46 @@ class Family(Protocol):
         """The pending joins of each task."""
 
     @property
+    def ends(self) -> Map[int, OccurrenceEnd]:
+        """The ends that are to be passed on."""
+
+    @property
     def reruns(self) -> Map[int, Rerun]:
         """The reruns under way."""
 
 
-def may_end(state: Family, task: str, occurrence: OccurrenceId) -> bool:
-    """Whether a task, or one that it descends from, may still end this occurrence. Kept ends are left out."""
+def may_end(state: Family, task: str, occurrence: OccurrenceId, kept: Collection[tuple[str, int, int]] = ()) -> bool:
+    """Whether a task, or one that it descends from, may still end this occurrence.
+
+    `kept`: the ends that are still to be passed on, as (task, time, generation). Of those left out, callers take care.
+    """
     seen, left = {task}, [task]
     while left:
         row = state.tasks.get(name := left.pop())
+        if (name, *occurrence) in kept:
+            return True
         if row is None:
             continue
-        if _under_way(state, name, occurrence) or len(seen) > _ANCESTORS_MAX:
+        if is_under_way(state, name, occurrence) or len(seen) > _ANCESTORS_MAX:
             return True
         after = after_of(row.spec_packed)
         if occurrence.generation:
             rerun = state.reruns.get(occurrence.generation)
             after = tuple(one for one in after if rerun is not None and one.task in rerun.tasks)
-        elif after and occurrence.nominal_us <= row.after_us:
+        elif not after or waits_at_times(row.spec_packed):
+            if _may_be_due(row, occurrence.nominal_us):
+                return True
             continue
-        elif not after and _may_be_due(row, occurrence.nominal_us):
-            return True
+        elif occurrence.nominal_us <= row.after_us:
+            continue
         more = {one.task for one in after} - seen
         seen |= more
         left += sorted(more)
     return False
 
 
-def _under_way(state: Family, task: str, occurrence: OccurrenceId) -> bool:
+def is_under_way(state: Family, task: str, occurrence: OccurrenceId) -> bool:
+    """Whether a run of a task for this occurrence is active, or the occurrence waits for the tasks before it."""
     if any(state.runs[run_id].occurrence == occurrence for run_id in state.runs_of.get(task, ())):
         return True
     joins = state.joins.get(task, ())
@@ -182,4 +208,4 @@ def _may_be_due(row: TaskRow, nominal_us: int) -> bool:
     """Whether an occurrence of a task with a schedule is undecided, and may be due."""
     if row.paused or not row.timing.enabled or nominal_us <= row.through_us:
         return False
-    return may_be_due(row.timing.schedule, row.since_us, nominal_us)
+    return may_be_due(row.timing, row.since_us, nominal_us)

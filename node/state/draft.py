@@ -4,27 +4,38 @@ A handler changes the draft and returns a result. If that is not "ok", the draft
 nothing.
 """
 
+from bisect import insort
 from dataclasses import make_dataclass
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from immutables import Map
 
+from node.state.backfill import BackfillRow
+from node.state.blackout import Blackout
 from node.state.bounds import run_bytes
+from node.state.calendar import Calendar
 from node.state.copying import Maker, replace
 from node.state.outbox import Channels, Fact, with_fact
+from node.state.parts import part_of, summed_up, with_end, with_part
+from node.state.pool import Pool
 from node.state.run_times import RULES_TOOK, latest_took_us, took_us
 from node.state.shape import field_names
 from node.state.value import (
     COUNTED,
     Breach,
+    CarriedFields,
     DeadlineChange,
     DeadlineEvent,
+    EachRow,
     EndedRun,
     Lead,
     Member,
+    MemberPart,
     OccurrenceEnd,
     OccurrenceId,
+    OpenRound,
     Outcome,
     PendingJoin,
     Rerun,
@@ -50,7 +61,22 @@ _STATES: Final = Maker(State)
 RULES_AFTER: Final = 8
 """From these rules on (`Lead.rules`), tasks are due after others, and what ends because of others is counted."""
 
+RULES_EACH: Final = 10
+"""From these rules on, tasks run on each member (`node.state.each`)."""
+
+MEMBER_REMOVED: Final = "its member was removed"
+"""Why a run of a task with `each` is cancelled if its member is removed. It does not count for the tasks after it."""
+RULES_TEMPLATES: Final = 10
+"""From these rules on, the params of a task may depend on the occurrence."""
+
+RULES_AT_TIMES: Final = 9
+"""From these rules on, a task with a schedule may come after others, and wait for them at times of its own."""
+
+PAST_ENDS_MAX: Final = 100
+"""How many of its latest ends a task keeps for those that come after it and have a schedule."""
+
 _COUNTED_BEFORE: Final = 5
+_COUNTED_AFTER: Final = 8
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -80,6 +106,13 @@ if TYPE_CHECKING:
         joins: Map[str, tuple[PendingJoin, ...]]
         ends: Map[int, OccurrenceEnd]
         reruns: Map[int, Rerun]
+        past_ends: Map[str, tuple[OccurrenceEnd, ...]]
+        pools: Map[str, Pool]
+        backfills: Map[int, BackfillRow]
+        each: Map[str, EachRow]
+        calendars: Map[str, Calendar]
+        blackouts: Map[str, Blackout]
+        carried: Map[str, tuple[CarriedFields, ...]]
         channels: Channels
         next_end: int
 
@@ -98,6 +131,7 @@ class Draft(_Fields):
         self.ended: list[EndedRun] = []
         self.deadlines: list[DeadlineEvent] = []
         self.touched: set[str] = set()
+        self.retimed: set[str] = set()
         self.ended_occurrences: list[OccurrenceEnd] = []
         self.placing_changed = False
         self._facts = 0
@@ -136,39 +170,78 @@ class Draft(_Fields):
         return [self.runs[run_id] for run_id in self.runs_of.get(task, ())]
 
     def overlapping(self, task: str) -> list[Run]:
-        """Return the active runs that count for `overlap`, oldest first: all but actions."""
-        return [run for run in self.active(task) if not run.action]
+        """Return the active runs that count for `overlap`, oldest first: all but actions and those of backfills."""
+        return [run for run in self.active(task) if not run.action and not run.backfill]
 
     def end(
         self, run: Run, state: RunState, at_us: int, error: str | None = None, result: dict[str, Any] | None = None
     ) -> None:
         """End a run: move it from the state to the history, and keep its outcome in the task's row."""
+        self.drop_run(run)
+        error = error and error[:ERROR_CHARS_MAX]
+        self.ended.append(EndedRun(replace(run, state=state), state, at_us, result, error))
+        if (self.children or run.generation or run.member) and run.cancelling != "deleted":
+            occurrence = run.occurrence
+            if occurrence is not None and run.member:
+                self.end_on_member(run, occurrence, None if run.cancelling == MEMBER_REMOVED else end_of(state))
+            elif occurrence is not None:
+                self.end_occurrence(run.task, occurrence, end_of(state), run.run_id)
+        row = self.tasks.get(run.task)
+        if run.action or run.backfill:
+            return  # the outcome of an action, or of a past time, does not show whether the task works
+        if row is not None and run.cancelling != "deleted":
+            last = Outcome(run.run_id, state, run.fire_at_us, at_us, error)
+            row = replace(row, last=last, since_us=_since_us(row, run, at_us))
+            timed = took_us if self.lead.rules >= RULES_TOOK else latest_took_us
+            row = self._counted(row, timed(run, at_us), state) if self.endings else row
+            self.tasks = self.tasks.set(run.task, row)
+            if run.member and (part := self.part(run)) is not None:
+                succeeded_at_us = at_us if state == "succeeded" else part.succeeded_at_us
+                self.put_part(run.task, replace(part, last=row.last, succeeded_at_us=succeeded_at_us))
+        if self.endings:
+            self.endings = _one_more(self.endings, state, len(self.endings))
+
+    def drop_run(self, run: Run) -> None:
+        """Remove a run from the active ones, if it is one of them."""
         if (held := self.runs.get(run.run_id)) is not None:
             self.runs_bytes -= run_bytes(held)
             self.runs = self.runs.delete(run.run_id)
             left = tuple(run_id for run_id in self.runs_of[run.task] if run_id != run.run_id)
             self.runs_of = self.runs_of.set(run.task, left) if left else self.runs_of.delete(run.task)
         self.touched.add(run.task)
-        error = error and error[:ERROR_CHARS_MAX]
-        self.ended.append(EndedRun(replace(run, state=state), state, at_us, result, error))
-        if (self.children or run.generation) and run.cancelling != "deleted":
-            occurrence = run.occurrence
-            if occurrence is not None:
-                self.end_occurrence(run.task, occurrence, end_of(state), run.run_id)
-        row = self.tasks.get(run.task)
-        if run.action:
-            return  # the outcome of an action does not show whether the task works
-        if row is not None and run.cancelling != "deleted":
-            last = Outcome(run.run_id, state, run.fire_at_us, at_us, error)
-            row = replace(row, last=last, since_us=_since_us(row, run, at_us))
-            timed = took_us if self.lead.rules >= RULES_TOOK else latest_took_us
-            self.tasks = self.tasks.set(run.task, self._counted(row, timed(run, at_us), state) if self.endings else row)
-        if self.endings:
-            self.endings = _one_more(self.endings, state, len(self.endings))
+
+    def part(self, run: Run) -> MemberPart | None:
+        """Return how the task of a run fares on the run's member; None: it has no `each`."""
+        each = self.each.get(run.task) if run.member else None
+        return None if each is None else part_of(each, run.member)
+
+    def put_part(self, task: str, part: MemberPart) -> None:
+        """Note how a task with `each` fares on a member; its row is to have the state of the worst member."""
+        self.each = self.each.set(task, with_part(self.each[task], part))
+        self.tasks = self.tasks.set(task, summed_up(self.tasks[task], self.each[task].parts))
+
+    def end_on_member(self, run: Run, occurrence: OccurrenceId, end: ParentEnd | None) -> None:
+        """Note how an occurrence of a task with `each` ended on one member, whose run is not active any more.
+
+        The tasks after it are told once it has ended on all members. None: this member does not count.
+        """
+        task = run.task
+        each = self.each.get(task, EachRow(task))
+        others = any(other.occurrence == occurrence for other in self.active(task))
+        known, after = with_end(each, occurrence, end, run.run_id, last=not others)
+        if known is not None:
+            self.each = self.each.set(task, after)
+        elif task in self.each:
+            return  # it has ended before
+        if not others:
+            ended = known or OpenRound(*occurrence, end, run.run_id)
+            self.end_occurrence(task, occurrence, ended.end or "skipped", ended.run_id)
 
     def end_unrun(self, run: Run, at_us: int, error: str) -> None:
         """End an occurrence that gets no run because of the tasks before it. `run` has the state in which it ends."""
         self.pass_over(run, at_us, error=error)
+        if run.backfill:
+            return
         row = self.tasks[run.task]
         row = replace(row, last=Outcome(run.run_id, run.state, run.fire_at_us, at_us, error))
         self.put_task(self._counted(row, None, run.state) if self.endings else row)
@@ -178,11 +251,17 @@ class Draft(_Fields):
     def end_occurrence(self, task: str, occurrence: OccurrenceId, end: ParentEnd, run_id: str = "") -> None:
         """Note the end of an occurrence of a task, for the tasks after it (`node.state.joins.tell_children`)."""
         if self.lead.rules >= RULES_AFTER and (occurrence.generation or task in self.children):
-            self.ended_occurrences.append(OccurrenceEnd(task, *occurrence, end, run_id))
+            ended = OccurrenceEnd(task, *occurrence, end, run_id)
+            self.ended_occurrences.append(ended)
+            if not occurrence.generation and (known := self.past_ends.get(task)) is not None:
+                kept = [one for one in known if one.nominal_us != ended.nominal_us]
+                insort(kept, ended, key=attrgetter("nominal_us"))
+                self.past_ends = self.past_ends.set(task, tuple(kept[-PAST_ENDS_MAX:]))
 
     def count_all(self) -> None:
         """Begin to count the final states of runs, or those that were added to `COUNTED`, by the present rules."""
-        width = len(COUNTED) if self.lead.rules >= RULES_AFTER else _COUNTED_BEFORE
+        rules = self.lead.rules
+        width = len(COUNTED) if rules >= RULES_AT_TIMES else _COUNTED_AFTER if rules >= RULES_AFTER else _COUNTED_BEFORE
         self.endings += (0,) * (width - len(self.endings))
 
     def _counted(self, row: TaskRow, took_us: int | None, state: RunState) -> TaskRow:

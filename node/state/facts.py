@@ -9,11 +9,12 @@ from typing import Any, Final
 from immutables import Map
 
 from node.state.copying import replace
+from node.state.deadlines import late_members
 from node.state.draft import Draft
 from node.state.majority import at_risk, down_of
 from node.state.outbox import Fact
 from node.state.times import rfc3339
-from node.state.value import DeadlineEvent, EndedRun, Member, State, TaskRow
+from node.state.value import DeadlineEvent, EndedRun, Member, Run, State, TaskRow
 from tasks.definition.deadlines import DeadlineName
 from tasks.definition.run import RunState
 
@@ -23,7 +24,12 @@ SINCE_RULES: Final = 2
 SINCE_RULES_OF: Final[dict[str, int]] = {"deadline_dropped": 3, "run_degraded": 6, "run_unusual": 7}
 """For events that were added later, the first rules by which they are noted."""
 
-_FAILED: Final[dict[RunState, str]] = {"failed": "failed", "timed_out": "timed out", "abandoned": "was abandoned"}
+_FAILED: Final[dict[RunState, str]] = {
+    "failed": "failed",
+    "timed_out": "timed out",
+    "abandoned": "was abandoned",
+    "upstream_late": "did not run",
+}
 _BREACHED: Final[dict[DeadlineName, str]] = {
     "start_within": "what was due at {} has not begun in time",
     "finish_within": "what was due at {} has not succeeded in time",
@@ -41,6 +47,8 @@ def note_facts(draft: Draft, before: State, at_us: int) -> None:
     if draft.lead.rules < SINCE_RULES:
         return
     for ended in draft.ended:
+        if ended.run.backfill:
+            continue  # its backfill tells how its runs end
         _note_ended(draft, ended)
         _note_degraded(draft, ended)
         _note_unusual(draft, ended)
@@ -57,21 +65,37 @@ def _note_ended(draft: Draft, ended: EndedRun) -> None:
     if row is None or run.action or run.cancelling == "deleted" or not (state in _FAILED or state == "succeeded"):
         return
     failed = state in _FAILED
-    if row.failing != failed:
-        draft.tasks = draft.tasks.set(run.task, replace(row, failing=failed))
+    part = draft.part(run)
+    if run.member and part is None:  # the member takes part no more
+        if not failed:
+            return
+    elif (part or row).failing != failed:
+        if part is None:
+            draft.tasks = draft.tasks.set(run.task, replace(row, failing=failed))
+            each = draft.each.get(run.task)
+            for one in each.parts if each is not None else ():  # it has not run on any of its members
+                draft.put_part(run.task, replace(one, failing=failed))
+        else:
+            draft.put_part(run.task, replace(part, failing=failed))
     elif not failed:
         return
     if not draft.channels:
         return
     if failed:
         why = f": {' '.join(ended.error.split())}" if ended.error else ""
-        text = f"{run.task} {_FAILED[state]}, after {_attempts(run.attempts[-1].attempt if run.attempts else 0)}{why}"
+        after = f", after {_attempts(run.attempts[-1].attempt if run.attempts else 0)}"
+        text = f"{_named(run)} {_FAILED[state]}{'' if state == 'upstream_late' else after}{why}"
         text += _consequence(draft, run.task)
     else:
-        text = f"{run.task} succeeded again"
+        text = f"{_named(run)} succeeded again"
     labels = tuple(sorted(row.spec.labels.items()))
     event, severity = ("run_failed", "error") if failed else ("run_recovered", "info")
     draft.note(Fact(event, severity, ended.finished_at_us, text, run.task, run_id=run.run_id, labels=labels))  # type: ignore[arg-type]
+
+
+def _named(run: Run) -> str:
+    """Name the task of a run; if it has `each`, the member too."""
+    return f"{run.task} on {run.member}" if run.member else run.task
 
 
 def _consequence(draft: Draft, task: str) -> str:
@@ -100,12 +124,20 @@ def _note_degraded(draft: Draft, ended: EndedRun) -> None:
     if row is None or run.action or run.cancelling == "deleted" or ended.state != "succeeded":
         return
     now = degraded_of(ended.result)
-    if draft.lead.rules < SINCE_RULES_OF["run_degraded"] or row.degraded == now:
+    part = draft.part(run)
+    if run.member and part is None:
         return
-    draft.tasks = draft.tasks.set(run.task, replace(row, degraded=now))
-    if not draft.channels or (row.degraded and now):
+    was = (part or row).degraded
+    if draft.lead.rules < SINCE_RULES_OF["run_degraded"] or was == now:
         return
-    text = f"{run.task} succeeded in part: {now}" if now else f"{run.task} has made up for what it had left undone"
+    if part is None:
+        draft.tasks = draft.tasks.set(run.task, replace(row, degraded=now))
+    else:
+        draft.put_part(run.task, replace(part, degraded=now))
+    if not draft.channels or (was and now):
+        return
+    text = f"succeeded in part: {now}" if now else "has made up for what it had left undone"
+    text = f"{_named(run)} {text}"
     event, severity = ("run_degraded", "warning") if now else ("run_recovered", "info")
     labels = tuple(sorted(row.spec.labels.items()))
     draft.note(Fact(event, severity, ended.finished_at_us, text, run.task, run_id=run.run_id, labels=labels))  # type: ignore[arg-type]
@@ -129,7 +161,7 @@ def _note_unusual(draft: Draft, ended: EndedRun) -> None:
     said = unusual_of(ended.result)
     if not said or draft.lead.rules < SINCE_RULES_OF["run_unusual"]:
         return
-    text = f"{run.task} succeeded, but something is unusual: {said}"
+    text = f"{_named(run)} succeeded, but something is unusual: {said}"
     labels = tuple(sorted(row.spec.labels.items()))
     draft.note(Fact("run_unusual", "warning", ended.finished_at_us, text, run.task, run_id=run.run_id, labels=labels))
 
@@ -143,7 +175,8 @@ def _note_deadline(draft: Draft, event: DeadlineEvent, was: TaskRow | None) -> N
     labels = tuple(sorted(known.spec.labels.items()))
     if event.change == "breached":
         how = _BREACHED[deadline].format(rfc3339(event.breach.due_us))
-        text = f"{event.task} is late: {how} ({deadline})"
+        where = f" on {', '.join(members)}" if (members := late_members(draft, event.task, event.breach)) else ""
+        text = f"{event.task} is late{where}: {how} ({deadline})"
         draft.note(Fact("deadline_breached", "error", event.at_us, text, event.task, labels=labels))
     elif event.change == "dropped":
         text = f"{event.task} is not late any more, without having made up for it: {_why_dropped(event, row, was)}"

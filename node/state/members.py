@@ -7,7 +7,9 @@ from typing import Final
 from node.state.attempts import lose_runs
 from node.state.copying import replace
 from node.state.draft import DONE, Draft, refused
+from node.state.each import forget_member
 from node.state.entries import Entry, Seed, applies
+from node.state.places import NO_PLACES
 from node.state.value import DownReason, Labels, Lead, Member, Result
 from tasks.definition.spec import NAME_PATTERN
 
@@ -72,7 +74,7 @@ def refound(draft: Draft, entry: Refound) -> Result:
     for member in sorted(draft.members.values(), key=lambda member: member.slot):
         if member.id != entry.member:
             lose_runs(draft, member.id, entry.at_us)
-            _vacate(draft, member)
+            _vacate(draft, member, entry.at_us)
     draft.cluster_id = entry.cluster_id
     draft.token += TOKENS_UNSEEN
     return Result("ok", {"cluster_id": entry.cluster_id})
@@ -160,6 +162,7 @@ def join(draft: Draft, entry: Join) -> Result:
         labels=tuple(sorted(entry.labels)),
         capacity=entry.capacity,
         kinds=frozenset(entry.kinds),
+        places=NO_PLACES,
     )
     _replace(draft, member, joined, entry.at_us)
     lose_runs(draft, member.id, entry.at_us)
@@ -213,7 +216,7 @@ def vacate_slot(draft: Draft, entry: RemoveMember) -> Result:
     if len(draft.members) == 1:
         return refused("invalid", f"{entry.member} is the last member, and cannot leave")
     if member.status == "down":
-        _vacate(draft, member)
+        _vacate(draft, member, entry.at_us)
         return Result("ok", {"gone": True})
     _replace(draft, member, replace(member, status="draining", drained=True, leaving=True), entry.at_us)
     return Result("ok", {"gone": False})
@@ -309,15 +312,16 @@ def mark_down(draft: Draft, entry: MarkDown) -> Result:
     _replace(draft, member, down, entry.at_us)
     lose_runs(draft, member.id, entry.at_us)
     if member.leaving and len(draft.members) > 1:
-        _vacate(draft, down)
+        _vacate(draft, down, entry.at_us)
     return DONE
 
 
-def _vacate(draft: Draft, member: Member) -> None:
+def _vacate(draft: Draft, member: Member, at_us: int) -> None:
     """Remove a member, and vacate its slot."""
     draft.members = draft.members.delete(member.id)
     draft.slots = (*draft.slots[: member.slot], None, *draft.slots[member.slot + 1 :])
     draft.placing_changed = True
+    forget_member(draft, member.id, at_us)
 
 
 def _replace(draft: Draft, before: Member, after: Member, at_us: int) -> None:
@@ -326,6 +330,8 @@ def _replace(draft: Draft, before: Member, after: Member, at_us: int) -> None:
     if (after.status, after.incarnation) != (before.status, before.incarnation):
         after = replace(after, since_us=at_us)
     draft.put_member(after)
+    if after.status != before.status:
+        draft.touched.update(draft.each)  # what waits for a pool on a member does so while that is up
     if (after.status, after.labels, after.capacity, after.kinds) != (
         before.status,
         before.labels,

@@ -15,14 +15,15 @@ from node.state.bounds import (
     requests_bytes,
 )
 from node.state.copying import replace
-from node.state.draft import RULES_AFTER, Draft, free_moment, refused, stem
+from node.state.draft import RULES_AFTER, RULES_TEMPLATES, Draft, free_moment, refused, stem
+from node.state.each import start_on_each
 from node.state.entries import Entry, applies
 from node.state.registry import no_such_task
 from node.state.value import OccurrenceId, PassedOver, Result, Run, Series, TaskRow
 from tasks.definition import cron
 from tasks.definition.policy import KEPT
 from tasks.definition.run import RunState
-from tasks.definition.spec import Spec
+from tasks.definition.spec import Spec, runs_on_each
 
 PASSED_MAX: Final = 10_000
 """The most occurrences that one entry may pass over one by one."""
@@ -56,11 +57,16 @@ class Start(Entry):
     args: dict[str, Any] | None = None
     #: Whether the tasks after it are started with it, each once those before it have ended.
     downstream: bool = False
+    #: Of a task with `each`, the only member on which it is started; "": on all.
+    member: str = ""
 
 
 @applies(Start, code=12)
 def start(draft: Draft, entry: Start) -> Result:
-    """Start a run by hand, of a paused task too. The run waits for the task's owner. Result: `{"run_id"}`."""
+    """Start a run by hand, of a paused task too. The run waits for the task's owner. Result: `{"run_id"}`.
+
+    Of a task with `each`, it starts one for each member: see `node.state.each.start_on_each`.
+    """
     row = draft.tasks.get(entry.task)
     if row is None:
         return no_such_task(entry.task)
@@ -73,12 +79,15 @@ def start(draft: Draft, entry: Start) -> Result:
     given_bytes = params_bytes(entry.params) + params_bytes(entry.args)
     if draft.lead.rules and given_bytes > PARAMS_BYTES_MAX:
         return refused("too-large", f"the params of a run hold {PARAMS_BYTES_MAX} bytes at most, not {given_bytes}")
-    if (refusal := _no_room(draft, row, spec, given_bytes, entry.action)) is not None:
+    on_each = entry.task in draft.each
+    if entry.member and not on_each:
+        return refused("invalid", f"{entry.task} has no `each`, so it is started on its owner, not on {entry.member}")
+    if not on_each and (refusal := _no_room(draft, row, spec, given_bytes, entry.action)) is not None:
         return refusal
-    if spec.overlap == "replace" and not entry.action:
+    if spec.overlap == "replace" and not entry.action and not on_each:
         for other in draft.overlapping(entry.task):
             stop_run(draft, other, "replaced", entry.at_us)
-    fire_at_us = entry.at_us if entry.fire_at_us is None else entry.fire_at_us
+    nominal_us = fire_at_us = entry.at_us if entry.fire_at_us is None else entry.fire_at_us
     if spec.schedule is not None and fire_at_us <= row.through_us:
         fire_at_us += 1  # a scheduled occurrence of that very time, if there was one, is decided
     fire_at_us = free_moment(draft, row, fire_at_us)
@@ -89,28 +98,35 @@ def start(draft: Draft, entry: Start) -> Result:
         if (why := joins.begin_rerun(draft, entry.task)) is not None:
             return refused("too-large", why)
         generation = draft.index
-    draft.put_run(
-        Run(
-            run_id=run_id,
-            task=entry.task,
-            trigger="manual",
-            fire_at_us=fire_at_us,
-            spec_packed=row.spec_packed,
-            state="waiting",
-            created_at_us=entry.at_us,
-            params=entry.params,
-            params_bytes=given_bytes,
-            action=entry.action,
-            args=entry.args,
-            generation=generation,
-        )
+    run = Run(
+        run_id=run_id,
+        task=entry.task,
+        trigger="manual",
+        fire_at_us=fire_at_us,
+        spec_packed=row.spec_packed,
+        state="waiting",
+        created_at_us=entry.at_us,
+        params=entry.params,
+        params_bytes=given_bytes,
+        action=entry.action,
+        args=entry.args,
+        nominal_us=nominal_us if draft.lead.rules >= RULES_TEMPLATES and nominal_us != fire_at_us else 0,
+        generation=generation,
     )
+    result = Result("ok", {"run_id": run_id})
+    if on_each:
+        result = start_on_each(draft, row, run, entry.member, entry.at_us)
+        if not result.ok:
+            return result
+        run_id = result.value["run_id"]
+    else:
+        draft.put_run(run)
     row = draft.tasks[entry.task]
     kept = 1 if draft.lead.rules and draft.requests_bytes >= REQUESTS_BYTES_MAX else REQUESTS_KEPT
     after = replace(row, requests=(*row.requests, (entry.key or "", run_id))[-kept:])
     draft.requests_bytes += requests_bytes(after) - requests_bytes(row)
     draft.put_task(after)
-    return Result("ok", {"run_id": run_id})
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +192,7 @@ def skip_occurrences(draft: Draft, entry: SkipOccurrences) -> Result:
     row = draft.tasks.get(entry.task)
     if row is None:
         return no_such_task(entry.task)
-    if (refusal := due_fault(row, row.spec, entry.fire_at_us, entry.at_us)) is not None:
+    if (refusal := due_fault(row, row.spec, entry.fire_at_us, entry.at_us, begins=False)) is not None:
         return refusal
     if entry.count:
         if (fault := _range_fault(entry)) is not None:
@@ -249,11 +265,12 @@ def _passed(draft: Draft, row: TaskRow, state: PassedOver, times: tuple[int, int
 def occurrence(draft: Draft, row: TaskRow, nominal_us: int, at_us: int, through_us: int = -1) -> Run:
     """Make a waiting run of a scheduled occurrence. Its `fire_at_us` may be slightly later: see `free_moment`.
 
-    It is later than `through_us`. The tasks after this one share its `nominal_us`.
+    It is later than `through_us`. Its params, and the tasks after this one, have its `nominal_us`.
     """
     fire_at_us = free_moment(draft, row, max(nominal_us, through_us + 1))
     run = _run(row, fire_at_us, at_us, "waiting")
-    shifted = fire_at_us != nominal_us and row.placing.name in draft.children
+    kept = draft.lead.rules >= RULES_TEMPLATES or row.placing.name in draft.children
+    shifted = kept and fire_at_us != nominal_us
     return replace(run, nominal_us=nominal_us) if shifted else run
 
 
@@ -270,8 +287,12 @@ def _run(row: TaskRow, fire_at_us: int, at_us: int, state: RunState) -> Run:
     )
 
 
-def due_fault(row: TaskRow, spec: Spec, fire_at_us: tuple[int, ...], at_us: int) -> Result | None:
+def due_fault(
+    row: TaskRow, spec: Spec, fire_at_us: tuple[int, ...], at_us: int, *, begins: bool = True
+) -> Result | None:
     """Return the refusal if these occurrences of the task cannot be due by the proposer's clock; None if they can.
+
+    `begins`: they are to be runs at once, which those of a task that comes after others are not.
 
     The times themselves are not computed here, but by the owner only, since they depend on its time zone data.
     """
@@ -280,6 +301,12 @@ def due_fault(row: TaskRow, spec: Spec, fire_at_us: tuple[int, ...], at_us: int)
     # A continuous task's occurrence is due at once; its time only names it.
     if max(fire_at_us, default=0) > (LAST_FIRE_US if spec.continuous else min(at_us, LAST_FIRE_US)):
         return refused("not-due", "an occurrence cannot be dealt with before it is due")
+    if begins and runs_on_each(row.spec_packed):
+        return refused("not-due", f"{row.placing.name} runs on each member, so its occurrences are fanned out first")
+    if spec.after and begins:
+        return refused(
+            "not-due", f"{row.placing.name} comes after other tasks, so its occurrences wait for those first"
+        )
     return None
 
 

@@ -12,16 +12,34 @@ from hashing.key import key64
 from hashing.view import Task
 from node.state import descent, joins
 from node.state.attempts import stop_run
+from node.state.backfills import cancel_backfills_of
 from node.state.bounds import no_room_for_tasks, requests_bytes
+from node.state.calendars import calendars_fault
+from node.state.carried import drop_carried, forget_carried
 from node.state.copying import replace
-from node.state.draft import DONE, RULES_AFTER, Draft, refused
+from node.state.draft import DONE, RULES_AFTER, RULES_AT_TIMES, RULES_TEMPLATES, Draft, refused
+from node.state.each import keep_each, settle_each
 from node.state.entries import Entry, applies
+from node.state.pools import needs_fault
 from node.state.shape import json_value
 from node.state.value import Result, TaskRow
-from tasks.definition.spec import DESCRIBING, Spec, accepted, after_of, comes_after, read_spec, same_spec
+from tasks.definition.calendars import CalendarRule
+from tasks.definition.spec import (
+    DESCRIBING,
+    Schedule,
+    Spec,
+    accepted,
+    after_of,
+    comes_after,
+    read_spec,
+    runs_on_each,
+    same_spec,
+    waits_at_times,
+)
+from tasks.definition.template import template_of
 
 _PLACED_BY: Final = tuple(name for name in Task._fields if name in Spec.model_fields and name != "name")
-PLACING: Final = ("key", "sticky", *_PLACED_BY)
+PLACING: Final = ("key", "sticky", "each", *_PLACED_BY)
 """The fields of a spec that placement depends on. A change of one bumps the epoch."""
 
 _OF_RUNS: Final = ("kind", *(name for name in Spec.model_fields if name not in PLACING and name not in DESCRIBING))
@@ -55,6 +73,7 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
     names: set[str] = set()
     begun_anew: list[str] = []
     related: list[str] = []
+    on_each: list[str] = []
     before, more_bytes = draft.tasks, 0
     with draft.tasks.mutate() as tasks:
         for put in entry.puts:
@@ -73,11 +92,21 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
             if (refusal := _other_version(row, put.if_version, name)) is not None:
                 return refusal
             if present is not row:
+                if (why := needs_fault(draft, name, put.spec_packed, row)) is not None:
+                    return refused("invalid", why)
+                if (why := calendars_fault(draft, name, put.spec_packed, row)) is not None:
+                    return refused("invalid", why)
+                if (why := template_fault(draft, name, put.spec_packed)) is not None:
+                    return refused("invalid", why)
+                if name in draft.carried and template_of(put.spec_packed) is None:
+                    forget_carried(draft, name)
                 more_bytes += len(present.spec_packed) - (0 if row is None else len(row.spec_packed))
                 tasks[name] = present
                 draft.touched.add(name)
                 if name in draft.children or comes_after(put.spec_packed) or (row and comes_after(row.spec_packed)):
                     related.append(name)
+                if runs_on_each(put.spec_packed) != (row is not None and runs_on_each(row.spec_packed)):
+                    on_each.append(name)
             if begins_anew:
                 begun_anew.append(name)
             change = "created" if row is None else "unchanged" if present is row else "changed"
@@ -89,6 +118,8 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
         return refused("full", why)
     if related and (why := _settle_descent(draft, before, related, entry.at_us)) is not None:
         return refused("invalid", why)
+    if on_each and (why := settle_each(draft, on_each, entry.at_us)) is not None:
+        return refused("invalid", why)
     for task in begun_anew:
         for run in draft.active(task):
             if run.trigger == "schedule":
@@ -96,24 +127,56 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
     return Result("ok", {"tasks": lines})
 
 
+def template_fault(draft: Draft, task: str, packed: bytes) -> str | None:
+    """Describe why a task may not have a template; None: it may, or has none."""
+    if draft.lead.rules >= RULES_TEMPLATES or template_of(packed) is None:
+        return None
+    return f"{task}: `template` needs a leader of this version"
+
+
 def _settle_descent(draft: Draft, before: Map[str, TaskRow], changed: list[str], at_us: int) -> str | None:
     """Note what the tasks `changed` come after now, and end what waited by earlier definitions. Returns the fault."""
     moved = []
+    parents: set[str] = set()
     for name in changed:
         was, row = before.get(name), draft.tasks[name]
         had, has = after_of(was.spec_packed) if was is not None else (), after_of(row.spec_packed)
         if has and draft.lead.rules < RULES_AFTER:
             return f"{name}: `after` needs a leader of this version"
+        had_times, has_times = was is not None and waits_at_times(was.spec_packed), waits_at_times(row.spec_packed)
+        if has_times and draft.lead.rules < RULES_AT_TIMES:
+            return f"{name}: `after` with a schedule needs a leader of this version"
+        if has and (why := _fields_fault(draft, name, row)) is not None:
+            return why
+        if had_times or has_times:
+            parents.update(one.task for one in (*had, *has))
+        if was is None:
+            parents.add(name)  # it may be there again, with tasks that have come after it before
         if had != has:
             draft.children = descent.with_child(draft.children, name, was, row)
-        anew = had != has or (was is not None and was.timing.enabled != row.timing.enabled)
+        anew = had != has or (was is not None and (was.timing.enabled, had_times) != (row.timing.enabled, has_times))
         if has and anew:
             draft.put_task(joins.counting_from_now(row, at_us))
         if had and anew:
             joins.end_pending(draft, name, "changed", at_us)
-        if has or (was is not None and was.timing.schedule != row.timing.schedule):
+            drop_carried(draft, name)
+        if has or (was is not None and _rhythm(was) != _rhythm(row)):
             moved.append(name)
+    joins.keep_ends(draft, parents)
     return descent.fault(draft.tasks, draft.children, moved)
+
+
+def _rhythm(row: TaskRow) -> tuple[Schedule | None, CalendarRule | None]:
+    return row.timing.schedule, row.timing.calendar
+
+
+def _fields_fault(draft: Draft, task: str, row: TaskRow) -> str | None:
+    """Describe why params may not depend on a parent's result; None: they may, or do not."""
+    needs = template_of(row.spec_packed)
+    for parent, _ in needs.fields if needs is not None else ():
+        if (before := draft.tasks.get(parent)) is not None and runs_on_each(before.spec_packed):
+            return f"{task} takes fields of the result of {parent}, which runs on each member, and has a result on each"
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +205,19 @@ def unregister(draft: Draft, entry: DeleteTask) -> Result:
         return refused(
             "exists", f"{these}: change or delete these first, or add with_children to leave them without it"
         )
+    cancel_backfills_of(draft, entry.task, entry.at_us)
     draft.tasks = draft.tasks.delete(entry.task)
     draft.children = descent.with_child(draft.children, entry.task, row, None)
-    joins.forget_task(draft, entry.task)
+    joins.forget_task(draft, entry.task, entry.at_us)
+    if waits_at_times(row.spec_packed):
+        joins.keep_ends(draft, {one.task for one in after_of(row.spec_packed)})
     draft.specs_bytes -= len(row.spec_packed)
     draft.requests_bytes -= requests_bytes(row)
     draft.touched.add(entry.task)
     draft.placing_changed = True
     for run in draft.active(entry.task):
         stop_run(draft, run, "deleted", entry.at_us)
+    keep_each(draft, entry.task)
     return DONE
 
 
@@ -252,7 +319,7 @@ def _changed(draft: Draft, row: TaskRow, put: Put, spec: Spec, at_us: int) -> tu
     if _differ(before, spec, PLACING):
         draft.placing_changed = True
     changed = replace(_next(row, put), placing=placing_of(spec, row.placing.incumbent if spec.sticky else None))
-    if _differ(before, spec, ("schedule", "enabled")):
+    if _differ(before, spec, ("schedule", "enabled", "calendar")):
         changed = counting_from(changed, at_us, continuous=spec.continuous)
     return changed, before.continuous and _differ(before, spec, _OF_RUNS)
 
@@ -276,6 +343,8 @@ def placing_of(spec: Spec, incumbent: str | None) -> Task:
     """Return the part of a spec that placement needs."""
     fields = {name: getattr(spec, name) for name in _PLACED_BY}
     fields["group"] = tuple(sorted(spec.group.items()))
+    if spec.each:
+        fields["weight"] = 0  # each member has a run of its own, so the owner, which makes the runs, bears no more
     return Task(
         name=spec.name, key64=_hashed(spec.name if spec.key is None else spec.key), incumbent=incumbent, **fields
     )

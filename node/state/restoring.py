@@ -3,17 +3,20 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from node.state import settings
+from node.state import joins, settings
 from node.state.bounds import requests_bytes
+from node.state.calendars import calendars_fault
 from node.state.copying import replace
 from node.state.descent import with_child
 from node.state.draft import Draft, refused
+from node.state.each import settle_each
 from node.state.entries import Entry, applies
-from node.state.registry import counting_from, placing_of, readable_spec
+from node.state.pools import needs_fault
+from node.state.registry import counting_from, placing_of, readable_spec, template_fault
 from node.state.saved import OF_THE_ROW, Kept
 from node.state.settings import ChangeSettings
 from node.state.value import Result, TaskRow
-from tasks.definition.spec import Spec
+from tasks.definition.spec import Spec, waits_at_times
 
 COUNT_MAX: Final = 2**62
 
@@ -46,7 +49,13 @@ def restore_tasks(draft: Draft, entry: RestoreTasks) -> Result:
         )
     if not max(entry.token, entry.orders) < COUNT_MAX:
         return refused("invalid", "these are no counts of a cluster's")
+    # First the settings, because the tasks use its pools.
+    changed = settings.change(draft, ChangeSettings(entry.at_us, entry.settings))
+    if not changed.ok:
+        return changed
     taken = {row.order for row in draft.tasks.values()}
+    parents: set[str] = set()
+    on_each: list[str] = []
     with draft.tasks.mutate() as tasks:
         for kept in entry.tasks:
             spec = readable_spec(kept.spec_packed)
@@ -54,6 +63,12 @@ def restore_tasks(draft: Draft, entry: RestoreTasks) -> Result:
                 return refused("invalid", spec)
             if spec.name in tasks:
                 return refused("exists", f"there is a task {spec.name!r} already")
+            if (why := needs_fault(draft, spec.name, kept.spec_packed, saved=True)) is not None:
+                return refused("invalid", why)
+            if (why := calendars_fault(draft, spec.name, kept.spec_packed)) is not None:
+                return refused("invalid", why)
+            if (why := template_fault(draft, spec.name, kept.spec_packed)) is not None:
+                return refused("invalid", why)
             if kept.order in taken or not 0 < kept.order <= entry.orders or kept.version < 1:
                 return refused("invalid", f"{spec.name}: its registration number is another task's, or none")
             taken.add(kept.order)
@@ -61,14 +76,20 @@ def restore_tasks(draft: Draft, entry: RestoreTasks) -> Result:
             draft.specs_bytes += len(row.spec_packed)
             draft.requests_bytes += requests_bytes(row)
             draft.touched.add(spec.name)
+            if spec.each:
+                on_each.append(spec.name)
             if spec.after:
                 draft.children = with_child(draft.children, spec.name, None, row)
+            if waits_at_times(row.spec_packed):
+                parents.update(one.task for one in spec.after)
         draft.tasks = tasks.finish()
+    joins.keep_ends(draft, parents)
+    if (why := settle_each(draft, on_each, entry.at_us)) is not None:
+        return refused("invalid", why)
     draft.orders = max(draft.orders, entry.orders)
     draft.token = max(draft.token, entry.token)
     draft.placing_changed = True
-    changed = settings.change(draft, ChangeSettings(entry.at_us, entry.settings))
-    return Result("ok", {"tasks": len(entry.tasks)}) if changed.ok else changed
+    return Result("ok", {"tasks": len(entry.tasks)})
 
 
 def _row(kept: Kept, spec: Spec, at_us: int) -> TaskRow:

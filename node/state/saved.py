@@ -1,15 +1,16 @@
 """The cluster's own state as a file: `rota cluster save` writes it, `rota cluster load` reads it.
 
 JSON lines: a head, the tasks in the order of their registration, and an end with the SHA-256 of all lines before it. It
-holds the settings, the channels, and the tasks with their versions, pauses, counters, schedules and last outcomes. It
-does not hold members, since a new cluster has its own, nor runs, since the active ones belong to the old cluster. Times
-are microseconds since the epoch.
+holds the settings, the calendars, the channels, and the tasks with their versions, pauses, counters, schedules and last
+outcomes. It does not hold members, since a new cluster has its own, nor runs, since the active ones belong to the old
+cluster. Times are microseconds since the epoch.
 """
 
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, make_dataclass
+from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
@@ -83,6 +84,12 @@ def lines(state: State, saved_at_us: int) -> Iterator[bytes]:
     if state.channels:
         # Left out if there are no channels, so that earlier versions can load the file.
         head["channels"] = {name: channel_of(row.packed).plain() for name, row in sorted(state.channels.items())}
+    # Those of public holidays are worked out anew where a task uses them.
+    listed = {name: one for name, one in sorted(state.calendars.items()) if not one.until}
+    if listed:
+        head["calendars"] = {
+            name: [date.fromordinal(day).isoformat() for day in one.days] for name, one in listed.items()
+        }
     rows = sorted(state.tasks.values(), key=lambda row: row.order)
     for value in _each(head, rows):
         line = _line(value)
@@ -153,10 +160,12 @@ def _settings(settings: Settings) -> dict[str, Any]:
     """The settings by their names in the API."""
     named = shape(Settings).named(settings)
     milli = named.pop("balance_slack_milli")
-    named.pop("watchdog")
-    # Left out if there is no watchdog, so that versions that do not know it can read the file.
+    named.pop("watchdog", None)
+    named.pop("pools", None)
+    # Left out if there is no watchdog or pool, so that versions that do not know them can read the file.
+    pools = {"pools": dict(settings.pools)} if settings.pools else {}
     watchdog = {} if settings.watchdog is None else {"watchdog": settings.watchdog.plain()}
-    return {"balance_slack": None if milli is None else milli / 1000, **named, **watchdog}
+    return {"balance_slack": None if milli is None else milli / 1000, **named, **watchdog, **pools}
 
 
 def _line(value: dict[str, Any]) -> bytes:

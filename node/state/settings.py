@@ -1,5 +1,6 @@
 """The entry that changes the cluster's settings, and their valid values."""
 
+import re
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
@@ -8,8 +9,10 @@ from node.state.copying import replace
 from node.state.draft import DONE, Draft, refused
 from node.state.entries import Entry, applies
 from node.state.facts import SINCE_RULES
+from node.state.pools import POOLS_MAX, RULES_POOLS, removal_fault, resize
 from node.state.value import Result
 from node.state.watchdog import watchdog_of
+from tasks.definition.pools import CAPACITY_MAX, POOL_PATTERN
 
 SECONDS: Final[dict[str, tuple[float, float]]] = {
     "lease_s": (0.5, 600.0),
@@ -31,19 +34,42 @@ class ChangeSettings(Entry):
 
 @applies(ChangeSettings, code=8)
 def change(draft: Draft, entry: ChangeSettings) -> Result:
-    """Change the named settings, all or none. `balance_slack_milli` None turns balancing off."""
+    """Change the named settings, all or none. `balance_slack_milli` None turns balancing off.
+
+    `pools` names only the pools that change; None removes one.
+    """
     values: dict[str, Any] = {}
     for name, value in entry.settings.items():
         if (fault := setting_fault(name, value)) is not None:
             return refused("invalid", fault)
         if name == "watchdog" and draft.lead.rules < SINCE_RULES:
             return refused("invalid", f"there is no setting {name!r}")
-        values[name] = _value(name, value)
+        found = _capacities(draft, value) if name == "pools" else _value(name, value)
+        if isinstance(found, str):
+            return refused("invalid", found)
+        values[name] = found
     after = replace(draft.settings, **values)
     if after.balance_slack_milli != draft.settings.balance_slack_milli:
         draft.placing_changed = True
+    if after.pools != draft.settings.pools:
+        resize(draft, after.pools, entry.at_us)
     draft.settings = after
     return DONE
+
+
+def _capacities(draft: Draft, changes: dict[str, int | None]) -> tuple[tuple[str, int], ...] | str:
+    """Return all pools after these changes, sorted; None removes one. Or the fault."""
+    if draft.lead.rules < RULES_POOLS:
+        return "pools need a leader of this version"
+    found = dict(draft.settings.pools)
+    for name, capacity in changes.items():
+        if capacity is not None:
+            found[name] = capacity
+        elif found.pop(name, None) is None:
+            return f"there is no pool {name}"
+        elif (why := removal_fault(draft, name)) is not None:
+            return why
+    return tuple(sorted(found.items())) if len(found) <= POOLS_MAX else f"a cluster has {POOLS_MAX} pools at most"
 
 
 def _value(name: str, value: Any) -> Any:
@@ -71,4 +97,17 @@ def setting_fault(name: str, value: Any) -> str | None:
     if name == "watchdog":
         watchdog = None if value is None else watchdog_of(value)
         return watchdog if isinstance(watchdog, str) else None
+    if name == "pools":
+        return _pools_fault(value)
     return f"there is no setting {name!r}"
+
+
+def _pools_fault(value: Any) -> str | None:
+    if not isinstance(value, dict):
+        return "pools is a table of names and numbers, as {dumps: 2}"
+    for name, capacity in value.items():
+        if type(name) is not str or re.fullmatch(POOL_PATTERN, name) is None:
+            return f"{name!r} is no name of a pool: letters, digits and . _ : / - are, 128 at most"
+        if capacity is not None and not (type(capacity) is int and 0 <= capacity <= CAPACITY_MAX):
+            return f"the pool {name} has a whole number from 0 to {CAPACITY_MAX}, not {capacity!r}"
+    return None

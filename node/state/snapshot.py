@@ -1,7 +1,8 @@
 """Converts the state to a series of records, and back. `codec` packs the records and cuts them into pieces.
 
 A record is a list: its kind, then its fields. The first record is the head. Members, tasks, runs, windows, joins, ends
-to pass on, reruns and channels follow. After each window come its results, and after each channel its notices.
+to pass on, reruns, past ends, fields for tasks after others, pools, backfills, tasks that run on each member,
+calendars, blackouts and channels follow. After each window come its results, and after each channel its notices.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,11 +11,20 @@ from typing import Any, Final, TypeVar
 from immutables import Map
 
 from hashing.chunked import sorted_in_chunks
+from node.state.backfill import BackfillRow
+from node.state.blackout import Blackout
 from node.state.bounds import params_bytes, requests_bytes, run_bytes
+from node.state.calendar import Calendar
+from node.state.calendars import restored_calendars
+from node.state.carried import carried_bytes
 from node.state.copying import replace
 from node.state.outbox import ChannelRow, Notice, notice_bytes
+from node.state.pool import Pool
+from node.state.pools import restored_pools
 from node.state.shape import Misfit, Shape, field_names, shape
 from node.state.value import (
+    CarriedFields,
+    EachRow,
     Lead,
     Member,
     OccurrenceEnd,
@@ -44,6 +54,13 @@ _NOTICE: Final = 9
 _JOIN: Final = 10
 _END: Final = 11
 _RERUN: Final = 12
+_PAST: Final = 13
+_CARRIED: Final = 14
+_POOL: Final = 15
+_BACKFILL: Final = 19
+_EACH: Final = 18
+_CALENDAR: Final = 16
+_BLACKOUT: Final = 17
 _COUNTS: Final = Shape(State, ("cluster_id", "index", "epoch", "token", "orders", "forgotten"), required=5)
 _ADDED: Final = field_names(State)[field_names(State).index("channels") + 1 :]
 _LATER: Final = Shape(State, ("endings", *_ADDED))
@@ -83,6 +100,20 @@ def records(state: State) -> Iterator[list[Any]]:
         yield [_END, number, shape(OccurrenceEnd).wire(state.ends[number])]
     for generation in sorted(state.reruns):
         yield [_RERUN, shape(Rerun).wire(state.reruns[generation])]
+    for task in sorted(state.past_ends):
+        yield [_PAST, task, [shape(OccurrenceEnd).wire(end) for end in state.past_ends[task]]]
+    for task in sorted(state.carried):
+        yield [_CARRIED, task, [shape(CarriedFields).wire(one) for one in state.carried[task]]]
+    for name in sorted(state.pools):
+        yield [_POOL, name, state.pools[name].changed_us]
+    for number in sorted(state.backfills):
+        yield [_BACKFILL, shape(BackfillRow).wire(state.backfills[number])]
+    for name in sorted(state.each):
+        yield [_EACH, shape(EachRow).wire(state.each[name])]
+    for name in sorted(state.calendars):
+        yield [_CALENDAR, name, state.calendars[name].until, list(state.calendars[name].days)]
+    for name in sorted(state.blackouts):
+        yield [_BLACKOUT, shape(Blackout).wire(state.blackouts[name])]
     for name in sorted(state.channels):
         channel = state.channels[name]
         yield [_CHANNEL, shape(ChannelRow).wire(replace(channel, notices=()))]
@@ -118,6 +149,13 @@ class _Restored:
         self._joins: dict[str, list[PendingJoin]] = {}
         self._ends: dict[int, OccurrenceEnd] = {}
         self._reruns: dict[int, Rerun] = {}
+        self._past_ends: dict[str, tuple[OccurrenceEnd, ...]] = {}
+        self._carried: dict[str, tuple[CarriedFields, ...]] = {}
+        self._pools_changed_us: dict[str, int] = {}
+        self._backfills: dict[int, BackfillRow] = {}
+        self._each: dict[str, EachRow] = {}
+        self._calendars: dict[str, Calendar] = {}
+        self._blackouts: dict[str, Blackout] = {}
 
     def take(self, kind: Any, *rest: Any) -> None:
         """Add one record."""
@@ -160,6 +198,31 @@ class _Restored:
         elif kind == _RERUN:
             rerun = shape(Rerun).value(*rest)
             self._reruns[rerun.generation] = rerun
+        elif kind == _PAST:
+            task, ends = rest
+            if type(task) is not str or type(ends) is not list:
+                raise Misfit("past ends belong to a task")
+            self._past_ends[task] = tuple(shape(OccurrenceEnd).value(end) for end in ends)
+        elif kind == _CARRIED:
+            task, kept = rest
+            if type(task) is not str or type(kept) is not list:
+                raise Misfit("what is kept of parents' results belongs to a task")
+            self._carried[task] = tuple(shape(CarriedFields).value(one) for one in kept)
+        elif kind == _POOL:
+            name, changed_us = rest
+            self._pools_changed_us[name] = _count(changed_us)
+        elif kind == _BACKFILL:
+            backfill = shape(BackfillRow).value(*rest)
+            self._backfills[backfill.number] = backfill
+        elif kind == _EACH:
+            each = shape(EachRow).value(*rest)
+            self._each[each.task] = each
+        elif kind == _CALENDAR:
+            name, until, days = rest
+            self._calendars[name] = Calendar(tuple(map(_count, days)), _count(until))
+        elif kind == _BLACKOUT:
+            blackout = shape(Blackout).value(*rest)
+            self._blackouts[blackout.name] = blackout
         else:
             raise Misfit(f"there is no record of kind {kind!r}")
 
@@ -189,10 +252,11 @@ class _Restored:
                 raise Misfit(f"run {run.run_id!r} is inconsistent")
         if len(set(self._runs)) != sum(map(len, self._runs_of.values())):
             raise Misfit("a run is in it twice")
+        read_settings = shape(Settings).value(settings)
         return State(
             **counts,
             **_LATER.fields(later),
-            settings=shape(Settings).value(settings),
+            settings=read_settings,
             lead=shape(Lead).value(lead),
             slots=tuple(slots),
             members=Map(self._members),
@@ -201,14 +265,28 @@ class _Restored:
             runs_of=Map({task: tuple(ids) for task, ids in self._runs_of.items()}),
             windows=Map({proposer: self._window(proposer) for proposer in self._windows}),
             specs_bytes=sum(len(row.spec_packed) for row in self._tasks.values()),
-            runs_bytes=sum(map(run_bytes, self._runs.values())),
+            runs_bytes=sum(map(run_bytes, self._runs.values()))
+            + sum(carried_bytes(one) for kept in self._carried.values() for one in kept),
             requests_bytes=sum(map(requests_bytes, self._tasks.values())),
             children=Map({task: tuple(sorted(names)) for task, names in self._children.items()}),
             joins=Map({task: tuple(joins) for task, joins in self._joins.items()}),
             ends=Map(self._ends),
             reruns=Map(self._reruns),
+            past_ends=Map(self._past_ends),
+            carried=Map(self._carried),
+            pools=self._pools(read_settings),
+            backfills=Map(self._backfills),
+            each=Map(self._each),
+            calendars=restored_calendars(self._calendars, self._tasks),
+            blackouts=Map(self._blackouts),
             channels=Map({name: self._channel(name) for name in self._channels}),
         )
+
+    def _pools(self, settings: Settings) -> Map[str, Pool]:
+        if not settings.pools:
+            return Map()
+        runs_of = {task: [self._runs[one] for one in ids] for task, ids in self._runs_of.items()}
+        return restored_pools(settings.pools, self._tasks, runs_of, self._members, self._pools_changed_us)
 
     def _channel(self, name: str) -> ChannelRow:
         notices = tuple(self._notices[name])

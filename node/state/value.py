@@ -11,7 +11,12 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 from immutables import Map
 
 from hashing.view import Slot, Task
+from node.state.backfill import BackfillRow
+from node.state.blackout import Blackout
+from node.state.calendar import Calendar
 from node.state.outbox import Channels
+from node.state.places import NO_PLACES, Places
+from node.state.pool import Pool
 from node.state.watchdog import Watchdog
 from tasks.definition.after import ParentEnd
 from tasks.definition.deadlines import DeadlineName
@@ -25,14 +30,16 @@ DownReason = Literal["silent", "gone", "stopped", "new"]
 COUNTED: Final[tuple[RunState, ...]] = (
     *("succeeded", "failed", "cancelled", "timed_out", "abandoned"),
     *("upstream_failed", "upstream_skipped", "not_needed"),
+    "upstream_late",
 )
-"""The final states of runs, in the order of their counters. Those of the second line are counted since rules 8."""
+"""The final states of runs, in the order of their counters. Those of the second line are counted since rules 8, that of
+the third line since rules 9."""
 
 Trigger = Literal["schedule", "manual", "after"]
 """What made a run: its schedule, a client, or the ends of the tasks that its task comes after."""
 PassedOver = Literal["skipped", "missed"]
 
-RULES: Final = 8
+RULES: Final = 10
 """The rules by which this version applies entries (`Lead.rules`). Since 1: occurrences that are passed over for one
 reason form a series; the size of the state is bounded (`node.state.bounds`); final states of runs are counted
 (`COUNTED`). Since 2: deadlines are judged (`node.state.deadlines`), and facts are noted for channels
@@ -42,7 +49,11 @@ given up. Since 4: the duration of a run counts from its first claim (`node.stat
 longer late once its schedule has been changed or resumed. Since 5: a run of a continuous task is
 not abandoned for attempts that were lost before its last checkpoint. Since 6: what a run left undone is kept
 (`TaskRow.degraded`). Since 7: what is unusual of a run is told. Since 8: tasks are due after others
-(`node.state.joins`)."""
+(`node.state.joins`). Since 9: a task with a schedule may come after others (`node.state.awaiting`), and runs use pools
+(`node.state.pools`). Since 10: there are backfills (`node.state.backfills`), tasks run on each member
+(`node.state.each`) and are due by calendars (`node.state.calendars`), blackouts hold them (`node.state.blackouts`),
+params depend on the occurrence (`node.state.carried`), and work is offered to members with room
+(`node.state.offers`)."""
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -65,6 +76,8 @@ class Settings:
     history_days: int = 30
     #: The outside watcher that the leader pings; None: no watcher is set.
     watchdog: Watchdog | None = None
+    #: The cluster's pools, by name: how much there is of each.
+    pools: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +117,8 @@ class Member:
     leaving: bool = False
     #: Why the member itself takes on no new work, and so is `draining`; "": it takes on work.
     aside: str = ""
+    #: How many attempts it runs at once, as it has told in this incarnation.
+    places: Places = NO_PLACES
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +301,8 @@ class Run:
     state: RunState
     #: When it was made, in microseconds since the epoch.
     created_at_us: int
-    #: The params of a run started by hand, in place of the spec's; None: the spec's.
+    #: The params of a run that was started by hand with others, or whose task has a template, in place of the spec's;
+    #: None: the spec's.
     params: dict[str, Any] | None = None
     #: The time before which a waiting or orphaned run may not be claimed, in microseconds since the epoch; 0: at once,
     #: whatever the clocks read.
@@ -307,7 +323,7 @@ class Run:
     checkpoint: bytes | None = None
     #: The reason for cancelling the run, once a cancellation was requested; None: no cancellation was requested.
     cancelling: str | None = None
-    #: The size of its `params`, packed.
+    #: The size of its `params`, or until they are made of its `fields`, packed.
     params_bytes: int = 0
     #: How many of the latest attempts in a row failed because an outside service was unreachable. They do not count as
     #: `failures`.
@@ -320,6 +336,17 @@ class Run:
     nominal_us: int = 0
     #: Of a run that was started by hand with the tasks after it, and of theirs, the number of that rerun; else 0.
     generation: int = 0
+    #: The number of the backfill that it is of; 0: of none. Such a run gives way to all others, and does not count for
+    #: its task: neither for `overlap` and deadlines nor as its last outcome.
+    backfill: int = 0
+    #: Of a task with `each`, the only member that may run it; "": any member may.
+    member: str = ""
+    #: Until its params are made, the fields of its parents' results that they need, by parent; None: they need none.
+    fields: dict[str, Any] | None = None
+    #: The member that a waiting run was last offered to, since it was last held; "": to none.
+    offered: str = ""
+    #: When it was offered, in microseconds since the epoch.
+    offered_us: int = 0
 
     @property
     def occurrence(self) -> "OccurrenceId | None":
@@ -327,6 +354,14 @@ class Run:
         if self.action or (self.trigger == "manual" and not self.generation):
             return None
         return OccurrenceId(self.nominal_us or self.fire_at_us, self.generation)
+
+    @property
+    def lineage(self) -> str:
+        """The name under which its work keeps what it leaves: the task's, and the member's if it has one.
+
+        No task's name contains an `@`, so that members keep what a task with `each` leaves apart.
+        """
+        return f"{self.task}@{self.member}" if self.member else self.task
 
     @property
     def spec(self) -> Spec:
@@ -358,6 +393,22 @@ class OccurrenceEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class CarriedFields:
+    """Fields of the result of a task's run, kept for a task after it until that is due."""
+
+    #: The name of the task whose run it was.
+    parent: str
+    #: The time of the run's occurrence, in microseconds since the epoch.
+    nominal_us: int
+    #: The number of its rerun; 0: it is none.
+    generation: int
+    #: The fields by name, packed; empty: they are not kept.
+    packed: bytes
+    #: Why they are not kept; "": they are.
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PendingJoin:
     """An occurrence of a task that waits for the tasks before it, some of which have ended."""
 
@@ -371,6 +422,64 @@ class PendingJoin:
     ends: tuple[OccurrenceEnd, ...] = ()
     #: Whether it was decided without some parents, which could not end any more. Kept, so that it is decided once.
     decided: bool = False
+    #: Of a task with a schedule: each parent, and the time of its occurrence that is waited for, in microseconds since
+    #: the epoch; 0: it has none. Empty: parents share the time of this occurrence.
+    times: tuple[tuple[str, int], ...] = ()
+    #: Of a task with a schedule: until when it waits, in microseconds since the epoch.
+    until_us: int = 0
+
+    def wanted(self, parent: str) -> OccurrenceId:
+        """Return the occurrence of a parent that this one waits for."""
+        found = next((nominal_us for name, nominal_us in self.times if name == parent), None)
+        return OccurrenceId(self.nominal_us, self.generation) if found is None else OccurrenceId(found)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberPart:
+    """How a task with `each` fares on one member."""
+
+    #: The member's id.
+    member: str
+    #: Since when it takes part, in microseconds since the epoch.
+    since_us: int
+    #: The outcome of its last ended run; None: no run of it has ended.
+    last: Outcome | None = None
+    #: When a run of it last succeeded, in microseconds since the epoch; None: none has.
+    succeeded_at_us: int | None = None
+    #: As `TaskRow.failing`, of its runs.
+    failing: bool = False
+    #: As `TaskRow.unmet_us`, of its runs.
+    unmet_us: int | None = None
+    #: As `TaskRow.degraded`, of its runs.
+    degraded: str = ""
+    #: The latest series of occurrences that were passed over on it; None: no such series.
+    series: Series | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRound:
+    """An occurrence of a task with `each` that has not ended on all members."""
+
+    #: The time of the occurrence, in microseconds since the epoch.
+    nominal_us: int
+    #: The number of its rerun; 0: it is none.
+    generation: int = 0
+    #: The worst of its ends so far; None: it has ended on no member.
+    end: ParentEnd | None = None
+    #: The run that ended so; "": none.
+    run_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EachRow:
+    """What is kept of a task with `each` beside its row, which has the state of the worst member."""
+
+    #: The task's name.
+    task: str
+    #: How it fares on each member that took part in the latest occurrence, or has a run; sorted by member.
+    parts: tuple[MemberPart, ...] = ()
+    #: Its occurrences that have not ended on all members, the oldest first.
+    rounds: tuple[OpenRound, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,6 +494,12 @@ class Rerun:
     undecided: tuple[str, ...]
     #: Those that have not ended yet.
     unended: tuple[str, ...]
+    #: The number of the backfill of which it is one occurrence; 0: a client started it.
+    backfill: int = 0
+    #: Of an occurrence of a backfill: failed if one of its tasks failed, skipped if its first one did not run.
+    end: ParentEnd = "succeeded"
+    #: Of an occurrence of a backfill, the run that failed first; "": none failed.
+    failed_run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,7 +596,7 @@ class State:
     """The greatest session whose window was forgotten (`node.state.windows.forget`)."""
     #: The size of the tasks' definitions (`node.state.bounds`).
     specs_bytes: int = 0
-    #: The size of the active runs (`node.state.bounds`).
+    #: The size of the active runs, and of what is kept in `carried` (`node.state.bounds`).
     runs_bytes: int = 0
     #: The size of the kept starts by hand (`node.state.bounds`).
     requests_bytes: int = 0
@@ -497,6 +612,21 @@ class State:
     """The ends that are to be passed on, by number. The leader passes them on in portions, the lowest number first."""
     #: The reruns under way, by number.
     reruns: Map[int, Rerun] = field(default_factory=Map)
+    past_ends: Map[str, tuple[OccurrenceEnd, ...]] = field(default_factory=Map)
+    """The latest ends of each task that one with a schedule comes after, the earliest time first, 100 at most. No other
+    task is in it."""
+    #: What is used of each pool, and who waits for it, by the pool's name.
+    pools: Map[str, Pool] = field(default_factory=Map)
+    #: The backfills that are open, and the latest ended ones, by number.
+    backfills: Map[int, BackfillRow] = field(default_factory=Map)
+    each: Map[str, EachRow] = field(default_factory=Map)
+    """How the tasks with `each` fare on each member, by name; no other task is in it."""
+    #: The calendars, by name.
+    calendars: Map[str, Calendar] = field(default_factory=Map)
+    #: The blackouts, by name; some of those that have ended are among them.
+    blackouts: Map[str, Blackout] = field(default_factory=Map)
+    carried: Map[str, tuple[CarriedFields, ...]] = field(default_factory=Map)
+    """What is kept of parents' results for each task that is to be due after them (`node.state.carried`)."""
     #: The channels for notices, by name.
     channels: Channels = field(default_factory=Map)
     #: The number of the next end that is to be passed on.

@@ -9,12 +9,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from immutables import Map
+
 from node.duty.agenda import next_occurrence_us
 from node.duty.conditions import MARKS, Mark
 from node.duty.forecast import starts_of
 from node.duty.overdue import OVERDUE_US, unbegun_since_us
 from node.duty.ownership import Ownership
 from node.duty.timetable import CronTimes, TimeSpan, UpcomingTask, upcoming
+from node.state.blackout import blackout_of
+from node.state.calendar import Calendars
 from node.state.value import State, TaskRow
 from tasks.definition.run import HELD, RunState
 from tasks.definition.spec import TaskTiming, labels_of, set_of
@@ -128,6 +132,7 @@ class TaskBoard:
         self._labels: dict[str, frozenset[str]] = {}
         own = (self._due, self._timing, self._bits, self._failing, self._late, self._sets, self._labels)
         self._kept: tuple[dict[str, Any], ...] = own
+        self._calendars: Calendars = Map()
         self._ownership: Ownership | None = None
         self._unowned: tuple[str, ...] = ()
 
@@ -178,7 +183,7 @@ class TaskBoard:
 
     def _coming(self, near: Iterable[tuple[int, str]], span: TimeSpan) -> list[UpcomingTask]:
         """Return the occurrences within `span` of the tasks in `near`, which has each first undecided occurrence."""
-        lines = CronTimes(span)
+        lines = CronTimes(span, self._calendars)
         found = (
             upcoming(task, self._rows[task], lines, self._timing[task], due_us if due_us > span.from_us else None)
             for due_us, task in near
@@ -189,10 +194,14 @@ class TaskBoard:
         """Compute again the kept facts of the tasks that have changed."""
         rows = self._rows
         changed = [(task, row) for task, row in state.tasks.items() if rows.get(task) is not row]
+        if state.calendars is not self._calendars:
+            self._calendars = state.calendars
+            users = sorted({task for one in state.calendars.values() for task in one.tasks})
+            changed += [(task, row) for task in users if (row := state.tasks.get(task)) is rows.get(task) and row]
         for task, row in changed:
             self._forget(task)
             rows[task] = row
-            if (due_us := first_due_us(row)) is not None:
+            if (due_us := first_due_us(state.calendars, row)) is not None:
                 self._due[task], self._timing[task] = due_us, row.timing
             found = _marks_of_row(row)
             if found:
@@ -229,7 +238,8 @@ def marks_of(
     if owner is None and "paused" not in found:
         found["unowned"] = 0
     since_us = unbegun_since_us(state, task) if runs else due_us
-    if since_us is not None and since_us <= now_us - OVERDUE_US:
+    held = state.blackouts and blackout_of(state.blackouts, row.spec_packed, now_us) is not None
+    if since_us is not None and since_us <= now_us - OVERDUE_US and not held:
         found["overdue"] = since_us
     if any(run.state in HELD for run in runs):
         found["running"] = 0
@@ -258,9 +268,9 @@ def _bits_of(marks: Iterable[Mark]) -> int:
     return sum(_BITS[mark] for mark in marks)
 
 
-def first_due_us(row: TaskRow) -> int | None:
+def first_due_us(calendars: Calendars, row: TaskRow) -> int | None:
     """Return when a task's first undecided occurrence is due; None if there is none."""
-    due_us = next_occurrence_us(row, row.through_us)
+    due_us = next_occurrence_us(calendars, row, row.through_us)
     return row.since_us if due_us == 0 else due_us  # 0: a continuous task, which is due at once
 
 

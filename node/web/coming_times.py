@@ -7,13 +7,14 @@ from itertools import islice
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from tasks.definition.calendars import CalendarDays
 from tasks.definition.schedule import occurrences, unreadable
 from tasks.definition.spec import Continuous, Cron, Schedule
 
 SHOWN: Final = 5
 """The number of occurrences that are shown, beside those around the next change of the clocks."""
 
-AHEAD_DAYS: Final = 370
+CHANGE_DAYS: Final = 370
 """How far ahead to look for a change of the clocks."""
 
 _BEFORE_US: Final = (3 * 3_600_000_000, 25 * 3_600_000_000)
@@ -41,7 +42,9 @@ class ComingTime:
     apart: bool = False
 
 
-def coming_times(schedule: Schedule | None, since_us: int, through_us: int, now_us: int) -> list[ComingTime]:
+def coming_times(
+    schedule: Schedule | None, days: CalendarDays | None, since_us: int, through_us: int, now_us: int
+) -> list[ComingTime]:
     """Return the next occurrences, and those just before and after the next change of the clocks; [] if there are none.
 
     `since_us` and `through_us` are from the task's row: when its schedule began, and up to when it is decided.
@@ -49,20 +52,20 @@ def coming_times(schedule: Schedule | None, since_us: int, through_us: int, now_
     if schedule is None or isinstance(schedule, Continuous) or unreadable(schedule) is not None:
         return []
     zone = ZoneInfo(schedule.timezone) if isinstance(schedule, Cron) else ZoneInfo("UTC")
-    times = list(islice(occurrences(schedule, since_us, max(now_us, through_us)), SHOWN))
+    times = list(islice(occurrences(schedule, days, since_us, max(now_us, through_us)), SHOWN))
     if not times:
         return []
     change_us = next_change_us(zone, now_us)
     apart_us = None
     if change_us is not None and change_us > times[-1] and isinstance(schedule, Cron):
-        around = [at_us for at_us in _around(schedule, since_us, change_us) if at_us > times[-1]]
+        around = [at_us for at_us in _around(schedule, days, since_us, change_us) if at_us > times[-1]]
         apart_us = around[0] if around else None
         times += around
     return list(_told(zone, times, now_us, apart_us))
 
 
 def next_change_us(zone: ZoneInfo, from_us: int) -> int | None:
-    """Return when the clocks of a time zone change next, to the second; None: not within `AHEAD_DAYS`.
+    """Return when the clocks of a time zone change next, to the second; None: not within `CHANGE_DAYS`.
 
     >>> next_change_us(ZoneInfo("Europe/Paris"), 1_795_000_000_000_000)
     1806195600000000
@@ -71,7 +74,7 @@ def next_change_us(zone: ZoneInfo, from_us: int) -> int | None:
     """
     before_s = from_us // 1_000_000
     offset = _offset(zone, before_s)
-    for _ in range(AHEAD_DAYS):
+    for _ in range(CHANGE_DAYS):
         after_s = before_s + 86_400
         if _offset(zone, after_s) != offset:
             while after_s - before_s > 1:
@@ -82,12 +85,12 @@ def next_change_us(zone: ZoneInfo, from_us: int) -> int | None:
     return None
 
 
-def _around(schedule: Schedule, since_us: int, change_us: int) -> Iterator[int]:
+def _around(schedule: Schedule, days: CalendarDays | None, since_us: int, change_us: int) -> Iterator[int]:
     """Yield the last occurrence before a change, if it is within 25 hours, and the first one after the change."""
-    after = next(occurrences(schedule, since_us, change_us - 1), None)
+    after = next(occurrences(schedule, days, since_us, change_us - 1), None)
     for before_us in _BEFORE_US:
         last = None
-        for at_us in occurrences(schedule, since_us, change_us - before_us):
+        for at_us in occurrences(schedule, days, since_us, change_us - before_us):
             if at_us >= change_us:
                 break
             last = at_us

@@ -17,6 +17,7 @@ from node.runtime.plain_text import plain_line
 from node.state.channel import channel_of
 from node.state.majority import at_risk, down_of, joined
 from node.state.outbox import ChannelRow
+from node.state.times import rfc3339
 from node.state.value import DownReason, Member, State
 from node.web.board import Picture
 from node.web.words import count
@@ -38,7 +39,7 @@ FindingCode = (
         "leaving",
         "drained",
     ]
-    | Literal["untold", "gave-up"]
+    | Literal["untold", "gave-up", "blackout"]
 )
 """Identifies a finding: for tasks by their mark; for the node, members and channels by a code of its own."""
 
@@ -47,6 +48,9 @@ Action = Literal["undrain", "run"]
 
 LATE_S: Final = 60.0
 """A task that is overdue for less time is no fault yet: a failover, or the start of a node, takes some seconds."""
+
+SOON_US: Final = 86_400_000_000
+"""How long before its beginning a blackout is told."""
 
 TRIES_MIN: Final = 3
 """Fewer failures in a row are no fault yet: the next try, often by another member, may well succeed."""
@@ -136,6 +140,7 @@ def verdict(state: State, sight: NodeSight, picture: Picture) -> ClusterVerdict:
         *_of_members(state),
         *_of_tasks(state, sight, picture),
         *_of_channels(state),
+        *_of_blackouts(state, picture.now_us),
     ]
     found.sort(key=lambda finding: finding.level != "wrong")
     wrong = sum(finding.level == "wrong" for finding in found)
@@ -333,6 +338,25 @@ def _of_channels(state: State) -> list[Finding]:
     where = f"channel {first.name}" if len(stuck) == 1 else f"{count(len(stuck), 'channel')}, {first.name} among them"
     text = f"{count(waiting, 'notice')} cannot be sent on {where}: {why}. Try it with: rota notify test {first.name}"
     return [Finding("untold", "wrong", text, since_us), *found]
+
+
+def _of_blackouts(state: State, now_us: int) -> list[Finding]:
+    """Return the blackouts that hold tasks now, those that begin within a day, and when they end."""
+    found = []
+    for one in sorted(state.blackouts.values(), key=lambda one: (one.from_us, one.name)):
+        if now_us >= one.until_us or one.from_us > now_us + SOON_US:
+            continue
+        which = (
+            f"tasks with {', '.join(f'{name}={value}' for name, value in one.labels)}" if one.labels else "all tasks"
+        )
+        active = one.from_us <= now_us
+        text = f"The blackout {one.name} {'holds' if active else 'is to hold'} {which}"
+        when = f"until {rfc3339(one.until_us)}" if active else f"from {rfc3339(one.from_us)} to {rfc3339(one.until_us)}"
+        end = (
+            f"Nothing new of these begins, but failovers and continuous work. End it with: rota blackout end {one.name}"
+        )
+        found.append(Finding("blackout", "watch", f"{text} {when}. {end}", one.from_us if active else None))
+    return found
 
 
 def _gave_up(row: ChannelRow) -> Finding:

@@ -95,10 +95,14 @@ def due_words(packed: bytes) -> str:
     >>> from tasks.definition.spec import Spec
     >>> due_words(Spec(name="c", kind="command", after=["a", {"task": "b", "on": "failed"}]).pack())
     'after a, b (failed)'
+    >>> due_words(Spec(name="c", kind="command", after=["a"], schedule={"cron": "0 6 * * *"}).pack())
+    '0 6 * * *, after a'
     """
+    schedule = timing(packed).schedule
     if after := after_of(packed):
-        return "after " + ", ".join(one.task + ("" if one.on == "succeeded" else f" ({one.on})") for one in after)
-    return schedule_words(timing(packed).schedule)
+        parents = "after " + ", ".join(one.task + ("" if one.on == "succeeded" else f" ({one.on})") for one in after)
+        return parents if schedule is None else f"{schedule_words(schedule)}, {parents}"
+    return schedule_words(schedule)
 
 
 def schedule_words(schedule: Schedule | None) -> str:

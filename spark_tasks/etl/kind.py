@@ -66,6 +66,17 @@ class Etl:
     prepare = staticmethod(prepare)
     prepare_tools = (SPARK_TOOLS,)
     at_once = AT_ONCE
+    one_at_a_time = True
+
+    @staticmethod
+    def no_backfill(params: EtlParams) -> str:
+        """Say what to do instead of runs for past times, if each run goes on where the one before it ended."""
+        if params.incremental is None:
+            return ""
+        return (
+            "it is incremental: each run goes on where the one before it ended, whatever time it is for. Instead, set "
+            "its cursor back (rota etl reset TASK --to CURSOR): the next run reads all that came since"
+        )
 
     @staticmethod
     def local_data(params: EtlParams) -> list[str]:

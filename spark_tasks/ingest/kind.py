@@ -99,6 +99,7 @@ class Ingest:
     prepare = staticmethod(prepare)
     prepare_tools = (SPARK_TOOLS,)
     at_once = AT_ONCE
+    one_at_a_time = True
 
     actions: ClassVar[Mapping[str, type[BaseModel]]] = {"preview": PreviewArgs}
 

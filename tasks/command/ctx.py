@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +34,9 @@ VARIABLES: Final = (
     "ROTA_RUN_ID",
     "ROTA_TASK",
     "ROTA_FIRE_AT",
+    "ROTA_NOMINAL",
+    "ROTA_WINDOW_START",
+    "ROTA_WINDOW_END",
     "ROTA_ATTEMPT",
     "ROTA_FENCING_NUMBER",
     "ROTA_CHECKPOINT_FILE",
@@ -114,13 +118,20 @@ class CommandCtx:
             **own,
             "PATH": f"{self._folder / 'bin'}:{path}" if path else str(self._folder / "bin"),
             "ROTA_RUN_ID": self._ctx.run_id,
-            "ROTA_TASK": self._ctx.task,
-            "ROTA_FIRE_AT": self._ctx.fire_at.isoformat().replace("+00:00", "Z"),
+            "ROTA_TASK": self._ctx.task.partition("@")[0],
+            "ROTA_FIRE_AT": _rfc3339(self._ctx.fire_at),
+            "ROTA_NOMINAL": _rfc3339(self._ctx.fire_at),
+            **self._window(),
             "ROTA_ATTEMPT": str(self._ctx.attempt),
             "ROTA_FENCING_NUMBER": str(self._ctx.token),
             "ROTA_CHECKPOINT_FILE": str(self._checkpoint),
             SOCKET: str(self._socket),
         }
+
+    def _window(self) -> dict[str, str]:
+        start, end = self._ctx.window_start, self._ctx.fire_at
+        texts = ("", "") if start is None else (_rfc3339(start), _rfc3339(end))
+        return dict(zip(("ROTA_WINDOW_START", "ROTA_WINDOW_END"), texts, strict=True))
 
     def _serve(self) -> None:
         while not self._closed.is_set():
@@ -195,6 +206,10 @@ class CommandCtx:
         fresh = self._checkpoint.with_suffix(".new")
         fresh.write_text(self._last)
         fresh.replace(self._checkpoint)
+
+
+def _rfc3339(at: datetime) -> str:
+    return at.isoformat().replace("+00:00", "Z")
 
 
 def bound(listening: socket.socket, folder: Path) -> Path:

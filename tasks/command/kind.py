@@ -49,7 +49,8 @@ class CommandFailed(Failed):
 class CommandParams(BaseModel):
     """The program to run. It inherits the node's environment variables, except ROTA_*.
 
-    Rota sets variables that name the run (`tasks.command.ctx.VARIABLES`); `env` may not set those.
+    Rota sets variables that name the run; `env` may not set those: ROTA_RUN_ID, ROTA_TASK, ROTA_FIRE_AT, ROTA_NOMINAL,
+    ROTA_WINDOW_START, ROTA_WINDOW_END, ROTA_ATTEMPT, ROTA_FENCING_NUMBER, ROTA_CHECKPOINT_FILE and ROTA_CTX_SOCKET.
     """
 
     model_config = ConfigDict(extra="forbid")

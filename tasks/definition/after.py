@@ -19,14 +19,16 @@ ParentEnd = Literal["succeeded", "failed", "skipped"]
 Consequence = Literal["due", "upstream_failed", "upstream_skipped", "not_needed"]
 """What becomes of the occurrence: it is due, or it ends without a run. `not_needed`: it was to run after a failure."""
 
-_FAILED: Final[frozenset["RunState"]] = frozenset({"failed", "timed_out", "abandoned", "upstream_failed"})
+_FAILED: Final[frozenset["RunState"]] = frozenset(
+    {"failed", "timed_out", "abandoned", "upstream_failed", "upstream_late"}
+)
 
 
 def end_of(state: "RunState") -> ParentEnd:
     """Return how a run that ended in `state` counts for the tasks after it.
 
-    >>> end_of("timed_out"), end_of("cancelled"), end_of("not_needed")
-    ('failed', 'skipped', 'skipped')
+    >>> end_of("timed_out"), end_of("upstream_late"), end_of("cancelled"), end_of("not_needed")
+    ('failed', 'failed', 'skipped', 'skipped')
     """
     if state == "succeeded":
         return "succeeded"

@@ -8,10 +8,11 @@ cronsim reads the lines, and follows Debian's cron when the clocks change:
   exist, and an hour that occurs twice has its due times twice.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import resources
+from itertools import islice
 from typing import Annotated, Final
 from zoneinfo import ZoneInfo
 
@@ -32,6 +33,10 @@ NAMED: Final[dict[str, str]] = {
 LAST_FIRE_US: Final = 253_370_764_800_000_000
 """The beginning of the year 9999. A later run could have no second attempt, as the calendar ends with that year."""
 
+MOVED_A_DAY_MAX: Final = 24
+"""The most due times a day that calendars may move to other days."""
+
+_DAY_US: Final = 86_400_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _CHECKED_FROM_US: Final = 946_684_800_000_000
@@ -80,6 +85,20 @@ def check_cron(line: str, timezone: str) -> None:
 
 
 @lru_cache(maxsize=4096)
+def check_rare(line: str, timezone: str) -> None:
+    """Raise `ValueError` if a cron line is due too often for its times to be moved to other days.
+
+    >>> check_rare("*/5 * * * *", "UTC")
+    Traceback (most recent call last):
+    ValueError: '*/5 * * * *' is due more than 24 times a day, too often for `on_skip: next` or `previous`
+    """
+    times = list(islice(cron_times(line, timezone, _CHECKED_FROM_US), MOVED_A_DAY_MAX + 1))
+    if len(times) > MOVED_A_DAY_MAX and times[-1] - times[0] < _DAY_US:
+        raise ValueError(
+            f"{line!r} is due more than {MOVED_A_DAY_MAX} times a day, too often for `on_skip: next` or `previous`"
+        )
+
+
 def unreadable_line(line: str, timezone: str) -> str | None:
     """Say why `line` cannot be read on this machine; None if it can be read."""
     try:
@@ -90,14 +109,13 @@ def unreadable_line(line: str, timezone: str) -> str | None:
 
 
 class CronLine:
-    """A cron line that caches the last interval between two due times.
+    """A cron line that caches the last interval between two due times. `times` gives those later than a time.
 
     All times in this interval have the same next due time, so ten thousand tasks with one line cost one search.
     """
 
-    def __init__(self, line: str, timezone: str) -> None:
-        self._line = line
-        self._timezone = timezone
+    def __init__(self, times: Callable[[int], Iterator[int]]) -> None:
+        self._times = times
         self._gap: tuple[int, int] | None = None
 
     def next_us(self, after_us: int) -> int | None:
@@ -105,7 +123,7 @@ class CronLine:
         gap = self._gap
         if gap is not None and gap[0] <= after_us < gap[1]:
             return gap[1]
-        due_us = next(cron_times(self._line, self._timezone, after_us), None)
+        due_us = next(self._times(after_us), None)
         if due_us is not None:
             self._gap = (after_us, due_us)
         return due_us
@@ -114,7 +132,7 @@ class CronLine:
 @lru_cache(maxsize=4096)
 def cron_line(line: str, timezone: str) -> CronLine:
     """Return the shared `CronLine` of all tasks with this line and time zone."""
-    return CronLine(line, timezone)
+    return CronLine(partial(cron_times, line, timezone))
 
 
 def cron_times(line: str, timezone: str, after_us: int) -> Iterator[int]:
@@ -176,6 +194,11 @@ def _bad_field(line: str, fields: list[str]) -> str:
         except CronSimError:
             return f"the cron line {line!r} does not parse: {text!r} is not a valid {name}"
     return f"the cron line {line!r} never fires: no month that it names has such a day"
+
+
+def known_zone(name: str) -> ZoneInfo | None:
+    """Return the time zone of that name; None if this machine does not know it."""
+    return _zone(name) if name in _zone_names() else None
 
 
 @lru_cache(maxsize=512)

@@ -36,9 +36,14 @@ def raise_all(model: str, wrong: Iterable[str]) -> None:
 
     A validator that raised `ValueError` for the first message would hide the others.
     """
+    raise_at(model, (((), said) for said in wrong))
+
+
+def raise_at(model: str, wrong: Iterable[tuple[Path, str]]) -> None:
+    """Like `raise_all`, for messages about the fields at these paths."""
     details = [
-        InitErrorDetails(type=PydanticCustomError("value_error", "{said}", {"said": said}), input=None)
-        for said in wrong
+        InitErrorDetails(type=PydanticCustomError("value_error", "{said}", {"said": said}), loc=path, input=None)
+        for path, said in wrong
     ]
     if details:
         raise ValidationError.from_exception_data(model, details)

@@ -21,6 +21,7 @@ RunState = Literal[
     "upstream_failed",
     "upstream_skipped",
     "not_needed",
+    "upstream_late",
 ]
 
 AttemptEnd = Literal["succeeded", "failed", "away", "cancelled", "timed_out", "not_started", "handed_over"]
@@ -36,7 +37,7 @@ HELD: Final[frozenset[RunState]] = frozenset({"claimed", "running"})
 FINAL: Final[frozenset[RunState]] = frozenset(
     {
         *("succeeded", "failed", "cancelled", "timed_out", "abandoned", "skipped", "missed"),
-        *("upstream_failed", "upstream_skipped", "not_needed"),
+        *("upstream_failed", "upstream_skipped", "not_needed", "upstream_late"),
     }
 )
 """A run in one of these states has ended, and is kept in the history only."""
@@ -45,7 +46,12 @@ TRANSITIONS: Final[dict[RunState | None, frozenset[RunState]]] = {
     # None: the run does not exist yet. An occurrence is claimed when it is due, or waits (started by hand, or queued
     # behind another run, or due because the tasks before it have ended), or is recorded as skipped or missed, or as
     # ended by those tasks.
-    None: frozenset({"claimed", "waiting", "skipped", "missed", "upstream_failed", "upstream_skipped", "not_needed"}),
+    None: frozenset(
+        {
+            *("claimed", "waiting", "skipped", "missed"),
+            *("upstream_failed", "upstream_skipped", "not_needed", "upstream_late"),
+        }
+    ),
     "waiting": frozenset({"claimed", "cancelled"}),
     # The report that an attempt has ended may come before the report that it has started.
     "claimed": frozenset(
@@ -63,6 +69,7 @@ TRANSITIONS: Final[dict[RunState | None, frozenset[RunState]]] = {
     "upstream_failed": frozenset(),
     "upstream_skipped": frozenset(),
     "not_needed": frozenset(),
+    "upstream_late": frozenset(),
 }
 """The states that may follow each state. A retry is `running -> waiting`: the attempt has failed, and the run waits for
 its next attempt. A run also waits after a member gives its claim back without starting the attempt, and after the

@@ -24,9 +24,13 @@ from pydantic import (
     model_validator,
 )
 
-from tasks.definition.cron import ACCEPTED, Timezone, check_at, check_cron
+from tasks.definition.calendars import CalendarRule, rule_of
+from tasks.definition.cron import ACCEPTED, Timezone, check_at, check_cron, check_rare
 from tasks.definition.deadlines import Deadlines
+from tasks.definition.field_errors import raise_at
 from tasks.definition.limits import Limits
+from tasks.definition.pools import PRIORITY, PRIORITY_MAX, Uses
+from tasks.definition.template import template_faults
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
@@ -53,7 +57,8 @@ CatchUp = Literal["skip", "latest", "all"]
 T = TypeVar("T")
 _DESCRIBES: Final = "describes"
 Describes = Annotated[T, _DESCRIBES]
-"""The type of a field that only describes a task: it changes nothing about when or where the task runs, nor how."""
+"""The type of a field that only describes a task: it changes nothing about where the task runs, nor how. Its labels may
+put it under a blackout."""
 
 
 class _Model(BaseModel):
@@ -116,6 +121,9 @@ Schedule = Cron | Every | At | Continuous
 
 PARENTS_MAX: Final = 32
 """The most tasks after which one task may be due."""
+
+WAIT_S: Final = 86_400.0
+"""How long a task with `after` and `schedule` waits by default: as a run does for a service (`retry.away_s`)."""
 
 
 class After(_Model):
@@ -212,7 +220,8 @@ class Spec(_Model):
         Annotated[_LabelsOfTask, BeforeValidator(_labels, json_schema_input_type=_LabelsOfTask | None)]
     ] = Field(
         default={},
-        description="For people, and for channels: one may be of tasks with some labels only (`rota notify`)",
+        description="For people, and for channels and blackouts, which may be for tasks with some labels only "
+        "(`rota notify`, `rota blackout`)",
         examples=[{"team": "bi"}],
     )
     pin: Name | None = Field(
@@ -258,14 +267,50 @@ class Spec(_Model):
     after: Annotated[tuple[_Parent, ...], Field(max_length=PARENTS_MAX), BeforeValidator(_parents)] = Field(
         default=(),
         description="The tasks after whose runs this one is due, by name or as `{task, on}`: once for each occurrence "
-        "of theirs, in the moment in which the last of them ends. The task has no `schedule` then",
+        "of theirs, in the moment in which the last of them ends. With a `schedule` too: once for each time of its "
+        "own, as soon as the latest occurrence of each of them, at that time or before it, has ended",
         examples=[["ingest-orders", {"task": "ingest-lines", "on": "ended"}]],
+    )
+    wait_s: Annotated[float, Field(ge=1, le=31_622_400)] = Field(
+        default=WAIT_S,
+        description="With `after` and `schedule`: how long an occurrence waits for the tasks before it, in seconds. "
+        "Then it ends `upstream_late`, and does not run",
+    )
+    uses: Uses = Field(
+        default={},
+        description="How much of the cluster's pools a run uses while it works (`rota pools`): together, runs never "
+        "use more than there is. A run that lacks something of a pool waits. `{db:orders: 1}` of a pool of 1 is a lock",
+        examples=[{"dumps": 1}],
+    )
+    priority: Annotated[int, Field(ge=0, le=PRIORITY_MAX)] = Field(
+        default=PRIORITY,
+        description="Who goes first among those that wait for a pool, 100 before 0. Waiting for a minute is worth one "
+        "more",
+    )
+    calendar: CalendarRule | None = Field(
+        default=None,
+        description="On which days it is due, for a cron line or `at`; null: on all. On other days it has no "
+        "occurrence that could be missed",
+        examples=[{"skip": ["holidays/DE-BY"], "on_skip": "next"}],
     )
     run_as: User | None = Field(
         default=None,
         description="The user of the machine that attempts run as, which `ROTA_RUN_AS` of the member must name; null: "
         "the node's own",
         examples=["deploy"],
+    )
+    each: bool = Field(
+        default=False,
+        description="Whether each occurrence runs on each member that has the labels of `group` and offers the kind "
+        "(without a group: on each member), instead of on one of them. Each member's runs count for themselves: for "
+        "`overlap`, failures and deadlines. The tasks after it wait for all of them",
+    )
+    template: bool = Field(
+        default=False,
+        description="Whether `{{ ... }}` in the texts of `params` is replaced for each occurrence: `nominal` (its "
+        "time), `window_start` and `window_end` (from the time before to its own), each with an offset, a zone and a "
+        "format, as in `{{ nominal - 1d in UTC | date }}`; and `after.TASK.FIELD` (a field of the result of a task in "
+        "`after`)",
     )
 
     @model_validator(mode="before")
@@ -294,8 +339,51 @@ class Spec(_Model):
             raise ValueError("after names a task twice")
         if self.name in names:
             raise ValueError("after names the task itself")
-        if names and self.schedule is not None:
-            raise ValueError("a task with `after` is due after other tasks, so it has no schedule: remove one of them")
+        if names and self.continuous:
+            raise ValueError("a continuous task is always due, so it cannot come after others: remove `after`")
+        if self.wait_s != WAIT_S and not (names and self.schedule is not None):
+            raise ValueError("wait_s is for tasks with both `after` and `schedule`: remove it, or add what is missing")
+        return self
+
+    @model_validator(mode="after")
+    def _gives_back(self) -> "Spec":
+        if self.uses and self.continuous:
+            raise ValueError("a continuous task works all the time, so it would never give back what it uses of a pool")
+        return self
+
+    @model_validator(mode="after")
+    def _on_each(self) -> "Spec":
+        if not self.each:
+            return self
+        if self.continuous:
+            raise ValueError("each: a continuous task works on one member: make a task for each one, with a group")
+        fields = type(self).model_fields
+        if given := [name for name in _NOT_WITH_EACH if getattr(self, name) != fields[name].default]:
+            raise ValueError(f"each: it runs on all members of its group, so {', '.join(given)} cannot be given, too")
+        return self
+
+    @model_validator(mode="after")
+    def _on_days(self, info: ValidationInfo) -> "Spec":
+        if self.calendar is None:
+            return self
+        if not isinstance(self.schedule, Cron | At):
+            raise ValueError(  # noqa: TRY004 - pydantic wants a ValueError
+                "calendar is for schedules with `cron` or `at`, whose times belong to days: remove it"
+            )
+        if self.calendar.on_skip != "skip" and isinstance(self.schedule, Cron) and info.context is not ACCEPTED:
+            check_rare(self.schedule.cron, self.schedule.timezone)
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_replaced(self, info: ValidationInfo) -> "Spec":
+        if not self.template or info.context is ACCEPTED:
+            return self
+        if self.continuous:
+            raise ValueError("a continuous task has no occurrences that its params could depend on: remove `template`")
+        windows = bool(self.after) if self.schedule is None else isinstance(self.schedule, Cron | Every)
+        parents = tuple(one.task for one in self.after)
+        wrong = template_faults(self.params, parents, windows=windows)
+        raise_at("Spec", [(("params", *path), said) for path, said in wrong])
         return self
 
     @property
@@ -319,6 +407,9 @@ class Spec(_Model):
         plain = self.model_dump(mode="json", exclude=exclude)
         return bytes(msgpack.packb(_sorted(plain) | {name: plain[name] for name in _AS_WRITTEN if name in plain}))
 
+
+_NOT_WITH_EACH: Final = ("key", "pin", "sticky", "weight", "standbys")
+"""The fields that a task with `each` cannot have: those about which one member runs it."""
 
 DESCRIBING: Final = frozenset(name for name, of in Spec.model_fields.items() if _DESCRIBES in of.metadata)
 """The fields that only describe a task."""
@@ -423,17 +514,47 @@ def after_of(packed: bytes) -> tuple[After, ...]:
     >>> after_of(Spec(name="a", kind="command", after=["b"]).pack())
     (After(task='b', on='succeeded'),)
     """
-    return _after_of(packed) if _AFTER in packed else ()
+    return _family(packed)[0] if _AFTER in packed else ()
+
+
+def waits_at_times(packed: bytes) -> bool:
+    """Whether a task comes after others, and has a schedule: it waits for them at times of its own. As cheap.
+
+    >>> waits_at_times(Spec(name="a", kind="command", after=["b"]).pack())
+    False
+    >>> waits_at_times(Spec(name="a", kind="command", after=["b"], schedule={"every_s": 60}).pack())
+    True
+    """
+    return _AFTER in packed and _family(packed)[1]
 
 
 @lru_cache(maxsize=4096)
-def _after_of(packed: bytes) -> tuple[After, ...]:
-    return tuple(_parent(one["task"], one["on"]) for one in msgpack.unpackb(packed).get("after", ()))
+def _family(packed: bytes) -> tuple[tuple[After, ...], bool]:
+    raw = msgpack.unpackb(packed)
+    after = tuple(_parent(one["task"], one["on"]) for one in raw.get("after", ()))
+    return after, bool(after) and raw.get("schedule") is not None
 
 
 @lru_cache(maxsize=4096)
 def _parent(task: str, on: Literal["succeeded", "failed", "ended"]) -> After:
     return After(task=task, on=on)
+
+
+_EACH: Final = bytes(msgpack.packb("each"))
+
+
+def runs_on_each(packed: bytes) -> bool:
+    """Return the field `each` of a spec that `Spec.pack` packed, at next to no cost for one that has it not.
+
+    >>> runs_on_each(Spec(name="a", kind="command", each=True).pack()), runs_on_each(Spec(name="a", kind="b").pack())
+    (True, False)
+    """
+    return _EACH in packed and _each(packed)
+
+
+@lru_cache(maxsize=4096)
+def _each(packed: bytes) -> bool:
+    return msgpack.unpackb(packed).get("each", False) is True
 
 
 class TaskTiming(NamedTuple):
@@ -442,6 +563,7 @@ class TaskTiming(NamedTuple):
     schedule: Schedule | None
     retry: Retry
     enabled: bool
+    calendar: CalendarRule | None = None
 
     @property
     def continuous(self) -> bool:
@@ -465,7 +587,20 @@ def timing(packed: bytes) -> TaskTiming:
         None if schedule is None else _schedule(tuple(schedule.items())),
         _retry(tuple(retry.items())),
         raw.get("enabled", True),
+        None if (calendar := raw.get("calendar")) is None else rule_of(calendar),
     )
+
+
+_CALENDAR: Final = bytes(msgpack.packb("calendar"))
+
+
+def calendar_of(packed: bytes) -> CalendarRule | None:
+    """Return the field `calendar` of a spec that `Spec.pack` packed. Costs next to nothing if it has none.
+
+    >>> calendar_of(Spec(name="a", kind="command", schedule={"cron": "@daily"}, calendar={"skip": "closing"}).pack())
+    CalendarRule(skip=('closing',), only=(), on_skip='skip')
+    """
+    return timing(packed).calendar if _CALENDAR in packed else None
 
 
 _SCHEDULES: Final = TypeAdapter[Schedule](Schedule)

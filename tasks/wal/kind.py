@@ -65,6 +65,7 @@ class Wal:
 
     Params = WalParams
     requires: ClassVar = ("psycopg2",)
+    one_at_a_time = True
 
     @staticmethod
     def reaches(params: WalParams, task: str) -> list[Reach]:

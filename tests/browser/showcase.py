@@ -1,8 +1,10 @@
 """A cluster with something of everything that the page shows: for the tests, and for the pictures in docs/images."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from node.cli.local import wait_for
 from node.client import path
 from testkit.cluster import Cluster
 
@@ -27,7 +29,9 @@ def fill(cluster: Cluster) -> dict[str, str]:
     _put(cluster, "photos-weekly", "backup", backup, schedule=sundays, set="site", labels={"team": "media"})
     _command(cluster, "orders-to-lake", "sleep 0.3; echo 1,204 rows", schedule={"every_s": 900})
     _command(cluster, "customers-to-lake", "echo 310 rows", schedule={"every_s": 1800})
-    _command(cluster, "clickstream", _COPY, schedule={"cron": "0 */4 * * *"})
+    made = cluster.ask("PATCH", "/v1/settings", json={"pools": {"warehouse": 1}})
+    assert made.status == 200, made.body
+    _command(cluster, "clickstream", _COPY, schedule={"cron": "0 */4 * * *"}, uses={"warehouse": 1})
     twice = {"attempts": 2, "backoff_s": 0}
     morning, by = {"cron": "15 6 * * *"}, {"finish_within_s": 1}
     _command(cluster, "currency-rates", _FAILS, schedule=morning, retry=twice, deadlines=by)
@@ -42,6 +46,8 @@ def fill(cluster: Cluster) -> dict[str, str]:
     ended["given"] = cluster.run("reindex-search", params={"argv": ["echo", "products"], "cwd": "/"})
     for run_id in (*ended.values(), *invoices):
         cluster.wait_for_run(run_id)
+    _past_rates(cluster)
+    ended["sales-join"] = _night(cluster)
     ended["clickstream"] = cluster.run("clickstream")
     cluster.wait_for_attempt(ended["clickstream"], 1)
     return ended
@@ -55,6 +61,34 @@ _FAILS: Final = (
     "echo GET https://rates.internal/latest; echo HTTP 502 from the proxy; "
     "echo 'no rates for 2 of 31 currencies: XAU, XAG' >&2; exit 3"
 )
+
+
+def _past_rates(cluster: Cluster) -> None:
+    """Run `currency-rates` for the days of a month, of which five fail; then it is paused."""
+    since = (datetime.now(UTC) - timedelta(days=31)).isoformat()
+    begun = cluster.ask("POST", path("v1", "tasks", "currency-rates", "backfills"), json={"from": since})
+    at = path("v1", "backfills", str(begun.json["number"]))
+    wait_for("the backfill to be paused", lambda: cluster.get(at)["status"] == "paused", 60)
+
+
+def _night(cluster: Cluster) -> str:
+    """Register tasks that come after one another, and run them; one fails. Returns the run of `sales-join`."""
+    _command(cluster, "sales-ingest", "echo 1,204 rows", schedule={"cron": "0 1 * * *"})
+    for name in ("sales-orders", "sales-returns"):
+        _command(cluster, name, "echo cleaned", after=["sales-ingest"])
+    _command(cluster, "sales-rates", _FAILS, after=["sales-ingest"], retry={"attempts": 1})
+    _command(cluster, "sales-join", "true", after=["sales-orders", "sales-returns", "sales-rates"])
+    _command(cluster, "sales-report", "true", after=["sales-join"])
+    _command(cluster, "sales-alarm", "true", after=[{"task": "sales-rates", "on": "failed"}])
+    _command(cluster, "sales-tidy", "true", after=[{"task": "sales-join", "on": "ended"}])
+    cluster.ask("POST", path("v1", "tasks", "sales-ingest", "runs"), json={"downstream": True})
+    ends = ("sales-alarm", "sales-tidy", "sales-report")
+    wait_for("the tasks after sales-ingest", lambda: all(_last(cluster, name) for name in ends), 60)
+    return str(_last(cluster, "sales-join")["run_id"])
+
+
+def _last(cluster: Cluster, task: str) -> Any:
+    return cluster.ask("GET", path("v1", "tasks", task)).json["last"]
 
 
 def _command(cluster: Cluster, name: str, script: str, **spec: Any) -> None:

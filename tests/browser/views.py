@@ -87,6 +87,7 @@ VIEWS: Final = (
     View("tasks", lambda runs: "/tasks"),
     View("tasks-panel", lambda runs: "/tasks", _open_panel),
     View("task", lambda runs: "/tasks/invoices", _wait_for_chart),
+    View("graph", lambda runs: f"/tasks/sales-join/graph?run_id={runs['sales-join']}"),
     View("task-delete", lambda runs: "/tasks/photos-weekly", _open_delete),
     View("task-run", lambda runs: "/tasks/uploads/run-with", _make_param_wrong, "422"),
     View("task-edit", lambda runs: "/tasks/uploads/edit", _change_schedule),

@@ -67,3 +67,35 @@ def _unended(cluster: Cluster, node: str) -> list[Any]:
     return [run for run in cluster.all("/v1/runs", node) if run["state"] in ACTIVE] + [
         name for name, at in last.items() if at != last["root"]
     ]
+
+
+def _succeeded(cluster: Cluster, name: str, node: str | None = None) -> int:
+    return sum(states == ["succeeded"] for states in _ends(cluster, name, node).values())
+
+
+@pytest.mark.more
+def test_a_task_waits_at_times_of_its_own_though_the_leader_is_killed(tmp_path: Path) -> None:
+    with Cluster(tmp_path, 3) as cluster:
+        cluster.start()
+        cluster.wait_until_whole()
+        _register(cluster, "slow", "sleep", "1.2", schedule={"cron": "*/3 * * * * *"})
+        _register(cluster, "hangs", "sleep", "600", schedule={"cron": "*/3 * * * * *"})
+        _register(cluster, "report", "true", after=["slow"], schedule={"cron": "*/2 * * * * *"})
+        _register(cluster, "below", "true", after=["report"])
+        _register(cluster, "late", "true", after=["hangs"], schedule={"cron": "*/4 * * * * *"}, wait_s=1)
+        wait_for("the first occurrences", lambda: _succeeded(cluster, "below") >= 2, 60)
+        leader = cluster.wait_for_leader()
+        cluster.kill(leader)
+        left = cluster.others(leader)[0]
+        before = _succeeded(cluster, "below", left)
+        wait_for("occurrences without it", lambda: _succeeded(cluster, "below", left) >= before + 3, 60)
+        wait_for("one that is late", lambda: len(_ends(cluster, "late", left)) >= 2, 60)
+        for task in ("report", "late", "slow", "hangs"):
+            cluster.ask("POST", f"/v1/tasks/{task}/pause", node=left)
+        slow, report, below = (_ends(cluster, name, left) for name in ("slow", "report", "below"))
+        assert all(len(states) == 1 for ends in (report, below) for states in ends.values())
+        ran = [at for at, states in report.items() if states == ["succeeded"]]
+        assert len(ran) >= before + 3
+        latest = {at: max((one for one in slow if one <= at), default=None) for at in ran}
+        assert all(one is not None and slow[one] == ["succeeded"] for one in latest.values()), latest
+        assert {states[0] for states in _ends(cluster, "late", left).values()} <= {"upstream_late", "upstream_skipped"}

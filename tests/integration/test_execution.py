@@ -114,6 +114,9 @@ def test_what_a_worker_is_and_is_given(tmp_path: Path) -> None:
             "fire_at": "1970-01-01T00:00:00+00:00",
             "checkpoint": 7,
         }
+        last = await made.ended(made.act("see", backfill=True))
+        assert last.result is not None
+        assert last.result["nice"] == 19, "what is of a backfill gives way to all other work"
 
     play(tmp_path, scene)
 

@@ -16,6 +16,9 @@ from node.http.door.problems import CATALOGUE, MEDIA_TYPE, TYPE_PREFIX
 from node.peer.signing import CHALLENGE, new_request, signing_key
 from node.raft.founding.founding import FoundingWait
 from node.state.attempts import Began, Checkpoint, Finish
+from node.state.backfills import StartBackfill
+from node.state.blackouts import SetBlackout
+from node.state.calendars import SetCalendar
 from node.state.channel import Channel
 from node.state.claims import Claim
 from node.state.codec import from_pieces, snapshot_pieces
@@ -83,6 +86,13 @@ SENT: Final[dict[str, Any]] = {
         "refusal_is_death": True,
         "history_days": 3,
     },
+    "POST /v1/tasks/{name}/backfills": {"from": "2026-11-17T23:00:00Z", "parallel": 2},
+    "PUT /v1/calendars/{name}": {"dates": ["2026-12-24", "2026-12-31"]},
+    "PUT /v1/blackouts/{name}": {
+        "begins": "2090-01-01T00:00:00Z",
+        "ends": "2090-01-02T00:00:00+01:00",
+        "labels": {"team": "a"},
+    },
     "PUT /v1/channels/{name}": {
         "kind": "webhook",
         "url": "https://hooks.example/rota",
@@ -133,6 +143,9 @@ class Ground:
         cluster.ok(PutTasks(NOW_US, puts))
         cluster.ok(TakeLead(NOW_US, "node-1", cluster.machine.state.lead.term + 1, RULES))
         cluster.ok(PutChannel(NOW_US, "a", Channel.model_validate(SENT["PUT /v1/channels/{name}"]).pack()))
+        cluster.ok(SetCalendar(NOW_US, "a", (740_000,)))
+        cluster.ok(SetBlackout(NOW_US, "a", 2 * NOW_US, 3 * NOW_US))
+        backfill = cluster.ok(StartBackfill(NOW_US, "b", NOW_US - 600_000_000, NOW_US, 10))["backfill"]
         cluster.ok(AddMember(NOW_US, Seed("node-3", "host-3", 7003, 8103)))
         [over, run_id] = [self._running(name) for name in ("b", "a")]
         cluster.ok(Finish(NOW_US, over, cluster.machine.state.runs[over].attempts[-1].token, "succeeded", {"rows": 7}))
@@ -142,7 +155,7 @@ class Ground:
         log.write_text("said")
         self._challenge = ""
         self.names = {"name": b"a", "id": b"node-2", "run_id": run_id.encode(), "kind": b"copy", "asset": b"start.js"}
-        self.names["action"] = b"preview"
+        self.names |= {"action": b"preview", "number": str(backfill).encode()}
         self.asked: dict[str, dict[str, bytes]] = {
             "GET /v1/plan": {"without": b"node-2"},
             "GET /peer/log": {"run_id": run_id.encode(), "attempt": b"1"},

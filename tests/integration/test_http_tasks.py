@@ -139,6 +139,22 @@ async def test_a_list_is_registered_completely_or_not_at_all() -> None:
         assert (await served.ask("POST", "/v1/tasks?dry-run=true", json=many)).status == 422
 
 
+@on_loop
+async def test_a_dry_run_sees_the_pools_that_would_be_made_first() -> None:
+    async with servers() as served:
+        served.cluster.ok(TakeLead(NOW_US, "node-1", 1, RULES))
+        uses = [{"name": "dump", "kind": "copy", "params": {"source": "x"}, "uses": {"dumps": 2}}]
+        refused = await served.ask("POST", "/v1/tasks?dry_run=true", json=uses)
+        assert (refused.status, "make it first" in refused.json["detail"]) == (422, True)
+        small = await served.ask("POST", "/v1/tasks?dry_run=true&pools=dumps=1", json=uses)
+        assert (small.status, "could never run" in small.json["detail"]) == (422, True)
+        tried = await served.ask("POST", "/v1/tasks?dry_run=true&pools=other=0,dumps=2", json=uses)
+        assert tried.json["items"] == [_told("dump", 1, "created")]
+        assert not served.cluster.machine.state.pools
+        for query in ("dry_run=true&pools=dumps", "dry_run=true&pools=dumps=1,", "dry_run=true&pools=-=1", "pools=a=1"):
+            assert (await served.ask("POST", f"/v1/tasks?{query}", json=uses)).status == 422, query
+
+
 def _told(
     name: str, version: int, change: str, changes: list[dict[str, Any]] | None = None, warnings: list[str] | None = None
 ) -> dict[str, Any]:

@@ -29,7 +29,8 @@ def cluster(nodes: Cluster) -> Cluster:
 
 def prepared(cluster: Cluster) -> list[Path]:
     """The prepared processes without an attempt, by a file that each has written, and their attempts'."""
-    return list(cluster.folder.rglob("prepared.*/ready"))
+    # Not by `rglob`, which lists all folders, and fails if one is removed meanwhile.
+    return list(cluster.folder.glob("*/scratch/prepared.*/ready"))
 
 
 def ended(cluster: Cluster, name: str) -> list[Any]:
@@ -45,6 +46,18 @@ def test_a_scheduled_run_finds_what_its_owner_has_prepared_and_a_run_by_hand_doe
     wait_for("what is not needed is given up", lambda: not prepared(cluster))
     cluster.register("by-hand", "engine")
     assert cluster.wait_for_run(cluster.run("by-hand"))["result"] == {"prepared": False}
+
+
+@pytest.mark.more
+def test_a_run_after_another_finds_what_was_prepared_while_that_one_worked(cluster: Cluster) -> None:
+    cluster.register("before", "numbered", params={"sleep_s": 3})
+    cluster.register("after", "engine", after=["before"])
+    for count, expected in ((1, False), (2, True)):  # the first run shows how long it takes
+        cluster.run("before", downstream=True)
+        wait_for(f"run {count}", lambda count=count: len(ended(cluster, "after")) == count, deadline_s=60)  # type: ignore[misc]
+        assert ended(cluster, "after")[0]["result"] == {"prepared": expected}
+    for name in ("after", "before"):
+        assert cluster.ask("DELETE", f"/v1/tasks/{name}").status == 204
 
 
 @pytest.mark.more

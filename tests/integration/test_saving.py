@@ -59,6 +59,7 @@ def test_a_new_cluster_takes_over_what_another_was_asked(tmp_path: Path) -> None
         assert {task["name"]: task for task in new.all("/v1/tasks", "node-1", consistent="true")} == tasks
         assert new.get("/v1/settings") == settings
         assert new.get("/v1/channels/ops")["definition"] == CHANNEL
+        assert new.get("/v1/calendars/closing")["dates"] == ["2026-12-24"]
         assert not new.all("/v1/runs"), "something ran that was not due"
         again = rota("cluster", "load", str(file), "--json")
         assert again.json == {"loaded": 0, "there_already": len(tasks)}
@@ -81,7 +82,9 @@ def _busy(cluster: Cluster) -> tuple[dict[str, Any], Any]:
         cluster.register(f"large-{number}", params={"says": LARGE})
     cluster.register("hourly", schedule={"every_s": 3600})
     cluster.register("hourly", schedule={"every_s": 3601})
-    cluster.register("daily", schedule={"cron": "0 3 * * *", "timezone": "Europe/Paris"}, pin="node-2")
+    assert cluster.ask("PUT", "/v1/calendars/closing", json={"dates": ["2026-12-24"]}).status == 201
+    paris = {"cron": "0 3 * * *", "timezone": "Europe/Paris"}
+    cluster.register("daily", schedule=paris, calendar={"skip": ["closing", "holidays/FR"]}, pin="node-2")
     cluster.register("done", params=notes.params)
     cluster.register("held", params=held.params)
     cluster.wait_for_run(cluster.run("done"))

@@ -14,9 +14,12 @@ from node.peer.protocol import RunProgress
 from node.raft.errors import NoQuorum
 from node.raft.founding.founding import FoundingWait
 from node.raft.ports import RaftRole
+from node.state.attempts import Finish
+from node.state.backfills import AdvanceBackfill, StartBackfill
 from node.state.deadlines import Breached
 from node.state.members import Drain, TakeLead
 from node.state.registry import Pause
+from node.state.settings import ChangeSettings
 from node.state.value import RULES
 from testkit.http.fake_node import SECRET
 from testkit.http.http_cluster import QUICK, on_loop, servers
@@ -62,6 +65,52 @@ async def test_the_overview_shows_what_runs_what_failed_what_comes_and_the_membe
             assert shown in text_of(reply)
             assert reply.body.decode().lstrip().startswith(f'<section id="{part}"')
         assert (await visitor.get("/?part=other")).status == 422
+
+
+@on_loop
+async def test_the_overview_shows_pools_once_there_are_any_and_who_holds_them() -> None:
+    async with servers() as served:
+        visitor = Visitor(served)
+        assert re.search(r'<section id="pools"[^>]* hidden>', (await visitor.get("/")).body.decode())
+        served.cluster.ok(TakeLead(served.cluster.now_us, "node-1", 1, RULES))
+        served.cluster.ok(ChangeSettings(served.cluster.now_us, {"pools": {"dumps": 2, "idle": 1}}))
+        for name in ("first", "second", "third"):
+            await served.put_task(name, uses={"dumps": 2})
+        runs = [await served.start_run(name) for name in ("first", "second", "third")]
+        served.claim(runs[0])
+        page = await visitor.part("/?part=pools")
+        assert " hidden" not in page.body.decode()
+        said = text_of(page)
+        assert "dumps used by 3 tasks 2 of 2 used held by first (2)" in said
+        assert "2 waiting , first second , third" in said
+        assert said.index("dumps") < said.index("idle used by 0 tasks 0 of 1 used")
+
+
+@on_loop
+async def test_the_overview_shows_backfills_and_pauses_resumes_and_cancels_them() -> None:
+    async with servers() as served:
+        visitor, cluster = Visitor(served), served.cluster
+        assert re.search(r'<section id="backfills"[^>]* hidden>', (await visitor.get("/")).body.decode())
+        cluster.ok(TakeLead(cluster.now_us, "node-1", 1, RULES))
+        await served.put_task("sales", schedule={"every_s": 3600}, retry={"attempts": 1})
+        from_us, to_us = cluster.now_us - 10 * 3_600_000_000, cluster.now_us
+        number = cluster.ok(StartBackfill(cluster.now_us, "sales", from_us, to_us, 10))["backfill"]
+        cluster.ok(AdvanceBackfill(cluster.now_us, number, from_us - 1, from_us + 5))
+        [run_id] = cluster.machine.state.runs_of["sales"]
+        cluster.ok(Finish(cluster.now_us + 1, run_id, served.claim(run_id), "failed"))
+        cluster.ok(AdvanceBackfill(cluster.now_us, number, from_us + 5, from_us + 3_600_000_005))
+        cluster.now_us += 3_600_000_000
+        page = await visitor.part("/?part=backfills")
+        said = text_of(page)
+        assert "sales running 1 of 10, 9 h" in said and "1 failed , the latest" in said and "under way:" in said
+        assert f"runs/{run_id}" in page.body.decode()
+        for action, status in (("pause", "paused"), ("resume", "running"), ("cancel", "cancelled")):
+            notice = await visitor.press(f"/backfills/{number}/{action}", **{"HX-Request": "true"})
+            assert (notice.status, f"Backfill {number}" in text_of(notice)) == (200, True)
+            assert cluster.machine.state.backfills[number].status == status
+        assert "cancelled" in text_of(await visitor.part("/?part=backfills"))
+        cluster.now_us += 25 * 3_600_000_000
+        assert " hidden" in (await visitor.part("/?part=backfills")).body.decode()
 
 
 @on_loop

@@ -1,14 +1,17 @@
 """The pages of a task and of a run over a real HTTP server, and the form for a definition."""
 
 import re
+from datetime import date
 from html import unescape
 
 import pytest
 
 from node.peer.protocol import RunProgress
 from node.state.attempts import Checkpoint, Finish
-from node.state.members import MarkDown
+from node.state.members import MarkDown, TakeLead
 from node.state.registry import Put, PutTasks
+from node.state.value import RULES
+from tasks.definition.calendar_times import day_words
 from tasks.definition.run import AttemptEnd
 from tasks.definition.spec import Spec
 from tasks.installed_kinds import InstalledKinds
@@ -25,6 +28,32 @@ async def ended(served: Servers, task: str, result: dict[str, object] | None, er
     state: AttemptEnd = "succeeded" if error is None else "failed"
     served.cluster.ok(Finish(served.cluster.now_us, run_id, token, state, result, error, retry=False))
     return run_id
+
+
+@on_loop
+async def test_the_tasks_before_and_after_one_are_drawn_with_an_occurrence_on_its_way() -> None:
+    async with servers() as served:
+        visitor = Visitor(served)
+        served.cluster.ok(TakeLead(served.cluster.now_us, "node-1", 1, RULES))
+        await served.put_task("alone")
+        for name, after in {"a": [], "b": ["a"], "c": [{"task": "b", "on": "ended"}]}.items():
+            await served.put_task(name, after=after)
+        assert 'id="graph"' not in (await visitor.get("/tasks/alone")).body.decode()
+        drawn = (await visitor.get("/tasks/b")).body.decode()
+        assert 'aria-label="a: new, it has never run"' in drawn
+        assert 'href="../tasks/c"' in drawn
+        assert 'data-part="../tasks/b/graph?part=graph"' in drawn
+        started = (await served.ask("POST", "/v1/tasks/a/runs", json={"downstream": True})).json["run_id"]
+        served.claim(started)
+        run = await visitor.get(f"/runs/{started}")
+        assert f'href="../tasks/a/graph?run_id={started}"' in run.body.decode()
+        whole = (await visitor.get(f"/tasks/a/graph?run_id={started}")).body.decode()
+        (url,) = re.findall(r'data-part="(?:\.\./)+([^"]+graph[^"]+)"', whole)
+        part = (await visitor.part(f"/{unescape(url)}")).body.decode()
+        assert part.lstrip().startswith('<section id="graph"')
+        assert f'href="../../runs/{started}"' in part
+        assert re.search(r'aria-label="c: pending since [^"]+ UTC, waits for b"', part)
+        assert "on its way" in part
 
 
 @on_loop
@@ -67,6 +96,26 @@ async def test_a_task_shows_why_it_waits_who_owns_it_when_it_is_due_and_its_runs
         assert f"{other} owns it" in walk
         assert (await visitor.get("/tasks/nobody")).status == 404
         assert (await visitor.get("/tasks/a?after=nonsense")).status == 422
+
+
+@on_loop
+async def test_a_task_shows_the_days_that_fall_out_and_the_blackouts_that_hold_it() -> None:
+    async with servers() as served:
+        visitor = Visitor(served)
+        served.cluster.ok(TakeLead(served.cluster.now_us, "node-1", 1, RULES))
+        nightly = {"cron": "0 3 * * *", "timezone": "Europe/Berlin"}
+        await served.put_task(schedule=nightly)
+        second = (await served.get("/v1/tasks/a/times?count=2")).json["times"][1][:10]
+        await served.ask("PUT", "/v1/calendars/closing", json={"dates": [second]})
+        await served.put_task(schedule=nightly, calendar={"skip": ["closing", "holidays/DE"]}, labels={"team": "bi"})
+        span = {"begins": "2998-01-01T00:00:00Z", "ends": "2999-01-01T00:00:00Z"}
+        await served.ask("PUT", "/v1/blackouts/move", json={**span, "labels": {"team": "bi"}})
+        await served.ask("PUT", "/v1/blackouts/others", json={**span, "labels": {"team": "ops"}})
+        said = text_of(await visitor.get("/tasks/a"))
+        assert f"{day_words(date.fromisoformat(second).toordinal())} falls out (closing)" in said
+        assert "Its calendars are known until" in said
+        assert "The blackout move holds what is new of it from 2998-01-01" in said
+        assert "others" not in said
 
 
 @on_loop
@@ -393,3 +442,39 @@ async def test_the_form_for_params_never_shows_what_a_secret_is() -> None:
         assert "secret: s3_key" in text_of(page)
         run_id = await served.start_run(json={"params": {"source": "y", "key": {"secret": "other_key"}}})
         assert "key: secret: other_key" in text_of(await visitor.get(f"/runs/{run_id}"))
+
+
+@on_loop
+async def test_a_task_that_runs_on_each_member_shows_how_it_fares_on_each() -> None:
+    async with servers(("node-1", "node-2")) as served:
+        visitor = Visitor(served)
+        served.cluster.ok(TakeLead(served.cluster.now_us, "node-1", 1, RULES))
+        assert (await served.ask("PUT", "/v1/tasks/a", json={"kind": "copy", "each": True, "pin": "x"})).status == 422
+        await served.put_task("a", each=True)
+        started = (await served.ask("POST", "/v1/tasks/a/runs", json={})).json
+        first, second = started["run_ids"]
+        assert (started["run_id"], started["busy"]) == (first, [])
+        token = served.claim(first, "node-1")
+        served.cluster.ok(Finish(served.cluster.now_us, first, token, "failed", error="no such folder", retry=False))
+        view = (await served.get("/v1/tasks/a/owner")).json
+        assert [(part["member"], part["failing"]) for part in view["members"]] == [("node-1", True), ("node-2", False)]
+        assert "it runs on each member: node-1, node-2" in [told["detail"] for told in view["standing"]]
+        assert (await served.get(f"/v1/runs/{second}")).json["member"] == "node-2"
+        said = text_of(await visitor.get("/tasks/a"))
+        for words in ("It runs on each member: node-1, node-2", "node-1 ■ failed", "no such folder"):
+            assert words in said
+        assert "waiting for node-2" in said
+        again = (await served.ask("POST", "/v1/tasks/a/runs", json={})).json
+        assert (len(again["run_ids"]), again["busy"]) == (1, ["node-2"])
+        one = await served.ask("POST", "/v1/tasks/a/runs", json={"member": "node-2"})
+        assert (one.status, "is active on node-2" in one.json["detail"]) == (409, True)
+        assert (await served.ask("POST", "/v1/tasks/a/actions/preview", json={})).status == 422
+        served.cluster.ok(Finish(served.cluster.now_us, second, served.claim(second, "node-2"), "succeeded", {}))
+        form = (await visitor.get(f"/tasks/a/run-with?like={second}")).body.decode()
+        typed = dict(re.findall(r'name="(csrf|version|like)" value="([^"]+)"', form)) | {'param:["source"]': "x"}
+        assert (await visitor.send("/tasks/a/run-with", typed)).status == 303
+        assert served.cluster.machine.state.runs_of["a"][1:] == (
+            next(one for one in served.cluster.machine.state.runs if one.endswith("@node-2")),
+        )
+        await served.put_task("b")
+        assert (await served.ask("POST", "/v1/tasks/b/runs", json={"member": "node-2"})).status == 422

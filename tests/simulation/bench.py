@@ -18,6 +18,7 @@ from node.execution.frames import DoneFrame, EndedFrame, FailedFrame
 from node.execution.order import AttemptLimits, Order
 from node.state.value import State
 from tasks.definition.run import HELD
+from tests.simulation.holders import overused
 from tests.simulation.loop import Loop
 from tests.simulation.world import World
 
@@ -52,6 +53,11 @@ class Bench:
         run = self.state().runs.get(run_id)
         if run is None or run.state not in HELD or run.token != token:
             self.world.wrong(f"invariant 4: {run_id} goes on at {attempt.member} under token {token}, which is over")
+        working = [one.order.run_id for one in self.attempts.values() if one.at_work or one is attempt]
+        if "{{" in str(attempt.order.params):
+            self.world.wrong(f"{run_id} works by params that depend on its occurrence: {attempt.order.params}")
+        if (why := overused(self.state(), working)) is not None:
+            self.world.wrong(why)
 
     def taken(self, run_id: str, token: int) -> None:
         """A token is not its run's present one any more: nothing may work under it."""
@@ -340,7 +346,9 @@ class Supervisor:
         self._bench.attempts.pop((self.member, self.order.run_id, self.order.token), None)
         self.gone()
         end, error, retry = ending.end, ending.error, ending.retry
-        self._say(attempt_events.AttemptEnded(self.order.run_id, self.order.token, end, None, error, retry))  # type: ignore[arg-type]
+        leaves = end == "succeeded" and self.order.params.get("leaves") is True
+        result = {"token": self.order.token} if leaves else None
+        self._say(attempt_events.AttemptEnded(self.order.run_id, self.order.token, end, result, error, retry))  # type: ignore[arg-type]
         for tell in self.when_gone:
             tell()
 

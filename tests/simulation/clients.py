@@ -12,7 +12,7 @@ from node.state.registry import DeleteTask, Pause, Put, PutTasks
 from node.state.settings import ChangeSettings
 from node.state.telling import PutChannel
 from node.state.value import Result
-from tasks.definition.spec import Spec, after_of
+from tasks.definition.spec import Spec
 from tests.simulation.cluster import Cluster
 from tests.simulation.plan import Fault
 from tests.simulation.process import Process
@@ -49,6 +49,8 @@ class Clients:
         self._turn = self._rng.randrange(4)
         self.specs = [self._spec(number) for number in range(TASKS)]
         self._keys = 0
+        self.at_the_end: list[Callable[[], None]] = []
+        """What is done, beside the pauses, so that all runs can come to their end."""
 
     def _spec(self, number: int, **changed: Any) -> Spec:
         """Overlap and catch-up of a task stay what they are, so that what became of its occurrences can be judged."""
@@ -84,8 +86,10 @@ class Clients:
 
     def pause_all(self) -> None:
         """Nothing falls due any more, but after what has begun."""
+        for act in self.at_the_end:
+            act()
         for task, row in sorted(self._cluster.ledger.state.tasks.items()):
-            if not after_of(row.spec_packed):
+            if row.spec.schedule is not None or not row.spec.after:
                 self._pause(task)
 
     def _pause(self, task: str) -> None:
@@ -162,6 +166,10 @@ class Clients:
         except RaftError:
             self._cluster.counts["client errors"] += 1
             return None
+
+    def later(self, wait_s: float, act: Callable[[], None]) -> None:
+        """Do something after a while."""
+        self._cluster.world.at(self._cluster.world.now_s + wait_s, act)
 
     def insist(self, entry: Callable[[int], Entry], tries: int) -> None:
         """Ask one member after another until one has done it."""

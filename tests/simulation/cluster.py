@@ -27,7 +27,8 @@ Trap = Callable[[Process], None]
 class Cluster:
     """All of it. `names` are the members that there are or are to be; `processes` the latest process of each.
 
-    `waiting` are nodes that run with a longer list than the members', and are added by no member.
+    `waiting` are nodes that run with a longer list than the members', and are added by no member. `shares`: members
+    tell their places.
     """
 
     def __init__(self, world: World, rules: Rules, members: int) -> None:
@@ -40,6 +41,7 @@ class Cluster:
         self.ledger = Ledger(world, self._watch)
         self.names = [f"n{number}" for number in range(members)]
         self.waiting: list[str] = []
+        self.shares = False
         self.disks: dict[str, Disk] = {}
         self.processes: dict[str, Process] = {}
         self.every_process: list[Process] = []

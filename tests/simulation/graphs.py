@@ -17,6 +17,19 @@ from tests.simulation.plan import Fault
 CRONS: Final = ("*/4 * * * * *", "*/5 * * * * *", "*/6 * * * * *")
 OVERLAPS: Final = ("allow", "allow", "skip", "queue", "replace")
 PARENTS_MAX: Final = 3
+AT_TIMES_IN, AT_TIMES_OF = 25, (11, 16)
+"""Of so many histories, in which tasks that come after others have schedules, too."""
+OWN_SCHEDULES: Final[list[dict[str, Any]]] = [
+    {"every_s": 3},
+    {"every_s": 7},
+    *({"cron": f"{seconds} * * * * *"} for seconds in ("*/3", "*/7", "*/10", "*/15")),
+]
+OWN_DEADLINES: Final[tuple[dict[str, float], ...]] = (
+    {},
+    {"finish_within_s": 4},
+    {"start_within_s": 2, "finish_within_s": 8},
+)
+WAITS_S: Final = (1, 2, 86_400)
 
 _Parents = list[dict[str, str]]
 
@@ -32,8 +45,31 @@ class Graphs:
         self._names = [f"g{number}" for number in range(roots + rng.randint(2, 5))]
         cron = rng.choice(CRONS)
         self._schedule: dict[str, Any] = {"every_s": 4} if roots == 1 and rng.random() < 0.3 else {"cron": cron}
+        self._times = self._own_times(seed) if seed % AT_TIMES_IN in AT_TIMES_OF else {}
         self._fixed = {name: {"overlap": rng.choice(OVERLAPS), "catch_up": self._catch_up()} for name in self._names}
         self._specs = {name: self._spec(name, self._shaped(shape, name)) for name in self._names}
+
+    def _own_times(self, seed: int) -> dict[str, dict[str, Any]]:
+        """Which of the others have schedules, too: some the roots' one, all of them any, or the last one any.
+
+        So what has none descends from roots that share their times.
+        """
+        rng, others = random.Random(f"times {seed}"), self._names[len(self._roots) :]
+        style = rng.choice(("shared", "all", "all", "last"))
+        if style == "shared":
+            self._schedule = {"cron": rng.choice(CRONS)}
+            names, schedules = [name for name in others if rng.random() < 0.5], [self._schedule]
+        else:
+            names, schedules = others if style == "all" else others[-1:], OWN_SCHEDULES
+        late = random.Random(f"late {seed}")
+        return {
+            name: {
+                "schedule": rng.choice(schedules),
+                "wait_s": rng.choice(WAITS_S),
+                "deadlines": late.choice(OWN_DEADLINES),
+            }
+            for name in names
+        }
 
     def _catch_up(self) -> str:
         return self._rng.choice(("skip", "latest", "all"))
@@ -72,6 +108,7 @@ class Graphs:
                 "failover": {"resume": pick(("checkpoint", "restart", "abandon")), "max": pick((1, 3))},
                 "timeout_s": pick((None, None, 2.0)),
                 **self._fixed[name],
+                **self._times.get(name, {}),
                 **changed,
             }
         )

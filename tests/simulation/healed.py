@@ -4,13 +4,16 @@ from collections import Counter
 
 from node.duty.ownership import Ownership
 from node.raft.founding.founding import ClusterElsewhere
+from node.state.calendar import days_of
+from node.state.places import for_batch
 from node.state.value import Run, State, TaskRow
 from tasks.definition.run import HELD
 from tasks.definition.schedule import occurrences
-from tasks.definition.spec import after_of
 from tests.simulation.clients import Clients
 from tests.simulation.cluster import Cluster
+from tests.simulation.days import due_times, stale_calendar
 from tests.simulation.process import MAX_RUNS
+from tests.simulation.spread import DECLINED_S
 
 SOON_US = 3_000_000
 """In a cluster that is well, what is due is dealt with in this time."""
@@ -21,11 +24,23 @@ LAST_WORD_S = 3.0
 """A drain from before the healing may be applied at the very end; the operators undo it within a second."""
 
 
+def _contended(state: State, run: Run) -> bool:
+    """Whether a run lacks something of a pool, or others go before it: whether it is claimed shows when all ends."""
+    pools = [(state.pools[name], units) for name, units in run.spec.uses.items()]
+    first = all([one.run_id for one in pool.queue] == [run.run_id] for pool, _ in pools)
+    return not first or any(pool.used + units > pool.capacity for pool, units in pools)
+
+
 class Healed:
     """Judges a cluster some time after it was healed."""
 
     def __init__(self, cluster: Cluster, clients: Clients) -> None:
         self._cluster, self._clients, self._world = cluster, clients, cluster.world
+
+    @property
+    def _declined_us(self) -> int:
+        """How long offers may be declined, by one member after the other."""
+        return round(DECLINED_S * 1e6) * (len(self._cluster.names) - 1) if self._cluster.shares else 0
 
     def judge(self) -> None:
         """Every member is well; nothing is left undone; and with nothing new, every run comes to its end."""
@@ -70,15 +85,24 @@ class Healed:
 
     def _nothing_is_stuck(self) -> None:
         state, now_us = self._cluster.ledger.state, self._world.true_us
+        if (why := stale_calendar(state)) is not None:
+            self._world.wrong(why)
         owners = Ownership.of(state)
         # A member without room claims when one of its runs has ended; `_runs_dry` checks that it does.
         held = Counter(run.node for run in state.runs.values() if run.state in HELD)
-        able = {name for name in state.tasks if (owner := owners.owner(name)) and held[owner] < MAX_RUNS}
+        places = {
+            name: for_batch(MAX_RUNS, 0, continuous=True) if one.places.runs else MAX_RUNS
+            for name, one in state.members.items()
+        }
+        able = {name for name in state.tasks if (owner := owners.owner(name)) and held[owner] < places[owner]}
         for run in state.runs.values():
-            if run.state in HELD or run.task in able:
+            if run.state in HELD or run.task in able - set(state.each):
                 self._run(state, run, now_us)
-        for name in sorted(able):
+        for name in sorted(able - set(state.each)):
             self._task(state, name, state.tasks[name], now_us)
+        busy = {name for name, runs in held.items() if name is not None and runs >= MAX_RUNS}
+        if (neglected := self._cluster.judge.everywhere.neglected(state, now_us - SOON_US, busy)) is not None:
+            self._world.wrong(neglected)
 
     def _run(self, state: State, run: Run, now_us: int) -> None:
         if run.state in HELD:
@@ -86,24 +110,38 @@ class Healed:
             held = self._cluster.processes[run.node].core.controller.held.get(run.run_id)
             if (held is None or held.token != run.token) and run.attempts[-1].claimed_at_us < now_us - SOON_US:
                 self._world.wrong(f"{run.run_id} is held by {run.node} under token {run.token}, which does not run it")
+        elif run.backfill:
+            return  # it may wait for others, and comes to its end (`_runs_dry`)
         elif run.state == "orphaned" and run.due_us < now_us - SOON_US and run.task in state.tasks:
+            if _contended(state, run):
+                return
             self._world.wrong(f"no member claims {run.run_id}, orphaned")
 
     def _task(self, state: State, name: str, row: TaskRow, now_us: int) -> None:
         active = [state.runs[one] for one in state.runs_of.get(name, ())]
+        if any(run.backfill and run.state in HELD for run in active) and row.spec.overlap != "allow":
+            return  # the others wait for it
+        active = [run for run in active if not run.backfill]
         lately = row.last is not None and row.last.finished_at_us > now_us - SOON_US
         spec = row.spec
         if active and not lately and not any(run.state in HELD for run in active):
             first = next((run for run in active if run.state == "orphaned"), active[0])
             lost_us = [attempt.finished_at_us or 0 for attempt in first.attempts]
             waits_us = max(first.due_us, first.created_at_us, *lost_us)
-            if waits_us < now_us - SOON_US:
+            if waits_us < now_us - SOON_US - self._declined_us and not _contended(state, first):
                 self._world.wrong(
                     f"no member claims {first.run_id}, {first.state}, due {(now_us - waits_us) / 1e6:.1f} s ago"
                 )
         if row.paused or not spec.enabled or active or lately:
             return
-        due_us = next(occurrences(spec.schedule, row.since_us, row.through_us), None)
+        written_out = due_times(state, row, max(row.since_us, row.through_us), now_us)
+        due_us = (
+            next(iter(written_out), None)
+            if written_out is not None
+            else next(
+                occurrences(spec.schedule, days_of(state.calendars, row.timing), row.since_us, row.through_us), None
+            )
+        )
         if due_us is not None and due_us < now_us - SOON_US - (2_000_000 if spec.continuous else 0):
             self._world.wrong(f"no member deals with {name}, due {(now_us - due_us) / 1e6:.1f} s ago")
 
@@ -117,8 +155,9 @@ class Healed:
             runs = self._cluster.ledger.state.runs.values()
             left = [run for run in runs if not (run.spec.continuous and run.state in HELD)]
             tasks = self._cluster.ledger.state.tasks.values()
-            paused = all(row.paused or after_of(row.spec_packed) for row in tasks)
+            paused = all(row.paused or (row.spec.after and row.spec.schedule is None) for row in tasks)
             unrest = self._cluster.judge.succession.unrest(self._cluster.ledger.state)
+            unrest += self._cluster.judge.backfills.unrest(self._cluster.ledger.state)
             if not left and paused and not unrest:
                 return
         runs_left = [(run.run_id, run.state) for run in left]

@@ -6,17 +6,26 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tests.simulation.ambushes import Ambushes
+from tests.simulation.backfilled_tasks import BackfilledTasks
+from tests.simulation.calendar_tasks import CalendarTasks
 from tests.simulation.clients import Clients
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import Faults
 from tests.simulation.graphs import Graphs
 from tests.simulation.healed import Healed
+from tests.simulation.on_each import OnEach
 from tests.simulation.operators import Operators
 from tests.simulation.plan import END_S, HEAL_S, MENDED_S, Fault, Plan
+from tests.simulation.pooled_tasks import PooledTasks
 from tests.simulation.rules import Rules
+from tests.simulation.shared_tasks import SharedTasks
+from tests.simulation.templated_tasks import TemplatedTasks
 from tests.simulation.world import Act, World
 
 LOOK_S = 0.5
+HEALED_S = 5.0
+"""So long after the healing, work is spread as in a cluster that was never in trouble."""
+
 STRANGER = "n99"
 """A member by a wrong list, which there is not."""
 
@@ -75,6 +84,31 @@ def _judged(plan: Plan, world: World, cluster: Cluster) -> Told:
         graphs = Graphs(cluster, clients, plan.seed)
         strikers += (graphs,)
         world.at(1.0, graphs.begin)
+    if plan.pools:
+        pooled = PooledTasks(clients, plan.seed)
+        strikers += (pooled,)
+        world.at(1.0, pooled.begin)
+    if plan.each:
+        on_each = OnEach(cluster, clients, plan.seed)
+        strikers += (on_each,)
+        world.at(1.0, on_each.begin)
+    if plan.calendars:
+        by_calendar = CalendarTasks(clients, plan.seed)
+        strikers += (by_calendar,)
+        world.at(1.0, by_calendar.begin)
+    if plan.backfills:
+        backfilled = BackfilledTasks(cluster, clients, plan.seed)
+        strikers += (backfilled,)
+        world.at(1.0, backfilled.begin)
+    if plan.templates:
+        templated = TemplatedTasks(cluster, clients, plan.seed)
+        strikers += (templated,)
+        world.at(1.0, templated.begin)
+    if plan.shares:
+        cluster.shares = True
+        shared = SharedTasks(clients, plan.seed)
+        strikers += (shared,)
+        world.at(1.0, shared.begin)
     for number, name in enumerate(list(cluster.names)):
         if number in plan.wrong_lists:
             cluster.disks[name].list_is((*cluster.names, STRANGER))
@@ -94,7 +128,11 @@ def _judged(plan: Plan, world: World, cluster: Cluster) -> Told:
         Healed(cluster, clients).judge()
     judge = cluster.judge
     counts = cluster.counts + cluster.bench.counts + judge.counts + cluster.receivers.counts
-    counts += judge.punctuality.counts + judge.succession.counts
+    counts += judge.punctuality.counts + judge.succession.counts + judge.holders.counts + judge.everywhere.counts
+    counts += judge.days.counts
+    counts += judge.backfills.counts
+    counts += judge.fills.counts
+    counts += judge.spread.counts
     digest = f"{cluster.ledger.last} {cluster.ledger.state.index} {cluster.ledger.state.token} {world.now_s:.6f}"
     return Told(world.violation, counts, tuple(world.story), digest)
 
@@ -105,6 +143,9 @@ def _look_now_and_then(cluster: Cluster) -> None:
     well = leader is not None and cluster.processes[leader].well
     cluster.judge.punctuality.look(cluster.ledger.state, leader if well else None)
     cluster.judge.succession.look(cluster.ledger.state, leader if well else None)
+    cluster.judge.backfills.look(cluster.ledger.state, leader if well else None)
+    if cluster.shares and cluster.world.now_s > HEAL_S + HEALED_S:
+        cluster.judge.spread.judge(cluster.ledger.state, cluster.world.true_us)
     cluster.world.at(cluster.world.now_s + LOOK_S, lambda: _look_now_and_then(cluster))
 
 

@@ -1,6 +1,6 @@
 """The rules about tasks that come after others, switched off (`tests.simulation.mutants`)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 from unittest import mock
@@ -8,15 +8,19 @@ from unittest import mock
 from immutables import Map
 
 from node.control import leader_watch
+from node.duty import deadlines as judging
+from node.duty import decide
 from node.duty import joins as keeping
 from node.duty.joins import JoinKeeper
-from node.state import descent, joins
+from node.state import awaiting, deadlines, descent, joins
+from node.state.awaiting import AwaitParents, SettleLate
 from node.state.copying import replace
 from node.state.draft import Draft
-from node.state.entries import Entry
+from node.state.entries import HANDLERS, Entry
 from node.state.joins import PassOn, SettleJoin
-from node.state.value import OccurrenceEnd, OccurrenceId, PendingJoin, Result, State, TaskRow
+from node.state.value import OccurrenceEnd, OccurrenceId, PendingJoin, Result, Run, State, TaskRow
 from tasks.definition.after import Consequence, ParentEnd, consequence
+from tasks.definition.deadlines import DeadlineName
 from tasks.definition.spec import After
 from tests.simulation.rules import Rules, handler, instead
 
@@ -114,7 +118,7 @@ def forgets_the_first(draft: Draft, before: PendingJoin, after: PendingJoin | No
     _PUT(draft, before, None if after is None else replace(after, ends=after.ends[-1:]))
 
 
-_PUT: Final = joins._put
+_PUT: Final = joins.put_join
 
 
 def waits_through_a_pause(draft: Draft, task: str, why: str, at_us: int) -> None:
@@ -152,9 +156,77 @@ def settled_on_request(draft: Draft, entry: SettleJoin) -> Result:
 @contextmanager
 def settled_at_once() -> Iterator[None]:
     """The leader has whatever waits settled, and the state takes its word."""
+    with mock.patch.object(joins, "may_end", may_end_never):
+        yield
+
+
+def at_its_own_time(_state: State, row: TaskRow, nominal_us: int) -> tuple[tuple[str, int], ...]:
+    """A task with a schedule waits for what its parents have due at the very same time."""
+    return tuple((one.task, nominal_us) for one in row.spec.after)
+
+
+def nothing_was_before(_past_ends: joins.PastEnds, _join: PendingJoin, _parent: str) -> None:
+    """How a parent ended is not known any more once it has been told."""
+
+
+def any_time_will_do(draft: Draft, row: TaskRow, end: OccurrenceEnd, at_us: int, most: int) -> int:
+    """A task with a schedule takes any end of a parent for that which it waits for."""
+    for join in draft.joins.get(row.placing.name, ()):
+        if join.times:
+            times = tuple((name, end.nominal_us if name == end.task else time_us) for name, time_us in join.times)
+            joins.put_join(draft, join, replace(join, times=times))
+    return _TAKE_AT_TIMES(draft, row, end, at_us, most)
+
+
+_TAKE_AT_TIMES: Final[Callable[..., int]] = joins._take_at_times
+
+
+def awaited_again(draft: Draft, entry: AwaitParents) -> Result:
+    """What two owners let wait, waits twice, and what has been decided is decided again."""
+    if (row := draft.tasks.get(entry.task)) is not None and entry.nominal_us <= row.through_us:
+        draft.put_task(replace(row, through_us=entry.nominal_us - 1))
+    return awaiting.await_parents(draft, entry)
+
+
+def late_on_request(draft: Draft, entry: SettleLate) -> Result:
+    """What the leader takes for late is late, however long it has waited."""
+    for join in draft.joins.get(entry.task, ()):
+        if join.nominal_us == entry.nominal_us and join.times:
+            joins.put_join(draft, join, replace(join, until_us=0))
+    return awaiting.settle_late(draft, entry)
+
+
+@contextmanager
+def late_at_once() -> Iterator[None]:
+    """The leader takes whatever waits at times of its own for late, and the state takes its word."""
     with (
-        mock.patch.object(joins, "may_end", may_end_never),
-        mock.patch.object(keeping, "may_end", may_end_never),
+        mock.patch.object(keeping, "is_late", lambda _state, join, _now_us: bool(join.times)),
+        mock.patch.dict(HANDLERS, {SettleLate: late_on_request}),
+    ):
+        yield
+
+
+def never_late(_state: State, _join: PendingJoin, _now_us: int) -> bool:
+    """The leader finds nothing that has waited for long enough."""
+    return False
+
+
+_OPEN_US: Final = deadlines.open_us
+
+
+def only_of_what_runs(
+    row: TaskRow, runs: Iterable[Run], deadline: DeadlineName, _joins: Iterable[PendingJoin] = ()
+) -> Iterator[int]:
+    """What waits for its parents at a time of its own is not late, however long that takes."""
+    return _OPEN_US(row, runs, deadline)
+
+
+@contextmanager
+def late_only_when_it_runs() -> Iterator[None]:
+    """Neither the leader nor the state counts it."""
+    with (
+        mock.patch.object(deadlines, "open_us", only_of_what_runs),
+        mock.patch.object(judging, "open_us", only_of_what_runs),
     ):
         yield
 
@@ -168,7 +240,7 @@ JOIN_MUTANTS: Final[dict[str, Rules]] = {
     "join-of-rerun": instead(Draft, "end_occurrence", of_no_rerun),
     "join-of-its-own": instead(joins, "_is_its_own", any_occurrence),
     "join-kept": handler(SettleJoin, settled_is_forgotten),
-    "join-all-ends": instead(joins, "_put", forgets_the_first),
+    "join-all-ends": instead(joins, "put_join", forgets_the_first),
     "join-checked": handler(SettleJoin, settled_on_request),
     "join-in-vain": Rules(without=settled_at_once),
     "join-settled": instead(keeping, "can_settle", never_settled),
@@ -179,6 +251,13 @@ JOIN_MUTANTS: Final[dict[str, Rules]] = {
     "ends-kept": instead(joins, "_keep", nothing_follows),
     "ends-passed-on": instead(leader_watch, "JoinKeeper", NeverPassesOn),
     "rerun-of-all": instead(joins, "with_descendants", children_alone),
+    "times-latest": instead(decide, "latest_times", at_its_own_time),
+    "times-kept": instead(joins, "past_end", nothing_was_before),
+    "times-told": instead(joins, "_take_at_times", any_time_will_do),
+    "times-once": handler(AwaitParents, awaited_again),
+    "times-in-time": Rules(without=late_at_once),
+    "times-late": instead(keeping, "is_late", never_late),
+    "times-deadline": Rules(without=late_only_when_it_runs),
 }
 """By name."""
 
@@ -202,5 +281,12 @@ JOINS_SHOWN_BY: Final[dict[str, int]] = {
     "ends-kept": 1,
     "ends-passed-on": 1,
     "rerun-of-all": 6,
+    "times-latest": 11,
+    "times-kept": 41,
+    "times-told": 66,
+    "times-once": 166,
+    "times-in-time": 11,
+    "times-late": 566,
+    "times-deadline": 161,
 }
 """A seed whose history shows it (`tests.simulation.mutants`)."""

@@ -8,14 +8,22 @@ from collections.abc import Callable
 from typing import Final
 
 from node.state.apply import Applied
+from node.state.awaiting import AwaitParents
 from node.state.claims import Claim
 from node.state.entries import Proposal, ProposalId
+from node.state.fan_out import FanOut
 from node.state.occurrences import Enqueue, SkipOccurrences
 from node.state.telling import Told
 from node.state.value import EndedRun, Member, Result, Run, State
 from tasks.definition.run import HELD, may_change
+from tests.simulation.backfills import Backfills
+from tests.simulation.days import Days
+from tests.simulation.everywhere import Everywhere
+from tests.simulation.fills import Fills
+from tests.simulation.holders import Holders
 from tests.simulation.policies import Policies
 from tests.simulation.punctuality import Punctuality
+from tests.simulation.spread import Spread
 from tests.simulation.succession import Succession
 from tests.simulation.world import World
 
@@ -40,6 +48,12 @@ class Judge:
         self.policies = Policies(world)
         self.punctuality = Punctuality(world)
         self.succession = Succession(world)
+        self.holders = Holders(world)
+        self.everywhere = Everywhere(world)
+        self.days = Days(world)
+        self.backfills = Backfills(world)
+        self.fills = Fills(world)
+        self.spread = Spread(world)
 
     def watch(self, before: State, proposal: Proposal, applied: Applied) -> None:
         """One proposal has been applied."""
@@ -48,6 +62,7 @@ class Judge:
         self.counts[name if result.ok else f"{name} refused"] += 1
         changed = any(getattr(before, field) is not getattr(after, field) for field in _FIELDS)
         self._once(proposal, result, changed=changed)
+        self.days.watch(before, proposal, applied)
         if not changed:
             return
         self._fenced(before, entry)
@@ -62,11 +77,16 @@ class Judge:
                 self._world.wrong(f"invariant 1: {one.run.run_id} comes to its end twice")
             self._ended.add(identity)
             self.counts[one.state] += self._counted(identity, one)
-        if result.ok and isinstance(entry, Claim | Enqueue | SkipOccurrences):
+        if result.ok and isinstance(entry, Claim | Enqueue | SkipOccurrences | AwaitParents | FanOut):
             self._settled(before, after, entry)
         self.policies.watch(before, proposal, applied)
         self.punctuality.watch(before, proposal, applied)
         self.succession.watch(before, proposal, applied)
+        self.holders.watch(before, proposal, applied)
+        self.everywhere.watch(before, proposal, applied)
+        self.backfills.watch(before, proposal, applied)
+        self.fills.watch(before, proposal, applied)
+        self.spread.watch(before, proposal, applied)
 
     def _counted(self, identity: tuple[str, int], ended: EndedRun) -> int:
         """How many occurrences came to their end: one, or by how many a series has grown."""
@@ -126,9 +146,9 @@ class Judge:
             if run.state in HELD and then.get(run_id) is not run:
                 self._held(after, run, then.get(run_id))
         row = after.tasks.get(task)
-        if row is not None and row.spec.overlap != "allow" and sum(run.state in HELD for run in now.values()) > 1:
-            held = [run.run_id for run in now.values() if run.state in HELD]
-            self._world.wrong(f"{task} runs beside itself: {held}")
+        held = [run for run in now.values() if run.state in HELD]
+        if row is not None and row.spec.overlap != "allow" and len(held) > len({run.member for run in held}):
+            self._world.wrong(f"{task} runs beside itself: {[run.run_id for run in held]}")
 
     def _changed(self, run: Run, later: Run | None) -> None:
         if later is not None and later.state != run.state and not may_change(run.state, later.state):
@@ -207,11 +227,17 @@ class Judge:
         if more != wanted:
             self._world.wrong(f"{entry.task} counts {more} more, where it is {wanted}: {entry}")
 
-    def _settled(self, before: State, after: State, entry: Claim | Enqueue | SkipOccurrences) -> None:
+    def _settled(
+        self, before: State, after: State, entry: Claim | Enqueue | SkipOccurrences | AwaitParents | FanOut
+    ) -> None:
         """Which occurrences have been dealt with: each of them once."""
         row = before.tasks[entry.task]
-        if isinstance(entry, Claim):
-            times: tuple[int, ...] = () if entry.run_id is not None else (entry.fire_at_us,)
+        if isinstance(entry, AwaitParents):
+            times: tuple[int, ...] = (entry.nominal_us,)
+        elif isinstance(entry, FanOut):
+            times = (entry.fire_at_us,)
+        elif isinstance(entry, Claim):
+            times = () if entry.run_id is not None else (entry.fire_at_us,)
         else:
             times = tuple(dict.fromkeys(one for one in entry.fire_at_us if one > row.through_us))
             self._counts(before, after, entry, len(times))

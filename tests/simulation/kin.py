@@ -5,17 +5,20 @@ Worked out anew here, without `node.state.joins` and `node.state.descent`.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from node.state.apply import Applied
 from node.state.attempts import Cancel
+from node.state.calendar import days_of
 from node.state.entries import Entry
 from node.state.occurrences import Enqueue, SkipOccurrences, Start
-from node.state.value import EndedRun, OccurrenceEnd, OccurrenceId, Run, State
+from node.state.value import EndedRun, OccurrenceEnd, OccurrenceId, Run, State, TaskRow
 from tasks.definition.run import HELD, RunState
+from tasks.definition.schedule import occurrences
 from tasks.definition.spec import After, after_of
 
-_FAILED: Final = ("failed", "timed_out", "abandoned", "upstream_failed")
+_FAILED: Final = ("failed", "timed_out", "abandoned", "upstream_failed", "upstream_late")
 
 _PREVENTS: Final[dict[tuple[str, str], RunState]] = {
     ("succeeded", "failed"): "upstream_failed",
@@ -48,6 +51,36 @@ def parents_of(state: State, task: str) -> tuple[After, ...]:
     """What a task comes after."""
     row = state.tasks.get(task)
     return () if row is None else after_of(row.spec_packed)
+
+
+def at_times(state: State, task: str) -> bool:
+    """Whether a task comes after others at times of its own."""
+    row = state.tasks.get(task)
+    return row is not None and bool(row.spec.after) and row.spec.schedule is not None
+
+
+def latest(state: State, task: str, until_us: int) -> int:
+    """The time of a task's latest occurrence up to a time: one that it has had, or that is still to come; 0: none."""
+    had = [one.nominal_us for one in state.past_ends.get(task, ())]
+    active = [state.runs[one].occurrence for one in state.runs_of.get(task, ())]
+    had += [one.nominal_us for one in active if one is not None and not one.generation]
+    return max((one for one in (*had, *_scheduled(state, task, until_us)) if one <= until_us), default=0)
+
+
+def _scheduled(state: State, task: str, until_us: int) -> Iterator[int]:
+    """The times of a task up to a time, by its schedule, or by those of all that it descends from."""
+    row = state.tasks.get(task)
+    if row is None:
+        return
+    if row.spec.after and row.spec.schedule is None:
+        for one in row.spec.after:
+            yield from (time_us for time_us in _scheduled(state, one.task, until_us) if time_us > row.after_us)
+    else:
+        yield from takewhile(lambda one: one <= until_us, _due_us(state, row))
+
+
+def _due_us(state: State, row: TaskRow) -> Iterator[int]:
+    return occurrences(row.spec.schedule, days_of(state.calendars, row.timing), row.since_us, 0)
 
 
 def children_of(state: State, task: str) -> list[str]:
@@ -98,7 +131,7 @@ def ends_by(before: State, entry: Entry, applied: Applied, replaced: set[str]) -
     """
     ends = []
     for run, ended in _known(before, applied):
-        by_another = run.state not in HELD and ended.run.cancelling == "replaced" and not isinstance(entry, Cancel)
+        by_another = _was_free(run) and ended.run.cancelling == "replaced" and not isinstance(entry, Cancel)
         if not by_another or run.task in replaced or (isinstance(entry, Start) and entry.task == run.task):
             ends.append(_end_of(ended))
     if isinstance(entry, Enqueue | SkipOccurrences) and not (isinstance(entry, SkipOccurrences) and entry.count):
@@ -112,8 +145,13 @@ def ends_by(before: State, entry: Entry, applied: Applied, replaced: set[str]) -
 def replaced_by(before: State, applied: Applied, tasks: set[str]) -> list[End]:
     """Which runs have ended because another of their task, one of `tasks`, is due in consequence."""
     known = _known(before, applied)
-    ended = [one for run, one in known if run.state not in HELD and run.task in tasks]
+    ended = [one for run, one in known if _was_free(run) and run.task in tasks]
     return [_end_of(one) for one in ended if one.run.cancelling == "replaced"]
+
+
+def _was_free(run: Run) -> bool:
+    """Whether no member held a run, or an entry took it from a member that was lost, before it was replaced there."""
+    return run.state not in HELD or run.cancelling is None
 
 
 def _known(before: State, applied: Applied) -> Iterator[tuple[Run, EndedRun]]:

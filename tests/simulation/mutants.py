@@ -33,10 +33,16 @@ from node.state.telling import Told
 from node.state.value import Member, Result, Run, State
 from tasks.definition import policy
 from tasks.definition.spec import CatchUp, Failover, Overlap, Retry
+from tests.simulation.backfill_mutations import BACKFILL_MUTANTS, BACKFILLS_SHOWN_BY
+from tests.simulation.calendar_mutations import CALENDAR_MUTANTS, CALENDARS_SHOWN_BY
 from tests.simulation.deadline_mutations import JudgesOnce, KnowsOnlyChanges, always_undecided, only_judged
 from tests.simulation.disk import Disk
+from tests.simulation.each_mutations import EACH_MUTANTS, EACH_SHOWN_BY
 from tests.simulation.join_mutations import JOIN_MUTANTS, JOINS_SHOWN_BY
+from tests.simulation.offer_mutations import OFFER_MUTANTS, OFFERS_SHOWN_BY
+from tests.simulation.pool_mutations import POOL_MUTANTS, POOLS_SHOWN_BY
 from tests.simulation.rules import Rules, handler, instead
+from tests.simulation.template_mutations import TEMPLATE_MUTANTS, TEMPLATES_SHOWN_BY
 
 # -- leases and verdicts (docs/explanation/leases-and-claims.md)
 
@@ -169,7 +175,7 @@ def beside_the_vacant(draft: Draft, entry: AddMember) -> Result:
     return Result("ok", {"slot": slot})
 
 
-def closing_ranks(draft: Draft, member: Member) -> None:
+def closing_ranks(draft: Draft, member: Member, _at_us: int) -> None:
     """When a member goes, those in later slots move up."""
     draft.members = draft.members.delete(member.id)
     draft.slots = tuple(one for one in draft.slots if one != member.id)
@@ -340,6 +346,12 @@ MUTANTS: Final[dict[str, Rules]] = {
     "deadline-anew": instead(leader_watch, "DeadlineJudge", KnowsOnlyChanges),
     "deadline-again": instead(leader_watch, "DeadlineJudge", JudgesOnce),
     **JOIN_MUTANTS,
+    **POOL_MUTANTS,
+    **EACH_MUTANTS,
+    **CALENDAR_MUTANTS,
+    **BACKFILL_MUTANTS,
+    **TEMPLATE_MUTANTS,
+    **OFFER_MUTANTS,
 }
 """By name."""
 
@@ -350,18 +362,18 @@ SHOWN_BY: Final[dict[str, int]] = {
     "echo": 113,
     "sent": 44,
     "own-lease": 113,
-    "lead-before-grant": 42,
+    "lead-before-grant": 9,
     "mark-down-under-way": 127,
     "leadership-named": 10,
-    "incarnation-of-verdict": 67,
+    "incarnation-of-verdict": 0,
     "incarnation-of-claim": 604,
     "incarnation-of-join": 15,
     "claim-while-draining": 27,
     "claim-unique": 5,
     "claim-before-lapse": 2,
-    "supervisor-deadline": 3,
-    "token-of-checkpoint": 9,
-    "token-of-finish": 28,
+    "supervisor-deadline": 7,
+    "token-of-checkpoint": 33,
+    "token-of-finish": 5,
     "founding-by-all": 14,
     "list-of-the-leader": 285,
     "proposal-id": 0,
@@ -370,21 +382,27 @@ SHOWN_BY: Final[dict[str, int]] = {
     "orphaning": 2,
     "epoch": 0,
     "catch-up-latest": 0,
-    "catch-up-all": 8,
+    "catch-up-all": 0,
     "overlap": 0,
-    "failover-max": 3,
+    "failover-max": 0,
     "retry-max": 1,
     "retry": 4,
     "away": 7,
-    "permission-to-send": 159,
+    "permission-to-send": 171,
     "incarnation-of-permission": 18,
     "keys-of-told": 0,
     "lease-to-send": 0,
-    "facts-of-the-lost": 3,
+    "facts-of-the-lost": 0,
     "deadline-over": 0,
     "deadline-checked": 0,
-    "deadline-anew": 8,
+    "deadline-anew": 14,
     "deadline-again": 44,
     **JOINS_SHOWN_BY,
+    **POOLS_SHOWN_BY,
+    **EACH_SHOWN_BY,
+    **CALENDARS_SHOWN_BY,
+    **BACKFILLS_SHOWN_BY,
+    **TEMPLATES_SHOWN_BY,
+    **OFFERS_SHOWN_BY,
 }
 """A seed whose history shows it. Once the simulation has changed, another may be searched for: the test names it."""

@@ -34,7 +34,11 @@ class Plan:
     """A history's cluster and what is to befall it, in the order of time.
 
     `first_s`: when each member is first started; `wrong_lists`: those whose list names a node that does not exist,
-    until it is mended. `channels`: notices are told. `graph`: there are tasks that come after others.
+    until it is mended. `channels`: notices are told. `graph`: there are tasks that come after others;
+    `pools`: tasks that use pools; `each`: tasks that run on each member; `calendars`: tasks that are due by calendars,
+    and blackouts; `backfills`: tasks for past times; `templates`: tasks whose params depend on the occurrence.
+    and blackouts; `backfills`: tasks for past times.
+    `shares`: members tell their places, and offer runs to one another.
     """
 
     seed: int
@@ -47,6 +51,12 @@ class Plan:
     wrong_lists: frozenset[int] = frozenset()
     channels: bool = False
     graph: bool = False
+    pools: bool = False
+    each: bool = False
+    calendars: bool = False
+    backfills: bool = False
+    templates: bool = False
+    shares: bool = False
 
     def only(self, kept: set[int]) -> "Plan":
         """The same with some of the faults, by their places."""
@@ -118,6 +128,80 @@ GRAPH_CLIENTS: dict[str, int] = {
 GRAPH_IN, GRAPH_OF = 5, 1
 """One of so many histories has such tasks, and which: they take longer, too."""
 
+POOL_CLIENTS: dict[str, int] = {
+    "resize_pool": 4,
+    "remove_pool": 1,
+    "start_pooled": 5,
+    "pause_pooled": 2,
+    "resume_pooled": 3,
+    "change_pooled": 3,
+    "delete_pooled": 1,
+    "restore_pooled": 3,
+}
+"""What clients ask for of pools, and of tasks that use them."""
+
+POOLS_IN, POOLS_OF = 10, 9
+"""One of so many histories has pools, and which."""
+
+EACH_CLIENTS: dict[str, int] = {
+    "start_on_each": 3,
+    "pause_each": 1,
+    "resume_each": 3,
+    "change_each": 3,
+    "delete_each": 1,
+    "restore_each": 3,
+}
+"""What clients ask for of tasks that run on each member."""
+
+EACH_IN, EACH_OF = 10, 7
+"""One of so many histories has such tasks, and which."""
+BACKFILL_CLIENTS: dict[str, int] = {
+    "start_backfill": 6,
+    "pause_backfill": 2,
+    "resume_backfill": 4,
+    "cancel_backfill": 1,
+    "start_backfilled": 2,
+    "change_backfilled": 2,
+    "delete_backfilled": 1,
+    "restore_backfilled": 3,
+}
+"""What clients ask for of backfills, and of tasks that are run for past times."""
+
+BACKFILLS_IN, BACKFILLS_OF = 10, 8
+"""One of so many histories has backfills, and which."""
+SHARE_CLIENTS: dict[str, int] = {"start_shared": 6, "change_shared": 3, "pause_shared": 3, "delete_shared": 1}
+"""What clients ask for of tasks that are due together."""
+
+SHARES_IN, SHARES_OF = 10, 2
+"""One of so many histories has members that tell their places, and which."""
+
+CALENDAR_CLIENTS: dict[str, int] = {
+    "change_days": 8,
+    "start_by_calendar": 3,
+    "change_by_calendar": 3,
+    "delete_by_calendar": 1,
+    "restore_by_calendar": 2,
+    "black_out": 4,
+    "black_out_until_told": 3,
+}
+"""What clients ask for of calendars, of tasks that are due by them, and of blackouts."""
+
+CALENDARS_IN, CALENDARS_OF = 10, 5
+"""One of so many histories has calendars and blackouts, and which."""
+
+TEMPLATE_CLIENTS: dict[str, int] = {
+    "start_templated": 6,
+    "pause_templated": 2,
+    "resume_templated": 3,
+    "change_templated": 4,
+    "delete_templated": 1,
+    "restore_templated": 3,
+}
+"""What clients ask for of tasks whose params depend on the occurrence."""
+
+TEMPLATES_IN, TEMPLATES_OF = 10, 3
+"""One of so many histories has such tasks, and which."""
+
 TOLD_IN = 3
 """One of so many histories has channels: they make a history a sixth longer."""
 
@@ -136,11 +220,52 @@ def plan(seed: int) -> Plan:
     if graph:
         drawn = random.Random(f"plan of a graph {seed}")  # all else is drawn as without
         clients += _series(drawn, GRAPH_CLIENTS, drawn.choice([1.5, 3.0, 6.0]))
+    pools = seed % POOLS_IN == POOLS_OF
+    if pools:
+        drawn = random.Random(f"plan of pools {seed}")
+        clients += _series(drawn, POOL_CLIENTS, drawn.choice([1.0, 2.0, 4.0]))
+    each = seed % EACH_IN == EACH_OF
+    if each:
+        drawn = random.Random(f"plan of each {seed}")
+        clients += _series(drawn, EACH_CLIENTS, drawn.choice([1.0, 2.0, 4.0]))
+    calendars = seed % CALENDARS_IN == CALENDARS_OF
+    if calendars:
+        drawn = random.Random(f"plan of calendars {seed}")
+        clients += _series(drawn, CALENDAR_CLIENTS, drawn.choice([1.0, 2.0, 4.0]))
+    backfills = seed % BACKFILLS_IN == BACKFILLS_OF
+    if backfills:
+        drawn = random.Random(f"plan of backfills {seed}")
+        clients += _series(drawn, BACKFILL_CLIENTS, drawn.choice([1.0, 2.0, 4.0]))
+    templates = seed % TEMPLATES_IN == TEMPLATES_OF
+    if templates:
+        drawn = random.Random(f"plan of templates {seed}")
+        clients += _series(drawn, TEMPLATE_CLIENTS, drawn.choice([1.0, 2.0, 4.0]))
+    shares = seed % SHARES_IN == SHARES_OF
+    if shares:
+        drawn = random.Random(f"plan of shares {seed}")
+        clients += _series(drawn, SHARE_CLIENTS, drawn.choice([1.0, 2.0, 4.0]))
     befalls = tuple(sorted(faults + clients, key=lambda fault: fault.at_s))
     late_s = rng.choice([0.0, 0.0, 0.0, 1.5])
     first_s = tuple(rng.uniform(0, late_s) for _ in range(members))
     wrong = frozenset(rng.sample(range(members), rng.choice([0, 0, 0, 1, 2])))
-    return Plan(seed, members, drift, lost, held, befalls, first_s, wrong, channels=seed % TOLD_IN == 0, graph=graph)
+    return Plan(
+        seed=seed,
+        members=members,
+        drift=drift,
+        lost_share=lost,
+        held_share=held,
+        faults=befalls,
+        first_s=first_s,
+        wrong_lists=wrong,
+        channels=seed % TOLD_IN == 0,
+        graph=graph,
+        pools=pools,
+        each=each,
+        calendars=calendars,
+        backfills=backfills,
+        templates=templates,
+        shares=shares,
+    )
 
 
 def _series(rng: random.Random, weights: dict[str, int], pace_s: float) -> list[Fault]:

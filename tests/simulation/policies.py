@@ -7,19 +7,24 @@ from itertools import islice, takewhile
 
 from node.state.apply import Applied
 from node.state.attempts import Cancel
+from node.state.awaiting import AwaitParents
+from node.state.calendar import days_of
 from node.state.claims import Claim
 from node.state.entries import Proposal, ProposalId
+from node.state.fan_out import FanOut
 from node.state.occurrences import Enqueue, SkipOccurrences
 from node.state.value import EndedRun, Run, State, TaskRow
 from tasks.definition.policy import AWAY_FIRST_S, KEPT, LATENESS_S
 from tasks.definition.run import HELD
 from tasks.definition.schedule import occurrences
+from tests.simulation.days import due_times, is_held
+from tests.simulation.kin import latest
 from tests.simulation.world import World
 
 LOOKED = 4000
 """Due occurrences that are looked at: more than a clock that is an hour off makes due here."""
 
-Settling = Claim | Enqueue | SkipOccurrences
+Settling = Claim | Enqueue | SkipOccurrences | AwaitParents | FanOut
 
 
 class Policies:
@@ -78,7 +83,9 @@ class Policies:
             self._world.wrong(f"{run.run_id} is abandoned after {run.orphanings} of {spec.failover.max} losses")
         if ended.state == "cancelled" and run.cancelling is None and run.attempts[-1].state != "cancelled":
             self._world.wrong(f"{run.run_id} is cancelled, and no client asked for it")
-        if ended.state == "failed" and run.failures < spec.retry.attempts and run.attempts[-1].error != "it failed":
+        unmade = spec.template and not run.attempts  # for want of what its params need (`tests.simulation.fills`)
+        again = not unmade and run.failures < spec.retry.attempts
+        if ended.state == "failed" and again and run.attempts[-1].error != "it failed":
             self._world.wrong(
                 f"{run.run_id} has failed for good after {run.failures} of {spec.retry.attempts} attempts"
             )
@@ -89,11 +96,16 @@ def fault_of(state: State, entry: Settling) -> str | None:
     row = state.tasks.get(entry.task)
     if row is None or row.paused or not row.spec.enabled:
         return f"nothing of {entry.task} is due"
-    times = (entry.fire_at_us,) if isinstance(entry, Claim) else entry.fire_at_us
+    if isinstance(entry, AwaitParents):
+        times: tuple[int, ...] = (entry.nominal_us,)
+    else:
+        times = (entry.fire_at_us,) if isinstance(entry, Claim | FanOut) else entry.fire_at_us
     if row.spec.continuous:
         idle = entry.task not in state.runs_of
         return None if isinstance(entry, Claim) and idle and times == (row.since_us,) else "a continuous task has one"
-    due = _due(row, entry.at_us)
+    if is_held(state, row, entry.at_us):
+        return f"a blackout holds {entry.task}"
+    due = _due(state, row, entry.at_us)
     if isinstance(entry, SkipOccurrences) and entry.count:
         if entry.task in state.children:
             return f"the tasks after {entry.task} are not told of each"
@@ -102,7 +114,13 @@ def fault_of(state: State, entry: Settling) -> str | None:
         times = due[: entry.count]
     if times != due[: len(times)]:
         return f"an occurrence of {entry.task} is left out, of {due[:3]}..."
+    if row.spec.after:
+        return _fault_of_awaiting(state, row, entry, due, times)
+    if row.spec.each:
+        return _fault_of_fanning(state, row, entry, due, times)
     active = [state.runs[one] for one in state.runs_of.get(entry.task, ())]
+    beside = any(run.backfill and run.state in HELD for run in active) and row.spec.overlap != "allow"
+    active = [run for run in active if not run.backfill]
     waiting = sum(run.state == "waiting" for run in active)
     later = len(due) - len(times)
     late = (
@@ -120,6 +138,10 @@ def fault_of(state: State, entry: Settling) -> str | None:
             return _fault_of_skipping(row, later, behind, full=waiting + len(due) > KEPT)
         case SkipOccurrences():
             return _fault_of_missing(row, later, behind, late=late)
+        case Enqueue() if beside or _waits_for_pool(state, row):
+            return None  # as a run, in the pool's queue, or until the run of a backfill has ended
+        case Claim() if beside:
+            return "it is run beside a run of a backfill"
         case Enqueue() if not active and not _each(row):
             # For want of a place, before it would be late.
             starved = row.spec.catch_up == "skip" and not later and times[-1] <= entry.at_us - _lateness_us(state) // 2
@@ -128,12 +150,44 @@ def fault_of(state: State, entry: Settling) -> str | None:
             return _fault_of_running(row, entry, later, behind, late=late)
 
 
+def _fault_of_fanning(
+    state: State, row: TaskRow, entry: Settling, due: tuple[int, ...], times: tuple[int, ...]
+) -> str | None:
+    """What runs on each member is made, whatever is active: there `overlap` counts, and here only `catch_up`."""
+    catch_up, later = row.spec.catch_up, len(due) - len(times)
+    late = catch_up == "skip" and times[-1] < entry.at_us - _lateness_us(state)
+    if isinstance(entry, SkipOccurrences):
+        fits = entry.state == "missed" and (later >= KEPT if catch_up == "all" else later > 0 or late)
+        return None if fits else f"it is {entry.state} under catch_up {catch_up}, with {later} later ones due"
+    if not isinstance(entry, FanOut):
+        return "it is to run on each member, and not on one"
+    fits = catch_up == "all" or not (later or late)
+    return None if fits else f"it is run under catch_up {catch_up}, with {later} later ones due, late: {late}"
+
+
+def _fault_of_awaiting(
+    state: State, row: TaskRow, entry: Settling, due: tuple[int, ...], times: tuple[int, ...]
+) -> str | None:
+    """What comes after others at times of its own waits for them, whatever is active; only `catch_up` counts."""
+    catch_up, later = row.spec.catch_up, len(due) - len(times)
+    late = catch_up == "skip" and times[-1] < entry.at_us - _lateness_us(state)
+    if isinstance(entry, SkipOccurrences):
+        fits = entry.state == "missed" and (later >= KEPT if catch_up == "all" else later > 0 or late)
+        return None if fits else f"it is {entry.state} under catch_up {catch_up}, with {later} later ones due"
+    if not isinstance(entry, AwaitParents):
+        return "it is run before its parents have ended"
+    if catch_up != "all" and (later or late):
+        return f"it waits under catch_up {catch_up}, with {later} later ones due, late: {late}"
+    wanted = {one.task: latest(state, one.task, entry.nominal_us) for one in row.spec.after}
+    return None if dict(entry.times) == wanted else f"the latest occurrences of its parents are {wanted}"
+
+
 def fault_of_replacing(state: State, entry: Cancel) -> str | None:
     """What speaks against ending a run for the sake of a later one."""
     run = state.runs.get(entry.run_id)
     row = state.tasks.get(run.task) if run is not None else None
-    due = _due(row, entry.at_us) if row is not None and row.spec.overlap == "replace" else ()
-    if row is None or not due:
+    due = _due(state, row, entry.at_us) if row is not None and row.spec.overlap == "replace" else ()
+    if row is None or not due or is_held(state, row, entry.at_us):
         return "a run is ended for another that is not due, or need not"
     late = row.spec.catch_up == "skip" and due[-1] < entry.at_us - _lateness_us(state)
     return (
@@ -141,6 +195,12 @@ def fault_of_replacing(state: State, entry: Cancel) -> str | None:
         if late and not _replaced(state, row, entry.at_us)
         else None
     )
+
+
+def _waits_for_pool(state: State, row: TaskRow) -> bool:
+    """Whether what a task uses of a pool lacks, or others wait for it."""
+    pools = [(state.pools[name], units) for name, units in row.spec.uses.items() if name in state.pools]
+    return any(pool.used + units > pool.capacity or pool.queue for pool, units in pools)
 
 
 def _lateness_us(state: State) -> int:
@@ -156,8 +216,10 @@ def _replaced(state: State, row: TaskRow, at_us: int) -> bool:
     return row.last is not None and row.last.finished_at_us >= at_us - _lateness_us(state)
 
 
-def _due(row: TaskRow, at_us: int) -> tuple[int, ...]:
-    following = occurrences(row.spec.schedule, row.since_us, row.through_us)
+def _due(state: State, row: TaskRow, at_us: int) -> tuple[int, ...]:
+    if (written_out := due_times(state, row, max(row.since_us, row.through_us), at_us)) is not None:
+        return tuple(written_out[:LOOKED])
+    following = occurrences(row.spec.schedule, days_of(state.calendars, row.timing), row.since_us, row.through_us)
     return tuple(islice(takewhile(lambda one: one <= at_us, following), LOOKED))
 
 

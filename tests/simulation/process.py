@@ -31,6 +31,7 @@ from tests.simulation.bench import Runner
 from tests.simulation.disk import Disk
 from tests.simulation.disk import Entry as LogEntry
 from tests.simulation.loop import Loop
+from tests.simulation.spread import declines
 
 if TYPE_CHECKING:
     import asyncio
@@ -103,14 +104,23 @@ class Process:
             rng=world.rng,
             join_of=self._join_of,
             order_of=self._order_of,
+            public_holidays=self._public_holidays,
             keep_addresses=self._keep_addresses,
+            lacking=self._lacking,
         )
         settings = CoreSettings(me, disk.session, MAX_RUNS, members, configured, disk.agreed)
         self.core = Core(settings, ports, connect=self._connect)
 
+    @staticmethod
+    async def _public_holidays(_region: str, first: int, last: int) -> tuple[int, ...]:
+        """Every seventh day is one."""
+        return tuple(day for day in range(first, last + 1) if day % 7 == 0)
+
     def start(self) -> None:
         """Begin."""
         self.core.start()
+        if not self._cluster.shares:
+            self._on_loop.cancel_services("places")
         self.adapter.raft.start()
         self.beats.start()
 
@@ -232,7 +242,7 @@ class Process:
         attempt = run.attempts[-1].attempt
         if self.raft.claimed_s.get((run.task, run.attempts[-1].claimed_at_us), float("-inf")) < self._lapsed_s:
             self._world.wrong(f"{self.me} starts {run.run_id}, and its lease has lapsed since it claimed it")
-        params = {"continuous": True} if spec.continuous else spec.params
+        params = {"continuous": True} if spec.continuous else spec.params if run.params is None else run.params
         return Order(
             run.run_id, run.task, spec.kind, "", params, attempt, run.token, run.fire_at_us, run.checkpoint,
             spec.timeout_s, deadline_s,
@@ -240,6 +250,9 @@ class Process:
 
     async def _keep_addresses(self, agreed: Mapping[str, Agreed]) -> None:
         self.disk.agreed = dict(agreed)
+
+    async def _lacking(self, task: str) -> tuple[str, ...]:
+        return ("a secret",) if declines(self.me, task) else ()
 
     async def _connect(self, host: str, _port: int) -> tuple[Any, Any]:
         """A new member's Raft is probed."""

@@ -12,6 +12,7 @@ from typing import Final
 
 from node.state.apply import Applied
 from node.state.attempts import Began
+from node.state.calendar import days_of
 from node.state.deadlines import Breached
 from node.state.entries import Entry, Proposal, Unreadable
 from node.state.value import RULES, Breach, Run, State, TaskRow
@@ -22,7 +23,7 @@ from tests.simulation.world import World
 GRACE_S: Final = 6.0
 """What is late for so long, while one member leads and is well, is marked."""
 
-_FAILED: Final = ("failed", "timed_out", "abandoned")
+_FAILED: Final = ("failed", "timed_out", "abandoned", "upstream_failed", "upstream_late")
 
 
 @dataclass(slots=True)
@@ -31,7 +32,8 @@ class Record:
 
     since_us: int
     succeeded_us: int = 0
-    failed_us: set[int] = field(default_factory=set)
+    failed_us: set[tuple[str, int]] = field(default_factory=set)
+    """When what failed was due, and on which member if the task runs on each: what it does there makes up for it."""
 
 
 class Punctuality:
@@ -75,14 +77,20 @@ class Punctuality:
             return
         record = self._records.setdefault(task, Record(entry.at_us))
         for one in applied.ended:
-            if one.run.task == task and one.run.cancelling != "deleted":
-                due_us = _due_us(one.run)
+            if one.run.task == task and one.run.cancelling != "deleted" and not one.run.backfill:
+                due_us, member = _due_us(one.run), one.run.member
+                each = applied.state.each.get(task)
                 if one.state in _FAILED:
-                    record.failed_us.add(due_us)
+                    parts = [part.member for part in each.parts] if each is not None and not member else []
+                    record.failed_us |= {(name, due_us) for name in parts or [member]}
                 elif one.state == "succeeded":
                     record.succeeded_us = one.finished_at_us
-                    if due_us >= min(record.failed_us, default=0):
-                        record.failed_us.clear()  # it makes up for all that failed before it succeeded
+                    own = {failed for failed in record.failed_us if failed[0] == member}
+                    if (member, due_us) >= min(own, default=(member, 0)):
+                        record.failed_us -= own  # it makes up for all that failed before it succeeded
+        if (each := applied.state.each.get(task)) is not None:
+            members = {part.member for part in each.parts} or {""}
+            record.failed_us = {failed for failed in record.failed_us if failed[0] in members}
 
     def _judge(
         self, before: State, after: State, task: str, entry: Entry, was: Breach | None, is_now: Breach | None
@@ -110,9 +118,10 @@ class Punctuality:
         """A deadline is said to have been met: something must have begun, or succeeded."""
         if was.deadline == "start_within":
             active = (applied.state.runs[one] for one in applied.state.runs_of.get(task, ()))
-            met = any(run.run_id in self._begun and _due_us(run) == was.due_us for run in active)
+            met = any(run.run_id in self._begun and _due_us(run, was.deadline) == was.due_us for run in active)
         else:
-            met = any(one.run.task == task and one.state == "succeeded" for one in applied.ended)
+            ended = [one for one in applied.ended if one.run.task == task and not one.run.backfill]
+            met = any(one.state == "succeeded" for one in ended)
         if not met:
             self._world.wrong(f"deadlines: {was} of {task} has not been met by {entry}")
 
@@ -155,12 +164,14 @@ class Punctuality:
             yield max(record.since_us, record.succeeded_us)
             return
         for run in (state.runs[one] for one in state.runs_of.get(task, ())):
-            if deadline == "finish_within" or run.run_id not in self._begun:
-                yield _due_us(run)
+            if not run.backfill and (deadline == "finish_within" or run.run_id not in self._begun):
+                yield _due_us(run, deadline)
         if deadline == "finish_within":
-            yield from record.failed_us
+            yield from (join.nominal_us for join in state.joins.get(task, ()) if join.times)
+            yield from (due_us for _, due_us in record.failed_us)
         if undecided:
-            yield from islice(occurrences(row.spec.schedule, row.since_us, row.through_us), 1)
+            days = days_of(state.calendars, row.timing)
+            yield from islice(occurrences(row.spec.schedule, days, row.since_us, row.through_us), 1)
 
 
 def _judged(state: State, task: str) -> State:
@@ -173,5 +184,7 @@ def _breaches(state: State, task: str) -> dict[DeadlineName, Breach]:
     return {breach.deadline: breach for breach in state.tasks[task].breaches} if task in state.tasks else {}
 
 
-def _due_us(run: Run) -> int:
-    return run.created_at_us if run.trigger == "manual" else run.fire_at_us
+def _due_us(run: Run, deadline: DeadlineName = "finish_within") -> int:
+    """From when a deadline of a run counts. What comes after others has to begin from when these have ended on."""
+    made = run.trigger == "manual" or (run.trigger == "after" and (deadline == "start_within" or run.generation > 0))
+    return run.created_at_us if made else run.fire_at_us

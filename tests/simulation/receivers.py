@@ -43,7 +43,7 @@ REFUSED, UNANSWERED, SLOW = 0.08, 0.14, 0.22
 """The shares of messages that are refused, heard without an answer, and slow; each with those before it."""
 
 DEADLINE_SEVERITY: Final = {"breached": "error", "met": "info", "dropped": "info"}
-BAD: Final = ("failed", "timed_out", "abandoned")
+BAD: Final = ("failed", "timed_out", "abandoned", "upstream_late")
 
 _Fact = tuple[int, str, str]
 """The index of the entry by which it came to pass, the event, and the run, member or deadline."""
@@ -67,7 +67,8 @@ class Receivers:
         self._rng = Random(str(world.rng.getstate()))  # nothing is drawn from the world's
         self._facts: dict[str, set[_Fact]] = {name: set() for name in CHANNELS}
         self._heard: dict[tuple[str, _Fact], list[_Heard]] = {}
-        self._failing: dict[tuple[str, int], bool] = {}
+        self._failing: dict[tuple[str, int, str], bool] = {}
+        """Whether a task fails; if it runs on each member: on which."""
         self._over: set[tuple[str, int]] = set()
         """The members' incarnations that are over by the committed state."""
 
@@ -76,6 +77,11 @@ class Receivers:
     def watch(self, before: State, _proposal: Proposal, applied: Applied) -> None:
         """One proposal has been applied."""
         after = applied.state
+        for task in applied.touched:
+            if (each := after.each.get(task)) is not None:
+                members = {part.member for part in each.parts}
+                for key in [key for key in self._failing if key[0] == task and key[2] not in members]:
+                    del self._failing[key]
         facts = [fact for one in applied.ended if (fact := self._of_run(after, one))]
         if before.members is not after.members:
             for name, member in before.members.items():
@@ -95,10 +101,11 @@ class Receivers:
     def _of_run(self, after: State, ended: EndedRun) -> tuple[str, str, str] | None:
         task, state = ended.run.task, ended.state
         row = after.tasks.get(task)
-        if row is None or ended.run.cancelling == "deleted" or state not in (*BAD, "succeeded"):
+        if row is None or ended.run.backfill or ended.run.cancelling == "deleted" or state not in (*BAD, "succeeded"):
             return None
-        failed, known = state in BAD, self._failing.get((task, row.order), False)
-        self._failing[task, row.order] = failed
+        key = task, row.order, ended.run.member
+        failed, known = state in BAD, self._failing.get(key, False)
+        self._failing[key] = failed
         if failed:
             return "run_failed", "error", ended.run.run_id
         return ("run_recovered", "info", ended.run.run_id) if known else None
@@ -108,6 +115,7 @@ class Receivers:
     async def send(self, process: "Process", message: Send) -> str:
         """A process sends a message."""
         world, rng, loop = self._world, self._rng, process.loop
+        boot = world.machines[process.me].boot
         if not process.core.lease_held:
             world.wrong(f"{process.me} sends on {message.channel} without a lease")
         chance, answer = rng.random(), loop.create_future()
@@ -116,7 +124,8 @@ class Receivers:
         def arrive() -> None:
             if chance >= REFUSED:
                 self._hear(message, unanswered=chance < UNANSWERED)
-            if chance < REFUSED or chance >= UNANSWERED:
+            # The answer to a process that has died meanwhile does not reach the next one.
+            if (chance < REFUSED or chance >= UNANSWERED) and world.machines[process.me].boot == boot:
                 world.within(process.me, "loop", rng.uniform(0.001, 0.05), answered)
 
         def answered() -> None:

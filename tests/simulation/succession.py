@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Final
 
 from node.state.apply import Applied
+from node.state.awaiting import AwaitParents, SettleLate
 from node.state.claims import Claim
 from node.state.entries import Entry, Proposal, Unreadable
 from node.state.joins import PassOn, SettleJoin
@@ -17,12 +18,15 @@ from node.state.registry import DeleteTask, Pause, PutTasks
 from node.state.value import OccurrenceId, Run, State, TaskRow
 from tasks.definition.policy import KEPT
 from tasks.definition.run import RunState
+from tests.simulation.backfills import of_backfill
 from tests.simulation.kin import (
     End,
     Occurring,
     Registration,
     Step,
     all_below,
+    as_end,
+    at_times,
     children_of,
     decided_by,
     ends_by,
@@ -58,6 +62,10 @@ class Succession:
         """The runs that have become due, and have not ended."""
         self._whole: dict[int, set[str]] = {}
         """Of each rerun whose tasks stay as they are, those that have not ended yet."""
+        self._past: dict[str, dict[int, str]] = {}
+        """How occurrences of tasks ended after which others come at times of their own."""
+        self._named: dict[tuple[Registration, OccurrenceId], dict[str, int]] = {}
+        """For which occurrences of its parents an occurrence of a task with a schedule waits, or has waited."""
         self._stuck_s: dict[Registration, float] = {}
         self._led: tuple[str, int] | None = None
         self.counts: Counter[str] = Counter()
@@ -65,15 +73,25 @@ class Succession:
     def watch(self, before: State, proposal: Proposal, applied: Applied) -> None:
         """One proposal has been applied."""
         entry, after = proposal.entry, applied.state
-        self._any = self._any or bool(after.children)
+        # What comes after tasks that run on each member is judged by `tests.simulation.everywhere`.
+        self._any = self._any or (bool(after.children) and not after.each)
         if not self._any or not applied.result.ok or isinstance(entry, Unreadable):
             return
         step = Step(before, after, self._found(before, applied))
         self._follow_definitions(step, entry)
+        self._keep_past(step)
         if isinstance(entry, Start) and entry.downstream:
             self._rerun(step, entry, applied.result.value["run_id"])
+        if (begun := of_backfill(after, entry)) is not None:
+            number, root, tasks = begun
+            self._waits.reruns[number], self._whole[number] = tasks, set(tasks)
+            self._waits.gone[number] = {root}
         if isinstance(entry, SettleJoin):
             self._settle(step, entry)
+        elif isinstance(entry, AwaitParents):
+            self._await(step, entry)
+        elif isinstance(entry, SettleLate):
+            self._too_late(step, entry)
         self._pass_on(step, entry)
         told, left_over = self._told(step, entry, applied)
         step.itself = False
@@ -105,7 +123,8 @@ class Succession:
 
     def _redefined(self, step: Step, entry: PutTasks, name: str, was: TaskRow | None) -> None:
         had, has = parents_of(step.before, name), parents_of(step.after, name)
-        if was is None or had != has or was.spec.enabled != step.after.tasks[name].spec.enabled:
+        otherwise = was is not None and at_times(step.before, name) != at_times(step.after, name)
+        if was is None or had != has or otherwise or was.spec.enabled != step.after.tasks[name].spec.enabled:
             self._waits.count_from(step.registration(name), max(entry.at_us, 0 if was is None else was.through_us))
             self._disturb(name)
             if had:
@@ -142,6 +161,7 @@ class Succession:
         waits = self._waits.of(step.registration(entry.task))
         wait = waits.get(occurrence)
         kept = [one for one in step.before.ends.values() if occurrence == (one.nominal_us, one.generation)]
+        kept = [] if wait is not None and wait.times else kept
         if wait is None or kept:
             self._world.wrong(f"succession: {entry} settles what does not wait, or before {kept}")
             return
@@ -150,15 +170,81 @@ class Succession:
             return
         awaited = self._waits.awaited(step.after, entry.task, occurrence)
         missing = [one.task for one in awaited if one.task not in wait.ends]
+        ended = self._ended_before(wait, missing)
         for name in missing:
-            if self._waits.can_end(step.before, name, occurrence, at_all=False):
+            wanted = wait.wanted(name, occurrence)
+            if name not in ended and self._waits.can_end(step.before, name, wanted, at_all=False):
                 self._world.wrong(f"succession: {entry} settles what waits for {name}, which may still end")
         self.counts["settled"] += 1
-        self._decide(step, entry.task, occurrence, {**dict.fromkeys(missing, "skipped"), **wait.ends})
-        if missing:
+        self._decide(step, entry.task, occurrence, {**dict.fromkeys(missing, "skipped"), **ended, **wait.ends})
+        if missing and not wait.times:
             wait.decided = True
         else:
             del waits[occurrence]
+
+    # -- at times of their own
+
+    def _keep_past(self, step: Step) -> None:
+        """From which tasks those with schedules need to know how they have ended, and what is known at first."""
+        tasks = [name for name in step.after.tasks if at_times(step.after, name)]
+        wanted = {one.task for name in tasks for one in parents_of(step.after, name)} & set(step.after.tasks)
+        for name in set(self._past) - wanted:
+            del self._past[name]
+        for name in wanted - set(self._past):
+            row = step.after.tasks[name]
+            last = row.last if row.last is not None and row.last.fire_at_us == row.through_us else None
+            self._past[name] = {last.fire_at_us: as_end(last.state)} if last is not None else {}
+
+    def _remember(self, ends: list[End]) -> None:
+        for end in ends:
+            if end.task in self._past and not end.occurrence.generation:
+                self._past[end.task][end.occurrence.nominal_us] = end.end
+
+    def _ended_before(self, wait: Wait, parents: list[str]) -> dict[str, str]:
+        known = {name: self._past.get(name, {}).get(wait.times.get(name, -1)) for name in parents}
+        return {name: end for name, end in known.items() if end is not None}
+
+    def _await(self, step: Step, entry: AwaitParents) -> None:
+        occurrence, row = OccurrenceId(entry.nominal_us), step.after.tasks[entry.task]
+        wait = Wait(times=dict(entry.times), until_us=entry.at_us + round(row.spec.wait_s * 1e6))
+        names = [one.task for one in row.spec.after]
+        wait.ends = {name: "skipped" for name in names if not wait.times[name]} | self._ended_before(wait, names)
+        self._named[step.registration(entry.task), occurrence] = wait.times
+        missing = [name for name in names if name not in wait.ends]
+        self.counts["due at times"] += 1
+        if any(self._waits.can_end(step.before, one, wait.wanted(one, occurrence), at_all=True) for one in missing):
+            waits = self._waits.of(step.registration(entry.task))
+            waits[occurrence] = wait
+            self.counts["waits at times"] += 1
+            if len(waits) > WAITING_MAX:
+                self._force_one(step, entry.task, min(one for one in waits if not one.generation))
+        else:
+            self._decide(step, entry.task, occurrence, {**dict.fromkeys(missing, "skipped"), **wait.ends})
+
+    def _too_late(self, step: Step, entry: SettleLate) -> None:
+        occurrence = OccurrenceId(entry.nominal_us)
+        wait = self._waits.of(step.registration(entry.task)).pop(occurrence, None)
+        if wait is None or not wait.times or entry.at_us < wait.until_us:
+            self._world.wrong(f"succession: {entry} ends what does not wait, or has not waited for long: {wait}")
+            return
+        missing = [one for one in wait.times if one not in wait.ends and not self._ended_before(wait, [one])]
+        if not any(self._waits.can_end(step.before, one, wait.wanted(one, occurrence), at_all=True) for one in missing):
+            self._world.wrong(f"succession: {entry} ends what waits for nothing any more")
+        self.counts["too late"] += 1
+        step.decide(entry.task, occurrence, "upstream_late")
+
+    def _tell_at_times(self, step: Step, child: str, end: End) -> None:
+        waits = self._waits.of(step.registration(child))
+        for occurrence in sorted(waits):
+            wait = waits[occurrence]
+            if wait.times.get(end.task) != end.occurrence.nominal_us:
+                continue
+            wait.ends[end.task] = end.end
+            if len(wait.ends) == len(wait.times):
+                del waits[occurrence]
+                self._decide(step, child, occurrence, wait.ends)
+
+    # -- what is told
 
     def _pass_on(self, step: Step, entry: Entry) -> None:
         """The ends that were left over for the leader are passed on in their order, as many as an entry may."""
@@ -182,6 +268,7 @@ class Succession:
         left_over = Counter(of_state(after.ends[one]) for one in range(before.next_end, after.next_end))
         replaced = {task for (task, _), what in step.made.items() if what == "due"}
         own = [*step.ends(step.made), *ends_by(before, entry, applied, replaced)]
+        self._remember(own)
         told = [end for end in own if self._matters(after, end)]
         held_back: Counter[End] = Counter()
         while told and left_over[told[-1]] > held_back[told[-1]]:
@@ -202,6 +289,9 @@ class Succession:
 
     def _tell(self, step: Step, child: str, end: End) -> None:
         registration, occurrence = step.registration(child), end.occurrence
+        if not occurrence.generation and at_times(step.after, child):
+            self._tell_at_times(step, child, end)
+            return
         waits = self._waits.of(registration)
         if occurrence not in waits and not self._waits.its_own(registration, occurrence):
             return
@@ -218,11 +308,18 @@ class Succession:
     def _decide(self, step: Step, task: str, occurrence: OccurrenceId, ends: dict[str, str]) -> None:
         row, registration = step.after.tasks[task], step.registration(task)
         self._waits.gone.get(occurrence.generation, set()).add(task)
-        unwanted = row.paused or not row.spec.enabled or not self._waits.its_own(registration, occurrence)
+        strange = not at_times(step.after, task) and not self._waits.its_own(registration, occurrence)
+        unwanted = row.paused or not row.spec.enabled or strange
         if unwanted and not occurrence.generation:
             step.decide(task, occurrence, "silent")
         else:
-            step.decide(task, occurrence, fate(self._waits.awaited(step.after, task, occurrence), ends))
+            found = fate(self._waits.awaited(step.after, task, occurrence), ends)
+            step.decide(task, occurrence, "upstream_skipped" if self._cancelled(step, occurrence) else found)
+
+    def _cancelled(self, step: Step, occurrence: OccurrenceId) -> bool:
+        """Whether an occurrence is of a backfill that was cancelled."""
+        rerun = step.before.reruns.get(occurrence.generation)
+        return rerun is not None and rerun.backfill != 0 and step.after.backfills[rerun.backfill].cancelled
 
     # -- what it does
 
@@ -254,6 +351,7 @@ class Succession:
         follow = step.ends(step.followed)
         replacing = {task for (task, _), what in step.followed.items() if what == "due"}
         follow += replaced_by(step.before, applied, replacing)
+        self._remember(follow)
         wanted = Counter(end for end in follow if self._matters(step.after, end))
         if wanted != left_over:
             self._world.wrong(f"succession: these ends are to be passed on: {left_over}, and should be: {wanted}")
@@ -262,23 +360,28 @@ class Succession:
         """An occurrence that is due waits for its owner, or its overlap forbids that."""
         assert run.occurrence is not None
         self._due.add(run.run_id)
+        named = self._named.get((step.registration(run.task), run.occurrence), {})
         for one in self._waits.awaited(step.after, run.task, run.occurrence):
             active = (step.after.runs[run_id] for run_id in step.after.runs_of.get(one.task, ()))
-            if any(other.occurrence == run.occurrence and other.cancelling != "deleted" for other in active):
+            wanted = OccurrenceId(named[one.task]) if one.task in named else run.occurrence
+            if any(other.occurrence == wanted and other.cancelling != "deleted" for other in active):
                 self._world.wrong(f"succession: {run.run_id} is due, and {one.task} has not ended")
-        others = [one for one in step.after.runs_of.get(run.task, ()) if one != run.run_id and one in step.before.runs]
+        live = [one for one in step.after.runs_of.get(run.task, ()) if not step.after.runs[one].backfill]
+        others = [one for one in live if one != run.run_id and one in step.before.runs]
         stopped = all(step.after.runs[one].cancelling is not None for one in others)
-        overlap = step.after.tasks[run.task].spec.overlap
-        beside = bool(others) or any(one != run.run_id for one in step.after.runs_of.get(run.task, ()))
+        overlap = "allow" if run.backfill else step.after.tasks[run.task].spec.overlap
+        beside = bool(others) or any(one != run.run_id for one in live)
         match overlap, state:
             case "skip", "waiting":
                 fits = not others
             case "skip", "skipped":
                 fits = beside
             case "queue", "skipped":
-                fits = len(step.after.runs_of.get(run.task, ())) >= KEPT
+                fits = len(live) >= KEPT
             case "replace", "waiting" | "cancelled":
                 fits = stopped
+            case _, "failed":
+                fits = run.spec.template  # for want of what its params need, which `tests.simulation.fills` judges
             case _:
                 fits = state == "waiting"
         if not fits:
@@ -297,7 +400,8 @@ class Succession:
             self._stuck_s.clear()
             self._led = led
             return
-        now_s, stuck = self._world.now_s, self._waits.in_vain(state)
+        now_s = self._world.now_s
+        stuck = [*self._waits.in_vain(state), *self._waits.too_long(state, self._world.true_us)]
         if state.ends:
             stuck.append(("the passing on of ends", min(state.ends)))
         self._stuck_s = {one: self._stuck_s.get(one, now_s) for one in stuck}

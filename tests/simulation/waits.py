@@ -3,18 +3,28 @@
 from dataclasses import dataclass, field
 from itertools import islice
 
+from node.state.calendar import days_of
 from node.state.value import OccurrenceId, State
 from tasks.definition.schedule import occurrences
-from tasks.definition.spec import After, after_of
+from tasks.definition.spec import After, Cron, after_of
 from tests.simulation.kin import Registration, parents_of
 
 
 @dataclass(slots=True)
 class Wait:
-    """An occurrence that waits: how its parents ended. `decided`: it was decided without some, and is still known."""
+    """An occurrence that waits: how its parents ended. `decided`: it was decided without some, and is still known.
+
+    `times`, of a task with a schedule: for which occurrences of its parents it waits, until `until_us`.
+    """
 
     ends: dict[str, str] = field(default_factory=dict)
     decided: bool = False
+    times: dict[str, int] = field(default_factory=dict)
+    until_us: int = 0
+
+    def wanted(self, parent: str, occurrence: OccurrenceId) -> OccurrenceId:
+        """For which occurrence of a parent this one waits."""
+        return OccurrenceId(self.times[parent]) if self.times else occurrence
 
 
 class Waits:
@@ -67,9 +77,17 @@ class Waits:
         found = []
         for task, occurrence, wait in self.undecided(state):
             missing = [one.task for one in self.awaited(state, task, occurrence) if one.task not in wait.ends]
-            if not any(self.can_end(state, one, occurrence, at_all=True) for one in missing):
+            if not any(self.can_end(state, one, wait.wanted(one, occurrence), at_all=True) for one in missing):
                 found.append((f"{task} ({occurrence})", state.tasks[task].order))
         return found
+
+    def too_long(self, state: State, now_us: int) -> list[Registration]:
+        """The tasks of which something has waited for as long as it may."""
+        return [
+            (f"{task} ({occurrence}) too long", state.tasks[task].order)
+            for task, occurrence, wait in self.undecided(state)
+            if wait.times and wait.until_us <= now_us
+        ]
 
     def can_end(
         self, state: State, task: str, occurrence: OccurrenceId, *, at_all: bool, seen: frozenset[str] = frozenset()
@@ -88,12 +106,14 @@ class Waits:
         wait = self.of((task, row.order)).get(occurrence)
         if wait is not None and not wait.decided:
             return True
-        if after_of(row.spec_packed):
+        if after_of(row.spec_packed) and (occurrence.generation or row.spec.schedule is None):
             if not occurrence.generation and not self.its_own((task, row.order), occurrence):
                 return False
             more, parents = seen | {task}, self.awaited(state, task, occurrence)
             return any(self.can_end(state, one.task, occurrence, at_all=at_all, seen=more) for one in parents)
         if occurrence.generation or row.paused or not row.spec.enabled or occurrence.nominal_us <= row.through_us:
             return False
-        times = islice(occurrences(row.spec.schedule, row.since_us, occurrence.nominal_us - 1), 1)
-        return at_all or occurrence.nominal_us in times
+        days = days_of(state.calendars, row.timing)
+        times = islice(occurrences(row.spec.schedule, days, row.since_us, occurrence.nominal_us - 1), 1)
+        unsure = at_all and isinstance(row.spec.schedule, Cron) and occurrence.nominal_us > row.since_us
+        return unsure or occurrence.nominal_us in times

@@ -47,7 +47,7 @@ def test_what_is_applied_leaves_rows_and_no_specs() -> None:
 def test_what_has_been_checked_is_packed_and_no_spec() -> None:
     given = [{"name": f"task-{number}", "kind": "command"} for number in range(TASKS)]
     before = _alive()
-    checked, errors = specs.all_checked(given)
+    checked, errors = specs.all_checked(given, NOW_US)
     assert not errors
     assert _alive() == before
     assert [one.put.spec_packed for one in checked.values()] == [packed(f"task-{number}") for number in range(TASKS)]

@@ -18,6 +18,7 @@ from node.state.times import rfc3339
 from node.state.value import Settings
 from node.state.watchdog import WatchdogBody
 from tasks.definition.limits import thousandths
+from tasks.definition.pools import CAPACITY_MAX, PoolName
 from tasks.definition.spec import Name
 from tasks.version import version
 
@@ -43,7 +44,10 @@ class PingedView(TypedDict):
 
 
 class SettingsView(TypedDict):
-    """The cluster's settings. `balance_slack` null: loads are not balanced. `watchdog` null: no watcher is pinged."""
+    """The cluster's settings. `balance_slack` null: loads are not balanced. `watchdog` null: no watcher is pinged.
+
+    `pools` says how much there is of each pool.
+    """
 
     balance_slack: float | None
     lease_s: float
@@ -52,6 +56,7 @@ class SettingsView(TypedDict):
     refusal_is_death: bool
     history_days: int
     watchdog: WatchdogSettingView | None
+    pools: dict[str, int]
 
 
 class MismatchView(TypedDict):
@@ -107,7 +112,7 @@ class FoundBody(RequestModel):
 
 class SettingsBody(RequestModel):
     """Settings to change; the others stay. `balance_slack` null turns load balancing off, `watchdog` null the pings to
-    an outside watcher.
+    an outside watcher. `pools` has the pools to change, and how much there is of each; null removes one.
     """
 
     balance_slack: Annotated[float | None, Field(ge=0, le=SLACK_MILLI_MAX // 1000), AfterValidator(thousandths)] = 0
@@ -117,6 +122,7 @@ class SettingsBody(RequestModel):
     refusal_is_death: bool = True
     history_days: Annotated[int, Field(ge=1, le=HISTORY_DAYS_MAX)] = 30
     watchdog: WatchdogBody | None = None
+    pools: dict[PoolName, Annotated[int, Field(strict=True, ge=0, le=CAPACITY_MAX)] | None] = Field(default={})
 
     @field_validator("*", mode="before")
     @classmethod
@@ -236,6 +242,7 @@ def settings_view(settings: Settings) -> SettingsView:
         "refusal_is_death": settings.refusal_is_death,
         "history_days": settings.history_days,
         "watchdog": None if settings.watchdog is None else cast(WatchdogSettingView, settings.watchdog.plain()),
+        "pools": dict(settings.pools),
     }
 
 

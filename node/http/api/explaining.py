@@ -9,6 +9,7 @@ from node.duty.advice import has_labels
 from node.duty.conditions import UNEXPECTED
 from node.duty.ownership import Ownership
 from node.duty.standing import runs_of
+from node.duty.upstream import Upstream, upstream_of, waiting_chain
 from node.duty.why import asks_owner, why_not_running
 from node.duty.why_values import Why, WhyFacts
 from node.http.api.asking import holds_on, progress_of, unoffered_by
@@ -24,7 +25,8 @@ TASKS_BATCH: Final = 10
 async def explain(context: RequestContext, task: str, ownership: Ownership, run_id: str | None = None) -> Why:
     """Explain why `task`, or its active run `run_id` if given, does not run. The state and the ownership must know it.
 
-    Asks the members that know more: the owner, the member that runs the task, or those that do not offer its kind.
+    Asks the members that know more: the owner, the member that runs the task, or those that do not offer its kind. For
+    a task that waits for others, the question goes on to the task where that begins.
     """
     state, now_us = context.state, context.server.now_us()
     known = _known(context, task, ownership)
@@ -39,13 +41,27 @@ async def explain(context: RequestContext, task: str, ownership: Ownership, run_
         up = sorted(each.id for each in able if each.status == "up")[:MEMBERS_ASKED_MAX]
         others = {each.id: f"it is {each.status}" for each in able if each.status != "up"}
         known = replace(known, unoffered=others | await unoffered_by(context, row.placing.kind, up))
-    elif known.owner is not None and asks_owner(state, task, found):
-        holds, away = await holds_on(context, known.owner, [task])
+    elif found.code == "after" and known.upstream is None and (upstream := await _upstream(context, task, ownership)):
+        known = replace(known, upstream=upstream)
+    elif (owner := found.member or known.owner) is not None and asks_owner(state, task, found):
+        holds, away = await holds_on(context, owner, [task])
         known = replace(known, asked=True, hold=holds.get(task), away=away)
     else:
         return found
     # The members' answers are about the state as it was read above, not about a newer one.
     return why_not_running(state, task, known, now_us, run_id)
+
+
+async def _upstream(context: RequestContext, task: str, ownership: Ownership) -> Upstream | None:
+    """Return what holds the task that `task` waits for through its parents; None if that cannot be said now."""
+    chain = waiting_chain(context.state, task, context.server.now_us())
+    first, passage = chain[-1]
+    if any(not join.decided for join in context.state.joins.get(task, ())):
+        del chain[0]  # what the task itself waits for is said already
+    if first == task or first not in ownership.state.tasks:
+        return None
+    cause = await explain(context, first, ownership, passage.run_id)
+    return upstream_of(chain, cause.detail)
 
 
 async def unexpectedly_held(context: RequestContext, tasks: Iterable[str], ownership: Ownership) -> dict[str, Why]:
@@ -65,7 +81,7 @@ async def unexpectedly_held(context: RequestContext, tasks: Iterable[str], owner
             continue
         told = why_not_running(state, task, _known(context, task, ownership), now_us)
         if told.code == "due" and task in late and owner is not None:
-            overdue.setdefault(owner, []).append(task)
+            overdue.setdefault(told.member or owner, []).append(task)
         elif told.code in UNEXPECTED - {"due"}:
             found[task] = told
     answers = await asyncio.gather(*(holds_on(context, owner, names) for owner, names in overdue.items()))

@@ -28,8 +28,9 @@ class MemberView(TypedDict):
     """A member.
 
     `reason` says why it is down; `aside` is its own reason for accepting no new runs. `load` is the sum of the weights
-    of the tasks that it owns, `running` the number of attempts that it holds. `bootstrap` is how far it has fetched the
-    finished runs that it lacks; null: it lacks none, as far as the member that answers knows.
+    of the tasks that it owns, `running` the number of attempts that it holds, and `max_runs` how many it may hold
+    (null: it has not told yet). `bootstrap` is how far it has fetched the finished runs that it lacks; null: it lacks
+    none, as far as the member that answers knows.
     """
 
     id: str
@@ -45,6 +46,7 @@ class MemberView(TypedDict):
     since: Time | None
     load: int
     running: int
+    max_runs: int | None
     bootstrap: BootstrapView | None
 
 
@@ -190,6 +192,7 @@ def member_view(
         "since": rfc3339_or_none(member.since_us or None),
         "load": load.get(member.id, 0),
         "running": held.get(member.id, 0),
+        "max_runs": member.places.runs or None,
         "bootstrap": catching_up(member.id, bootstraps),
     }
 

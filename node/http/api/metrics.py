@@ -64,6 +64,8 @@ class NodeMetrics:
         yield from _of_state(state)
         yield from of_runs(state, self._node.ownership().first(self._node.settings.metrics_tasks))
         yield from of_overdue(self._overdue)
+        yield from of_pools(state)
+        yield from of_backfills(state)
         yield from of_channels(state)
         yield from of_watchdog(self._node.pinged)
         yield _gauge("rota_lease_held", "Whether this member holds a lease", int(self._node.lease_held))
@@ -229,6 +231,30 @@ def of_channels(state: State) -> Iterable[Metric]:
         waiting.add_metric([name], len(row.notices))
         failures.add_metric([name], row.tries)
     yield from (told, failed, lost, waiting, failures)
+
+
+def of_pools(state: State) -> Iterable[Metric]:
+    """Yield the metrics of each pool."""
+    capacity = GaugeMetricFamily("rota_pool_capacity", "How much there is of the pool", labels=["pool"])
+    used = GaugeMetricFamily("rota_pool_used", "How much of the pool runs use", labels=["pool"])
+    waiting = GaugeMetricFamily("rota_pool_waiting", "Tasks that wait for the pool", labels=["pool"])
+    for name, pool in sorted(state.pools.items()):
+        capacity.add_metric([name], pool.capacity)
+        used.add_metric([name], pool.used)
+        waiting.add_metric([name], len(pool.queue))
+    yield from (capacity, used, waiting)
+
+
+def of_backfills(state: State) -> Iterable[Metric]:
+    """Yield the metrics of each open backfill."""
+    of = ["backfill", "task"]
+    left = GaugeMetricFamily("rota_backfill_left", "Occurrences of the open backfill that have not ended", labels=of)
+    failed = GaugeMetricFamily("rota_backfill_failed", "Occurrences of the open backfill that failed", labels=of)
+    for number, row in sorted(state.backfills.items()):
+        if row.open:
+            left.add_metric([str(number), row.task], max(0, row.total - row.ended))
+            failed.add_metric([str(number), row.task], row.failed)
+    yield from (left, failed)
 
 
 def of_watchdog(last: PingView | None) -> Iterable[Metric]:

@@ -122,11 +122,14 @@ class PeerCheckBody(RequestModel):
     kind: str
     params: list[dict[str, JsonValue]]
     bound: list[bool] = Field(description="For each: whether its task is bound to one member")
+    others: list[dict[str, JsonValue] | None] | None = Field(
+        default=None, description="For each: its params for another occurrence; null: they are the same"
+    )
 
     @model_validator(mode="after")
     def _for_each(self) -> "PeerCheckBody":
-        if len(self.bound) != len(self.params):
-            raise ValueError("`bound` must have as many values as `params`")
+        if any(len(each) != len(self.params) for each in (self.bound, self.others) if each is not None):
+            raise ValueError("`bound` and `others` must have as many values as `params`")
         return self
 
 
@@ -222,8 +225,10 @@ async def peer_check(context: RequestContext) -> web.Response:
     """Check params with a kind that is installed here."""
     given = await context.model(PeerCheckBody)
     try:
-        pairs = zip(given.params, given.bound, strict=True)
-        found = [context.node.kinds.check(given.kind, params, bound=bound) for params, bound in pairs]
+        each = zip(given.params, given.bound, given.others or [None] * len(given.params), strict=True)
+        found = [
+            context.node.kinds.check(given.kind, params, bound=bound, other=other) for params, bound, other in each
+        ]
     except KeyError:
         raise Problem("not-found", "this kind is not installed here") from None
     except KindError as error:

@@ -18,7 +18,8 @@ from node.duty.standing import TaskStanding, standing
 from node.history.feeders import feeders, why_feeder
 from node.http.api.explaining import explain
 from node.http.api.shapes import RequestModel, Time
-from node.http.api.tasks import known_task, next_fire_us
+from node.http.api.task_shapes import LastView
+from node.http.api.tasks import known_task, last_view, next_fire_us
 from node.http.api.what_ifs import members_named
 from node.http.door.endpoint import Endpoints, ResponseSpec
 from node.http.door.problems import Problem
@@ -48,7 +49,8 @@ class StandingView(TypedDict):
 
     `code` is one of no_owner, paused, disabled, running, backing_off, behind (waits for another run), due (and not
     begun), not_due, by_hand, after (other tasks), over (the schedule has no further times), unreadable (this member
-    cannot evaluate the schedule) and more (further active runs, not listed).
+    cannot evaluate the schedule), member_away (the only one that may claim the run is not up) and more (further active
+    runs, not listed). Of a task with `each`, the statement `each` names its members.
     """
 
     code: str
@@ -57,8 +59,25 @@ class StandingView(TypedDict):
     run_id: str | None
 
 
+class MemberPartView(TypedDict):
+    """How a task with `each` fares on one member: how its last run there ended, and when one last succeeded.
+
+    `failing`: the latest of its runs there that either succeeded or failed for good is a failed one. `degraded` is what
+    the last succeeded one left undone; null: nothing.
+    """
+
+    member: str
+    last: LastView | None
+    succeeded_at: Time | None
+    failing: bool
+    degraded: str | None
+
+
 class OwnerView(TypedDict):
-    """Who owns a task, and why. `waiting` says why a due run has not begun, if that is unexpected."""
+    """Who owns a task, and why. `waiting` says why a due run has not begun, if that is unexpected.
+
+    Of a task with `each`, the owner only makes the runs of all members; see `members`.
+    """
 
     task: str
     owner: str | None
@@ -71,6 +90,7 @@ class OwnerView(TypedDict):
     next_fire_at: Time | None
     waiting: str | None
     standing: list[StandingView]
+    members: list[MemberPartView]
 
 
 MoveView = TypedDict("MoveView", {"task": str, "from": str | None, "to": str | None})
@@ -195,10 +215,26 @@ def owner_view(state: State, ownership: Ownership, task: str, now_us: int) -> Ow
         "epoch": ownership.state.epoch,
         "index": state.index,
         "because": [{"node": node, "verdict": verdict} for node, verdict in ownership.explain(task)],
-        "next_fire_at": rfc3339_or_none(next_fire_us(state.tasks[task], now_us)),
+        "next_fire_at": rfc3339_or_none(next_fire_us(state.calendars, state.tasks[task], now_us)),
         "waiting": None,
         "standing": [standing_view(told) for told in standings],
+        "members": parts_view(state, task),
     }
+
+
+def parts_view(state: State, task: str) -> list[MemberPartView]:
+    """Return how a task with `each` fares on each member, by member; of others, nothing."""
+    each = state.each.get(task)
+    return [
+        {
+            "member": part.member,
+            "last": last_view(part.last),
+            "succeeded_at": rfc3339_or_none(part.succeeded_at_us),
+            "failing": part.failing,
+            "degraded": part.degraded or None,
+        }
+        for part in (each.parts if each is not None else ())
+    ]
 
 
 def standing_view(told: TaskStanding) -> StandingView:
@@ -223,6 +259,7 @@ def bootstrap_owner_view(state: State, slots: Sequence[Slot], member: str, lates
         "next_fire_at": None,
         "waiting": None if latest is None else latest.waiting,
         "standing": [_standing(member, latest)],
+        "members": [],
     }
 
 

@@ -3,13 +3,15 @@
 import asyncio
 import re
 import sys
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Final
 
 from aiohttp import web
 from pydantic import ConfigDict, Field
 
 from node.duty.advice import may_run, passed_time, warnings
+from node.http.api.calendars import make_holidays, missing_holidays
 from node.http.api.shapes import RequestModel
 from node.http.api.specs import CheckedSpec, checked_spec, many_specs
 from node.http.api.task_shapes import ChangedTaskView, FieldChangeView, PutPage, PutView
@@ -20,13 +22,18 @@ from node.http.door.problems import Problem, invalid_field
 from node.http.door.request_context import RequestContext, problem_of_proposal, require_accepted
 from node.raft.errors import EntryTooLarge
 from node.state.apply import apply
+from node.state.calendars import SetCalendar
 from node.state.codec import BadEntry, pack_batch
-from node.state.entries import Proposal, ProposalId
+from node.state.entries import Entry, Proposal, ProposalId
 from node.state.registry import Put, PutTasks
+from node.state.settings import ChangeSettings
 from node.state.value import Result, State, TaskRow
 from tasks.definition.spec import EXAMPLE, NAME_PATTERN, Spec, read_spec
 from tasks.definition.spec_diff import changes
 from tasks.installed_kinds import KindError
+
+_CALENDARS_PATTERN: Final = r"^[^,]+(,[^,]+)*$"
+_POOLS_PATTERN: Final = r"^[^=,]+=[0-9]{1,7}(,[^=,]+=[0-9]{1,7})*$"
 
 
 class PutQuery(RequestModel):
@@ -34,6 +41,13 @@ class PutQuery(RequestModel):
 
     dry_run: bool = Field(
         default=False, description="Validate them and return what would change, without changing anything"
+    )
+    pools: Annotated[str, Field(max_length=4000, pattern=_POOLS_PATTERN)] | None = Field(
+        default=None,
+        description="Only in a dry run: pools that would be made or changed first, as `dumps=2,table:orders=1`",
+    )
+    calendars: Annotated[str, Field(max_length=4000, pattern=_CALENDARS_PATTERN)] | None = Field(
+        default=None, description="Only in a dry run: calendars that would be made first, as `closing,month-ends`"
     )
 
 
@@ -87,7 +101,10 @@ async def put_task(context: RequestContext) -> web.Response:
     # The response leaves out the owner, because it would have to wait for a new placement.
     created = change == "created"
     headers = {"ETag": f'"{row.version}"'} | ({"Location": f"/v1/tasks/{name}"} if created else {})
-    view: ChangedTaskView = {**registered_view(row, context.server.now_us()), "warnings": warnings_of(context, checked)}
+    view: ChangedTaskView = {
+        **registered_view(context.state.calendars, row, context.server.now_us()),
+        "warnings": warnings_of(context, checked),
+    }
     return context.answer(view, 201 if created else 200, headers)
 
 
@@ -96,6 +113,7 @@ async def register(context: RequestContext, checked: CheckedSpec, expected: int 
 
     `expected` is the version that the task must have; 0: it must be unregistered; None: any. Raises `Problem`.
     """
+    await make_holidays(context, (checked.put.spec_packed,))
     result = await context.propose(PutTasks(context.server.now_us(), (Put(checked.put.spec_packed, expected),)))
     [[_, version, change]] = result.value["tasks"]
     row = context.state.tasks.get(checked.name)
@@ -120,10 +138,20 @@ async def post_tasks(context: RequestContext, query: PutQuery) -> web.Response:
     """
     if not query.dry_run:
         refuse_reader(context)
+        if query.pools is not None:
+            raise invalid_field("pools", "is for a dry run: PATCH /v1/settings makes pools", "the query")
+        if query.calendars is not None:
+            raise invalid_field("calendars", "is for a dry run: PUT /v1/calendars/NAME makes calendars", "the query")
     specs = await many_specs(context)
     entry = PutTasks(context.server.now_us(), tuple(spec.put for spec in specs))
     before = context.state
-    result = await _dry_run(context, entry) if query.dry_run else await context.propose(entry)
+    holidays = await missing_holidays(context, (spec.put.spec_packed for spec in specs))
+    if query.dry_run:
+        result = await _dry_run(context, entry, [*holidays, *_made_first(query, entry.at_us)])
+    else:
+        for one in holidays:
+            await context.propose(one)
+        result = await context.propose(entry)
     items: list[PutView] = []
     for spec, (name, version, change) in zip(specs, result.value["tasks"], strict=True):
         changed = field_changes(before, name, spec.put.spec_packed) if query.dry_run else []
@@ -147,7 +175,11 @@ def warnings_of(context: RequestContext, spec: CheckedSpec) -> list[str]:
     waits = warnings(spec.kind, spec.group, spec.pin, members.values()) if spec.group or spec.pin is not None else []
     row = context.state.tasks.get(spec.name)
     has_run = row is not None and (row.last is not None or spec.name in context.state.runs_of)
-    never = [] if has_run else passed_time(spec.name, spec.put.spec_packed, context.server.now_us())
+    never = (
+        []
+        if has_run
+        else passed_time(context.state.calendars, spec.name, spec.put.spec_packed, context.server.now_us())
+    )
     return [*waits, *never, *_refused_here(context, spec)]
 
 
@@ -174,10 +206,20 @@ def field_changes(before: State, name: str, packed: bytes) -> list[FieldChangeVi
     return [{"field": field, "before": old, "after": new} for field, old, new in changes(was, is_now)]
 
 
-async def _dry_run(context: RequestContext, entry: PutTasks) -> Result:
+def _made_first(query: PutQuery, at_us: int) -> Iterator[Entry]:
+    """Yield the entries that make the pools and calendars that a dry run counts with."""
+    if query.pools is not None:
+        capacities = {name: int(number) for name, _, number in (one.partition("=") for one in query.pools.split(","))}
+        yield ChangeSettings(at_us, {"pools": capacities})
+    if query.calendars is not None:
+        yield from (SetCalendar(at_us, name, ()) for name in query.calendars.split(","))
+
+
+async def _dry_run(context: RequestContext, entry: PutTasks, before: Sequence[Entry]) -> Result:
     """Return the result that an entry would have: apply it to the present state, and drop the new state.
 
-    Raises `Problem` as `RequestContext.propose` does for an entry that cannot be proposed.
+    The entries `before` are applied first. Raises `Problem` as `RequestContext.propose` does for an entry that
+    cannot be proposed.
     """
     proposal = Proposal(ProposalId(context.node.settings.node, sys.maxsize, sys.maxsize), entry)
     try:
@@ -186,4 +228,9 @@ async def _dry_run(context: RequestContext, entry: PutTasks) -> Result:
             raise EntryTooLarge
     except (BadEntry, EntryTooLarge) as error:
         raise problem_of_proposal(error) from None
-    return require_accepted((await asyncio.to_thread(apply, context.state, proposal)).result)
+    state = context.state
+    for number, one in enumerate(before, 1):
+        made = apply(state, Proposal(replace(proposal.id, sequence=sys.maxsize - 1 - len(before) + number), one))
+        require_accepted(made.result)
+        state = made.state
+    return require_accepted((await asyncio.to_thread(apply, state, proposal)).result)

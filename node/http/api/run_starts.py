@@ -1,18 +1,19 @@
 """Runs that clients start: by hand, and as an action of a kind."""
 
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgpack
 from aiohttp import web
 from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 from typing_extensions import TypedDict
 
+from node.http.api.params_at import params_by_hand, params_of_action
 from node.http.api.shapes import RequestModel
 from node.http.api.specs import ParamsToCheck, errors_by_kind, storable
 from node.http.api.tasks import known_task, task_to_change
 from node.http.door.endpoint import Endpoints, ResponseSpec
-from node.http.door.problems import Problem, invalid
+from node.http.door.problems import Problem, invalid, invalid_field
 from node.http.door.request_context import RequestContext
 from node.state.occurrences import Start
 from node.state.times import EPOCH, micros
@@ -20,9 +21,15 @@ from tasks.definition.cron import check_at
 
 
 class StartedView(TypedDict):
-    """The new run; it waits for the task's owner to claim it."""
+    """The new run; it waits for the task's owner to claim it.
+
+    A task with `each` is started on all of its members: `run_ids` are all new runs, of which `run_id` is the first, and
+    `busy` are the members on which `overlap` forbids another run now.
+    """
 
     run_id: str
+    run_ids: list[str]
+    busy: list[str]
 
 
 def _in_the_calendar(at: datetime) -> datetime:
@@ -42,6 +49,9 @@ class StartBody(RequestModel):
     downstream: bool = Field(
         default=False, description="Whether the tasks after it run, too, each once those before it have ended"
     )
+    member: str | None = Field(
+        default=None, description="Of a task with `each`: the member to run it on; default: all of them"
+    )
 
 
 class ActionBody(RequestModel):
@@ -49,6 +59,7 @@ class ActionBody(RequestModel):
 
     args: dict[str, JsonValue] = Field(default={}, description="The arguments of the action, by name")
     params: dict[str, JsonValue] | None = None
+    member: str | None = Field(default=None, description="Of a task with `each`, which needs it: the member to ask")
 
 
 endpoints = Endpoints("runs")
@@ -71,10 +82,11 @@ async def start_run(context: RequestContext) -> web.Response:
     name = await task_to_change(context)
     given = await context.model(StartBody, empty=True)
     key = _key(context)
-    await refuse_bad_params(context, given.params)
     fire_at_us = micros(given.fire_at) if given.fire_at is not None else None
+    member = on_member(context, name, given.member)
     return _started(
-        context, await propose_run(context, name, given.params, fire_at_us, key, downstream=given.downstream)
+        context,
+        await propose_run(context, name, given.params, fire_at_us, key, downstream=given.downstream, member=member),
     )
 
 
@@ -96,18 +108,34 @@ async def start_action(context: RequestContext) -> web.Response:
     name, action = await task_to_change(context), context.path("action")
     given = await context.model(ActionBody, empty=True)
     key = _key(context)
-    await refuse_bad_params(context, given.params)
+    now_us = context.server.now_us()
+    params = params_of_action(context.state, context.state.tasks[known_task(context)], given.params, now_us)
+    await _refuse_bad_params(context, params)
     storable(lambda: msgpack.packb(given.args), ("args",))
     entry = Start(
-        at_us=context.server.now_us(),
+        at_us=now_us,
         task=name,
-        params=given.params,
+        params=params,
         fire_at_us=None,
         key=key,
         action=action,
         args=dict(given.args),
+        member=on_member(context, name, given.member, needed=True),
     )
-    return _started(context, str((await context.propose(entry)).value["run_id"]))
+    return _started(context, (await context.propose(entry)).value)
+
+
+def on_member(context: RequestContext, task: str, member: str | None, *, needed: bool = False) -> str:
+    """Return the member that a run by hand is for; "": it is for none, or for all. Raises `Problem` invalid.
+
+    `needed`: a task with `each` needs one.
+    """
+    on_each = task in context.state.each
+    if member and not on_each:
+        raise invalid_field("member", f"{task} has no `each`: it runs on its owner, and on no other member")
+    if needed and on_each and not member:
+        raise invalid_field("member", f"{task} runs on each member: name the one that is asked")
+    return member or ""
 
 
 def _key(context: RequestContext) -> str | None:
@@ -118,7 +146,7 @@ def _key(context: RequestContext) -> str | None:
     return key
 
 
-async def refuse_bad_params(context: RequestContext, params: dict[str, JsonValue] | None) -> None:
+async def _refuse_bad_params(context: RequestContext, params: dict[str, JsonValue] | None) -> None:
     """Check params given for one run of the task in the path. Raises `Problem` if they are not valid."""
     if params is None:
         return
@@ -138,11 +166,23 @@ async def propose_run(
     key: str | None = None,
     *,
     downstream: bool = False,
-) -> str:
-    """Start a run of a task by hand, with checked params. Returns the run's id. Raises `Problem`."""
-    entry = Start(context.server.now_us(), name, params, fire_at_us, key, downstream=downstream)
-    return str((await context.propose(entry)).value["run_id"])
+    member: str = "",
+) -> dict[str, Any]:
+    """Start a run of the task in the path by hand. Returns the entry's result (`Start`). Raises `Problem`.
+
+    With a template, the expressions in `params`, or in those of the task, are replaced for the time of the run.
+    """
+    now_us = context.server.now_us()
+    # Looked up again: the task may have been deleted while the body arrived.
+    row = context.state.tasks[known_task(context)]
+    at_us = now_us if fire_at_us is None else fire_at_us
+    params = params_by_hand(context.state, row, params, at_us, downstream=downstream)
+    await _refuse_bad_params(context, params)
+    entry = Start(now_us, name, params, fire_at_us, key, downstream=downstream, member=member)
+    return (await context.propose(entry)).value
 
 
-def _started(context: RequestContext, run_id: str) -> web.Response:
-    return context.answer({"run_id": run_id}, 202, {"Location": f"/v1/runs/{run_id}"})
+def _started(context: RequestContext, value: dict[str, Any]) -> web.Response:
+    run_id = str(value["run_id"])
+    view = {"run_id": run_id, "run_ids": value.get("run_ids", [run_id]), "busy": value.get("busy", [])}
+    return context.answer(view, 202, {"Location": f"/v1/runs/{run_id}"})

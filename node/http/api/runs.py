@@ -66,9 +66,14 @@ class RunView(TypedDict):
     `due_at` is when a run that no member holds may be claimed, such as a retry after a failed attempt; `error` says why
     it waits.
 
+    `member` is the only member that may claim the run, of a task with `each`; null: any may.
+
     `degraded` is what a run that succeeded left undone, as its result says; null: nothing.
 
     `rerun` is the number that runs share which were started together by hand (`downstream`); null: it is of no rerun.
+    `offered` is the member with more room that a waiting run was last offered to; null: to none.
+
+    `backfill` is the number of the backfill that it is of; null: it is of none.
 
     `took_s` is the time from the run's first claim to its end, with the pauses between its attempts; null: the run has
     not ended, or no member claimed it.
@@ -78,6 +83,7 @@ class RunView(TypedDict):
     task: str
     kind: str
     trigger: Trigger
+    member: str | None
     params: dict[str, Any] | None
     action: str | None
     args: dict[str, Any] | None
@@ -103,6 +109,8 @@ class RunView(TypedDict):
     last_fire_at: Time
     blocked_by: str | None
     rerun: int | None
+    backfill: int | None
+    offered: str | None
 
 
 class RunPage(TypedDict):
@@ -246,6 +254,7 @@ def run_view(run: Run, ended: EndedRun | None = None, progress: RunProgress | No
         "task": run.task,
         "kind": run.spec.kind,
         "trigger": run.trigger,
+        "member": run.member or None,
         "params": run.params,
         "action": run.action or None,
         "args": run.args,
@@ -273,6 +282,8 @@ def run_view(run: Run, ended: EndedRun | None = None, progress: RunProgress | No
         "last_fire_at": rfc3339(series.last_fire_at_us if series else run.fire_at_us),
         "blocked_by": (series.blocked_by or None) if series else None,
         "rerun": run.generation or None,
+        "backfill": run.backfill or None,
+        "offered": run.offered or None,
     }
 
 

@@ -12,6 +12,7 @@ from aiohttp import web
 from pydantic import Field, JsonValue, create_model
 from typing_extensions import TypedDict
 
+from node.http.api.calendars import make_holidays
 from node.http.api.cluster import SettingsBody
 from node.http.api.shapes import Count, Due, Moment, RequestModel
 from node.http.api.specs import storable
@@ -123,6 +124,7 @@ async def put_back(context: RequestContext) -> web.Response:
         settings=settings,
         tasks=tasks,
     )
+    await make_holidays(context, (task.spec_packed for task in tasks))
     result = await context.propose(entry)
     return context.answer(result.value)
 

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
+from node.http.api.params_at import sample_of
 from node.http.door.problems import MAX_ERRORS, Problem, body_errors, invalid, invalid_field
 from node.http.door.request_context import UNSTORABLE, RequestContext, quoted_names
 from node.peer.protocol import PeerAway
@@ -13,6 +14,7 @@ from node.state.registry import Put
 from node.state.value import State
 from tasks.definition.field_errors import FieldError, Path, dotted
 from tasks.definition.spec import NODE_LABEL, Spec
+from tasks.definition.template import places_of_fields
 from tasks.installed_kinds import InstalledKinds, KindError
 
 THREAD_FROM: Final = 50
@@ -20,10 +22,14 @@ THREAD_FROM: Final = 50
 
 
 class ParamsToCheck(NamedTuple):
-    """Params, and whether their task is bound to one member."""
+    """Params, and whether their task is bound to one member.
+
+    `other`: the params of another occurrence, of a task with a template; None: they are the same.
+    """
 
     params: Mapping[str, Any]
     bound: bool
+    other: Mapping[str, Any] | None = None
 
 
 class CheckedSpec(NamedTuple):
@@ -36,7 +42,7 @@ class CheckedSpec(NamedTuple):
     name: str
     #: The name of the kind.
     kind: str
-    #: The params, not checked yet.
+    #: The params, not checked yet; with a template, those of a sample occurrence.
     params: Mapping[str, Any]
     #: The labels that a member must have.
     group: Mapping[str, str]
@@ -46,11 +52,15 @@ class CheckedSpec(NamedTuple):
     run_as: str | None
     #: The entry that is proposed.
     put: Put
+    #: With a template, the params of another sample occurrence; None: no template.
+    other: Mapping[str, Any] | None
+    #: The fields of the params that become fields of parents' results, whose types are not known yet.
+    untyped: tuple[str, ...]
 
     @property
     def to_check(self) -> ParamsToCheck:
         """The params for the kind to check."""
-        return ParamsToCheck(self.params, NODE_LABEL in self.group)
+        return ParamsToCheck(self.params, NODE_LABEL in self.group, self.other)
 
 
 async def checked_spec(context: RequestContext, name: str, given: Any) -> CheckedSpec:
@@ -60,7 +70,7 @@ async def checked_spec(context: RequestContext, name: str, given: Any) -> Checke
     if given.setdefault("name", name) != name:
         raise invalid_field("name", f"is {given['name']!r} in the body and {name!r} in the path: they must agree")
     try:
-        checked = _checked(given, ())
+        checked = _checked(given, (), context.server.now_us())
     except Problem as problem:
         fields = [error.field for error in problem.errors]
         raise invalid([*problem.errors, *await params_errors(context, given, fields)]) from None
@@ -77,7 +87,7 @@ async def params_errors(
     kind, params, group = given.get("kind"), given.get("params", {}), given.get("group")
     if not isinstance(kind, str) or kind not in offered_kinds(context.state) or not isinstance(params, dict):
         return ()
-    if any(field.startswith("params") for field in known):
+    if any(field.startswith("params") for field in known) or given.get("template"):
         return ()
     bound = isinstance(group, dict) and NODE_LABEL in group
     try:
@@ -94,7 +104,9 @@ async def many_specs(context: RequestContext) -> list[CheckedSpec]:
         raise invalid_field("", "must be a list of task definitions (for a single one use PUT /v1/tasks/{name})")
     if not given:
         raise invalid_field("", "the list is empty")
-    found, errors = await asyncio.to_thread(all_checked, given) if len(given) >= THREAD_FROM else all_checked(given)
+    now_us = context.server.now_us()
+    many = len(given) >= THREAD_FROM
+    found, errors = await asyncio.to_thread(all_checked, given, now_us) if many else all_checked(given, now_us)
     specs, places = list(found.values()), list(found)
     errors += await _kind_errors(context, specs, lambda position: (places[position],))
     if errors:
@@ -124,7 +136,10 @@ async def errors_by_kind(context: RequestContext, kind: str, given: Sequence[Par
         if member != context.node.settings.node:
             try:
                 params, bound = [each.params for each in given], [each.bound for each in given]
-                return await context.server.peers.check(member, kind, params, bound, context.server.limits.peer_log_s)
+                others = [each.other for each in given]
+                return await context.server.peers.check(
+                    member, kind, params, bound, context.server.limits.peer_log_s, others
+                )
             except PeerAway:
                 continue
     raise Problem(
@@ -136,7 +151,7 @@ async def errors_by_kind(context: RequestContext, kind: str, given: Sequence[Par
 
 
 def _errors_of_all(kinds: InstalledKinds, kind: str, given: Sequence[ParamsToCheck]) -> list[list[FieldError]]:
-    return [list(kinds.check(kind, each.params, bound=each.bound)) for each in given]
+    return [list(kinds.check(kind, each.params, bound=each.bound, other=each.other)) for each in given]
 
 
 def members_offering(state: State, kind: str) -> list[str]:
@@ -150,19 +165,28 @@ def offered_kinds(state: State) -> frozenset[str]:
     return frozenset[str]().union(*(member.kinds for member in state.members.values()))
 
 
-def _checked(given: Any, place: Path) -> CheckedSpec:
+def _checked(given: Any, place: Path, now_us: int) -> CheckedSpec:
     """Check and return the spec at `place` in the body. Raises `Problem` invalid."""
     try:
         spec = Spec.model_validate(given)
     except ValidationError as error:
         raise invalid(body_errors(error, given, place)) from None
     put = Put(storable(spec.pack, (*place, "params")))
+    sample = sample_of(spec, now_us)
     return CheckedSpec(
-        name=spec.name, kind=spec.kind, params=spec.params, group=spec.group, pin=spec.pin, run_as=spec.run_as, put=put
+        name=spec.name,
+        kind=spec.kind,
+        params=spec.params if sample is None else sample.one,
+        group=spec.group,
+        pin=spec.pin,
+        run_as=spec.run_as,
+        put=put,
+        other=None if sample is None else sample.other,
+        untyped=() if sample is None else tuple(dotted(("params", *path)) for path in places_of_fields(spec.params)),
     )
 
 
-def all_checked(given: list[Any]) -> tuple[dict[int, CheckedSpec], list[FieldError]]:
+def all_checked(given: list[Any], now_us: int) -> tuple[dict[int, CheckedSpec], list[FieldError]]:
     """Return the valid specs of a list, by position, and the errors of the others.
 
     Replaces each item that has become a spec by None in the list, to save memory.
@@ -172,7 +196,7 @@ def all_checked(given: list[Any]) -> tuple[dict[int, CheckedSpec], list[FieldErr
     seen: dict[str, int] = {}
     for position in range(len(given)):
         try:
-            spec = _checked(given[position], (position,))
+            spec = _checked(given[position], (position,), now_us)
         except Problem as problem:
             errors += problem.errors
             continue
@@ -203,8 +227,24 @@ async def _kind_errors(
             continue
         found = await errors_by_kind(context, kind, [specs[position].to_check for position in positions])
         for position, wrong in zip(positions, found, strict=True):
-            errors += [_at(place(position), error) for error in wrong]
+            typed = _typed_errors(wrong, specs[position].untyped)
+            errors += [_at(place(position), error) for error in typed]
     return errors
+
+
+def _typed_errors(errors: Sequence[FieldError], untyped: Sequence[str]) -> list[FieldError]:
+    """Leave out errors in fields whose types are not known yet, except that a field takes only text.
+
+    >>> _typed_errors([FieldError("params.n", "must be less"), FieldError("params.to", "is missing")], ["params.n"])
+    [FieldError(field='params.to', message='is missing')]
+    """
+    found = []
+    for error in errors:
+        if error.field not in untyped:
+            found.append(error)
+        elif error.message.startswith("must be text"):
+            found.append(FieldError(error.field, "must be text: write `| text` after the field's name"))
+    return found
 
 
 def _at(place: Path, error: FieldError) -> FieldError:

@@ -80,7 +80,7 @@ class RegisteredView(SpecView):
 
 
 class TaskView(RegisteredView):
-    """A task and its owner."""
+    """A task and its owner; that of a task with `each` only makes the runs of all members."""
 
     owner: str | None
 

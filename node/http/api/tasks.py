@@ -28,6 +28,7 @@ from node.http.api.task_shapes import (
 from node.http.door.endpoint import Endpoints, ResponseSpec
 from node.http.door.problems import NAME_RULE, Problem
 from node.http.door.request_context import RequestContext
+from node.state.calendar import Calendars, days_of
 from node.state.registry import DeleteTask, Pause
 from node.state.times import rfc3339, rfc3339_or_none
 from node.state.value import Breach, Outcome, State, TaskRow
@@ -95,7 +96,12 @@ async def tasks(context: RequestContext, query: TasksQuery) -> web.Response:
     held = await unexpectedly_held(context, [name for name, _, _ in page if name in context.state.tasks], ownership)
     items: list[ListedTaskView] = []
     for name, row, owner in page:
-        items.append({**task_view(row, owner, context.server.now_us()), "held": held_view(held.get(name))})
+        items.append(
+            {
+                **task_view(context.state.calendars, row, owner, context.server.now_us()),
+                "held": held_view(held.get(name)),
+            }
+        )
         if len(items) % _VIEWS_BATCH == 0:
             await asyncio.sleep(0)
     return context.answer({"items": items, "next": cursor_of(page[-1][0]) if more else None})
@@ -163,7 +169,9 @@ async def _task_response(context: RequestContext, name: str) -> web.Response:
     if row is None:
         raise Problem("not-found", f"the task {name!r} was deleted meanwhile")
     owner = ownership.owner(name)
-    return context.answer(task_view(row, owner, context.server.now_us()), headers={"ETag": f'"{row.version}"'})
+    return context.answer(
+        task_view(context.state.calendars, row, owner, context.server.now_us()), headers={"ETag": f'"{row.version}"'}
+    )
 
 
 def known_task(context: RequestContext) -> str:
@@ -240,25 +248,26 @@ class TaskNames:
         return islice(names, 0 if name is None else bisect_right(names, name), None)
 
 
-def next_fire_us(row: TaskRow, now_us: int) -> int | None:
+def next_fire_us(calendars: Calendars, row: TaskRow, now_us: int) -> int | None:
     """Return when the task is due next. If it is overdue and has no further time, this is in the past."""
     spec = row.spec
     if row.paused or not spec.enabled or spec.schedule is None:
         return None
-    coming = next_due_us(spec.schedule, row.since_us, max(row.through_us, now_us))
-    return coming if coming is not None else next_due_us(spec.schedule, row.since_us, row.through_us)
+    days = days_of(calendars, row.timing)
+    coming = next_due_us(spec.schedule, days, row.since_us, max(row.through_us, now_us))
+    return coming if coming is not None else next_due_us(spec.schedule, days, row.since_us, row.through_us)
 
 
-def task_view(row: TaskRow, owner: str | None, now_us: int) -> TaskView:
+def task_view(calendars: Calendars, row: TaskRow, owner: str | None, now_us: int) -> TaskView:
     """Return a task, with its definition and its owner."""
-    return {**registered_view(row, now_us), "owner": owner}
+    return {**registered_view(calendars, row, now_us), "owner": owner}
 
 
-def registered_view(row: TaskRow, now_us: int) -> RegisteredView:
+def registered_view(calendars: Calendars, row: TaskRow, now_us: int) -> RegisteredView:
     """Return a task, with its definition."""
     made = {
         "registered_at": rfc3339(row.registered_at_us),
-        "next_fire_at": rfc3339_or_none(next_fire_us(row, now_us)),
+        "next_fire_at": rfc3339_or_none(next_fire_us(calendars, row, now_us)),
         "last": last_view(row.last),
         "late": late_view(row),
         "degraded": row.degraded or None,

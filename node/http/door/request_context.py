@@ -32,6 +32,7 @@ REFUSALS: Final[dict[str, str]] = {
     "no-such-member": "not-found",
     "no-such-run": "not-found",
     "no-such-channel": "not-found",
+    "no-such-backfill": "not-found",
     "version": "version-conflict",
     "invalid": "invalid",
     "too-large": "too-large",

@@ -166,11 +166,13 @@ announce();
 const scrolled = new Map();
 function keepScroll() {
   for (const box of document.querySelectorAll("[data-keep-scroll]")) {
-    box.scrollLeft = scrolled.get(box.id) ?? Math.max(0, Number(box.dataset.nowX) - box.clientWidth / 3);
+    const [left, top] = scrolled.get(box.id) ?? [box.dataset.nowX - box.clientWidth / 3, (box.dataset.nowY ?? 0) - box.clientHeight / 2];
+    box.scrollLeft = Math.max(0, left);
+    box.scrollTop = Math.max(0, top);
   }
 }
 document.addEventListener("scroll", (event) => {
-  if (event.target.dataset && "keepScroll" in event.target.dataset) scrolled.set(event.target.id, event.target.scrollLeft);
+  if (event.target.dataset && "keepScroll" in event.target.dataset) scrolled.set(event.target.id, [event.target.scrollLeft, event.target.scrollTop]);
 }, true);
 document.addEventListener("htmx:afterSwap", keepScroll);
 keepScroll();

@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from node.http.api import members, run_starts, runs, tasks
+from node.http.api import backfills, members, run_starts, runs, tasks
 from node.http.door.endpoint import Handler
 from node.http.door.request_context import RequestContext
 from node.web.definition_form import version_sent
@@ -16,8 +16,8 @@ endpoints = PageEndpoints("page")
 async def run_task(context: RequestContext) -> web.Response:
     """Start a run of a task by hand."""
     name = await tasks.task_to_change(context)
-    run_id = await run_starts.propose_run(context, name)
-    return await _done(context, f"{name} was started", f"as {run_id}.")
+    started = await run_starts.propose_run(context, name)
+    return await _done(context, f"{name} was started", f"as {', '.join(started.get('run_ids', [started['run_id']]))}.")
 
 
 @endpoints.form("/tasks/{name}/pause")
@@ -44,6 +44,26 @@ async def delete_shown_task(context: RequestContext) -> web.Response:
 async def cancel_shown_run(context: RequestContext) -> web.Response:
     """Cancel a run."""
     return await _obeyed(context, runs.cancel_run, f"{context.path('run_id')} is being cancelled", "")
+
+
+@endpoints.form("/backfills/{number}/pause")
+async def pause_shown_backfill(context: RequestContext) -> web.Response:
+    """Pause a backfill."""
+    title = f"Backfill {context.path('number')} is paused"
+    return await _obeyed(context, backfills.pause_backfill, title, "What is under way goes on.")
+
+
+@endpoints.form("/backfills/{number}/resume")
+async def resume_shown_backfill(context: RequestContext) -> web.Response:
+    """Resume a paused backfill."""
+    return await _obeyed(context, backfills.resume_backfill, f"Backfill {context.path('number')} goes on", "")
+
+
+@endpoints.form("/backfills/{number}/cancel")
+async def cancel_shown_backfill(context: RequestContext) -> web.Response:
+    """Cancel a backfill and its active runs."""
+    title = f"Backfill {context.path('number')} is cancelled"
+    return await _obeyed(context, backfills.cancel_backfill, title, "Its runs are cancelled, too.")
 
 
 @endpoints.form("/members/{id}/drain")

@@ -88,6 +88,7 @@ _RUN_LOOKS: Final[dict[str, EventLook]] = {
     "orphaned": "warn",
     "missed": "warn",
     "upstream_failed": "bad",
+    "upstream_late": "bad",
     "claimed": "busy",
     "running": "busy",
 }

@@ -1,5 +1,6 @@
 """The overview at `/`, and its parts, which are sent to an open page again when they change."""
 
+from heapq import nsmallest
 from typing import Any, Final, Literal
 
 from aiohttp import web
@@ -9,6 +10,7 @@ from node.duty.ownership import Ownership
 from node.duty.standing import standing
 from node.duty.why_values import Why
 from node.http.api.asking import progress_of
+from node.http.api.backfills import backfill_view
 from node.http.api.cluster import mismatch_view
 from node.http.api.explaining import unexpectedly_held
 from node.http.api.members import members_view
@@ -16,7 +18,8 @@ from node.http.api.runs import run_view
 from node.http.api.tasks import late_view
 from node.http.api.vitals import MemberLags
 from node.http.door.request_context import RequestContext
-from node.state.value import Run
+from node.runtime.durations import seconds
+from node.state.value import Run, State
 from node.web.board import Picture
 from node.web.board_keeper import picture_of
 from node.web.page_endpoints import PageEndpoints, ViewQuery
@@ -24,13 +27,28 @@ from node.web.rendering import page
 from node.web.verdict import NodeSight, verdict
 from tasks.definition.run import HELD
 
-OverviewPart = Literal["verdict", "running", "attention", "coming", "members", "standing"]
+OverviewPart = Literal["verdict", "running", "attention", "coming", "members", "pools", "backfills", "standing"]
 
 RUNNING_MAX: Final = 30
 """At most this many runs are shown; the others are counted."""
 
 ATTENTION_MAX: Final = 8
 """At most this many tasks with each mark are shown."""
+
+POOLS_MAX: Final = 8
+"""At most this many pools are shown; the others are counted."""
+
+POOL_NAMED_MAX: Final = 3
+"""At most this many of the runs that hold a pool, and of the tasks that wait for it, are named."""
+
+DAY_US: Final = 86_400_000_000
+"""So long an ended backfill is shown."""
+
+BACKFILLS_MAX: Final = 5
+"""At most this many backfills are shown; the others are counted."""
+
+BACKFILL_NAMED_MAX: Final = 3
+"""At most this many of a backfill's occurrences under way, and of the failed ones, are named."""
 
 ERROR_CHARS_MAX: Final = 240
 
@@ -45,7 +63,7 @@ class OverviewQuery(ViewQuery):
 
 endpoints = PageEndpoints("page")
 
-_PARTS: Final[tuple[OverviewPart, ...]] = ("verdict", "running", "attention", "coming", "members")
+_PARTS: Final[tuple[OverviewPart, ...]] = ("verdict", "running", "attention", "coming", "members", "pools", "backfills")
 
 
 @endpoints.page("/")
@@ -70,6 +88,10 @@ async def part_values(context: RequestContext, part: OverviewPart) -> dict[str, 
             return {"picture": await picture_of(context)}
         case "members":
             return await _members(context)
+        case "pools":
+            return _pools(context.state)
+        case "backfills":
+            return _backfills(context.state, context.server.now_us())
         case "standing":
             return {}  # `page` gives every template these findings
 
@@ -165,6 +187,25 @@ async def _members(context: RequestContext) -> dict[str, Any]:
         "term": context.node.role.term,
         "index": state.index,
     }
+
+
+def _pools(state: State) -> dict[str, Any]:
+    """Return the pools that most wait for, then those that are used most, each with the runs that hold it longest."""
+    busiest = sorted(state.pools.items(), key=lambda item: (-len(item[1].queue), -item[1].used, item[0]))[:POOLS_MAX]
+    shown = []
+    for name, pool in busiest:
+        holders = nsmallest(POOL_NAMED_MAX, (state.runs[run_id] for run_id in pool.holders), key=_claimed_at_us)
+        shown.append((name, pool, [(run, pool.holders[run.run_id]) for run in holders]))
+    return {"pools": shown, "count": len(state.pools), "named": POOL_NAMED_MAX}
+
+
+def _backfills(state: State, now_us: int) -> dict[str, Any]:
+    """Return the open backfills, then those that have ended within a day, each with the time that is left."""
+    rows = [row for row in state.backfills.values() if row.ended_us is None or row.ended_us > now_us - DAY_US]
+    rows.sort(key=lambda row: (not row.open, -row.number))
+    views = [backfill_view(state, row, now_us) for row in rows[:BACKFILLS_MAX]]
+    shown = [(view, None if view["left_s"] is None else seconds(view["left_s"])) for view in views]
+    return {"backfills": shown, "count": len(rows), "named": BACKFILL_NAMED_MAX}
 
 
 def _claimed_at_us(run: Run) -> tuple[int, str]:

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from aiohttp import web
 
+from node.duty.task_graph import has_neighbours
 from node.http.api.asking import progress_of
 from node.http.api.logs import open_log
 from node.http.api.runs import ended_view, find_run, run_view
@@ -78,6 +79,7 @@ async def run_values(context: RequestContext, run_id: str) -> dict[str, Any]:
         "over": view["finished_at"] is not None,
         "finished_us": found.finished_at_us if isinstance(found, EndedRun) else None,
         "known_task": run.task in context.state.tasks,
+        "among_others": run.occurrence is not None and has_neighbours(context.state, run.task),
         "attempts": [
             (shown, attempt, _end(attempt))
             for shown, attempt in list(zip(view["attempts"], run.attempts, strict=True))[: -ATTEMPTS_MAX - 1 : -1]
@@ -86,6 +88,7 @@ async def run_values(context: RequestContext, run_id: str) -> dict[str, Any]:
         "given_back": view["state"] == "waiting" and run.attempts and run.attempts[-1].state == "waiting",
         "lines": await last_lines(context, run_id, failed) if failed is not None else [],
         "given": _given(run),
+        "made": run.spec.template and run.params is not None and not run.action,
         "checkpoint": _json(view["checkpoint"]),
         "restorable": _restorable(view, run.task) if run.task in context.state.tasks else None,
         "fields": result_fields(shown),

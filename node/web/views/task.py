@@ -13,19 +13,24 @@ from pydantic import Field
 from hashing.preference import Reason
 from node.duty.conditions import UNEXPECTED
 from node.duty.ownership import Ownership
+from node.duty.standing import on_each
 from node.http.api.asking import progress_of
+from node.http.api.due_times import due_times_view
 from node.http.api.explaining import explain
+from node.http.api.placement import parts_view
 from node.http.api.runs import RunsQuery, run_view, runs_page
 from node.http.api.tasks import known_task
 from node.http.door.endpoint import ResponseSpec
 from node.http.door.problems import Problem
 from node.http.door.request_context import RequestContext
+from node.state.calendar import days_of
 from node.state.times import micros
 from node.state.value import State, TaskRow
 from node.storage.room import size
-from node.web.coming_times import coming_times
+from node.web.coming_times import SHOWN, coming_times
 from node.web.page_endpoints import PageEndpoints, ViewQuery
 from node.web.rendering import HEADERS, page
+from node.web.views.task_graph import TaskGraphQuery, graph_values
 from node.web.views.tasks import row_values
 from tasks.definition.spec import Spec, after_of, read_spec
 from tasks.definition.yaml_text import as_yaml
@@ -75,6 +80,10 @@ async def task_page(context: RequestContext, query: TaskPageQuery) -> web.Respon
         case "definition":
             return page(context, "parts/task_definition.html", **await definition_values(context, name))
     values = await task_values(context, name) | await past_values(context, name, query.after)
+    if values["before"] or values["then"]:
+        values |= await graph_values(context, name, TaskGraphQuery())
+    else:
+        values["boxes"] = []
     return page(context, "task.html", **values | await definition_values(context, name))
 
 
@@ -112,10 +121,18 @@ async def task_values(context: RequestContext, name: str) -> dict[str, Any]:
         "active_count": len(active),
         "walk": _walk(state, ownership, name),
         "standbys": ownership.standbys(name),
+        "on_each": on_each(state, row) if name in state.each else "",
+        "parts": parts_view(state, name),
         "version": row.version,
         "kept_in": row.spec.set,
         "labels": row.spec.labels,
-        "coming": _coming(row, now_us),
+        "coming": _coming(state, row, now_us),
+        "out": due_times_view(state, row, now_us, SHOWN),
+        "blackouts": [
+            one
+            for one in sorted(state.blackouts.values(), key=lambda one: one.from_us)
+            if now_us < one.until_us and set(one.labels) <= set(row.spec.labels.items())
+        ],
         "before": after_of(row.spec_packed),
         "then": state.children.get(name, ()),
         "timezone": getattr(row.timing.schedule, "timezone", "UTC"),
@@ -220,8 +237,8 @@ def _us(text: str | None) -> int | None:
     return None if text is None else micros(_at(text))
 
 
-def _coming(row: TaskRow, now_us: int) -> list[dict[str, Any]]:
-    found = coming_times(row.spec.schedule, row.since_us, row.through_us, now_us)
+def _coming(state: State, row: TaskRow, now_us: int) -> list[dict[str, Any]]:
+    found = coming_times(row.spec.schedule, days_of(state.calendars, row.timing), row.since_us, row.through_us, now_us)
     return [{name: getattr(one, name) for name in one.__slots__} for one in found]
 
 

@@ -51,9 +51,9 @@ async def run_with(context: RequestContext) -> web.Response:
     params, errors = params_of(fields, sent)
     if not errors:
         try:
-            await run_starts.refuse_bad_params(context, params)
             own = None if same_spec(params, row.spec.params) else params
-            run_id = await run_starts.propose_run(context, name, own)
+            member = await _member_of_run(context, name, like)
+            run_id = (await run_starts.propose_run(context, name, own, member=member))["run_id"]
         except Problem as problem:
             if problem.kind != "invalid":
                 why = problem.detail if problem.kind == "outcome-unknown" else f"nothing was started: {problem.detail}"
@@ -75,6 +75,14 @@ async def _params_of_run(context: RequestContext, row: TaskRow, run_id: str) -> 
     found = await runs.find_run(context, run_id)
     run = found.run if isinstance(found, EndedRun) else found
     return row.spec.params if run.params is None or run.task != row.placing.name else run.params
+
+
+async def _member_of_run(context: RequestContext, task: str, run_id: str | None) -> str:
+    """Return the member that a run of a task with `each` was for, since one like it is for that alone; "": for all."""
+    if run_id is None or task not in context.state.each:
+        return ""
+    found = await runs.find_run(context, run_id)
+    return (found.run if isinstance(found, EndedRun) else found).member
 
 
 def _form(

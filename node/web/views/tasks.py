@@ -116,7 +116,7 @@ async def filter_values(context: RequestContext, query: TasksPageQuery) -> dict[
 def row_values(state: State, ownership: Ownership, task: str, held: Why | None, now_us: int) -> dict[str, Any]:
     """Return a task's values for its row and page. `held`: why it does not run, unless somebody asked it to wait."""
     row, owner = state.tasks[task], ownership.owner(task)
-    marks = marks_of(state, task, row, first_due_us(row), owner, now_us)
+    marks = marks_of(state, task, row, first_due_us(state.calendars, row), owner, now_us)
     return {
         "task": task,
         "kind": row.placing.kind,
@@ -127,7 +127,7 @@ def row_values(state: State, ownership: Ownership, task: str, held: Why | None, 
         "last": last_view(row.last),
         "last_us": row.last.finished_at_us if row.last is not None else None,
         "took_s": row.last.took_us / 1e6 if row.last is not None and row.last.took_us is not None else None,
-        "next_us": next_fire_us(row, now_us),
+        "next_us": next_fire_us(state.calendars, row, now_us),
         "schedule": due_words(row.spec_packed),
         "paused": row.paused,
         "disabled": not row.timing.enabled,

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from node.cli.local import wait_for
 from node.client import Client
 from testkit.cluster import Cluster
 from testkit.pages import Shell, follow
 
 ROOT = Path(__file__).parents[3]
 TOKEN = "a-token-of-the-readers"
+ARCHIVED_S = 60.0
 
 
 @pytest.fixture(scope="package")
@@ -54,7 +56,7 @@ def reader_of(cluster: Cluster, folder: Path) -> Iterator[Callable[..., None]]:
 
         def read(*pages: str, **values: str) -> None:
             for page in pages:
-                follow(ROOT / "docs" / page, shell, values, lambda words: _stage(cluster, words))
+                follow(ROOT / "docs" / page, shell, values, lambda words: _stage(cluster, shell, words))
 
         yield read
 
@@ -65,8 +67,11 @@ def _ask_with_the_present_token(cluster: Cluster) -> None:
     cluster.client = Client([cluster.url(name) for name in cluster.names], cluster.token)
 
 
-def _stage(cluster: Cluster, words: str) -> None:
+def _stage(cluster: Cluster, shell: Shell, words: str) -> None:
     match words.split():
+        case ["until", "it", "leads", "to", "the", "latest", "moment:", *command]:
+            listed = " ".join(command)
+            wait_for(listed, lambda: "to the latest moment" in shell.run(listed, ARCHIVED_S)[1], ARCHIVED_S)
         case ["kill", "the", "node", "that", "runs", task]:
             [run] = cluster.get("/v1/runs", task=task, state="running")["items"]
             cluster.kill(run["node"])

@@ -55,6 +55,7 @@ def owners(folder: Path) -> set[int]:
     return {each.stat().st_uid for each in (folder, *folder.rglob("*"))}
 
 
+@pytest.mark.more
 def test_an_ingest_writes_a_table_of_its_user(cluster: ReachableCluster) -> None:
     mine = cluster.folder / "mine"
     params = {

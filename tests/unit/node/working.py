@@ -94,6 +94,7 @@ class Work:
         self.lease: LeaseView | None = LeaseView(1, 1)
         self.owners = Owners()
         self.wrong = ""
+        self.secrets_lacking: tuple[str, ...] = ()
         self.fault: Exception | None = None
         self.delays_s: list[float] = []
         self.entries: list[Entry] = []
@@ -114,6 +115,9 @@ class Work:
 
     def now_us(self) -> int:
         return now_us()
+
+    async def lacking(self, _task: str) -> tuple[str, ...]:
+        return self.secrets_lacking
 
     def live_lease(self) -> LeaseView | None:
         if self.fault is not None:

@@ -10,7 +10,16 @@ from tasks.backup.kind import Backup
 from tasks.command.kind import Command
 from tasks.definition.field_errors import FieldError
 from tasks.definition.spec import Spec
-from tasks.installed_kinds import GROUP, KindEntry, KindError, check_params, installed, load_kind, params_schema
+from tasks.installed_kinds import (
+    GROUP,
+    InstalledKinds,
+    KindEntry,
+    KindError,
+    check_params,
+    installed,
+    load_kind,
+    params_schema,
+)
 
 
 def point(name: str, target: str) -> EntryPoint:
@@ -149,3 +158,15 @@ def test_invalid_command_params_are_refused(params: dict[str, object]) -> None:
 
 def test_the_schema_describes_the_params() -> None:
     assert set(params_schema(Command)["properties"]) == {"argv", "env", "cwd"}
+
+
+def test_kinds_say_why_they_cannot_run_for_past_times() -> None:
+    kinds = InstalledKinds(installed())
+    postgres = {"type": "postgres", "url": "postgresql://rota@db.internal/orders", "table": "orders"}
+    whole = {"source": postgres, "sink": {**postgres, "table": "copy", "mode": "append"}}
+    incremental = whole | {"incremental": {"cursor": "at"}}
+    assert "rota etl reset" in kinds.no_backfill("etl", incremental, "skip")
+    assert kinds.no_backfill("etl", whole, "skip") == ""
+    for kind in ("etl", "ingest", "backup", "wal"):
+        assert "its runs build upon one another" in kinds.no_backfill(kind, whole, "allow")
+    assert [kinds.no_backfill(kind, {}, "allow") for kind in ("command", "unknown")] == ["", ""]

@@ -104,3 +104,34 @@ def test_references_are_those_of_the_params_and_of_an_actions_args() -> None:
     for action, given in (("preview", {}), ("preview", {"key": "b"}), ("unknown", args)):
         assert kinds.references("acting", params, action, given) == (), "the attempt says what is wrong"
     assert kinds.references("acting", {"key": "a"}) == ()
+
+
+ETL = {
+    "source": {"type": "postgres", "url": "postgresql://a@b/c", "query": "select 1 as n"},
+    "sink": {"type": "parquet", "folder": "/lake/x"},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "other", "fields"),
+    [
+        ("command", {"argv": ["1"], "cwd": "/1"}, {"argv": ["2"], "cwd": "/2"}, []),
+        ("ingest", {"source": "/a/1*.csv"}, {"source": "/a/2*.csv"}, []),
+        ("ingest", {"source": "/a/1/*.csv"}, {"source": "/a/2/*.csv"}, ["params.source"]),
+        ("ingest", {"source": "s3://b/1/*.csv"}, {"source": "s3://b/2/*.csv"}, []),
+        ("ingest", {"source": "s3://b1/*.csv"}, {"source": "s3://b2/*.csv"}, ["params.source"]),
+        ("ingest", {"table": "/b1"}, {"table": "/b2"}, ["params.table"]),
+        ("backup", {"destination": "s3://b1"}, {"destination": "s3://b2"}, ["params.destination"]),
+        ("backup", {"options": {"key": {"env": "A"}}}, {"options": {"key": {"env": "B"}}}, ["params"]),
+        ("backup", {"keep": 1}, {"keep": 2}, []),
+        ("backup", {"keep": 1}, {"keep": 0}, ["params.keep"]),
+    ],
+)
+def test_what_a_task_reaches_cannot_differ_between_occurrences(
+    kind: str, one: dict[str, Any], other: dict[str, Any], fields: list[str]
+) -> None:
+    whole = {"ingest": RIGHT[-1][1], "backup": BACKUP, "command": {}}[kind]
+    kinds = InstalledKinds(installed())
+    found = kinds.check(kind, {**whole, **one}, bound=True, other={**whole, **other})
+    assert [error.field for error in found] == fields
+    assert not fields or fields == ["params.keep"] or "cannot depend on the occurrence" in found[0].message

@@ -27,6 +27,7 @@ from node.replication.state_machine import StateChange
 from node.state.entries import Proposal
 from node.state.members import Join, MarkDown, TakeLead
 from node.state.value import Result, Run, Settings, State
+from tasks.definition.public_holidays import public_holidays
 from tests.unit.node.loop import serving
 from tests.unit.node.state.given import NOW_US, cluster, joining
 from tests.unit.node.working import Runner
@@ -89,7 +90,9 @@ class Ports(Runner):
             rng=Random(1),
             join_of=self._join,
             order_of=self._order,
+            public_holidays=lambda *asked: asyncio.to_thread(public_holidays, *asked),
             keep_addresses=self._keep,
+            lacking=self._lacking,
         )
         return Core(CoreSettings("a", 1, 4, ()), ports)
 
@@ -161,6 +164,9 @@ class Ports(Runner):
         raise NotImplementedError
 
     async def _keep(self, _agreed: Mapping[str, Agreed]) -> None:
+        raise NotImplementedError
+
+    async def _lacking(self, _task: str) -> tuple[str, ...]:
         raise NotImplementedError
 
 

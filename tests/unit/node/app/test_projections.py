@@ -1,5 +1,7 @@
 """What a member makes of a claimed run and of its own settings for the runner."""
 
+from dataclasses import replace
+
 import pytest
 
 from node.app.config import load_config
@@ -61,7 +63,9 @@ def test_what_a_task_may_run_as_is_the_members_to_say() -> None:
     )
     assert (order.run_as, order.may_run_as, order.preparation) == ("deploy", ("deploy", "postgres"), "")
     order = order_of(claimed(Spec(name="n", kind="load")), config, kinds, 1.0, NO_SECRETS, Needs(), prepared=True)
-    assert (order.run_as, order.preparation) == ("", "module:prepare")
+    assert (order.run_as, order.preparation, order.backfill) == ("", "module:prepare", False)
+    backfilled = replace(claimed(Spec(name="n", kind="load")), backfill=7)
+    assert order_of(backfilled, config, kinds, 1.0, NO_SECRETS, Needs(), prepared=True).backfill
     packed = Brief(order, AttemptLimits(), "/data").pack()
     assert unpack_brief(packed).order == order
 

@@ -10,7 +10,8 @@ import click
 import pytest
 
 from node.cli.api import Api
-from node.cli.applying import apply_command
+from node.cli.applying import apply_command, diff_command
+from node.cli.main import DIFFERENT
 from node.cli.task_files import LIST_BYTES_MAX
 from node.client import ApiProblem, Client
 from testkit.servers.api_server import Request, Response, api_server, as_json
@@ -24,9 +25,21 @@ class Cluster:
         self.refused: dict[str, int] = {}
         self.deleted_by_others: set[str] = set()
         self.too_long = ""
+        self.pools = {"dumps": 1, "table": 1}
+        self.calendars = {"closing": ["2026-12-24"], "same": ["2026-12-31"]}
         self.client = Client()
 
     def answer(self, request: Request) -> Response:
+        if request.path == "/v1/settings":
+            self.pools |= json.loads(request.body)["pools"] if request.method == "PATCH" else {}
+            return as_json({"pools": self.pools})
+        if request.path == "/v1/calendars":
+            return as_json({"items": [{"name": name} for name in self.calendars], "next": None})
+        if request.path.startswith("/v1/calendars/"):
+            name = request.path.rpartition("/")[2]
+            if request.method == "PUT":
+                self.calendars[name] = json.loads(request.body)["dates"]
+            return as_json({"dates": self.calendars[name]})
         if request.method == "GET":
             items = [{"name": name, "set": "site", "version": 7} for name in self.registered]
             return as_json({"items": items, "next": None})
@@ -176,6 +189,52 @@ def test_an_empty_set_says_that_there_is_nothing_to_do(
     cluster.registered = []
     applied(cluster, ["-f", str(tmp_path), "--set", "site", "--prune", "--allow-empty"])
     assert capsys.readouterr().out == "there is nothing to do: the files contain no task, and the set has none\n"
+
+
+def test_pools_are_changed_before_the_tasks_and_shown_as_they_differ(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("pools: {dumps: 2, table: 1, new: 0}\n---\nname: old-1\nkind: x\n")
+    words = ["-f", str(file)]
+    assert diff_command.main(words, standalone_mode=False, obj=cluster.client) == DIFFERENT
+    assert capsys.readouterr().out.splitlines()[:2] == ["~ pool dumps: 1 -> 2", "+ pool new: 0"]
+    applied(cluster, [*words, "--dry-run"])
+    assert capsys.readouterr().out.splitlines()[0] == "pool dumps: 1 -> 2 (would be)"
+    cluster.refused = {"old-1": 403}
+    with pytest.raises(ApiProblem):
+        applied(cluster, words)
+    told = capsys.readouterr()
+    assert told.out.splitlines() == ["pool dumps: 1 -> 2", "pool new: 0"]
+    assert "nothing was changed" not in told.err and "0 of 1 tasks applied" in told.err
+    assert cluster.pools == {"dumps": 2, "table": 1, "new": 0}
+    cluster.refused = {}
+    applied(cluster, [*words, "--json"])
+    assert json.loads(capsys.readouterr().out)["pools"] == [], "they are as in the file"
+
+
+def test_calendars_are_changed_before_the_tasks_and_shown_as_they_differ(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(
+        "calendars: {closing: [2026-12-27..2026-12-28], same: [2026-12-31], new: []}\n---\nname: old-1\nkind: x\n"
+    )
+    words = ["-f", str(file)]
+    assert diff_command.main(words, standalone_mode=False, obj=cluster.client) == DIFFERENT
+    told = ["calendar closing: 2 more days, 1 fewer", "calendar new: 0 days"]
+    assert capsys.readouterr().out.splitlines()[:2] == [f"~ {told[0]}", f"+ {told[1]}"]
+    applied(cluster, words)
+    assert capsys.readouterr().out.splitlines()[:2] == told
+    assert cluster.calendars == {"closing": ["2026-12-27", "2026-12-28"], "same": ["2026-12-31"], "new": []}
+    applied(cluster, [*words, "--json"])
+    assert json.loads(capsys.readouterr().out)["calendars"] == [], "they are as in the file"
+
+
+def test_a_file_may_have_pools_alone(cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.yaml").write_text("pools: {dumps: 3}")
+    applied(cluster, ["-f", str(tmp_path)])
+    assert (capsys.readouterr().out, cluster.pools["dumps"]) == ("pool dumps: 1 -> 3\n", 3)
 
 
 def test_two_that_apply_a_set_at_the_same_time_are_told(

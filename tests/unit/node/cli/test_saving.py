@@ -28,8 +28,8 @@ def test_a_channel_that_is_refused_keeps_no_other_from_being_loaded(monkeypatch:
     monkeypatch.setattr("node.cli.saving._present", lambda *_: set())
     cluster = _Cluster()
     channels: dict[str, Any] = {"there": {}, "useless": {}, "vital": {}}
-    head: dict[str, Any] = {"settings": {}, "token": 0, "orders": 0, "channels": channels}
+    head: dict[str, Any] = {"settings": {}, "token": 0, "orders": 0, "channels": channels, "calendars": {"c": []}}
     with pytest.raises(RefusedChannels, match=r"useless \(.*it would tell nothing") as refused:
         load_missing(cluster, Saved(head, []))  # type: ignore[arg-type]
-    assert cluster.made == ["/v1/cluster/saved", "/v1/channels/vital"]
+    assert cluster.made == ["/v1/calendars/c", "/v1/cluster/saved", "/v1/channels/vital"]
     assert "vital" not in str(refused.value)

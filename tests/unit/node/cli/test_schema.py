@@ -26,6 +26,7 @@ def test_it_is_a_schema() -> None:
         EXAMPLE,
         [EXAMPLE, {"name": "b", "kind": "command", "params": {"argv": ["x"], "env": {"KEY": {"secret": "key"}}}}],
         {"name": "a", "kind": "a-kind-of-another-node", "params": {"anything": 1}},
+        {"name": "a", "kind": "command", "params": {"argv": "{{ after.b.argv }}"}, "template": True, "after": ["b"]},
     ],
 )
 def test_valid_files_are_valid(given: Any) -> None:

@@ -27,13 +27,18 @@ class Owners:
         other: Mapping[str, str | None] | None = None,
         me: str = "a",
         guards: Mapping[str, list[str]] | None = None,
+        order: str = "abc",
     ) -> None:
         self._table = dict(other or {})
         self._me = me
         self._guards = dict(guards or {})
+        self._order = order
 
     def owner(self, task: str, /) -> str | None:
         return self._table.get(task, self._me)
+
+    def preference(self, task: str, /) -> list[str]:
+        return list(self._order)
 
     def guards(self, task: str, holder: str, /) -> list[str]:
         return [member for member in self._guards.get(task, []) if member != holder]

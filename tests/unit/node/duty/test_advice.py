@@ -1,6 +1,7 @@
 """Warnings about definitions that no present member can run."""
 
 import pytest
+from immutables import Map
 
 from node.duty.advice import passed_time, warnings
 from node.state.value import Member
@@ -54,6 +55,6 @@ def test_a_time_that_has_passed_is_told() -> None:
         {"cron": "@daily"},
         None,
     )
-    told = [passed_time("a", Spec(name="a", kind="command", schedule=one).pack(), now_us) for one in schedules]  # type: ignore[arg-type]
+    told = [passed_time(Map(), "a", Spec(name="a", kind="command", schedule=one).pack(), now_us) for one in schedules]  # type: ignore[arg-type]
     assert [len(one) for one in told] == [1, 0, 0, 0, 0]
     assert told[0][0].startswith("schedule: 2020-01-01T00:00:00Z has passed; the task does not run by itself: ")

@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from immutables import Map
 
 from node.duty.duty import Duty
 from node.duty.overdue import EXACT_MAX, Overdue
+from node.state.blackout import Blackout
 from node.state.value import State
 from tests.unit.node.duty.given import LEASE, NOW, Owners, S, duty, run, task, world
 
@@ -43,6 +45,14 @@ def test_what_has_begun_or_is_not_to_begin_is_not() -> None:
     ):
         one.observe(known, Owners(), frozenset("t"))
         assert _overdue(one, NOW + 2 * MIN) == Overdue()
+
+
+def test_what_a_blackout_holds_is_late_from_its_end_on() -> None:
+    until_us = NOW + 3 * MIN
+    state = replace(world(task("t", schedule=EVERY)), blackouts=Map({"b": Blackout("b", NOW, until_us)}))
+    one = duty(state)
+    assert _overdue(one, NOW + 2 * MIN) == Overdue()
+    assert _overdue(one, until_us + 2 * S) == Overdue(1, 2.0, frozenset({"t"}))
 
 
 def test_waiting_behind_another_run_or_for_a_retry_is_not() -> None:

@@ -4,12 +4,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from immutables import Map
+
 from node.duty.duty import Duty
 from node.duty.preparing import KEEP_US
 from node.duty.room import KindTerms
 from node.duty.step import LocalAttempt, Step, Wanted
 from node.state.claims import Claim
-from node.state.value import State, TaskRow
+from node.state.value import OccurrenceEnd, Outcome, PendingJoin, State, TaskRow
+from tasks.definition.after import ParentEnd
+from tasks.definition.run import RunState
 from tasks.definition.spec import Every
 from tests.unit.node.duty.given import LEASE, NOW, Owners, S, duty, run, task, world
 
@@ -156,3 +160,78 @@ def test_a_task_that_is_deleted_while_many_have_changed_is_not_looked_for() -> N
 def test_nothing_is_prepared_for_a_task_of_another_user() -> None:
     assert wanted(step(loading(world(every("t", 10, run_as="deploy"))), 1)) == (0, 0)
     assert wanted(step(loading(world(every("t", 10))), 1)) == (1, 1)
+
+
+def following(*parents: str | dict[str, str], **of_child: Any) -> TaskRow:
+    """A task of a kind that is prepared, after others."""
+    return task("child", kind="load", after=[*parents], **of_child)
+
+
+def working(name: str, took_s: float | None = 100, state: RunState = "running", fire_at_us: int = NOW + 1) -> State:
+    """A state in which a task without preparation works since NOW; its last run took `took_s`."""
+    row = task(name, since_us=NOW - 1)
+    took_us = None if took_s is None else round(took_s * S)
+    row = replace(row, last=Outcome(f"{name}~0", "succeeded", NOW - S, NOW - S, took_us=took_us))
+    return world(row, run(row, state, fire_at_us=fire_at_us))
+
+
+def beside(state: State, child: TaskRow, *others: State) -> State:
+    """One state of several, with a child of their tasks."""
+    for other in others:
+        runs, runs_of = state.runs.update(other.runs), state.runs_of.update(other.runs_of)
+        state = replace(state, tasks=state.tasks.update(other.tasks), runs=runs, runs_of=runs_of)
+    children = {one.task: ("child",) for one in child.spec.after}
+    return replace(state, tasks=state.tasks.set("child", child), children=Map(children))
+
+
+def test_a_process_is_prepared_by_the_time_at_which_the_run_before_a_task_is_expected_to_end() -> None:
+    one = loading(beside(working("p"), following("p")))
+    early = step(one, 80)
+    assert (wanted(early), early.wake_us) == ((0, 1), NOW + 90 * S)
+    assert wanted(step(one, 90)) == (1, 1)
+    assert wanted(step(one, 159)) == (1, 1), "it lasts longer than expected"
+    assert wanted(step(one, 160)) == (0, 0), "much longer"
+
+
+def test_a_process_is_prepared_once_all_runs_before_a_task_work_or_have_succeeded() -> None:
+    def of(child: TaskRow, *states: State) -> tuple[int, int]:
+        return wanted(step(loading(beside(states[0], child, *states[1:])), 95))
+
+    child = following("p", "q")
+    assert of(child, working("p"), working("q")) == (1, 1)
+    assert of(child, working("p"), working("q", 300)) == (0, 1), "the later end counts"
+    assert of(child, working("p"), working("q", None)) == (0, 0), "nobody knows how long it takes"
+    assert of(child, working("p"), working("q", state="waiting")) == (0, 0)
+    assert of(child, working("p"), working("q", fire_at_us=NOW + 2)) == (0, 0), "these are two occurrences"
+    assert of(replace(child, paused=True), working("p"), working("q")) == (0, 0)
+    assert of(replace(child, after_us=NOW + 1), working("p"), working("q")) == (0, 0)
+    assert of(following({"task": "p", "on": "failed"}), working("p")) == (0, 0)
+
+    def joined(end: ParentEnd) -> tuple[int, int]:
+        join = PendingJoin("child", NOW + 1, ends=(OccurrenceEnd("q", NOW + 1, 0, end),))
+        state = beside(working("p"), child, world(task("q")))
+        return wanted(step(loading(replace(state, joins=state.joins.set("child", (join,)))), 95))
+
+    assert joined("succeeded") == (1, 1)
+    assert joined("failed") == (0, 0)
+
+
+def test_a_task_with_times_of_its_own_is_expected_only_while_it_waits_for_the_run_before_it() -> None:
+    child = following("p", schedule=Every(every_s=36000))
+    assert wanted(step(loading(beside(working("p"), child)), 95)) == (0, 0)
+
+    def waiting_for(nominal_us: int) -> tuple[int, int]:
+        join = PendingJoin("child", NOW + 5, times=(("p", nominal_us),), until_us=NOW + 3600 * S)
+        state = beside(working("p"), child)
+        return wanted(step(loading(replace(state, joins=state.joins.set("child", (join,)))), 95))
+
+    assert waiting_for(NOW + 1) == (1, 1)
+    assert waiting_for(NOW + 2) == (0, 0), "that one has not begun"
+
+
+def test_what_was_prepared_is_given_up_when_the_run_before_the_task_has_failed() -> None:
+    state = beside(working("p"), following("p"))
+    one = loading(state)
+    assert wanted(step(one, 95)) == (1, 1)
+    one.observe(replace(state, runs=Map(), runs_of=Map()), Owners(), {"p"})
+    assert wanted(step(one, 96)) == (0, 0)

@@ -7,9 +7,11 @@ import msgpack
 from node.duty.ownership import Ownership
 from node.duty.standing import standing
 from node.state.attempts import Cancel, Finish
-from node.state.members import Drain, MarkDown
+from node.state.awaiting import AwaitParents
+from node.state.members import Drain, MarkDown, TakeLead
 from node.state.occurrences import Start
 from node.state.registry import Pause
+from node.state.value import RULES
 from tests.unit.node.http.given import NOW_US, World
 
 S = 1_000_000
@@ -96,3 +98,15 @@ def test_the_status_names_a_schedule_that_cannot_be_evaluated() -> None:
     raw = msgpack.unpackb(row.spec_packed) | {"schedule": {"cron": "0 3 * * *", "timezone": "Mars/Olympus"}}
     world.state = replace(world.state, tasks=world.state.tasks.set("a", replace(row, spec_packed=msgpack.packb(raw))))
     assert [code for code, _ in statements(world)] == ["unreadable"]
+
+
+def test_the_status_of_a_task_that_comes_after_others_at_times_of_its_own() -> None:
+    world = World()
+    world.do(TakeLead(NOW_US, "node-1", 1, RULES))
+    world.task("a", schedule={"every_s": 60})
+    world.task("b", after=["a"], schedule={"every_s": 90}, wait_s=600)
+    assert statements(world, "b") == [("not_due", "not due until 2026-11-18T11:08:10Z; then it waits for a")]
+    due_us, first_us = NOW_US + 90 * S, NOW_US + 60 * S
+    world.do(AwaitParents(due_us, "b", due_us, (("a", first_us),)))
+    detail = "its occurrence of 2026-11-18T11:08:10Z waits for a (of 2026-11-18T11:07:40Z) until 2026-11-18T11:18:10Z"
+    assert statements(world, "b", due_us) == [("after", detail)]

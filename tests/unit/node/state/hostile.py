@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from node.state.entries import CODES, Proposal, ProposalId, Seed
+from node.state.places import Places
 from node.state.registry import Put
 from node.state.saved import Kept
 from node.state.value import RULES
@@ -66,6 +67,7 @@ _BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     ),
     "labels": st.lists(st.tuples(NAMES, NAMES), max_size=3).map(tuple),
     "kinds": st.lists(NAMES, max_size=3).map(tuple),
+    "places": st.builds(Places, st.integers(-1, 20_000)),
     "params": st.none() | st.dictionaries(NAMES, PACKABLE, max_size=2),
     "action": st.sampled_from(["", "", "preview"]),
     "args": st.none() | st.dictionaries(NAMES, PACKABLE, max_size=2),

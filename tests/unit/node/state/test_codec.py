@@ -12,6 +12,10 @@ from hypothesis import strategies as st
 from node.state import codec
 from node.state.apply import apply
 from node.state.attempts import Began, Cancel, Checkpoint, Finish, began
+from node.state.awaiting import AwaitParents, SettleLate
+from node.state.backfills import AdvanceBackfill, ChangeBackfill, StartBackfill
+from node.state.blackouts import EndBlackout, SetBlackout
+from node.state.calendars import SetCalendar
 from node.state.claims import Claim
 from node.state.codec import (
     PIECE_BYTES_MAX,
@@ -26,9 +30,12 @@ from node.state.codec import (
 )
 from node.state.deadlines import Breached
 from node.state.entries import CODES, Entry, Proposal, ProposalId, Seed, applies
+from node.state.fan_out import FanOut, MissRun
 from node.state.joins import PassOn, SettleJoin
 from node.state.members import AddMember, Drain, FoundCluster, MarkDown, Refound, RemoveMember, StandAside, TakeLead
 from node.state.occurrences import Enqueue, SkipOccurrences, Start
+from node.state.offers import Offer, TellPlaces
+from node.state.places import Places
 from node.state.registry import DeleteTask, Pause, Put, PutTasks
 from node.state.restoring import RestoreTasks
 from node.state.saved import Kept
@@ -70,6 +77,18 @@ ONE_OF_EACH: list[Entry] = [
     Told(1, "ops", 8, "failed", "it refused the message", 3),
     PassOn(1, 3),
     SettleJoin(1, "t", 2, 3),
+    AwaitParents(1, "t", 2, (("a", 2), ("b", 0))),
+    SettleLate(1, "t", 2),
+    StartBackfill(1, "t", 1, 5, 3, 2, True, False, "operator"),
+    AdvanceBackfill(1, 7, 2, 3, True),
+    ChangeBackfill(1, 7, "paused", "why"),
+    FanOut(1, "t", 2),
+    MissRun(1, "t", "t~1@b"),
+    SetCalendar(1, "closing", (738000, 738001), 738100),
+    SetBlackout(1, "move", 2, 3, (("team", "bi"),)),
+    EndBlackout(1, "move"),
+    Offer(1, "t", 2, "a", "t~1"),
+    TellPlaces(1, "a", 1, Places(8, (("etl", "SPARK"),), (("SPARK", 4),))),
 ]
 
 
@@ -84,6 +103,8 @@ def lively() -> State:
     history.must(Start(NOW_US, "u", {"deep": [{"x": 1.5}]}, key="k"))
     history.must(Cancel(NOW_US, run.run_id))
     history.must(TakeLead(NOW_US, "a", 1, RULES))
+    history.put("e", schedule={"every_s": 1}, each=True)
+    history.must(FanOut(NOW_US + 1_000_000, "e", NOW_US + 1_000_000))
     history.must(PutChannel(NOW_US, "ops", hook().pack()))
     history.must(MarkDown(NOW_US, "b", 1, "stopped", 0))
     history.must(Tell(NOW_US, "ops", (history.state.channels["ops"].notices[0].key,), "a", 1))

@@ -19,6 +19,7 @@ from node.state.settings import ChangeSettings
 from node.state.shape import field_names
 from node.state.value import State
 from tests.unit.node.state.given import DAY_US, NOW_US, History, cluster
+from tests.unit.node.state.test_pools import pooled
 
 MINUTE_US = 60_000_000
 
@@ -70,6 +71,16 @@ def test_what_was_saved_comes_back_as_it_was() -> None:
         assert back == row
     new.put("next")
     assert new.state.tasks["next"].order == old.orders + 1, "no task gets the number of a deleted one"
+
+
+def test_a_task_comes_back_though_its_pool_was_made_smaller_than_what_it_uses() -> None:
+    old, new, without = pooled(dumps=2), pooled(), pooled()
+    old.put("dump", uses={"dumps": 2})
+    old.must(ChangeSettings(NOW_US, {"pools": {"dumps": 0}}))
+    saved = read(lines(old.state, NOW_US))
+    new.must(put_back(saved, kept(saved)))
+    assert (new.state.pools["dumps"].capacity, new.state.pools["dumps"].tasks) == (0, 1)
+    assert "make it first" in without.do(replace(put_back(saved, kept(saved)), settings={})).detail
 
 
 def test_files_and_entries_have_what_they_had_in_the_order_that_they_had_it() -> None:

@@ -160,6 +160,7 @@ MATTERS: dict[str, tuple[Any, set[str]]] = {
     "set": ("site", set()),
     "deadlines": ({"start_within_s": 60}, OF_RUNS),
     "limits": ({"processes": 8}, OF_RUNS),
+    "priority": (90, OF_RUNS),
     "run_as": ("deploy", OF_RUNS),
 }
 """Of each field of a spec another value, and what the change matters to: placement, whose epoch grows, and the run of
@@ -167,8 +168,11 @@ a continuous task, which ends so that the next one is made with the value. A fie
 """
 
 
-# A task with `after` has no schedule, so it is not continuous.
-@pytest.mark.parametrize("field", [name for name in Spec.model_fields if name not in {"name", "after"}])
+OTHERS = {"name", "after", "wait_s", "uses", "each", "calendar", "template"}
+
+
+# A task with `after` or one of the last four is not continuous, and `wait_s` is of tasks with `after`.
+@pytest.mark.parametrize("field", [one for one in Spec.model_fields if one not in OTHERS])
 def test_a_change_of_a_field_moves_and_ends_what_depends_on_it(field: str) -> None:
     value, matters = MATTERS[field]
     history = cluster("a")

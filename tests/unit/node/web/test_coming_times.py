@@ -15,7 +15,7 @@ def at_us(text: str) -> int:
 
 def told_of(now_us: int, **schedule: Any) -> list[ComingTime]:
     spec = Spec.model_validate({"name": "a", "kind": "copy", "schedule": schedule or None})
-    return coming_times(spec.schedule, now_us, now_us, now_us)
+    return coming_times(spec.schedule, None, now_us, now_us, now_us)
 
 
 @pytest.mark.parametrize("second", ["00", "07", "31.250", "59.999999"])

@@ -10,6 +10,7 @@ from node.http.api.cluster import MismatchView
 from node.identity.mismatches import MismatchCode
 from node.raft.ports import RaftRole
 from node.state.attempts import Finish
+from node.state.blackouts import SetBlackout
 from node.state.members import Drain, StandAside, TakeLead
 from node.state.occurrences import Start
 from node.state.outbox import GIVE_UP_TRIES, GIVE_UP_US
@@ -66,6 +67,24 @@ def test_notices_that_cannot_be_sent_are_said() -> None:
     assert (finding.level, finding.since_us) == ("watch", NOW_US + GIVE_UP_US)
     world.do(PutChannel(NOW_US, "ops", hook(enabled=False).pack()))
     assert codes(judged(world.state)) == ["aside"], "it was switched off"
+
+
+def test_a_blackout_is_said_and_what_it_holds_is_not_overdue() -> None:
+    world = World()
+    world.do(TakeLead(NOW_US, "node-1", 1, RULES))
+    world.task("a", schedule={"every_s": 60})
+    world.do(SetBlackout(NOW_US, "move", NOW_US, NOW_US + HOUR_US, (("team", "bi"),)))
+    world.do(SetBlackout(NOW_US, "later", NOW_US + 2 * HOUR_US, NOW_US + 3 * HOUR_US))
+    world.do(SetBlackout(NOW_US, "next-week", NOW_US + 100 * HOUR_US, NOW_US + 101 * HOUR_US))
+    found = judged(world.state)
+    assert (found.level, codes(found)) == ("watch", ["blackout", "blackout"])
+    now, later = found.findings
+    assert now.text.startswith("The blackout move holds tasks with team=bi until ")
+    assert later.text.startswith("The blackout later is to hold all tasks from ")
+    assert (now.since_us, later.since_us) == (NOW_US, None)
+    due_us = 2 * HOUR_US
+    assert "overdue" in codes(judged(world.state, after_us=due_us - HOUR_US // 2)), "the labels are others"
+    assert "overdue" not in codes(judged(world.state, after_us=due_us + 1))
 
 
 def test_a_node_without_a_cluster_says_what_it_waits_for() -> None:

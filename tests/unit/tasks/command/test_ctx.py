@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +46,27 @@ def shell(seen: CommandCtx, script: str, **more: str) -> "subprocess.CompletedPr
 
 def test_run_variables_cannot_be_overridden_by_the_task(seen: CommandCtx) -> None:
     env = seen.environment(dict.fromkeys(VARIABLES, "the task's own"))
-    assert {name: env[name] for name in VARIABLES[:5]} == {
+    assert {name: env[name] for name in VARIABLES[:8]} == {
         "ROTA_RUN_ID": "nightly~1",
         "ROTA_TASK": "nightly",
         "ROTA_FIRE_AT": "2026-11-21T00:00:00Z",
+        "ROTA_NOMINAL": "2026-11-21T00:00:00Z",
+        "ROTA_WINDOW_START": "",
+        "ROTA_WINDOW_END": "",
         "ROTA_ATTEMPT": "2",
         "ROTA_FENCING_NUMBER": "77",
     }
     assert "the task's own" not in env.values()
+    assert all(name in (CommandParams.__doc__ or "") for name in VARIABLES), "docs/reference/kinds.md names them"
     for name in VARIABLES:
         with pytest.raises(ValidationError, match="is set by Rota"):
             CommandParams(argv=["true"], env={name: "mine"})
+
+
+def test_a_run_with_a_window_is_told_where_it_begins_and_ends(attempt: FakeContext[Nothing], seen: CommandCtx) -> None:
+    attempt.window_start = attempt.fire_at - timedelta(days=1)
+    env = seen.environment({})
+    assert (env["ROTA_WINDOW_START"], env["ROTA_WINDOW_END"]) == ("2026-11-20T00:00:00Z", "2026-11-21T00:00:00Z")
 
 
 def test_a_checkpoint_is_committed_and_written_to_a_file(attempt: FakeContext[Nothing], seen: CommandCtx) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgpack
 import pytest
+from immutables import Map
 
 from node.duty.ownership import Ownership
 from node.http.api.cluster import settings_view
@@ -82,13 +83,13 @@ def test_the_next_due_time_is_in_the_future_unless_there_is_none() -> None:
     world.task("once", schedule={"at": "2026-11-18T12:00:00Z"})
     world.task("hand")
     later = NOW_US + 95_000_000
-    assert next_fire_us(world.state.tasks["often"], later) == NOW_US + 100_000_000
-    assert next_fire_us(world.state.tasks["hand"], later) is None
-    at_us = next_fire_us(world.state.tasks["once"], later)
+    assert next_fire_us(world.state.calendars, world.state.tasks["often"], later) == NOW_US + 100_000_000
+    assert next_fire_us(world.state.calendars, world.state.tasks["hand"], later) is None
+    at_us = next_fire_us(world.state.calendars, world.state.tasks["once"], later)
     assert at_us is not None
-    assert next_fire_us(world.state.tasks["once"], at_us + 1) == at_us
+    assert next_fire_us(world.state.calendars, world.state.tasks["once"], at_us + 1) == at_us
     world.do(Pause(NOW_US + 1, "often", on=True))
-    assert next_fire_us(world.state.tasks["often"], later) is None
+    assert next_fire_us(world.state.calendars, world.state.tasks["often"], later) is None
 
 
 LAST_YEAR = "9999-12-31T23:59:59.999999Z"
@@ -114,14 +115,14 @@ def test_a_due_time_after_the_calendar_does_not_break_lists(
     raw = msgpack.unpackb(row.spec_packed) | {"schedule": schedule}
     row = replace(row, spec_packed=msgpack.packb(raw), since_us=since_us)
     state = replace(world.state, tasks=world.state.tasks.set("a", row))
-    assert task_view(row, "node-1", NOW_US)["next_fire_at"] == expected
+    assert task_view(Map(), row, "node-1", NOW_US)["next_fire_at"] == expected
     assert owner_view(state, Ownership.of(state), "a", NOW_US)["next_fire_at"] == expected
 
 
 def test_a_task_has_its_complete_definition() -> None:
     world = World()
     world.task("a", schedule={"cron": "0 3 * * *"})
-    view = dict(task_view(world.state.tasks["a"], "node-1", NOW_US))
+    view = dict(task_view(world.state.calendars, world.state.tasks["a"], "node-1", NOW_US))
     assert (view["name"], view["owner"], view["version"], view["next_fire_at"]) == (
         "a",
         "node-1",

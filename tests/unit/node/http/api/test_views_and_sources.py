@@ -71,6 +71,7 @@ TABLE = [
     Shown(
         MemberView,
         (Member,),
+        renamed={"max_runs": "places"},
         computed=frozenset({"url", "load", "running", "bootstrap"}),
         kept_back={
             **dict.fromkeys(("host", "http_port"), "in `url`"),
@@ -97,7 +98,7 @@ TABLE = [
             "run": "its fields are",
             "series": "`count`, `last_fire_at` and `blocked_by` are of it",
             **dict.fromkeys(("created_at_us", "incarnation", "failures", "orphanings"), _CONTROL),
-            **dict.fromkeys(("params_bytes", "aways", "nominal_us"), _CONTROL),
+            **dict.fromkeys(("params_bytes", "aways", "nominal_us", "fields", "offered_us"), _CONTROL),
         },
     ),
     Shown(ProgressView, (RunProgress,), kept_back={"frozen_since_us": "the run has it"}),

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from node.history.backfill import REST_S_MAX, ROUND_S, ROUND_S_MAX, Backfill
 from node.history.bootstrap_board import BootstrapBoard
 from node.history.feeders import feeders
+from node.history.gap_filler import REST_S_MAX, ROUND_S, ROUND_S_MAX, GapFiller
 from node.peer.bootstrap import Bootstrap
 from node.peer.portions import Gap, Portion, first_held, remaining
 from node.peer.protocol import PeerAway
@@ -72,7 +72,7 @@ class Others:
 
 
 class Given:
-    """The backfill of `ME` in a cluster of four, and time that passes when it waits."""
+    """The gap filler of `ME` in a cluster of four, and time that passes when it waits."""
 
     def __init__(self, gaps: Gaps, others: Others) -> None:
         self.gaps, self.others = gaps, others
@@ -85,7 +85,7 @@ class Given:
         self.on_round: Callable[[int], None] = lambda _number: None
         self.rest_of: Callable[[float], Awaitable[None]] = lambda _seconds: asyncio.sleep(0)
 
-    # -- `BackfillTime`
+    # -- `FillingTime`
 
     def now_us(self) -> int:
         return NOW_US
@@ -114,8 +114,8 @@ class Given:
 
         async def scenario() -> None:
             self._over = asyncio.Event()
-            backfill = Backfill(ME, self.gaps, self.others, lambda: self.world.state, self.board, self)
-            service = asyncio.create_task(backfill.run())
+            filler = GapFiller(ME, self.gaps, self.others, lambda: self.world.state, self.board, self)
+            service = asyncio.create_task(filler.run())
             over = asyncio.create_task(self._over.wait())
             done, _ = await asyncio.wait((service, over), return_when="FIRST_COMPLETED")
             assert service not in done, service.exception()

@@ -68,8 +68,8 @@ class HistorySource(Protocol):
         """Fetch the first portion of a gap that a member has; None if it has no part of the gap. Raises `PeerAway`."""
 
 
-class BackfillTime(Protocol):
-    """Time, as it passes for the backfill."""
+class FillingTime(Protocol):
+    """Time, as it passes for the filler."""
 
     def now_us(self) -> int:
         """Return the wall clock, in microseconds since the epoch."""
@@ -85,7 +85,7 @@ class BackfillTime(Protocol):
 
 
 class RealTime:
-    """Implements `BackfillTime`."""
+    """Implements `FillingTime`."""
 
     now_us = staticmethod(CLOCK.now_us)
     now_s = staticmethod(time.monotonic)
@@ -121,7 +121,7 @@ def tried_again(tried: Tried | None, gaps: Sequence[Gap], asked: Sequence[str], 
     return Tried(tuple(gaps), tuple(asked), wait_s, now_s + wait_s)
 
 
-class Backfill:
+class GapFiller:
     """Fetches the runs that ended in the gaps of this member's history, from one member at a time (the feeder).
 
     The next member is asked once the present feeder does not answer, is marked down, or has sent all its runs. Until
@@ -135,7 +135,7 @@ class Backfill:
         others: HistorySource,
         state: Callable[[], State],
         board: BootstrapBoard,
-        when: BackfillTime | None = None,
+        when: FillingTime | None = None,
     ) -> None:
         self._me = me
         self._task = task_of(me)
@@ -143,7 +143,7 @@ class Backfill:
         self._others = others
         self._state = state
         self._board = board
-        self._when: BackfillTime = when or RealTime()
+        self._when: FillingTime = when or RealTime()
         self._tried: Tried | None = None
         self._logged = ""
 
