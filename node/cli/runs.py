@@ -178,17 +178,24 @@ def wait_and_show(
 )
 @api_command
 def runs_command(api: Api, name: str | None, state: str | None, node: str | None, limit: int) -> None:
-    """List the latest runs, of one task or of all."""
+    """List the latest runs, of one task or of all. `rota backfill show` shows the backfill that a run is of."""
     items = (answer := api.client.get("/v1/runs", task=name, state=state, node=node, limit=limit))["items"]
-    # Older nodes do not send `params`.
-    with_params = any(run.get("params") is not None for run in items)
-    headings = ["RUN", "STATE", "NODE", "TRY", "ENDED", *["PARAMS"] * with_params, "ERROR"]
-    api.show(answer, lambda: api.table(headings, (_cells(run, with_params) for run in items), "no runs"))
+    # Older nodes do not send `params` and `backfill`.
+    more = {
+        heading: shown
+        for heading, field, shown in (
+            ("BACKFILL", "backfill", lambda run: run.get("backfill")),
+            ("PARAMS", "params", lambda run: _given(run.get("params"))),
+        )
+        if any(run.get(field) is not None for run in items)
+    }
+    headings = ["RUN", "STATE", "NODE", "TRY", "ENDED", *more, "ERROR"]
+    api.show(answer, lambda: api.table(headings, (_cells(run, more.values()) for run in items), "no runs"))
 
 
-def _cells(run: dict[str, Any], with_params: bool) -> tuple[object, ...]:
-    given = [_given(run.get("params"))] if with_params else []
-    return run["run_id"], _state(run), run["node"], run["attempt"], ago(run["finished_at"]), *given, _remark(run)
+def _cells(run: dict[str, Any], more: Iterable[Callable[[dict[str, Any]], object]]) -> tuple[object, ...]:
+    shown = [of_run(run) for of_run in more]
+    return run["run_id"], _state(run), run["node"], run["attempt"], ago(run["finished_at"]), *shown, _remark(run)
 
 
 def _given(params: dict[str, Any] | None) -> str:

@@ -86,9 +86,10 @@ def show_command(api: Api, name: str, at: str | None) -> None:
         return
     if OF_RUNS_ONLY in name:
         run = api.client.get(path("v1", "runs", name))
-        api.show(
-            run, lambda: say(as_yaml({field: value for field, value in run.items() if value is not None}).rstrip())
-        )
+        shown = as_yaml({field: value for field, value in run.items() if value is not None})
+        if run.get("backfill"):
+            shown += f"# of a backfill: rota backfill show {run['backfill']}\n"
+        api.show(run, lambda: say(shown.rstrip()))
         return
     task = api.client.get(path("v1", "tasks", name))
     api.show(task, lambda: click.echo(_as_yaml(task) + _left_out(api, task), nl=False))

@@ -104,6 +104,11 @@ async def test_the_overview_shows_backfills_and_pauses_resumes_and_cancels_them(
         said = text_of(page)
         assert "sales running 1 of 10, 9 h" in said and "1 failed , the latest" in said and "under way:" in said
         assert f"runs/{run_id}" in page.body.decode()
+        of_run = await visitor.get(f"/runs/{run_id}")
+        assert f"It is of backfill {number} of sales , which is running: 1 of 10 times ended" in text_of(of_run)
+        link = f"#backfill-{number}"
+        assert f'href="{link}"' in of_run.body.decode().replace("../", "") and f'id="{link[1:]}"' in page.body.decode()
+        assert f"backfill {number}" in text_of(await visitor.part("/tasks/sales?part=past"))
         for action, status in (("pause", "paused"), ("resume", "running"), ("cancel", "cancelled")):
             notice = await visitor.press(f"/backfills/{number}/{action}", **{"HX-Request": "true"})
             assert (notice.status, f"Backfill {number}" in text_of(notice)) == (200, True)

@@ -79,6 +79,7 @@ async def run_values(context: RequestContext, run_id: str) -> dict[str, Any]:
         "over": view["finished_at"] is not None,
         "finished_us": found.finished_at_us if isinstance(found, EndedRun) else None,
         "known_task": run.task in context.state.tasks,
+        "backfill": context.state.backfills.get(run.backfill),
         "among_others": run.occurrence is not None and has_neighbours(context.state, run.task),
         "attempts": [
             (shown, attempt, _end(attempt))

@@ -7,6 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from node.cli.backfills import backfill_command
+from node.cli.runs import runs_command
+from node.cli.tasks import show_command
 from node.client import Client
 from testkit.servers.api_server import Request, Response, api_server, as_json
 
@@ -94,3 +96,22 @@ def test_backfills_are_listed_and_shown() -> None:
 def test_a_backfill_is_changed(word: str, method: str, target: str) -> None:
     output, [request] = rota(word, "7")
     assert (request.method, request.path, output) == (method, target, "backfill 7 is paused\n")
+
+
+def test_runs_name_the_backfill_that_they_are_of() -> None:
+    run = {"run_id": "a~7", "state": "failed", "node": "n", "attempt": 1, "finished_at": None, "error": "x"}
+    runs = [{**run, "attempts": [], "backfill": number} for number in (7, None)]
+
+    def answer(request: Request) -> Response:
+        return as_json({"items": runs} if request.path == "/v1/runs" else runs[0])
+
+    with api_server(answer) as url:
+        client = Client([url])
+        listed = CliRunner().invoke(runs_command, [], obj=client, catch_exceptions=False).output.splitlines()
+        shown = CliRunner().invoke(show_command, ["a~7"], obj=client, catch_exceptions=False).output
+        runs = runs[1:]
+        without = CliRunner().invoke(runs_command, [], obj=client, catch_exceptions=False).output
+    assert listed[0].split() == ["RUN", "STATE", "NODE", "TRY", "ENDED", "BACKFILL", "ERROR"]
+    assert ["7" in line.split() for line in listed[1:]] == [True, False]
+    assert "BACKFILL" not in without
+    assert shown.endswith("# of a backfill: rota backfill show 7\n")
