@@ -23,6 +23,7 @@ TaskEvent = Literal[
     "run_recovered",
     "run_degraded",
     "run_unusual",
+    "backfill_paused",
     "deadline_breached",
     "deadline_met",
     "deadline_dropped",
@@ -39,6 +40,7 @@ MEANING: Final[dict[str, str]] = {
     "run_recovered": "the first success of a task after `run_failed`, or the first without a rest after `run_degraded`",
     "run_degraded": "a run succeeded, and left a part undone, such as a copy of a backup at a further destination",
     "run_unusual": "a run succeeded, and something about it is unusual, such as a backup of half the usual size",
+    "backfill_paused": "a backfill was paused by itself, as after five failures in a row",
     "deadline_breached": "a task is late: a deadline of it has passed",
     "deadline_met": "a deadline that was breached is met again",
     "deadline_dropped": "a deadline is not breached any more, but was not met: the late occurrence was skipped, "
@@ -58,6 +60,7 @@ SEVERITY_MAX: Final[dict[str, Severity]] = {
     "run_recovered": "info",
     "run_degraded": "warning",
     "run_unusual": "warning",
+    "backfill_paused": "error",
     "deadline_breached": "error",
     "deadline_met": "info",
     "deadline_dropped": "info",

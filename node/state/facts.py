@@ -1,4 +1,4 @@
-"""Makes notices of the facts that people want to know: failed or recovered runs, deadlines, members.
+"""Makes notices of the facts that people want to know: failed or recovered runs, backfills, deadlines, members.
 
 It finds them by comparing the state before and after an entry. `node.state.outbox` decides which channels send them.
 """
@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from immutables import Map
 
+from node.state.backfill import BackfillRow
 from node.state.copying import replace
 from node.state.deadlines import late_members
 from node.state.draft import Draft
@@ -21,7 +22,12 @@ from tasks.definition.run import RunState
 SINCE_RULES: Final = 2
 """The first rules (`Lead.rules`) by which facts are noted: members of earlier versions do not note them."""
 
-SINCE_RULES_OF: Final[dict[str, int]] = {"deadline_dropped": 3, "run_degraded": 6, "run_unusual": 7}
+SINCE_RULES_OF: Final[dict[str, int]] = {
+    "deadline_dropped": 3,
+    "run_degraded": 6,
+    "run_unusual": 7,
+    "backfill_paused": 10,
+}
 """For events that were added later, the first rules by which they are noted."""
 
 _FAILED: Final[dict[RunState, str]] = {
@@ -48,12 +54,15 @@ def note_facts(draft: Draft, before: State, at_us: int) -> None:
         return
     for ended in draft.ended:
         if ended.run.backfill:
-            continue  # its backfill tells how its runs end
+            continue  # its backfill counts how its runs end, and is told of once it is paused
         _note_ended(draft, ended)
         _note_degraded(draft, ended)
         _note_unusual(draft, ended)
     for event in draft.deadlines if draft.channels else ():
         _note_deadline(draft, event, before.tasks.get(event.task))
+    if draft.backfills is not before.backfills and draft.channels:
+        for number in sorted(draft.backfills):  # 40 at most
+            _note_paused(draft, before.backfills.get(number), draft.backfills[number], at_us)
     if draft.members is not before.members and draft.channels:
         for fact in _of_members(before.members, draft.members, at_us):
             draft.note(fact)
@@ -164,6 +173,23 @@ def _note_unusual(draft: Draft, ended: EndedRun) -> None:
     text = f"{_named(run)} succeeded, but something is unusual: {said}"
     labels = tuple(sorted(row.spec.labels.items()))
     draft.note(Fact("run_unusual", "warning", ended.finished_at_us, text, run.task, run_id=run.run_id, labels=labels))
+
+
+def _note_paused(draft: Draft, was: BackfillRow | None, now: BackfillRow, at_us: int) -> None:
+    """Note that a backfill was paused by itself, which has a reason; whoever pauses one by hand gives none."""
+    row = draft.tasks.get(now.task)
+    if was is None or was.paused or not (now.paused and now.why) or row is None:
+        return
+    if draft.lead.rules < SINCE_RULES_OF["backfill_paused"]:
+        return
+    _, run_id = now.failures[-1] if now.failed_in_row else (0, "")
+    latest = f", the latest {run_id}" if run_id else ""
+    text = (
+        f"backfill {now.number} of {now.task} is paused, after {now.ended} of {now.total} times: {now.why}{latest}; "
+        f"once that is mended, it goes on by: rota backfill resume {now.number}"
+    )
+    labels = tuple(sorted(row.spec.labels.items()))
+    draft.note(Fact("backfill_paused", "error", at_us, text, now.task, run_id=run_id, labels=labels))
 
 
 def _note_deadline(draft: Draft, event: DeadlineEvent, was: TaskRow | None) -> None:

@@ -1,5 +1,6 @@
 """Backfills: each occurrence once and in order, behind everything live, and without a trace in what judges a task."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from node.state.codec import from_pieces, snapshot_pieces
 from node.state.joins import RERUNS_MAX
 from node.state.members import MarkDown, TakeLead
 from node.state.occurrences import Enqueue, Start
+from node.state.outbox import Notice
 from node.state.registry import DeleteTask
 from node.state.settings import ChangeSettings
 from node.state.telling import PutChannel
@@ -156,6 +158,53 @@ def test_it_is_paused_after_failures_in_a_row_and_resumed() -> None:
         do(history, "a", "failed")
         history.do(ChangeBackfill(NOW_US, number, "resumed"))
     assert (row(history, number).failed, len(row(history, number).failures)) == (FAILURES_KEPT + 3, FAILURES_KEPT)
+
+
+def paused_notices(history: History, channel: str = "ops") -> list[Notice]:
+    return [one for one in history.state.channels[channel].notices if one.event == "backfill_paused"]
+
+
+def test_that_it_paused_itself_is_told_once_each_time_and_a_pause_by_hand_is_not() -> None:
+    history = after(a=[])
+    history.put("a", labels={"team": "bi"}, retry={"attempts": 1}, overlap="allow", schedule={"every_s": 60})
+    for name, fields in {"ops": {}, "bi": {"labels": {"team": "bi"}}, "other": {"labels": {"team": "x"}}}.items():
+        history.must(PutChannel(NOW_US, name, hook(**fields).pack()))
+    number = begin(history, parallel=3)
+    history.must(ChangeBackfill(NOW_US, number, "paused"))
+    history.must(ChangeBackfill(NOW_US, number, "resumed"))
+    assert paused_notices(history) == []
+    advance(history, number, 0), advance(history, number, 1), advance(history, number, 2)
+    for minute in range(3, PAUSED_AFTER + 2):
+        do(history, "a", "failed")
+        assert len(paused_notices(history)) == 0
+        advance(history, number, minute)
+    runs = [run.run_id for run in active(history, "a")]
+    for _ in runs:  # what is under way ends after the pause, and is not told again
+        do(history, "a", "failed")
+    [told] = paused_notices(history)
+    assert (told.task, told.severity, told.run_id) == ("a", "error", runs[0])
+    assert f"backfill {number} of a is paused, after 5 of 60 times: 5 occurrences in a row failed" in told.text
+    assert (len(paused_notices(history, "bi")), len(paused_notices(history, "other"))) == (1, 0)
+    assert from_pieces(list(snapshot_pieces(history.state))) == history.state
+    history.must(ChangeBackfill(NOW_US, number, "resumed"))
+    for minute in range(PAUSED_AFTER + 2, PAUSED_AFTER * 2 + 2):
+        assert advance(history, number, minute) == "ok"
+        do(history, "a", "failed")
+    assert len(paused_notices(history)) == 2, "it was resumed, and paused itself again"
+
+
+def test_that_its_schedule_cannot_be_evaluated_is_told_and_an_earlier_leader_tells_nothing() -> None:
+    history = after(a=[])
+    history.must(PutChannel(NOW_US, "ops", hook().pack()))
+    number = begin(history)
+    history.must(ChangeBackfill(NOW_US, number, "paused", "b cannot evaluate its schedule: no zone X"))
+    [told] = paused_notices(history)
+    assert told.run_id == "" and "is paused, after 0 of 60 times: b cannot evaluate its schedule" in told.text
+    refused = history.do(PutChannel(NOW_US, "ops", hook(events=["backfill_paused"]).pack()))
+    assert refused.ok
+    earlier = after(a=[])
+    earlier.state = replace(earlier.state, lead=replace(earlier.state.lead, rules=9))
+    assert earlier.do(PutChannel(NOW_US, "ops", hook(events=["backfill_paused"]).pack())).code == "invalid"
 
 
 def test_live_runs_go_before_it_and_never_beside_it() -> None:
