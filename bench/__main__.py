@@ -21,6 +21,7 @@ NAMES: Final = {
     "api": "the HTTP API of three nodes on this machine",
     "starting": "from a request, and from a claim, to a command's first words",
     "chains": "from the end of a task's run to the start of the task after it, in chains of ten (three minutes)",
+    "fan_out": "the entry that makes the runs of a task with `each` on 1,000 members: `apply` alone",
     "pools": "from the end of a run to the claim of the next of 10,000 that wait for its place (four minutes)",
     "backfill": "a year's backfill of a chain of three, beside live tasks, through the leader's death (ten minutes)",
     "confining": "what it costs that the kernel keeps attempts to what they need (five minutes)",

@@ -15,7 +15,7 @@ from node.state.copying import replace
 from node.state.draft import DONE, Draft, refused
 from node.state.entries import Entry, applies
 from node.state.registry import no_such_task
-from node.state.value import Breach, PendingJoin, Result, Run, State, TaskRow
+from node.state.value import Breach, EndedRun, PendingJoin, Result, Run, State, TaskRow
 from tasks.definition.deadlines import DeadlineName, Deadlines, deadlines_of
 from tasks.definition.policy import rest_s
 from tasks.definition.run import RunState
@@ -155,24 +155,31 @@ def _unmet_us(draft: Draft, row: TaskRow) -> int | None:
     if (each := draft.each.get(task)) is not None and each.parts:
         # None in the row: its deadlines are judged anew, so that what failed before does not count.
         known = [None if unmet_us is None else part.unmet_us for part in each.parts]
+        of: dict[str, list[EndedRun]] = {}
+        for one in _judged_ends(draft, task):
+            for member in [one.run.member] if one.run.member else [part.member for part in each.parts]:
+                of.setdefault(member, []).append(one)
         parts = [
-            replace(part, unmet_us=_unmet_after(draft, task, was_us, part.member))
+            replace(part, unmet_us=_unmet_after(was_us, of.get(part.member, ())))
             for part, was_us in zip(each.parts, known, strict=True)
         ]
         if tuple(parts) != each.parts:
             draft.each = draft.each.set(task, replace(each, parts=tuple(parts)))
         return min((part.unmet_us for part in parts if part.unmet_us is not None), default=None)
-    return _unmet_after(draft, task, unmet_us)
+    return _unmet_after(unmet_us, _judged_ends(draft, task))
 
 
-def _unmet_after(draft: Draft, task: str, unmet_us: int | None, member: str | None = None) -> int | None:
+def _judged_ends(draft: Draft, task: str) -> Iterator[EndedRun]:
+    """Yield the runs of a task that the entry ended, and by whose ends its deadlines are judged."""
     for one in draft.ended:
         if one.run.task != task or one.run.action or one.run.backfill or one.series is not None:
             continue
-        if member is not None and one.run.member not in ("", member):
-            continue
-        if one.run.cancelling == "deleted" and draft.lead.rules >= RULES_NAMESAKE:
-            continue
+        if one.run.cancelling != "deleted" or draft.lead.rules < RULES_NAMESAKE:
+            yield one
+
+
+def _unmet_after(unmet_us: int | None, ended: Iterable[EndedRun]) -> int | None:
+    for one in ended:
         due_us = due_of(one.run, "finish_within")
         if one.state in _FAILED:
             unmet_us = due_us if unmet_us is None else min(unmet_us, due_us)

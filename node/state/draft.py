@@ -5,6 +5,8 @@ nothing.
 """
 
 from bisect import insort
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import make_dataclass
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
@@ -18,7 +20,7 @@ from node.state.bounds import run_bytes
 from node.state.calendar import Calendar
 from node.state.copying import Maker, replace
 from node.state.outbox import Channels, Fact, with_fact
-from node.state.parts import part_of, summed_up, with_end, with_part
+from node.state.parts import GatheredRuns, part_of, summed_up, with_end, with_part
 from node.state.pool import Pool
 from node.state.run_times import RULES_TOOK, latest_took_us, took_us
 from node.state.shape import field_names
@@ -135,6 +137,7 @@ class Draft(_Fields):
         self.ended_occurrences: list[OccurrenceEnd] = []
         self.placing_changed = False
         self._facts = 0
+        self._gathered: dict[str, GatheredRuns] = {}
 
     def state(self, windows: Map[str, Window]) -> State:
         """Return the state of this draft, with these windows, and in a new epoch if placement changed. Call it once."""
@@ -161,13 +164,39 @@ class Draft(_Fields):
         before = self.runs.get(run.run_id)
         self.runs_bytes += run_bytes(run) - (0 if before is None else run_bytes(before))
         if before is None:
-            self.runs_of = self.runs_of.set(run.task, (*self.runs_of.get(run.task, ()), run.run_id))
+            if (gathered := self._gathered.get(run.task)) is not None:
+                gathered.add(run)
+            else:
+                self.runs_of = self.runs_of.set(run.task, (*self.runs_of.get(run.task, ()), run.run_id))
         self.runs = self.runs.set(run.run_id, run)
         self.touched.add(run.task)
 
+    @contextmanager
+    def gathered(self, task: str) -> Iterator[None]:
+        """Change many runs of a task within the block, each of which then costs no walk over the others.
+
+        Of a task without `each`, this changes nothing. Until the end of the block, its row has not the state of its
+        worst member, and `runs_of` and `each` have what was before. Blocks are not nested.
+        """
+        if (each := self.each.get(task)) is None:
+            yield
+            return
+        gathered = self._gathered[task] = GatheredRuns(self.active(task), each.parts)
+        yield
+        del self._gathered[task]
+        if gathered.runs:
+            self.runs_of = self.runs_of.set(task, tuple(gathered.runs))
+        elif task in self.runs_of:
+            self.runs_of = self.runs_of.delete(task)
+        parts = gathered.sorted_parts()
+        self.each = self.each.set(task, replace(self.each[task], parts=parts))
+        if not gathered.summed:
+            self.tasks = self.tasks.set(task, summed_up(self.tasks[task], parts))
+
     def active(self, task: str) -> list[Run]:
         """Return the active runs of a task, oldest first."""
-        return [self.runs[run_id] for run_id in self.runs_of.get(task, ())]
+        gathered = self._gathered.get(task)
+        return [self.runs[run_id] for run_id in (self.runs_of.get(task, ()) if gathered is None else gathered.runs)]
 
     def overlapping(self, task: str) -> list[Run]:
         """Return the active runs that count for `overlap`, oldest first: all but actions and those of backfills."""
@@ -206,19 +235,34 @@ class Draft(_Fields):
         if (held := self.runs.get(run.run_id)) is not None:
             self.runs_bytes -= run_bytes(held)
             self.runs = self.runs.delete(run.run_id)
-            left = tuple(run_id for run_id in self.runs_of[run.task] if run_id != run.run_id)
-            self.runs_of = self.runs_of.set(run.task, left) if left else self.runs_of.delete(run.task)
+            if (gathered := self._gathered.get(run.task)) is not None:
+                gathered.drop(run.run_id)
+            else:
+                left = tuple(run_id for run_id in self.runs_of[run.task] if run_id != run.run_id)
+                self.runs_of = self.runs_of.set(run.task, left) if left else self.runs_of.delete(run.task)
         self.touched.add(run.task)
 
     def part(self, run: Run) -> MemberPart | None:
         """Return how the task of a run fares on the run's member; None: it has no `each`."""
+        if run.member and (gathered := self._gathered.get(run.task)) is not None:
+            return gathered.parts.get(run.member)
         each = self.each.get(run.task) if run.member else None
         return None if each is None else part_of(each, run.member)
 
     def put_part(self, task: str, part: MemberPart) -> None:
         """Note how a task with `each` fares on a member; its row is to have the state of the worst member."""
-        self.each = self.each.set(task, with_part(self.each[task], part))
-        self.tasks = self.tasks.set(task, summed_up(self.tasks[task], self.each[task].parts))
+        self.keep_part(task, part)
+        if (gathered := self._gathered.get(task)) is not None:
+            gathered.summed = False
+        else:
+            self.tasks = self.tasks.set(task, summed_up(self.tasks[task], self.each[task].parts))
+
+    def keep_part(self, task: str, part: MemberPart) -> None:
+        """Keep what a task with `each` has for a member, if the state of the task does not depend on the change."""
+        if (gathered := self._gathered.get(task)) is not None:
+            gathered.parts[part.member] = part
+        else:
+            self.each = self.each.set(task, with_part(self.each[task], part))
 
     def end_on_member(self, run: Run, occurrence: OccurrenceId, end: ParentEnd | None) -> None:
         """Note how an occurrence of a task with `each` ended on one member, whose run is not active any more.
@@ -227,7 +271,10 @@ class Draft(_Fields):
         """
         task = run.task
         each = self.each.get(task, EachRow(task))
-        others = any(other.occurrence == occurrence for other in self.active(task))
+        if (gathered := self._gathered.get(task)) is not None:
+            others = gathered.active[occurrence] > 0
+        else:
+            others = any(other.occurrence == occurrence for other in self.active(task))
         known, after = with_end(each, occurrence, end, run.run_id, last=not others)
         if known is not None:
             self.each = self.each.set(task, after)

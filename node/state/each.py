@@ -15,7 +15,7 @@ from node.state.attempts import stop_run
 from node.state.bounds import no_room
 from node.state.copying import replace
 from node.state.draft import MEMBER_REMOVED, RULES_EACH, Draft, refused, stem
-from node.state.parts import part_of, summed_up, takes_part, with_part
+from node.state.parts import part_of, summed_up, takes_part
 from node.state.value import EachRow, Member, MemberPart, OpenRound, PassedOver, Result, Run, Series, TaskRow
 from tasks.definition.policy import KEPT
 from tasks.definition.spec import runs_on_each
@@ -31,8 +31,9 @@ def settle_each(draft: Draft, changed: list[str], at_us: int) -> str | None:
     for name in changed:
         if draft.lead.rules < RULES_EACH:
             return f"{name}: `each` needs a leader of this version"
-        for run in draft.active(name):
-            stop_run(draft, run, "changed", at_us)
+        with draft.gathered(name):
+            for run in draft.active(name):
+                stop_run(draft, run, "changed", at_us)
         keep_each(draft, name)
     return None
 
@@ -59,18 +60,20 @@ def begin_on_each(draft: Draft, row: TaskRow, run: Run, members: list[Member], a
     _open(draft, run)
     _take_part(draft, task, members, at_us)
     blocked: list[tuple[Run, str]] = []
-    for member in members:
-        one = _of_member(run, member)
-        part = draft.part(one)
-        if (by := _make_way(draft, row, one, at_us)) is not None:
-            blocked.append((one, by))
-            continue
-        draft.put_run(one)
-        if part is not None and part.series is not None and draft.part(one) is part:
-            _put_series(draft, task, part, None)
-    for one, by in blocked:
-        _pass_over(draft, one, "skipped", by, at_us)
-        draft.end_on_member(one, occurrence, "skipped")
+    lanes = _lanes(draft, task)
+    with draft.gathered(task):
+        for member in members:
+            one = _of_member(run, member)
+            part = draft.part(one)
+            if (by := _make_way(draft, row, one, lanes.get(member.id, []), at_us)) is not None:
+                blocked.append((one, by))
+                continue
+            draft.put_run(one)
+            if part is not None and part.series is not None and draft.part(one) is part:
+                draft.keep_part(task, replace(part, series=None))
+        for one, by in blocked:
+            _pass_over(draft, one, "skipped", by, at_us)
+            draft.end_on_member(one, occurrence, "skipped")
 
 
 def start_on_each(draft: Draft, row: TaskRow, run: Run, only: str, at_us: int) -> Result:
@@ -86,8 +89,9 @@ def start_on_each(draft: Draft, row: TaskRow, run: Run, only: str, at_us: int) -
     if not chosen:
         return refused("invalid", f"{run.task} runs on no member: none has the labels of its group and offers its kind")
     runs, busy = [], {}
+    lanes = {} if run.action else _lanes(draft, run.task)
     for member in chosen:
-        active = [] if run.action else _lane(draft, run.task, member.id)
+        active = lanes.get(member.id, [])
         waiting = sum(other.state == "waiting" for other in active)
         if active and (row.spec.overlap == "skip" or (row.spec.overlap == "queue" and waiting >= KEPT)):
             busy[member.id] = active[0].run_id
@@ -103,10 +107,11 @@ def start_on_each(draft: Draft, row: TaskRow, run: Run, only: str, at_us: int) -
     if run.occurrence is not None:
         _open(draft, run)
     _take_part(draft, run.task, chosen, at_us, only=bool(only))
-    for one in runs:
-        for other in _lane(draft, run.task, one.member) if row.spec.overlap == "replace" and not run.action else ():
-            stop_run(draft, other, "replaced", at_us)
-        draft.put_run(one)
+    with draft.gathered(run.task):
+        for one in runs:
+            for other in lanes.get(one.member, ()) if row.spec.overlap == "replace" else ():
+                stop_run(draft, other, "replaced", at_us)
+            draft.put_run(one)
     return Result("ok", {"run_id": runs[0].run_id, "run_ids": [one.run_id for one in runs], "busy": list(busy)})
 
 
@@ -134,8 +139,12 @@ def forget_member(draft: Draft, member: str, at_us: int) -> None:
             _keep_parts(draft, task, [part for part in draft.each[task].parts if part.member != member])
 
 
-def _lane(draft: Draft, task: str, member: str) -> list[Run]:
-    return [run for run in draft.overlapping(task) if run.member == member]
+def _lanes(draft: Draft, task: str) -> dict[str, list[Run]]:
+    """Return the runs that count for `overlap`, by member, oldest first."""
+    lanes: dict[str, list[Run]] = {}
+    for run in draft.overlapping(task):
+        lanes.setdefault(run.member, []).append(run)
+    return lanes
 
 
 def _of_member(run: Run, member: Member) -> Run:
@@ -165,9 +174,12 @@ def _keep_parts(draft: Draft, task: str, parts: list[MemberPart]) -> None:
     draft.put_task(summed_up(draft.tasks[task], tuple(parts)))
 
 
-def _make_way(draft: Draft, row: TaskRow, run: Run, at_us: int) -> str | None:
-    """End what a new run of a member replaces or makes obsolete. Returns the run, or the limit, that forbids it."""
-    active, spec = _lane(draft, run.task, run.member), row.spec
+def _make_way(draft: Draft, row: TaskRow, run: Run, active: list[Run], at_us: int) -> str | None:
+    """End what a new run of a member replaces or makes obsolete. Returns the run, or the limit, that forbids it.
+
+    `active`: the runs of that member that count for `overlap`.
+    """
+    spec = row.spec
     # What a pool holds up is not missed for it: it has its place in the pool's queue.
     held_up = bool(spec.uses) and draft.members[run.member].status == "up"
     if all(map(is_unbegun, active)) and not (active and held_up):
@@ -184,11 +196,6 @@ def _make_way(draft: Draft, row: TaskRow, run: Run, at_us: int) -> str | None:
             stop_run(draft, other, "replaced", at_us)
         return None
     return no_room(draft, row, active)
-
-
-def _put_series(draft: Draft, task: str, part: MemberPart, series: Series | None) -> None:
-    """Keep the series of a member, on which the state of the task does not depend."""
-    draft.each = draft.each.set(task, with_part(draft.each[task], replace(part, series=series)))
 
 
 def _pass_over(draft: Draft, run: Run, state: PassedOver, blocked_by: str, at_us: int) -> None:
@@ -218,7 +225,7 @@ def _pass_over(draft: Draft, run: Run, state: PassedOver, blocked_by: str, at_us
             nominal_us=0,
         )
         draft.pass_over(first, at_us, series)
-        _put_series(draft, run.task, part, series)
+        draft.keep_part(run.task, replace(part, series=series))
     row = draft.tasks[run.task]
     skipped = row.skipped + (state == "skipped")
     draft.put_task(replace(row, skipped=skipped, missed=row.missed + (state == "missed")))

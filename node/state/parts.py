@@ -1,13 +1,16 @@
 """How a task with `each` fares on its members. The task's own state is that of its worst member (pure)."""
 
-from bisect import insort
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final
 
 from node.state.copying import replace
-from node.state.value import EachRow, Member, MemberPart, OccurrenceId, OpenRound, Outcome, TaskRow
+from node.state.value import EachRow, Member, MemberPart, OccurrenceId, OpenRound, Outcome, Run, TaskRow
 from tasks.definition.after import ParentEnd, end_of
 
+_MEMBER: Final = attrgetter("member")
 _WORSE: Final[dict[ParentEnd | None, int]] = {None: 0, "succeeded": 1, "skipped": 2, "failed": 3}
 
 
@@ -23,14 +26,45 @@ def takes_part(row: TaskRow, member: Member) -> bool:
 
 def part_of(each: EachRow, member: str) -> MemberPart | None:
     """Return how a task fares on a member; None: it takes no part."""
-    return next((part for part in each.parts if part.member == member), None)
+    at = bisect_left(each.parts, member, key=_MEMBER)
+    return each.parts[at] if at < len(each.parts) and each.parts[at].member == member else None
 
 
 def with_part(each: EachRow, part: MemberPart) -> EachRow:
     """Return the row with this part in place of the member's earlier one."""
-    parts = [one for one in each.parts if one.member != part.member]
-    insort(parts, part, key=attrgetter("member"))
-    return replace(each, parts=tuple(parts))
+    at = bisect_left(each.parts, part.member, key=_MEMBER)
+    known = at < len(each.parts) and each.parts[at].member == part.member
+    return replace(each, parts=(*each.parts[:at], part, *each.parts[at + known :]))
+
+
+class GatheredRuns:
+    """The active runs of a task with `each`, and its parts, while one entry changes many of them (`Draft.gathered`).
+
+    Tuples in the state are made anew for each change. Of a thousand changes, each would cost a walk over a thousand.
+    """
+
+    def __init__(self, runs: Iterable[Run], parts: Iterable[MemberPart]) -> None:
+        self.runs = {run.run_id: run.occurrence for run in runs}
+        """The occurrence of each active run, by the run's id, oldest first."""
+        self.active = Counter(self.runs.values())
+        """How many runs of each occurrence are active."""
+        self.parts = {part.member: part for part in parts}
+        """How the task fares on each member."""
+        self.summed = True
+        """Whether the task's row has the state of these parts."""
+
+    def add(self, run: Run) -> None:
+        """Add an active run, as the newest."""
+        self.runs[run.run_id] = run.occurrence
+        self.active[run.occurrence] += 1
+
+    def drop(self, run_id: str) -> None:
+        """Remove a run, which is one of these."""
+        self.active[self.runs.pop(run_id)] -= 1
+
+    def sorted_parts(self) -> tuple[MemberPart, ...]:
+        """Return the parts as `EachRow` has them: sorted by member."""
+        return tuple(sorted(self.parts.values(), key=_MEMBER))
 
 
 def with_end(

@@ -139,11 +139,14 @@ def _follow_runs(draft: Draft, before: State, task: str, changed: dict[str, Pool
     waits = _places(draft.tasks.get(task), [draft.runs[one] for one in are], draft.members)
     if waited == waits:
         return
-    for those, others, change in ((waited, waits, _left), (waits, waited, _joined)):
+    for those, others, change in ((waited, set(waits), _left), (waits, set(waited), _joined)):
+        moved: dict[str, list[QueuedTask]] = {}
         for one, names in those:
             for name in names if (one, names) not in others else ():
-                if (pool := _pool(draft, name, changed)) is not None:
-                    changed[name] = replace(pool, queue=change(pool.queue, one))
+                moved.setdefault(name, []).append(one)
+        for name, some in moved.items():
+            if (pool := _pool(draft, name, changed)) is not None:
+                changed[name] = replace(pool, queue=change(pool.queue, some))
 
 
 def _backfilled(pool: Pool, run: Run | None, more: int) -> Pool:
@@ -171,12 +174,11 @@ def _places(
 
     With `each`, each member's next run waits for itself, and only while its member is up: nobody else could claim it.
     """
-    lanes: list[list[Run]] = [runs]
-    if any(run.member for run in runs):
-        names = sorted({run.member for run in runs})
-        up = [name for name in names if not name or ((one := members.get(name)) is not None and one.status == "up")]
-        lanes = [[run for run in runs if run.member == name] for name in up]
-    found = [queued(row, lane) for lane in lanes]
+    of: dict[str, list[Run]] = {}
+    for run in runs:
+        of.setdefault(run.member, []).append(run)
+    up = [name for name in sorted(of) if not name or ((one := members.get(name)) is not None and one.status == "up")]
+    found = [queued(row, of[name]) for name in up]
     return [(place, names) for place, names in found if place is not None]
 
 
@@ -217,15 +219,20 @@ def _place(run: Run) -> QueuedTask:
     return QueuedTask(order, rank_us, run.task, since_us, run.run_id)
 
 
-def _joined(queue: tuple[QueuedTask, ...], one: QueuedTask) -> tuple[QueuedTask, ...]:
+def _joined(queue: tuple[QueuedTask, ...], some: list[QueuedTask]) -> tuple[QueuedTask, ...]:
     longer = list(queue)
-    insort(longer, one)
+    for one in some:
+        insort(longer, one)
     return tuple(longer)
 
 
-def _left(queue: tuple[QueuedTask, ...], one: QueuedTask) -> tuple[QueuedTask, ...]:
-    at = bisect_left(queue, one)
-    return (*queue[:at], *queue[at + 1 :]) if queue[at : at + 1] == (one,) else queue
+def _left(queue: tuple[QueuedTask, ...], some: list[QueuedTask]) -> tuple[QueuedTask, ...]:
+    left = list(queue)
+    for one in some:
+        at = bisect_left(left, one)
+        if left[at : at + 1] == [one]:
+            del left[at]
+    return tuple(left)
 
 
 def restored_pools(

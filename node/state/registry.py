@@ -215,8 +215,9 @@ def unregister(draft: Draft, entry: DeleteTask) -> Result:
     draft.requests_bytes -= requests_bytes(row)
     draft.touched.add(entry.task)
     draft.placing_changed = True
-    for run in draft.active(entry.task):
-        stop_run(draft, run, "deleted", entry.at_us)
+    with draft.gathered(entry.task):
+        for run in draft.active(entry.task):
+            stop_run(draft, run, "deleted", entry.at_us)
     keep_each(draft, entry.task)
     return DONE
 
