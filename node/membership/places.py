@@ -1,22 +1,12 @@
 """Tells the cluster how many attempts this member runs at once (`node.state.places`), after each of its joins."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
 
-from node.raft.errors import RaftError
+from node.membership.own_entries import keep_committed
 from node.replication.proposer import MemberPort
 from node.state.offers import RULES_OFFERS, TellPlaces
 from node.state.places import Places
-
-_log = logging.getLogger("rota.member")
-
-PROPOSE_S: Final = 2.0
-"""How long one proposal may take."""
-
-AGAIN_S: Final = 1.0
-"""The wait between two proposals."""
 
 
 class PlacesTeller:
@@ -36,25 +26,12 @@ class PlacesTeller:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            while (incarnation := self._untold()) is not None:
-                entry = TellPlaces(self._port.now_us(), self._port.me, incarnation, self._places)
-                try:
-                    await self._port.propose(entry, PROPOSE_S)
-                except RaftError as error:
-                    _log.debug("the places of this node are not told yet, retrying: %s", error)
-                if self._untold() is not None:
-                    await self._sleep(AGAIN_S)
+        await keep_committed(self._port, self._untold, self._changed, self._sleep)
 
-    def _untold(self) -> int | None:
-        """Return the present incarnation if its places are not in the state. None: they are, or there is none.
-
-        An earlier version cannot read the entry: it is proposed only under rules that have it.
-        """
-        state, incarnation = self._port.state(), self._port.standing()
+    def _untold(self, incarnation: int) -> TellPlaces | None:
+        """Return the entry if the state does not have these places. None: it does, or its rules have no such entry."""
+        state = self._port.state()
         member = state.members.get(self._port.me)
-        if member is None or incarnation is None or state.lead.rules < RULES_OFFERS:
+        if member is None or state.lead.rules < RULES_OFFERS or member.places == self._places:
             return None
-        return None if member.places == self._places else incarnation
+        return TellPlaces(self._port.now_us(), self._port.me, incarnation, self._places)

@@ -7,19 +7,12 @@ fault is over. The watch uses a margin (hysteresis), so that the member does not
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
 
-from node.raft.errors import RaftError
+from node.membership.own_entries import keep_committed
 from node.replication.proposer import MemberPort
 from node.state.members import StandAside
 
 _log = logging.getLogger("rota.member")
-
-PROPOSE_S: Final = 2.0
-"""How long one proposal may take."""
-
-AGAIN_S: Final = 1.0
-"""The shortest wait between two proposals, so that changes cost at most one entry a second."""
 
 
 class SelfDrain:
@@ -62,20 +55,11 @@ class SelfDrain:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            while (incarnation := self._uncommitted()) is not None:
-                try:
-                    entry = StandAside(self._port.now_us(), self._port.me, incarnation, self.why)
-                    await self._port.propose(entry, PROPOSE_S)
-                except RaftError as error:
-                    _log.debug("this node could not be drained yet, retrying: %s", error)
-                await self._sleep(AGAIN_S)
+        await keep_committed(self._port, self._uncommitted, self._changed, self._sleep)
 
-    def _uncommitted(self) -> int | None:
-        """Return the present incarnation if the state does not hold `why` yet. None: it does, or there is none."""
-        member, incarnation = self._port.state().members.get(self._port.me), self._port.standing()
-        if member is None or incarnation is None or member.aside == self.why[:255]:
+    def _uncommitted(self, incarnation: int) -> StandAside | None:
+        """Return the entry if the state does not hold `why` yet. None: it does, or this node is no member."""
+        member = self._port.state().members.get(self._port.me)
+        if member is None or member.aside == self.why[:255]:
             return None
-        return incarnation
+        return StandAside(self._port.now_us(), self._port.me, incarnation, self.why)
