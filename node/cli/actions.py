@@ -15,13 +15,20 @@ from node.client import path
 from node.runtime.durations import seconds
 from node.runtime.plain_text import plain_line
 
+on_option = click.option("--on", "member", metavar="NODE", help="Of a task with each, which needs it: the node to ask.")
 
-def _asked(api: Api, task: str, action: str, args: Mapping[str, Any], params: dict[str, Any] | None) -> dict[str, Any]:
-    """Request an action, wait until its run has ended, and return the run."""
+
+def _asked(
+    api: Api, task: str, action: str, args: Mapping[str, Any], member: str | None, params: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Request an action, wait until its run has ended, and return the run. `member`: of a task with `each`."""
+    body: dict[str, Any] = {"args": args, "params": params}
+    if member is not None:
+        body["member"] = member
     answer = api.client.call(
         "POST",
         path("v1", "tasks", task, "actions", action),
-        body={"args": args, "params": params},
+        body=body,
         headers={"Idempotency-Key": uuid.uuid4().hex},
     )
     return wait_and_show(api, answer.json["run_id"], answer.headers.get("Rota-Index", "0"))
@@ -44,14 +51,15 @@ def _end(api: Api, run: dict[str, Any]) -> NoReturn:
     help="A param for this preview only, instead of the task's; VALUE is YAML.",
 )
 @click.option("--plan", is_flag=True, help="Print Spark's plan, too.")
+@on_option
 @api_command
-def preview_command(api: Api, name: str, rows: int, params: tuple[str, ...], plan: bool) -> None:
+def preview_command(api: Api, name: str, rows: int, params: tuple[str, ...], plan: bool, member: str | None) -> None:
     """Show the first rows that a task would write, and write nothing.
 
     For tasks whose kind has previews, such as `ingest` and `etl`. The preview runs where the task runs, with its
     secrets, beside the task's runs. The rows are in the result of the preview's run, which the history keeps.
     """
-    run = _asked(api, name, "preview", {"rows": rows}, given_params(api, name, params))
+    run = _asked(api, name, "preview", {"rows": rows}, member, given_params(api, name, params))
     if run["state"] != "succeeded":
         _end(api, run)
     api.show(run["result"], lambda: _print_rows(api, run["result"], plan))
@@ -88,10 +96,11 @@ def etl_command() -> None:
 
 @etl_command.command("show")
 @click.argument("name")
+@on_option
 @api_command
-def show_etl_command(api: Api, name: str) -> None:
+def show_etl_command(api: Api, name: str, member: str | None) -> None:
     """Show the last batch in the sink, its cursor, and the part of the source that is new since then."""
-    run = _asked(api, name, "show", {}, None)
+    run = _asked(api, name, "show", {}, member)
     if run["state"] != "succeeded":
         _end(api, run)
     api.show(run["result"], lambda: api.fields(_shown(run["result"])))
@@ -106,10 +115,11 @@ def show_etl_command(api: Api, name: str) -> None:
     "a time such as 2026-01-05T09:00:00+00:00 for files, or JSON as `rota etl show` prints it. Not given: at the "
     "beginning of the source.",
 )
+@on_option
 @api_command
-def reset_command(api: Api, name: str, to: str | None) -> None:
+def reset_command(api: Api, name: str, to: str | None, member: str | None) -> None:
     """Set the cursor in the sink: the next batch begins at the cursor. Rows that are in the sink already are kept."""
-    run = _asked(api, name, "reset", {"to": to}, None)
+    run = _asked(api, name, "reset", {"to": to}, member)
     if run["state"] != "succeeded":
         _end(api, run)
     api.show(run["result"], lambda: api.fields(_shown(run["result"])))

@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from node.cli.local import wait_for
+from node.cli.main import rota
 from tasks.definition.run import ACTIVE
 from testkit.cluster import Cluster
 
@@ -45,6 +47,22 @@ def test_each_member_has_a_run_of_its_own_which_nobody_takes_over(tmp_path: Path
         again = cluster.ask("POST", "/v1/tasks/clean/runs", left, json={}).json
         assert {run_id.partition("@")[2] for run_id in again["run_ids"]} == set(cluster.others(lost))
         wait_for("all to end", lambda: not set(_states(cluster, "clean", left)) & ACTIVE, 20)
+
+
+def test_an_action_asks_the_member_that_is_named(tmp_path: Path) -> None:
+    with Cluster(tmp_path, 2) as cluster:
+        cluster.start()
+        cluster.wait_until_whole()
+        cluster.register("look", params={"steps": 3}, each=True)
+        env = {"ROTA_URL": cluster.url("node-1")}
+        for node in cluster.names:
+            done = CliRunner().invoke(rota, ["preview", "look", "--rows", "2", "--on", node], env=env)
+            assert (done.exit_code, done.output.count("step ")) == (0, 2), done.output
+        assert [run["node"] for run in _runs(cluster, "look")] == ["node-2", "node-1"]
+        for words, said in (([], "name the one that is asked"), (["--on", "node-9"], "it runs on node-1, node-2")):
+            done = CliRunner().invoke(rota, ["preview", "look", *words], env=env)
+            assert done.exit_code != 0
+            assert said in done.output + str(done.exception), done.output
 
 
 def _lines(path: Path) -> list[str]:
