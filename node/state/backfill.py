@@ -13,7 +13,7 @@ FAILURES_KEPT: Final = 20
 """How many of its failed occurrences a backfill names: the latest ones."""
 
 PAUSED_AFTER: Final = 5
-"""A backfill is paused once so many of its occurrences in a row have failed: the others would most likely fail, too."""
+"""A backfill is paused after this many failures in a row: the occurrences that are left would most likely fail, too."""
 
 BackfillStatus = Literal["running", "paused", "cancelling", "done", "cancelled"]
 

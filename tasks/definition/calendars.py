@@ -16,7 +16,7 @@ NAMED_MAX: Final = 16
 """The most calendars in `skip`, and in `only`."""
 
 MOVED_DAYS_MAX: Final = 31
-"""By how many days an occurrence is moved at most. If none of so many days will do, it falls out."""
+"""The most days by which an occurrence is moved. If its calendars allow none of these days, it is skipped."""
 
 HOLIDAYS: Final = "holidays/"
 """How the names of calendars of public holidays begin. The region follows, as `DE-BY` or `US`."""

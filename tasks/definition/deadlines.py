@@ -34,8 +34,8 @@ class Deadlines(BaseModel):
     )
     success_every_s: Limit | None = Field(
         default=None,
-        description="Some run must have succeeded in the last so many seconds, counted from the registration, or from "
-        "when the task was resumed; null: no deadline",
+        description="A run must succeed at least this often, in seconds: since the last success, or since the task was "
+        "registered or resumed if that is later; null: no deadline",
     )
 
     @model_validator(mode="after")

@@ -39,7 +39,7 @@ def prove_dumps(work: DrillWork, found: Findings) -> None:
     major = int(work.manifest.tools["pg_dump"].partition(".")[0])
     server = ScratchServer(work.scratch / "server", server_tools(work.access, major), work.watch)
     server.initialize()
-    # A restore in one transaction locks every table. The server has memory for so many locks of each connection.
+    # A restore in one transaction locks every table at once. PostgreSQL's default has memory for 64 locks a connection.
     with server.running({"wal_level": "minimal", "max_locks_per_transaction": "2048"}):
         # A dump of the database `postgres` has to find no such database.
         server.ask("DROP DATABASE postgres")

@@ -142,7 +142,7 @@ class RestoreParams(BackupOpener):
         if self.password is not None and not is_database(self.target):
             raise ValueError("a password is only for a target that is a database")
         if is_database(self.target):
-            self.server()  # raises ValueError for a URL that is none
+            self.server()  # raises ValueError if the URL is not valid
         return self
 
     def server(self) -> PostgresConnection | MariadbConnection:
