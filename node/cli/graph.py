@@ -16,21 +16,30 @@ from node.client import path
 @click.option("--at", metavar="TIME", help="The latest occurrence at or before this time: 2026-11-27T02:00:00Z.")
 @click.option("--run", "run_id", metavar="RUN", help="The occurrence of this run.")
 @click.option("--set", "set_name", help="Without TASK: only tasks of this set of files.")
+@click.option("--label", metavar="NAME=VALUE", help="Without TASK: only tasks with this label.")
 @click.option("--mermaid", is_flag=True, help="Print it as a Mermaid flowchart, for a pull request or a page.")
 @api_command
 def graph_command(
-    api: Api, name: str | None, at: str | None, run_id: str | None, set_name: str | None, mermaid: bool
+    api: Api,
+    name: str | None,
+    at: str | None,
+    run_id: str | None,
+    set_name: str | None,
+    label: str | None,
+    mermaid: bool,
 ) -> None:
     """Show all tasks before and after a task, and how each of them is; or one occurrence on its way through them.
 
-    Without TASK, all tasks that come after others, set by set.
+    Without TASK, all tasks that come after others, set by set. With --set or --label, the others, too.
     """
     if name is None:
         if at is not None or run_id is not None:
             raise click.UsageError("--at and --run are about an occurrence of a task: name the task")
-        answer = api.client.get("/v1/graph", set=set_name)
-    elif set_name is not None:
-        raise click.UsageError("--set is for all tasks of a set: name no task with it")
+        answer = api.client.get("/v1/graph", set=set_name, label=label)
+        if set_name is None and label is None:
+            answer = {**answer, "alone": [], "alone_left_out": 0}  # most of them have nothing to do with each other
+    elif set_name is not None or label is not None:
+        raise click.UsageError("--set and --label are for all tasks of a choice: name no task with them")
     elif at is not None and run_id is not None:
         raise click.UsageError("--at and --run both name an occurrence: give one of them")
     else:
@@ -50,7 +59,12 @@ def _print(api: Api, answer: dict[str, Any]) -> None:
         known = {one["task"]: one for one in by_set[set_name]}
         rows = [(line, *_cells(known[task], whole)) for line, task, whole in tree(known, answer["edges"])]
         api.table(("TASK", "STATE", "SINCE", "WHAT"), rows, "no tasks")
-    if not answer["tasks"]:
+    if alone := answer.get("alone"):
+        say("\nwithout others before or after them" if answer["tasks"] else "none comes after another one")
+        api.table(("TASK", "STATE", "SINCE", "WHAT"), [(one["task"], *_cells(one, True)) for one in alone], "")
+        if answer["alone_left_out"]:
+            say(f"and {answer['alone_left_out']} more")
+    elif not answer["tasks"]:
         say("no task comes after another one; see: rota apply, and `after` in a definition")
     if answer["left_out"]:
         say(f"and {answer['left_out']} more")

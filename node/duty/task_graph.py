@@ -3,9 +3,10 @@
 What waits and runs is in the state. How an occurrence ended is in the history, from which callers give the ended runs.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from heapq import nsmallest
+from typing import Final, Literal, NamedTuple
 
 from node.duty.latest import latest_times
 from node.duty.standing import first_sentence, run_standing, runs_of
@@ -15,7 +16,7 @@ from node.state.joins import missing_parents
 from node.state.times import rfc3339
 from node.state.value import EndedRun, OccurrenceId, PendingJoin, Run, State
 from tasks.definition.run import HELD, RunState
-from tasks.definition.spec import after_of, set_of, waits_at_times
+from tasks.definition.spec import after_of, labels_of, set_of, waits_at_times
 
 WALKED_MAX: Final = 2000
 """Beyond this many tasks before and after a task, the others are not counted either."""
@@ -137,12 +138,70 @@ def has_neighbours(state: State, task: str) -> bool:
     return task in state.tasks and (task in state.children or bool(_parents(state, task)))
 
 
-def families(state: State, of_set: str | None, most: int) -> TaskGraph:
-    """Return all tasks that come after others, or before others; of one set of files only, unless `of_set` is None."""
-    names = sorted({*state.children, *(child for children in state.children.values() for child in children)})
-    if of_set is not None:
-        names = [name for name in names if name in state.tasks and set_of(state.tasks[name].spec_packed) == of_set]
-    return _graph(state, set(names[:most]), max(0, len(names) - most))
+class TaskChoice(NamedTuple):
+    """Which tasks: those of a set of files, with a label (as NAME=VALUE), or both; None, None: all."""
+
+    set: str | None = None
+    label: str | None = None
+
+    def takes(self, packed: bytes) -> bool:
+        """Whether a task with this packed definition is chosen."""
+        if self.set is not None and set_of(packed) != self.set:
+            return False
+        if self.label is None:
+            return True
+        name, _, value = self.label.partition("=")
+        return labels_of(packed).get(name) == value
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFamilies:
+    """The tasks of a choice that come after others or before others, and the others by name: at most so many.
+
+    `graph.left_out` and `alone_left_out` are how many more there are of each.
+    """
+
+    graph: TaskGraph
+    alone: tuple[str, ...]
+    alone_left_out: int = 0
+
+
+def families(state: State, choice: TaskChoice, most: int) -> TaskFamilies:
+    """Return the tasks of a choice: those that are linked come with what they are linked to, as far as it is chosen.
+
+    At most `most` are linked, and at most `most` alone. It visits all tasks, so callers use another thread.
+    """
+    if choice == TaskChoice():
+        linked = {*state.children, *(child for children in state.children.values() for child in children)}
+        linked = {name for name in linked if name in state.tasks}
+        alone = (name for name in state.tasks if name not in linked)
+        alone_count = len(state.tasks) - len(linked)
+    else:
+        chosen = [name for name, row in state.tasks.items() if choice.takes(row.spec_packed)]
+        linked = {name for name in chosen if has_neighbours(state, name)}
+        alone = (name for name in chosen if name not in linked)
+        alone_count = len(chosen) - len(linked)
+    named = tuple(nsmallest(most, alone))
+    shown: set[str] = set()
+    for name in nsmallest(most, linked):
+        if name not in shown and len(shown) < most:
+            family = _family(state, name, linked)
+            fits = len(shown) + len(family) <= most
+            # Of a family that is too large, those that come first; the others are only counted.
+            shown.update(family if fits else list(_graph(state, family, 0).layers)[: most - len(shown)])
+    return TaskFamilies(_graph(state, shown, len(linked) - len(shown)), named, alone_count - len(named))
+
+
+def _family(state: State, task: str, among: Container[str]) -> set[str]:
+    """Return the tasks of `among` that are linked to `task` through one another: those that were walked to."""
+    found, ahead = {task}, [task]
+    while ahead and len(found) <= WALKED_MAX:
+        name = ahead.pop()
+        for other in (*_parents(state, name), *state.children.get(name, ())):
+            if other in among and other not in found:
+                found.add(other)
+                ahead.append(other)
+    return found
 
 
 def _parents(state: State, task: str) -> list[str]:

@@ -37,6 +37,7 @@ from node.http.api import (
     saved,
     tasks,
     vitals,
+    weeks,
     what_if,
     why,
 )
@@ -76,6 +77,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = tuple(
         pools,
         calendars,
         blackouts,
+        weeks,
         registration,
         tasks,
         due_times,

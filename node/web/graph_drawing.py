@@ -35,11 +35,12 @@ class TaskBox:
 
 @dataclass(frozen=True, slots=True)
 class EdgeLine:
-    """The line of an edge, as an SVG path; `end` is where its arrow's tip is, in pixels."""
+    """The line of an edge, as an SVG path; `end` is where its arrow's tip is, in pixels. Both are moved down by `y`."""
 
     edge: TaskEdge
     path: str
     end: tuple[float, float]
+    y: float = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,39 @@ def drawing_of(graph: TaskGraph) -> GraphDrawing:
         boxes=tuple(TaskBox(task, _x(layer), tops[task]) for task, layer in graph.layers.items()),
         lines=tuple(_line(graph.layers, edge, way, tops) for edge, way in zip(graph.edges, ways, strict=True)),
     )
+
+
+def stacked(graph: TaskGraph) -> GraphDrawing:
+    """Lay out a graph whose tasks are not all linked: each part that is by itself below the one before, by name."""
+    drawings = [drawing_of(part) for part in linked_parts(graph)]
+    y, boxes, lines = 0.0, list[TaskBox](), list[EdgeLine]()
+    for one in drawings:
+        boxes += [TaskBox(box.task, box.x, round(box.y + y, 1)) for box in one.boxes]
+        lines += [EdgeLine(line.edge, line.path, line.end, round(y, 1)) for line in one.lines]
+        y += one.height
+    return GraphDrawing(max((one.width for one in drawings), default=0.0), y, tuple(boxes), tuple(lines))
+
+
+def linked_parts(graph: TaskGraph) -> list[TaskGraph]:
+    """Split a graph into parts whose tasks are linked through one another, by the name of each part's first task."""
+    part_of: dict[str, str] = {task: task for task in graph.layers}
+
+    def first(task: str) -> str:
+        while part_of[task] != task:
+            part_of[task] = part_of[part_of[task]]
+            task = part_of[task]
+        return task
+
+    for edge in graph.edges:
+        one, other = sorted((first(edge.parent), first(edge.child)))
+        part_of[other] = one
+    layers: dict[str, dict[str, int]] = {}
+    edges: dict[str, list[TaskEdge]] = {}
+    for task, layer in graph.layers.items():
+        layers.setdefault(first(task), {})[task] = layer
+    for edge in graph.edges:
+        edges.setdefault(first(edge.parent), []).append(edge)
+    return [TaskGraph(layers[name], tuple(edges.get(name, ()))) for name in sorted(layers)]
 
 
 def _ways(graph: TaskGraph) -> list[list[_Item]]:

@@ -48,6 +48,7 @@ def fill(cluster: Cluster) -> dict[str, str]:
         cluster.wait_for_run(run_id)
     _past_rates(cluster)
     ended["sales-join"] = _night(cluster)
+    ended |= _between(cluster)
     ended["clickstream"] = cluster.run("clickstream")
     cluster.wait_for_attempt(ended["clickstream"], 1)
     return ended
@@ -85,6 +86,37 @@ def _night(cluster: Cluster) -> str:
     ends = ("sales-alarm", "sales-tidy", "sales-report")
     wait_for("the tasks after sales-ingest", lambda: all(_last(cluster, name) for name in ends), 60)
     return str(_last(cluster, "sales-join")["run_id"])
+
+
+def _between(cluster: Cluster) -> dict[str, str]:
+    """Register tasks with calendars, on each member, with a template and in a set, and a blackout that holds none.
+
+    Returns the last run of those that were run.
+    """
+    today = datetime.now(UTC).date()
+    closed = [(today + timedelta(days=days)).isoformat() for days in (2, 3)]
+    made = cluster.ask("PUT", path("v1", "calendars", "closing"), json={"dates": closed})
+    assert made.status == 201, made.body
+    early = {"cron": "40 4 * * *", "timezone": "Europe/Paris"}
+    _command(cluster, "payroll", "true", schedule=early, calendar={"skip": ["closing", "holidays/DE-BY"]})
+    _command(cluster, "statements", "true", schedule=early, calendar={"skip": ["closing"], "on_skip": "next"})
+    for name in ("dump-orders", "dump-stock"):
+        _command(cluster, name, "true", schedule={"cron": "20 1 * * *"}, uses={"warehouse": 1}, set="dumps")
+    _command(cluster, "dump-check", "true", after=["dump-orders", "dump-stock"], set="dumps")
+    _command(cluster, "dump-lists", "true", schedule={"every_s": 20}, enabled=False, set="dumps")
+    _command(cluster, "heartbeat", "true", schedule={"every_s": 300}, overlap="skip")
+    _command(cluster, "clean-tmp", "echo 3 files", each=True, schedule={"cron": "10 3 * * *"})
+    argv = ["echo", "sales of {{ nominal | date }}"]
+    _put(cluster, "day-of-sales", "command", {"argv": argv}, template=True, schedule={"cron": "0 5 * * *"})
+    ends = {"begins": (datetime.now(UTC) + timedelta(hours=30)).isoformat()}
+    ends |= {"ends": (datetime.now(UTC) + timedelta(hours=35, minutes=30)).isoformat()}
+    held = cluster.ask("PUT", path("v1", "blackouts", "move-racks"), json={**ends, "labels": {"rack": "b"}})
+    assert held.status == 200, held.body
+    ran = {"day-of-sales": cluster.run("day-of-sales"), "clean-tmp": cluster.run("clean-tmp")}
+    cluster.wait_for_run(ran["day-of-sales"])
+    wait_for("clean-tmp on each member", lambda: _last(cluster, "clean-tmp"), 60)
+    ran["clean-tmp"] = str(_last(cluster, "clean-tmp")["run_id"])
+    return ran
 
 
 def _last(cluster: Cluster, task: str) -> Any:

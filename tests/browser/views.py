@@ -53,6 +53,10 @@ def _wait_for_rate(page: Page) -> None:
     expect(page.locator("[data-rate]")).to_contain_text("left")
 
 
+def _wait_for_week(page: Page) -> None:
+    page.wait_for_url("**timezone=Europe**")  # the browser's own, by a script
+
+
 def _wait_for_log(page: Page) -> None:
     expect(page.locator("#log div").first).to_be_visible()
 
@@ -88,6 +92,8 @@ VIEWS: Final = (
     View("tasks-panel", lambda runs: "/tasks", _open_panel),
     View("task", lambda runs: "/tasks/invoices", _wait_for_chart),
     View("graph", lambda runs: f"/tasks/sales-join/graph?run_id={runs['sales-join']}"),
+    View("graph-set", lambda runs: "/graph?set=dumps"),
+    View("graph-all", lambda runs: "/graph"),
     View("task-delete", lambda runs: "/tasks/photos-weekly", _open_delete),
     View("task-run", lambda runs: "/tasks/uploads/run-with", _make_param_wrong, "422"),
     View("task-edit", lambda runs: "/tasks/uploads/edit", _change_schedule),
@@ -99,6 +105,7 @@ VIEWS: Final = (
     View("run-backup", lambda runs: f"/runs/{runs['uploads']}"),
     View("timeline", lambda runs: "/timeline"),
     View("what-if", lambda runs: "/timeline?past_h=1&ahead_h=6&without=node-3"),
+    View("week", lambda runs: "/week", _wait_for_week),
     View("members", lambda runs: "/members"),
     View("events", lambda runs: "/events", _something_happens),
 )

@@ -1,16 +1,23 @@
 """What stands between tasks, over HTTP: the graph of a task, an occurrence on its way, and why a task waits."""
 
+import asyncio
+import re
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from node.cli.main import rota
+from node.client import Client
 from node.state.attempts import Finish
 from node.state.joins import PassOn
 from node.state.members import TakeLead
 from node.state.times import rfc3339
 from node.state.value import RULES
+from node.web.views.set_graph import LIVE_MAX
 from testkit.http.fake_node import NOW_US
 from testkit.http.http_cluster import Servers, on_loop, servers
+from testkit.http.web_visitor import Visitor, text_of
 
 pytestmark = pytest.mark.integration
 
@@ -102,6 +109,79 @@ async def test_all_tasks_that_come_after_others() -> None:
         assert await _states(served, "/v1/graph?set=site") == {"f": "new"}
         cut = (await served.get("/v1/graph?limit=2")).json
         assert ([one["task"] for one in cut["tasks"]], cut["left_out"]) == (["a", "b"], 4)
+
+
+@on_loop
+async def test_the_tasks_of_a_set_and_of_a_label_those_alone_too() -> None:
+    async with servers() as served:
+        await _diamond(served)
+        await served.put_task("f", after=["e"], set="site", labels={"team": "bi"})
+        await served.put_task("g", after=["f"], set="site")
+        await served.put_task("single", set="site", labels={"team": "bi"})
+        found = (await served.get("/v1/graph?set=site")).json
+        assert [one["task"] for one in found["tasks"]] == ["f", "g"]
+        assert found["edges"] == [{"from": "f", "to": "g", "on": "succeeded"}]
+        assert [(one["task"], one["state"], one["layer"]) for one in found["alone"]] == [("single", "new", 0)]
+        found = (await served.get("/v1/graph?label=team%3Dbi")).json
+        assert ([one["task"] for one in found["tasks"]], len(found["alone"])) == (["f"], 1)
+        # It is shown anew when the state has changed.
+        served.claim(await served.start_run("single"))
+        assert (await served.get("/v1/graph?set=site")).json["alone"][0]["state"] in ("claimed", "running")
+
+
+def _rota(served: Servers, *arguments: str) -> str:
+    result = CliRunner().invoke(rota, arguments, obj=Client([served.url("")], None))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@on_loop
+async def test_rota_graph_of_a_set_lists_those_alone_below_the_tree() -> None:
+    async with servers() as served:
+        await _diamond(served)
+        for name, after in {"f": [], "g": ["f"], "single": []}.items():
+            await served.put_task(name, after=after, set="site")
+        told = await asyncio.to_thread(_rota, served, "graph", "--set", "site")
+        assert [line.split("  ")[0].strip() for line in told.splitlines()] == [
+            "TASK", "f", "└─ g", "", "without others before or after them", "TASK", "single"
+        ]  # fmt: skip
+        assert "single" not in await asyncio.to_thread(_rota, served, "graph")
+        told = await asyncio.to_thread(_rota, served, "graph", "--label", "team=bi")
+        assert "no task" in told
+
+
+@on_loop
+async def test_the_page_of_a_set_draws_it_and_lists_those_alone() -> None:
+    async with servers() as served:
+        await _diamond(served)
+        visitor = Visitor(served)
+        await served.put_task("single", set="site")
+        await served.put_task("f", after=["e"], set="site")
+        await served.put_task("g", after=[{"task": "f", "on": "failed"}], set="site")
+        reply = await visitor.get("/graph?set=site")
+        html, said = reply.body.decode(), text_of(reply)
+        assert re.findall(r'<a id="box-(\w)"', html) == ["f", "g"]
+        assert "The set site" in said
+        assert "By themselves 1 task" in said
+        assert 'href="./tasks?set=site"' in html
+        part = (await visitor.part("/graph?set=site&part=graph")).body.decode()
+        assert part.lstrip().startswith('<section id="graph"')
+        assert re.findall(r'<a id="box-(\w)"', (await visitor.get("/graph")).body.decode()) == list("abcdefg")
+        assert "No task here comes after another one" in text_of(await visitor.get("/graph?set=nothing"))
+        assert 'href="./graph?set=site"' in (await visitor.get("/tasks?set=site")).body.decode()
+
+
+@on_loop
+async def test_a_page_of_many_tasks_says_that_it_is_not_kept_up_to_date() -> None:
+    async with servers() as served:
+        served.cluster.ok(TakeLead(NOW_US, "node-1", 1, RULES))
+        for number in range(LIVE_MAX + 1):
+            await served.put_task(f"t-{number:03}", after=[f"t-{number - 1:03}"] if number else [])
+        visitor = Visitor(served)
+        html = (await visitor.get("/graph")).body.decode()
+        assert "part=graph" not in html
+        assert "not kept up to date" in html
+        assert html.count('<a id="box-') == LIVE_MAX + 1
 
 
 @on_loop

@@ -1,15 +1,20 @@
 """What stands between tasks: the tasks before and after one, and an occurrence on its way through them."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import monotonic, thread_time
 from typing import Annotated, Final, NamedTuple
 
 from aiohttp import web
 from pydantic import AwareDatetime, Field
+from pydantic_core import to_json
 from typing_extensions import TypedDict
 
 from node.duty.task_graph import (
     PassageState,
+    TaskChoice,
+    TaskFamilies,
     TaskGraph,
     TaskPassage,
     families,
@@ -24,6 +29,7 @@ from node.history.file import RunPosition
 from node.http.api.runs import find_run
 from node.http.api.shapes import RequestModel, Time
 from node.http.api.tasks import known_task
+from node.http.api.what_ifs import is_spared
 from node.http.door.endpoint import Endpoints, ResponseSpec
 from node.http.door.problems import invalid_field
 from node.http.door.request_context import RequestContext
@@ -82,11 +88,22 @@ class GraphView(TypedDict):
     left_out: int
 
 
+class FamiliesView(GraphView):
+    """The tasks of a choice. `tasks` are those that come after others, or before others; `alone` are the others.
+
+    `left_out` and `alone_left_out` are how many more there are of each.
+    """
+
+    alone: list[GraphTaskView]
+    alone_left_out: int
+
+
 class FamiliesQuery(RequestModel):
     """Which tasks to show."""
 
     set: str | None = Field(default=None, description="Only those of this set of files (`rota apply --set`)")
-    limit: Annotated[int, Field(ge=1, le=1000, description="How many tasks at most")] = 1000
+    label: str | None = Field(default=None, max_length=1000, description="Only those with this label, as NAME=VALUE")
+    limit: Annotated[int, Field(ge=1, le=1000, description="How many tasks at most, and how many alone")] = 1000
 
 
 class GraphQuery(RequestModel):
@@ -120,13 +137,75 @@ class DrawnGraph(NamedTuple):
     occurrences: tuple[OccurrenceId, ...]
 
 
-@endpoints.add("GET", "/v1/graph", {200: ResponseSpec("The tasks", GraphView)}, ("invalid",))
+@endpoints.add("GET", "/v1/graph", {200: ResponseSpec("The tasks", FamiliesView)}, ("invalid",))
 async def graph(context: RequestContext, query: FamiliesQuery) -> web.Response:
-    """Show all tasks that come after others, or before others, and how each of them is now."""
-    state = context.state
-    found = families(state, query.set, query.limit)
-    passages = passages_now(state, found.tasks, context.server.now_us())
-    return context.answer(graph_view(state, None, DrawnGraph(found, passages, None, ())))
+    """Show the tasks that come after others, or before others, how each of them is now, and the tasks alone.
+
+    With `set` or `label`, the tasks of this choice, and what is between them. It is used again for some seconds where
+    it is expensive.
+    """
+    drawn = await drawn_families(context, TaskChoice(query.set, query.label), query.limit)
+    return context.answer_packed(await asyncio.to_thread(_packed, drawn))
+
+
+class DrawnFamilies(NamedTuple):
+    """The tasks of a choice, how each of them is, and the state from which that was read."""
+
+    families: TaskFamilies
+    passages: Mapping[str, TaskPassage]
+    state: State
+
+
+OLD_S: Final = 10.0
+"""Tasks of an earlier state are shown no longer than this, in seconds, whatever processor time it cost."""
+
+KEPT: Final = 16
+"""How many choices are kept."""
+
+
+@dataclass
+class FamilyKeeper:
+    """The latest choices of tasks of one server. `now_s` is a monotonic clock, `spent_s` a thread's processor time."""
+
+    now_s: Callable[[], float] = monotonic
+    spent_s: Callable[[], float] = thread_time
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _drawn: dict[tuple[TaskChoice, int], tuple[DrawnFamilies, float, float]] = field(default_factory=dict)
+
+    async def drawn(self, state: State, choice: TaskChoice, most: int, now_us: int) -> DrawnFamilies:
+        """Return the tasks of a choice in `state`, or in a slightly earlier one."""
+        async with self._lock:
+            kept = self._drawn.pop((choice, most), None)
+            if kept is None or not self._is_fresh(*kept, state):
+                kept = await asyncio.to_thread(self._make, state, choice, most, now_us)
+            self._drawn[choice, most] = kept  # now the last in the order; the first is forgotten
+            while len(self._drawn) > KEPT:
+                del self._drawn[next(iter(self._drawn))]
+            return kept[0]
+
+    def _is_fresh(self, made: DrawnFamilies, made_s: float, cost_s: float, state: State) -> bool:
+        return made.state is state or is_spared(self.now_s() - made_s, cost_s, OLD_S)
+
+    def _make(self, state: State, choice: TaskChoice, most: int, now_us: int) -> tuple[DrawnFamilies, float, float]:
+        began_s = self.spent_s()
+        found = families(state, choice, most)
+        passages = passages_now(state, (*found.graph.tasks, *found.alone), now_us)
+        return DrawnFamilies(found, passages, state), self.now_s(), self.spent_s() - began_s
+
+
+async def drawn_families(context: RequestContext, choice: TaskChoice, most: int) -> DrawnFamilies:
+    """Return the tasks of a choice, `most` linked and `most` alone at most, and how each of them is."""
+    return await context.server.kept(FamilyKeeper).drawn(context.state, choice, most, context.server.now_us())
+
+
+def _packed(drawn: DrawnFamilies) -> bytes:
+    found, passages, state = drawn
+    view: FamiliesView = {
+        **graph_view(state, None, DrawnGraph(found.graph, passages, None, ())),
+        "alone": [_task_view(state, name, 0, passages[name]) for name in found.alone],
+        "alone_left_out": found.alone_left_out,
+    }
+    return to_json(view)
 
 
 @endpoints.add("GET", "/v1/tasks/{name}/graph", {200: ResponseSpec("The tasks", GraphView)}, ("not-found", "invalid"))
@@ -218,24 +297,24 @@ def graph_view(state: State, task: str | None, found: DrawnGraph) -> GraphView:
         "task": task,
         "occurrence": None if found.occurrence is None else occurrence_view(found.occurrence),
         "occurrences": [occurrence_view(one) for one in found.occurrences],
-        "tasks": [
-            {
-                "task": name,
-                "set": set_of(state.tasks[name].spec_packed),
-                "layer": layer,
-                "state": passage.state,
-                "detail": passage.words,
-                "since": rfc3339_or_none(passage.since_us),
-                "run_id": passage.run_id,
-                "node": passage.node,
-                "attempt": passage.attempt,
-                "waits_for": list(passage.waits_for),
-            }
-            for name, layer in found.graph.layers.items()
-            for passage in [found.passages[name]]
-        ],
+        "tasks": [_task_view(state, name, layer, found.passages[name]) for name, layer in found.graph.layers.items()],
         "edges": [{"from": one.parent, "to": one.child, "on": one.on} for one in found.graph.edges],
         "left_out": found.graph.left_out,
+    }
+
+
+def _task_view(state: State, name: str, layer: int, passage: TaskPassage) -> GraphTaskView:
+    return {
+        "task": name,
+        "set": set_of(state.tasks[name].spec_packed),
+        "layer": layer,
+        "state": passage.state,
+        "detail": passage.words,
+        "since": rfc3339_or_none(passage.since_us),
+        "run_id": passage.run_id,
+        "node": passage.node,
+        "attempt": passage.attempt,
+        "waits_for": list(passage.waits_for),
     }
 
 

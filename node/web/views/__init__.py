@@ -13,12 +13,14 @@ from node.web.views import (
     overview,
     run,
     sessions,
+    set_graph,
     task,
     task_edit,
     task_graph,
     task_run,
     tasks,
     timeline,
+    week,
 )
 
 _TOPICS: Final = (
@@ -29,10 +31,12 @@ _TOPICS: Final = (
     task,
     task_edit,
     task_graph,
+    set_graph,
     task_run,
     backups,
     run,
     timeline,
+    week,
     members,
     events,
     buttons,

@@ -1,6 +1,7 @@
 """The graph of a task: the tasks before and after it, now, or with one occurrence on its way through them."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 from urllib.parse import quote, urlencode
 
@@ -13,7 +14,7 @@ from node.http.api.tasks import known_task
 from node.http.door.request_context import RequestContext
 from node.state.times import rfc3339
 from node.state.value import OccurrenceId
-from node.web.graph_drawing import BOX_HEIGHT, BOX_WIDTH, drawing_of, folded
+from node.web.graph_drawing import BOX_HEIGHT, BOX_WIDTH, GraphDrawing, drawing_of, folded
 from node.web.page_endpoints import PageEndpoints, ViewQuery
 from node.web.rendering import page
 
@@ -71,16 +72,7 @@ async def graph_values(context: RequestContext, name: str, query: TaskGraphQuery
         "drawing": drawing,
         "size": (BOX_WIDTH, BOX_HEIGHT),
         "own": own,
-        "boxes": [
-            {
-                "box": box,
-                "passage": known[box.task],
-                "url": _box_url(box.task, known[box.task], found.occurrence),
-                "said": _said(box.task, known[box.task]),
-                "recent": now_us - (known[box.task].since_us or 0) < DAY_US,
-            }
-            for box in drawing.boxes
-        ],
+        "boxes": boxes_of(drawing, known, found.occurrence, now_us),
         "occurrence": found.occurrence,
         "offered": [(one, _url(name, one), one in is_open) for one in found.occurrences[:OFFERED_MAX]],
         "now_url": _url(name, None),
@@ -88,6 +80,22 @@ async def graph_values(context: RequestContext, name: str, query: TaskGraphQuery
         "left_out": graph.left_out,
         "all_url": None if query.all else _url(name, found.occurrence, "yes"),
     }
+
+
+def boxes_of(
+    drawing: GraphDrawing, known: Mapping[str, TaskPassage], occurrence: OccurrenceId | None, now_us: int
+) -> list[dict[str, Any]]:
+    """Return the values for the boxes of a drawing: how each task is, where its box leads, and what is said of it."""
+    return [
+        {
+            "box": box,
+            "passage": known[box.task],
+            "url": _box_url(box.task, known[box.task], occurrence),
+            "said": _said(box.task, known[box.task]),
+            "recent": now_us - (known[box.task].since_us or 0) < DAY_US,
+        }
+        for box in drawing.boxes
+    ]
 
 
 def _url(task: str, occurrence: OccurrenceId | None, every: str | None = None) -> str:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from node.duty.conditions import MARKS, Mark
 from node.duty.ownership import Ownership
+from node.duty.task_graph import TaskChoice
 from node.duty.why_values import Why
 from node.http.api.explaining import unexpectedly_held
 from node.http.api.pages import cursor_of, key_of, name_after
@@ -22,6 +23,7 @@ from node.web.page_endpoints import PageEndpoints, ViewQuery
 from node.web.rendering import page
 from node.web.sparkline import SparklineKeeper
 from node.web.task_search import SortKey, TaskSearch, TaskSort, find, find_sorted, labels_offered, words_of
+from node.web.views.set_graph import graph_url
 from node.web.words import due_words
 
 ROWS: Final = 50
@@ -91,6 +93,7 @@ async def rows_values(context: RequestContext, query: TasksPageQuery) -> dict[st
         ],
         "sorts": {sort: _url(query, sort=sort) for sort in get_args(TaskSort)},
         "fits_all": search.fits_all,
+        "graph_url": graph_url(TaskChoice(query.set, query.label)) if state.children else None,
     }
 
 

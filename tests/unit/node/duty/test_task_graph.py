@@ -1,12 +1,28 @@
 """The tasks before and after a task, and how each of them is for one occurrence."""
 
-from node.duty.task_graph import TaskPassage, families, neighbours, occurrences_of, passages_now, passages_of, under_way
+from dataclasses import replace
+from typing import Any
+
+from immutables import Map
+
+from node.duty.task_graph import (
+    TaskChoice,
+    TaskPassage,
+    families,
+    neighbours,
+    occurrences_of,
+    passages_now,
+    passages_of,
+    under_way,
+)
 from node.duty.upstream import upstream_of, waiting_chain
 from node.state.attempts import Began
 from node.state.awaiting import AwaitParents
 from node.state.occurrences import Start
 from node.state.registry import Pause
-from node.state.value import EndedRun, OccurrenceId
+from node.state.value import EndedRun, OccurrenceId, State
+from tasks.definition.spec import after_of
+from tests.unit.node.duty.given import task, world
 from tests.unit.node.state.given import NOW_US, History
 from tests.unit.node.state.test_joins import MINUTE, after, do, finish, pass_all
 
@@ -59,9 +75,9 @@ def test_the_nearest_are_kept_where_there_are_too_many() -> None:
 
 def test_all_tasks_that_come_after_others_or_before_of_one_set_or_of_all() -> None:
     history = after(a=[], b={"after": ["a"], "set": "site"}, c={"after": ["b"], "set": "site"}, alone=[])
-    assert families(history.state, None, 10).tasks == ("a", "b", "c")
-    assert families(history.state, "site", 10).tasks == ("b", "c")
-    cut = families(history.state, None, 2)
+    assert families(history.state, TaskChoice(), 10).graph.tasks == ("a", "b", "c")
+    assert families(history.state, TaskChoice("site"), 10).graph.tasks == ("b", "c")
+    cut = families(history.state, TaskChoice(), 2).graph
     assert (cut.tasks, cut.left_out) == (("a", "b"), 1)
 
 
@@ -166,3 +182,52 @@ def test_a_task_with_a_schedule_waits_for_occurrences_of_other_times() -> None:
     run_next(history, "c")
     run_next(history, "d")
     assert [task for task, _ in waiting_chain(history.state, "d", NOW_US)] == ["d", "c"], "c has times of its own"
+
+
+def chains(number: int, length: int, **spec: Any) -> State:
+    rows = [
+        task(f"c{one:04}-{place}", after=[f"c{one:04}-{place - 1}"] if place else [], **spec)
+        for one in range(number)
+        for place in range(length)
+    ]
+    state = world(*rows, task("zz", labels={"team": "bi"}), task("alone", set="site"))
+    children: dict[str, tuple[str, ...]] = {}
+    for row in rows:
+        for parent in after_of(row.spec_packed):
+            children[parent.task] = (*children.get(parent.task, ()), row.spec.name)
+    return replace(state, children=Map(children))
+
+
+def test_families_are_whole_as_long_as_there_is_room_and_the_others_are_counted() -> None:
+    state = chains(5, 3)
+    found = families(state, TaskChoice(), 8)
+    assert found.graph.tasks == ("c0000-0", "c0001-0", "c0002-0", "c0000-1", "c0001-1", "c0002-1", "c0000-2", "c0001-2")
+    assert (found.graph.left_out, found.alone, found.alone_left_out) == (7, ("alone", "zz"), 0)
+    assert families(state, TaskChoice(), 1).alone_left_out == 1
+    every = families(state, TaskChoice(), 1000)
+    assert (len(every.graph.tasks), len(every.graph.edges), every.graph.left_out) == (15, 10, 0)
+
+
+def test_families_of_a_set_or_a_label() -> None:
+    state = chains(2, 2, set="site", labels={"team": "bi"})
+    of_set = families(state, TaskChoice("site"), 100)
+    assert (len(of_set.graph.tasks), of_set.alone) == (4, ("alone",))
+    of_label = families(state, TaskChoice(label="team=bi"), 100)
+    assert (len(of_label.graph.tasks), of_label.alone) == (4, ("zz",))
+    both = families(state, TaskChoice("site", "team=bi"), 100)
+    assert (len(both.graph.tasks), both.alone) == (4, ())
+    for nothing in (TaskChoice("other"), TaskChoice(label="team"), TaskChoice(label="team=b"), TaskChoice(label="")):
+        empty = families(state, nothing, 100)
+        assert (empty.graph.tasks, empty.alone, empty.graph.left_out) == ((), (), 0)
+
+
+def test_a_task_whose_parent_is_of_another_set_is_in_the_graph_of_its_set() -> None:
+    state = chains(1, 2)
+    inside = task("inside", after=["c0000-1"], set="site")
+    state = replace(
+        state,
+        tasks=state.tasks.set("inside", inside),
+        children=state.children.set("c0000-1", ("inside",)),
+    )
+    found = families(state, TaskChoice("site"), 100)
+    assert (found.graph.tasks, found.graph.edges, found.alone) == (("inside",), (), ("alone",))

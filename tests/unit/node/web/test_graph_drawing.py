@@ -3,7 +3,7 @@
 from itertools import combinations, pairwise
 
 from node.duty.task_graph import TaskEdge, TaskGraph
-from node.web.graph_drawing import BOX_HEIGHT, BOX_WIDTH, GraphDrawing, drawing_of, folded
+from node.web.graph_drawing import BOX_HEIGHT, BOX_WIDTH, GraphDrawing, drawing_of, folded, linked_parts, stacked
 
 
 def graph(layers: dict[str, int], *edges: str) -> TaskGraph:
@@ -66,3 +66,16 @@ def test_of_many_tasks_side_by_side_some_are_kept_and_the_others_counted() -> No
     assert (len(found.edges), found.left_out) == (12, 173)
     assert folded(found, "a", set(), 12) == found
     assert "170" in folded(wide, "170", names[:100], 12).tasks, "it is always there itself"
+
+
+def test_what_is_not_linked_is_below_one_another() -> None:
+    several = graph({"a": 0, "b": 1, "c": 0, "d": 1, "e": 2, "z": 0}, "ab", "cd", "de")
+    assert [part.tasks for part in linked_parts(several)] == [("a", "b"), ("c", "d", "e"), ("z",)]
+    drawing = stacked(several)
+    at = {box.task: box for box in drawing.boxes}
+    assert at["a"].y == at["b"].y < at["c"].y == at["d"].y == at["e"].y < at["z"].y
+    assert drawing.height >= at["z"].y + BOX_HEIGHT
+    assert drawing.width == max(box.x for box in drawing.boxes) + BOX_WIDTH + at["a"].x
+    for line in drawing.lines:
+        assert line.end[1] + line.y == at[line.edge.child].y + BOX_HEIGHT / 2
+    assert stacked(graph({})).boxes == ()

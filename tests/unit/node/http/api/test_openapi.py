@@ -34,6 +34,7 @@ DELETE /v1/calendars/{name} delete_calendar
 GET /v1/blackouts blackouts
 PUT /v1/blackouts/{name} put_blackout
 DELETE /v1/blackouts/{name} end_blackout
+GET /v1/week week
 PUT /v1/tasks/{name} put_task
 POST /v1/tasks post_tasks
 GET /v1/tasks tasks
