@@ -98,6 +98,7 @@ def _state(item: dict[str, Any]) -> str:
         state = "ok"
     lost = [f"gave up on {item['given_up']}, last {ago(item['given_up_at'])}"] if item["given_up"] else []
     lost += [f"{item['dropped']} had no room"] if item["dropped"] else []
+    lost += [f"{item['dropped_successes']} successes had no room"] if item["dropped_successes"] else []
     return "; ".join([state, *lost])
 
 

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from hashing.key import key64
 from hashing.succession import succession
 from node.state.channel import Channel, Quiet, channel_of
-from node.state.outbox import BACKOFF_US_MAX, ChannelRow, Notice, Permission
+from node.state.outbox import BACKOFF_US_MAX, URGENCY, ChannelRow, Notice, Permission, urgency
 from node.state.telling import KEYS_MAX, Tell, holds
 from node.state.value import State
 from tasks.definition.cron import check_timezone
@@ -37,6 +37,8 @@ class Send:
     notices: tuple[Notice, ...]
     #: How many notices were dropped, for lack of room, before these.
     dropped: int
+    #: How many notices of successes were dropped, for lack of room, before these; not among `dropped`.
+    dropped_successes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,9 @@ def telling_step(state: State, me: str, incarnation: int, now_us: int, busy: Con
         if permission is not None and holds(state, permission):
             if (permission.member, permission.incarnation) == (me, incarnation):
                 notices = row.of(frozenset(permission.keys))
-                sends.append(Send(name, permission, channel_of(row.packed), notices, row.dropped))
+                definition = channel_of(row.packed)
+                successes = row.dropped_successes
+                sends.append(Send(name, permission, definition, notices, row.dropped, dropped_successes=successes))
             continue
         if not channel_of(row.packed).enabled or sender(state, name, row.tries) != me:
             continue
@@ -90,16 +94,27 @@ def sender(state: State, channel: str, tries: int) -> str | None:
 def due(row: ChannelRow, now_us: int) -> tuple[tuple[str, ...], int | None]:
     """Return the keys of the notices to send now, as one message; if there are none, the time to look again.
 
+    A message has notices of one urgency (`node.state.outbox.URGENCY`), and the most urgent ones are sent first. So
+    successes wait while a failure waits for others to go with it, and no reader has to look for it among them. A digest
+    is a message of its own.
+
     A time that is too far ahead was stamped by a wrong clock, and counts as past.
     """
     channel = channel_of(row.packed)
+    waiting = row.notices
     if now_us < row.again_us <= now_us + BACKOFF_US_MAX:
-        return (), row.again_us
-    waiting, quiet_us = row.notices, quiet_until_us(channel.quiet, now_us)
+        waiting = tuple(notice for notice in waiting if urgency(notice) < row.failed_urgency)
+        if not waiting:
+            return (), row.again_us
+    quiet_us = quiet_until_us(channel.quiet, now_us)
     if quiet_us is not None:
         waiting = tuple(notice for notice in waiting if notice.severity == "critical")
         if not waiting:
             return (), quiet_us
+    most = min(map(urgency, waiting))
+    waiting = tuple(notice for notice in waiting if urgency(notice) == most)
+    if most == URGENCY["digest"]:
+        return (waiting[0].key,), None
     group_us = round(channel.group_s * 1_000_000)
     since_us = waiting[0].at_us
     if len(waiting) < KEYS_MAX and abs(now_us - since_us) < group_us:

@@ -20,6 +20,7 @@ LINES_MAX: Final = 30
 def message_id(cluster_id: str, message: Send) -> str:
     """Return the id of a message, which is the same for each try with the same notices."""
     parts = [cluster_id, message.channel, str(message.dropped), *(notice.key for notice in message.notices)]
+    parts += [f"{message.dropped_successes} successes"] if message.dropped_successes else []
     return f"rota-{blake2b(' '.join(parts).encode(), digest_size=12).hexdigest()}"
 
 
@@ -32,6 +33,7 @@ def document(cluster_id: str, message: Send) -> dict[str, Any]:
         "severity": _worst(message.notices),
         "title": title(message),
         "dropped": message.dropped,
+        "dropped_successes": message.dropped_successes,
         "notices": [
             {
                 "key": f"{cluster_id}-{notice.key}",
@@ -52,18 +54,22 @@ def title(message: Send) -> str:
     """Summarize the message in one line."""
     if len(message.notices) == 1:
         return f"Rota: {plain_line(message.notices[0].text)}"
+    if all(notice.event == "run_succeeded" for notice in message.notices):
+        return f"Rota: {len(message.notices)} runs succeeded"
     counts = ", ".join(f"{count} {severity}" for severity, count in _counts(message.notices))
     return f"Rota: {len(message.notices)} notices ({counts})"
 
 
 def message_text(cluster_id: str, message: Send) -> str:
-    """Return the message as text for people: a line for each notice, and the number of dropped notices."""
+    """Return the message as text for people: a line for each notice, and how many notices were dropped."""
     shown = message.notices[:LINES_MAX]
     lines = [f"{rfc3339(one.at_us)}  {one.severity.upper()}  {plain_line(one.text)}" for one in shown]
     if len(message.notices) > LINES_MAX:
         lines.append(f"and {len(message.notices) - LINES_MAX} more")
     if message.dropped:
         lines.append(f"{message.dropped} older notices were dropped: there were more than could be sent")
+    if message.dropped_successes:
+        lines.append(f"{message.dropped_successes} successes are not told: there were more than could be sent")
     return "\n".join(
         [*lines, "", f"cluster {cluster_id}, channel {message.channel}, {message_id(cluster_id, message)}"]
     )

@@ -159,7 +159,14 @@ class Teller:
         permission, name = send.permission, send.channel
         try:
             await self._sender.send(cluster_id, send)
-            ended = Told(self._port.now_us(), name, permission.token, "accepted", dropped=send.dropped)
+            ended = Told(
+                self._port.now_us(),
+                name,
+                permission.token,
+                "accepted",
+                dropped=send.dropped,
+                dropped_successes=send.dropped_successes,
+            )
         except NotSent as error:
             why = _storable(str(error))
             _log.warning("channel %s: a message was not accepted, it is tried again: %s", name, why)

@@ -21,8 +21,10 @@ Severity = Literal["info", "warning", "error", "critical"]
 TaskEvent = Literal[
     "run_failed",
     "run_recovered",
+    "run_succeeded",
     "run_degraded",
     "run_unusual",
+    "backfill_ended",
     "backfill_paused",
     "deadline_breached",
     "deadline_met",
@@ -34,12 +36,16 @@ EventName = Literal[TaskEvent, ClusterEvent]
 SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
 TASK_EVENTS: Final[frozenset[str]] = frozenset(get_args(TaskEvent))
 EVENTS: Final[tuple[str, ...]] = (*get_args(TaskEvent), *get_args(ClusterEvent))
+BY_NAME_ONLY: Final = frozenset({"run_succeeded"})
+"""The events that are told only on channels that name them: they are many, and say that nothing is wrong."""
 
 MEANING: Final[dict[str, str]] = {
     "run_failed": "a run failed, timed out or was abandoned, after its last retry",
     "run_recovered": "the first success of a task after `run_failed`, or the first without a rest after `run_degraded`",
+    "run_succeeded": "a run succeeded, told only where `events` names this; not the runs of backfills",
     "run_degraded": "a run succeeded, and left a part undone, such as a copy of a backup at a further destination",
     "run_unusual": "a run succeeded, and something about it is unusual, such as a backup of half the usual size",
+    "backfill_ended": "a backfill ended: all of its occurrences did, or it was cancelled; a warning if some failed",
     "backfill_paused": "a backfill was paused by itself, as after five failures in a row",
     "deadline_breached": "a task is late: a deadline of it has passed",
     "deadline_met": "a deadline that was breached is met again",
@@ -58,8 +64,10 @@ MEANING: Final[dict[str, str]] = {
 SEVERITY_MAX: Final[dict[str, Severity]] = {
     "run_failed": "error",
     "run_recovered": "info",
+    "run_succeeded": "info",
     "run_degraded": "warning",
     "run_unusual": "warning",
+    "backfill_ended": "warning",
     "backfill_paused": "error",
     "deadline_breached": "error",
     "deadline_met": "info",
@@ -117,7 +125,9 @@ class Channel(_Model):
     secret: Reference | None = Field(
         default=None, description="The secret that a webhook's messages are signed with (HMAC-SHA256); null: unsigned"
     )
-    events: tuple[EventName, ...] = Field(default=(), description="The events that are told; none given: all")
+    events: tuple[EventName, ...] = Field(
+        default=(), description="The events that are told; none given: all but `run_succeeded`"
+    )
     min_severity: Severity = Field(default="info", description="Events of less severity are not told")
     labels: Annotated[dict[str, str], Field(max_length=100)] = Field(
         default={}, description="Only tasks that have these labels are told of, and nothing about members"
@@ -177,7 +187,7 @@ class Channel(_Model):
         """Whether this channel's filters let the event pass for at least some tasks or members."""
         if SEVERITIES.index(severity) < SEVERITIES.index(self.min_severity) or (self.labels and not about_task):
             return False
-        return not self.events or event in self.events
+        return event in self.events if self.events else event not in BY_NAME_ONLY
 
 
 def url_fault(url: str) -> str | None:

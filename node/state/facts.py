@@ -1,4 +1,4 @@
-"""Makes notices of the facts that people want to know: failed or recovered runs, backfills, deadlines, members.
+"""Makes notices of the facts that people want to know: failed or succeeded runs, backfills, deadlines, members.
 
 It finds them by comparing the state before and after an entry. `node.state.outbox` decides which channels send them.
 """
@@ -9,6 +9,7 @@ from typing import Any, Final
 from immutables import Map
 
 from node.state.backfill import BackfillRow
+from node.state.channel import channel_of
 from node.state.copying import replace
 from node.state.deadlines import late_members
 from node.state.draft import Draft
@@ -18,6 +19,7 @@ from node.state.times import rfc3339
 from node.state.value import DeadlineEvent, EndedRun, Member, Run, State, TaskRow
 from tasks.definition.deadlines import DeadlineName
 from tasks.definition.run import RunState
+from tasks.definition.spec import labels_of
 
 SINCE_RULES: Final = 2
 """The first rules (`Lead.rules`) by which facts are noted: members of earlier versions do not note them."""
@@ -26,6 +28,8 @@ SINCE_RULES_OF: Final[dict[str, int]] = {
     "deadline_dropped": 3,
     "run_degraded": 6,
     "run_unusual": 7,
+    "run_succeeded": 10,
+    "backfill_ended": 10,
     "backfill_paused": 10,
 }
 """For events that were added later, the first rules by which they are noted."""
@@ -56,6 +60,7 @@ def note_facts(draft: Draft, before: State, at_us: int) -> None:
         if ended.run.backfill:
             continue  # its backfill counts how its runs end, and is told of once it is paused
         _note_ended(draft, ended)
+        _note_succeeded(draft, ended)
         _note_degraded(draft, ended)
         _note_unusual(draft, ended)
     for event in draft.deadlines if draft.channels else ():
@@ -63,6 +68,7 @@ def note_facts(draft: Draft, before: State, at_us: int) -> None:
     if draft.backfills is not before.backfills and draft.channels:
         for number in sorted(draft.backfills):  # 40 at most
             _note_paused(draft, before.backfills.get(number), draft.backfills[number], at_us)
+            _note_backfill_end(draft, before.backfills.get(number), draft.backfills[number], at_us)
     if draft.members is not before.members and draft.channels:
         for fact in _of_members(before.members, draft.members, at_us):
             draft.note(fact)
@@ -100,6 +106,47 @@ def _note_ended(draft: Draft, ended: EndedRun) -> None:
     labels = tuple(sorted(row.spec.labels.items()))
     event, severity = ("run_failed", "error") if failed else ("run_recovered", "info")
     draft.note(Fact(event, severity, ended.finished_at_us, text, run.task, run_id=run.run_id, labels=labels))  # type: ignore[arg-type]
+
+
+def _note_succeeded(draft: Draft, ended: EndedRun) -> None:
+    """Note a success, if a channel asks for it: most do not."""
+    run, row = ended.run, draft.tasks.get(ended.run.task)
+    if row is None or run.action or run.cancelling == "deleted" or ended.state != "succeeded":
+        return
+    if not any("run_succeeded" in channel_of(one.packed).events for one in draft.channels.values()):
+        return
+    attempt = run.attempts[-1].attempt if run.attempts else 1
+    text = f"{_named(run)} succeeded" + (f", after {_attempts(attempt)}" if attempt > 1 else "")
+    labels = tuple(sorted(row.spec.labels.items()))
+    draft.note(Fact("run_succeeded", "info", ended.finished_at_us, text, run.task, run_id=run.run_id, labels=labels))
+
+
+def _note_backfill_end(draft: Draft, was: BackfillRow | None, now: BackfillRow, at_us: int) -> None:
+    """Note that a backfill has ended: of its runs, nothing is told."""
+    if was is None or not was.open or now.open:
+        return
+    task = draft.tasks.get(now.task)
+    # A task that was deleted had these labels when its backfill was asked for.
+    labels = tuple(sorted(labels_of(now.spec_packed if task is None else task.spec_packed).items()))
+    text = f"backfill {now.number} of {now.task} {_backfill_end(now)}"
+    draft.note(Fact("backfill_ended", "warning" if now.failed else "info", at_us, text, now.task, labels=labels))
+
+
+def _backfill_end(row: BackfillRow) -> str:
+    """Say how a backfill ended, and how many of its occurrences.
+
+    >>> from dataclasses import replace
+    >>> done = BackfillRow(7, "t", 1, 9, 3, b"", 0, 9, 9, succeeded=2, failed=1, ended_us=9)
+    >>> _backfill_end(done), _backfill_end(replace(done, succeeded=3, failed=0))
+    ('is done: 2 of 3 occurrences succeeded, 1 failed', 'is done: 3 of 3 occurrences succeeded')
+    >>> _backfill_end(replace(done, failed=0, skipped=1, cancelled=True))
+    'was cancelled: 2 of 3 occurrences succeeded, 1 did not run'
+    """
+    how = "was cancelled" if row.cancelled else "is done"
+    parts = [f"{row.succeeded} of {row.total} occurrences succeeded"]
+    parts += [f"{row.failed} failed"] if row.failed else []
+    parts += [f"{row.skipped} did not run"] if row.skipped else []
+    return f"{how}: {', '.join(parts)}"
 
 
 def _named(run: Run) -> str:

@@ -14,7 +14,11 @@ from node.state.channel import Severity, channel_of
 from node.state.copying import replace
 
 NOTICES_MAX: Final = 500
-"""The most notices of one channel that are kept. The oldest beyond it are dropped; the next message says how many."""
+"""The most notices of one channel that are kept. Beyond it the oldest are dropped, those of successes before all
+others; the next message says how many."""
+
+URGENCY: Final[dict[str, int]] = {"digest": 1, "run_succeeded": 2}
+"""How urgent events are; 0, the most urgent: all others. What is less urgent is sent later, and dropped earlier."""
 
 NOTICES_BYTES_MAX: Final = 256 * 1024
 """The most bytes of notices of one channel that are kept."""
@@ -134,6 +138,14 @@ class ChannelRow:
     notices: tuple[Notice, ...] = ()
     #: The size of `notices`, in bytes.
     notices_bytes: int = 0
+    #: How many notices of successes were dropped, for lack of room, since the last message that was accepted. They are
+    #: not among `dropped`.
+    dropped_successes: int = 0
+    #: How many notices of successes were dropped, for lack of room, since the channel was made; not among `lost`.
+    lost_successes: int = 0
+    #: Of the last message that failed, how urgent its most urgent notice was (`urgency`). The pause after it holds back
+    #: nothing that is more urgent.
+    failed_urgency: int = 0
 
     def of(self, keys: Collection[str]) -> tuple[Notice, ...]:
         """Return the channel's notices that have these keys, oldest first."""
@@ -147,6 +159,11 @@ class ChannelRow:
 
 
 Channels = Map[str, ChannelRow]
+
+
+def urgency(notice: Notice) -> int:
+    """Return how urgent a notice is, by its event: 0 is the most urgent."""
+    return URGENCY.get(notice.event, 0)
 
 
 def notice_bytes(notice: Notice) -> int:
@@ -178,18 +195,32 @@ def with_fact(channels: Channels, fact: Fact, key: str) -> Channels:
 
 
 def _with_notice(row: ChannelRow, notice: Notice) -> ChannelRow:
-    """Add a notice to the row. To make room, drop the oldest notices that are not being sent."""
-    kept, size = row.notices, row.notices_bytes + notice_bytes(notice)
+    """Add a notice to the row. To make room, drop the oldest of the least urgent notices that are not being sent.
+
+    If all of these are more urgent than the new one, it is the new one that is dropped.
+    """
+    kept, size = (*row.notices, notice), row.notices_bytes + notice_bytes(notice)
     sending = frozenset(row.sending.keys) if row.sending is not None else frozenset[str]()
-    gone = 0
-    while kept and (len(kept) >= NOTICES_MAX or size > NOTICES_BYTES_MAX):
-        oldest = next((one for one in kept if one.key not in sending), None)
-        if oldest is None:
+    gone: list[Notice] = []
+    while len(kept) > NOTICES_MAX or size > NOTICES_BYTES_MAX:
+        free = [one for one in kept if one.key not in sending and (one is not notice or urgency(one))]
+        if not free:
             break
-        kept = tuple(one for one in kept if one is not oldest)
-        size -= notice_bytes(oldest)
-        gone += 1
-    return replace(row, notices=(*kept, notice), notices_bytes=size, dropped=row.dropped + gone, lost=row.lost + gone)
+        last = max(free, key=urgency)  # the first of these, and so the oldest
+        kept = tuple(one for one in kept if one is not last)
+        size -= notice_bytes(last)
+        gone.append(last)
+    successes = sum(one.event == "run_succeeded" for one in gone)
+    others = len(gone) - successes
+    return replace(
+        row,
+        notices=kept,
+        notices_bytes=size,
+        dropped=row.dropped + others,
+        lost=row.lost + others,
+        dropped_successes=row.dropped_successes + successes,
+        lost_successes=row.lost_successes + successes,
+    )
 
 
 def backoff_us(tries: int) -> int:

@@ -24,6 +24,7 @@ from node.state.outbox import (
     Permission,
     TellingResult,
     backoff_us,
+    urgency,
 )
 from node.state.value import Result, State
 from tasks.definition.spec import NAME_PATTERN
@@ -146,6 +147,8 @@ class Told(Entry):
     error: str = ""
     #: How many dropped notices the message reported.
     dropped: int = 0
+    #: How many dropped notices of successes the message reported.
+    dropped_successes: int = 0
 
 
 @applies(Told, code=28)
@@ -164,16 +167,20 @@ def told(draft: Draft, entry: Told) -> Result:
         last = TellingResult(entry.at_us, sending.member, len(notices))
         dropped = max(0, row.dropped - entry.dropped)
         row = replace(row.without(notices), told=row.told + len(notices), last=last)
-        row = replace(row, dropped=dropped, tries=0, again_us=0)
+        successes = max(0, row.dropped_successes - entry.dropped_successes)
+        row = replace(row, dropped=dropped, dropped_successes=successes, tries=0, again_us=0, failed_urgency=0)
     elif entry.end == "failed":
         last = TellingResult(entry.at_us, sending.member, len(notices), entry.error[:TEXT_CHARS_MAX])
-        tried = row.tries + 1 >= GIVE_UP_TRIES or draft.lead.rules < GIVE_UP_TRIES_RULES
+        urgent = min((urgency(notice) for notice in notices), default=0)
+        # The first failure of what is more urgent is not put off for as long as those of the less urgent were.
+        tries = 1 if urgent < row.failed_urgency else row.tries + 1
+        tried = tries >= GIVE_UP_TRIES or draft.lead.rules < GIVE_UP_TRIES_RULES
         old = [notice for notice in notices if tried and notice.at_us + GIVE_UP_US <= entry.at_us]
         given_up = len(old)
         if old:
             row = replace(row.without(old), given_up=row.given_up + given_up, given_up_us=entry.at_us)
-        again_us = entry.at_us + backoff_us(row.tries + 1)
-        row = replace(row, tries=row.tries + 1, failed=row.failed + 1, again_us=again_us, last=last)
+        again_us = entry.at_us + backoff_us(tries)
+        row = replace(row, tries=tries, failed=row.failed + 1, again_us=again_us, last=last, failed_urgency=urgent)
     draft.channels = draft.channels.set(row.name, row)
     return Result("ok", {"given_up": given_up})
 

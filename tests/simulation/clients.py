@@ -6,6 +6,7 @@ from typing import Any
 
 from node.raft.errors import RaftError
 from node.state.attempts import Cancel
+from node.state.channel import Channel
 from node.state.entries import Entry
 from node.state.occurrences import Start
 from node.state.registry import DeleteTask, Pause, Put, PutTasks
@@ -16,7 +17,7 @@ from tasks.definition.spec import Spec
 from tests.simulation.cluster import Cluster
 from tests.simulation.plan import Fault
 from tests.simulation.process import Process
-from tests.simulation.receivers import CHANNELS
+from tests.simulation.receivers import ASKED_FOR, CHANNELS
 
 SCHEDULES: tuple[dict[str, Any] | None, ...] = (
     {"every_s": 3},
@@ -81,7 +82,14 @@ class Clients:
 
     def make_channels(self) -> None:
         """Have notices told."""
-        for name, channel in CHANNELS.items():
+        self._put_channels(CHANNELS)
+
+    def make_channels_asked_for(self) -> None:
+        """Have told what is told only where it is asked for."""
+        self._put_channels(ASKED_FOR)
+
+    def _put_channels(self, channels: dict[str, Channel]) -> None:
+        for name, channel in channels.items():
             self.insist(partial(PutChannel, name=name, packed=channel.pack()), 20)
 
     def pause_all(self) -> None:

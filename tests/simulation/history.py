@@ -117,6 +117,8 @@ def _judged(plan: Plan, world: World, cluster: Cluster) -> Told:
     world.at(1.0, clients.begin)
     if plan.channels:
         world.at(1.0, clients.make_channels)
+    if plan.asked_for:
+        world.at(1.0, clients.make_channels_asked_for)
     operators.watch()
     _look_now_and_then(cluster)
     for fault in plan.faults:

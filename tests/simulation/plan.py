@@ -38,7 +38,7 @@ class Plan:
     `pools`: tasks that use pools; `each`: tasks that run on each member; `calendars`: tasks that are due by calendars,
     and blackouts; `backfills`: tasks for past times; `templates`: tasks whose params depend on the occurrence.
     and blackouts; `backfills`: tasks for past times.
-    `shares`: members tell their places, and offer runs to one another.
+    `shares`: members tell their places, and offer runs to one another. `asked_for`: successes are told, too.
     """
 
     seed: int
@@ -57,6 +57,7 @@ class Plan:
     backfills: bool = False
     templates: bool = False
     shares: bool = False
+    asked_for: bool = False
 
     def only(self, kept: set[int]) -> "Plan":
         """The same with some of the faults, by their places."""
@@ -206,6 +207,10 @@ TOLD_IN = 3
 """One of so many histories has channels: they make a history a sixth longer."""
 
 
+ASKED_FOR_IN, ASKED_FOR_OF = 30, 24
+"""One of so many histories has channels of what is told only where it is asked for, and which."""
+
+
 def plan(seed: int) -> Plan:
     """The history of a seed."""
     rng = random.Random(seed * 1_000_003 + 17)
@@ -265,6 +270,7 @@ def plan(seed: int) -> Plan:
         backfills=backfills,
         templates=templates,
         shares=shares,
+        asked_for=seed % ASKED_FOR_IN == ASKED_FOR_OF,
     )
 
 

@@ -38,6 +38,11 @@ CHANNELS: Final[dict[str, Channel]] = {
 }
 """The wall clocks of a history begin at 08:00 (`tests.simulation.world.BEGUN_US`)."""
 
+ASKED_FOR: Final[dict[str, Channel]] = {
+    "good": Channel(kind="webhook", url="http://good/", events=("run_failed", "run_succeeded"), group_s=0.3),
+}
+"""Channels of what is told only where it is asked for, in some histories (`plan.asked_for`)."""
+
 PATIENCE_S: Final = 2.0
 REFUSED, UNANSWERED, SLOW = 0.08, 0.14, 0.22
 """The shares of messages that are refused, heard without an answer, and slow; each with those before it."""
@@ -65,7 +70,7 @@ class Receivers:
         self.counts: Counter[str] = Counter()
         self._world = world
         self._rng = Random(str(world.rng.getstate()))  # nothing is drawn from the world's
-        self._facts: dict[str, set[_Fact]] = {name: set() for name in CHANNELS}
+        self._facts: dict[str, set[_Fact]] = {name: set() for name in (*CHANNELS, *ASKED_FOR)}
         self._heard: dict[tuple[str, _Fact], list[_Heard]] = {}
         self._failing: dict[tuple[str, int, str], bool] = {}
         """Whether a task fails; if it runs on each member: on which."""
@@ -82,7 +87,8 @@ class Receivers:
                 members = {part.member for part in each.parts}
                 for key in [key for key in self._failing if key[0] == task and key[2] not in members]:
                     del self._failing[key]
-        facts = [fact for one in applied.ended if (fact := self._of_run(after, one))]
+        facts = [fact for one in applied.ended for fact in self._of_run(after, one)]
+        facts += _of_backfills(before, after)
         if before.members is not after.members:
             for name, member in before.members.items():
                 later = after.members.get(name)
@@ -98,17 +104,18 @@ class Receivers:
                 if _wants(channel, event, severity):
                     self._facts[channel].add((after.index, event, subject))
 
-    def _of_run(self, after: State, ended: EndedRun) -> tuple[str, str, str] | None:
+    def _of_run(self, after: State, ended: EndedRun) -> list[tuple[str, str, str]]:
         task, state = ended.run.task, ended.state
         row = after.tasks.get(task)
         if row is None or ended.run.backfill or ended.run.cancelling == "deleted" or state not in (*BAD, "succeeded"):
-            return None
+            return []
         key = task, row.order, ended.run.member
         failed, known = state in BAD, self._failing.get(key, False)
         self._failing[key] = failed
         if failed:
-            return "run_failed", "error", ended.run.run_id
-        return ("run_recovered", "info", ended.run.run_id) if known else None
+            return [("run_failed", "error", ended.run.run_id)]
+        recovered = [("run_recovered", "info", ended.run.run_id)] if known else []
+        return [*recovered, ("run_succeeded", "info", ended.run.run_id)]
 
     # -- what they hear
 
@@ -188,13 +195,30 @@ class Receivers:
 def _subject(notice: Notice) -> str:
     if notice.event.startswith("deadline"):
         return f"{notice.task} ({notice.text.rpartition('(')[2]}"
+    if notice.event.startswith("backfill"):
+        return notice.text.split()[1]
     return notice.run_id or notice.member
 
 
 def _wants(channel: str, event: str, severity: str) -> bool:
     if channel == "quiet":
         return event in ("run_failed", "majority_at_risk")
-    return channel == "all" or severity in ("error", "critical")
+    if channel == "good":
+        return event in ("run_failed", "run_succeeded")
+    return (channel == "all" and event != "run_succeeded") or severity in ("error", "critical")
+
+
+def _of_backfills(before: State, after: State) -> list[tuple[str, str, str]]:
+    facts = []
+    for number, row in after.backfills.items() if after.backfills is not before.backfills else ():
+        was = before.backfills.get(number)
+        if was is None or was.ended_us is not None:
+            continue
+        if row.ended_us is not None:
+            facts.append(("backfill_ended", "warning" if row.failed else "info", f"{number}"))
+        elif row.paused and row.why and not was.paused and row.task in after.tasks:
+            facts.append(("backfill_paused", "error", f"{number}"))
+    return facts
 
 
 def _of_members(before: Map[str, Member], after: Map[str, Member]) -> list[tuple[str, str, str]]:

@@ -35,7 +35,8 @@ class ChannelView(TypedDict):
     `sender` is the member that sends the next message, `sending` the one that is sending now. `waiting` notices are not
     sent yet, the oldest since `waiting_since`. The last `failures` tries failed, and the next one begins at `retry_at`.
     `told`, `given_up` and `dropped` count notices since the channel was made: accepted ones, those that could not be
-    sent for a day, and those for which there was no room.
+    sent for a day, and those for which there was no room. For the last, notices of successes are counted by themselves:
+    `dropped_successes`.
     """
 
     name: str
@@ -51,6 +52,7 @@ class ChannelView(TypedDict):
     given_up: int
     given_up_at: Time | None
     dropped: int
+    dropped_successes: int
     last: LastMessageView | None
 
 
@@ -169,6 +171,7 @@ def channel_view(state: State, row: ChannelRow) -> ChannelView:
         "given_up": row.given_up,
         "given_up_at": rfc3339_or_none(row.given_up_us),
         "dropped": row.lost,
+        "dropped_successes": row.lost_successes,
         "last": None
         if last is None
         else {"at": rfc3339(last.at_us), "node": last.member, "notices": last.notices, "error": last.error},

@@ -24,6 +24,7 @@ FAILED: dict[str, Any] = {
         (FAILED | {"waiting_since": None, "retry_at": None}, "3 tries failed; from node-2", "answered 500"),
         ({"given_up": 2, "given_up_at": AGO}, "ok; gave up on 2, last ", " ago"),
         (FAILED | {"given_up": 2, "given_up_at": AGO, "dropped": 4}, "3 tries failed", " ago; 4 had no room"),
+        ({"dropped_successes": 9}, "ok; 9 successes", "had no room"),
     ],
 )
 def test_the_state_says_how_it_goes_now_and_what_was_never_told(
@@ -37,6 +38,7 @@ def test_the_state_says_how_it_goes_now_and_what_was_never_told(
         "given_up": 0,
         "given_up_at": None,
         "dropped": 0,
+        "dropped_successes": 0,
         "last": None,
     }
     shown = _state(well | changes)

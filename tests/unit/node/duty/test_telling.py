@@ -8,13 +8,14 @@ from zoneinfo import ZoneInfo
 import pytest
 from immutables import Map
 
-from node.duty.telling import LOOK_US, TellingStep, due, quiet_until_us, sender, telling_step
+from node.duty.telling import LOOK_US, Send, TellingStep, due, quiet_until_us, sender, telling_step
 from node.state.channel import Quiet, Severity
 from node.state.members import Drain, MarkDown, StandAside, TakeLead
-from node.state.outbox import ChannelRow, Notice
+from node.state.outbox import NOTICES_MAX, ChannelRow, Notice
 from node.state.telling import KEYS_MAX, PutChannel, Tell, Told
 from node.state.value import RULES, State
 from tests.unit.node.state.given import NOW_US, History, cluster, hook
+from tests.unit.node.state.test_telling import run_once
 
 S = 1_000_000
 
@@ -179,3 +180,63 @@ def test_it_looks_again_when_something_may_be_due() -> None:
     held = row(1, quiet={"from": "00:00", "to": "06:00"})
     state = replace(state, channels=Map({"ops": held}))
     assert telling_step(state, me, 1, NOW_US, set()).look_us == NOW_US + LOOK_US
+
+
+# -- successes
+
+
+@pytest.mark.more
+def test_a_flood_of_successes_delays_a_failure_by_one_message_at_most() -> None:
+    """Two thousand a minute, which the receiver is too slow for: a message takes it eight seconds."""
+    history = cluster("a")
+    history.must(TakeLead(NOW_US, "a", 1, RULES))
+    history.must(PutChannel(NOW_US, "ops", hook(group_s=1, events=["run_failed", "run_succeeded"]).pack()))
+    history.put("good")
+    history.put("bad", retry={"attempts": 1})
+    came_us: dict[str, int] = {}
+    late_us: list[int] = []
+    under_way: tuple[int, Send] | None = None
+    for tick in range(2200):
+        now_us = NOW_US + tick * 30_000
+        fails = tick >= 1000 and tick % 500 == 100
+        run_id = run_once(history, "failed" if fails else "succeeded", now_us, "bad" if fails else "good")
+        if fails:
+            came_us[run_id] = now_us
+        if under_way is not None and now_us >= under_way[0]:
+            sent = under_way[1]
+            late_us += [now_us - came_us[one.run_id] for one in sent.notices if one.run_id in came_us]
+            history.must(Told(now_us, "ops", sent.permission.token, "accepted"))
+            under_way = None
+        step = telling_step(history.state, "a", 1, now_us, set() if under_way is None else {"ops"})
+        if step.proposals:
+            history.must(step.proposals[0])
+            [send] = telling_step(history.state, "a", 1, now_us, set()).sends
+            under_way = now_us + 8 * S, send
+    row = history.state.channels["ops"]
+    assert len(late_us) == 2
+    assert max(late_us) <= 17 * S, "the time for its group, a message that was under way, and its own"
+    assert (len(row.notices), row.lost) == (NOTICES_MAX, 0)
+    assert row.lost_successes > 300
+
+
+def mixed(**fields: Any) -> ChannelRow:
+    """Three successes, and a failure that came a second after them."""
+    successes = tuple(
+        Notice(f"{number}.0", "run_succeeded", "info", NOW_US + number, "t succeeded") for number in range(3)
+    )
+    failure = Notice("9.0", "run_failed", "error", NOW_US + S, "t failed")
+    return ChannelRow("ops", hook(group_s=5, **fields).pack(), notices=(*successes, failure))
+
+
+def test_successes_wait_for_failures_and_go_apart_from_them() -> None:
+    both = mixed()
+    assert due(both, NOW_US + 5 * S) == ((), NOW_US + 6 * S), "the failure waits for others, and so do successes"
+    assert due(both, NOW_US + 6 * S)[0] == ("9.0",)
+    assert due(both.without(both.of({"9.0"})), NOW_US + 6 * S)[0] == ("0.0", "1.0", "2.0")
+
+
+def test_a_pause_after_successes_holds_up_no_failure() -> None:
+    both = replace(mixed(), tries=5, again_us=NOW_US + 60 * S, failed_urgency=2)
+    assert due(both, NOW_US + 6 * S)[0] == ("9.0",)
+    assert due(both.without(both.of({"9.0"})), NOW_US + 6 * S) == ((), NOW_US + 60 * S)
+    assert due(replace(both, failed_urgency=0), NOW_US + 6 * S) == ((), NOW_US + 60 * S)

@@ -37,3 +37,12 @@ def test_a_text_has_a_line_for_each_and_says_what_is_missing() -> None:
     assert lines[1].endswith("CRITICAL  t1 failed")
     assert lines[LINES_MAX] == "and 5 more"
     assert lines[LINES_MAX + 1].startswith("7 older notices were dropped")
+
+
+def test_successes_have_a_title_of_their_own_and_those_not_told_are_counted() -> None:
+    two = tuple(Notice(f"{number}.0", "run_succeeded", "info", NOW_US, f"t{number} succeeded") for number in range(2))
+    sent = replace(message(), notices=two, dropped_successes=40)
+    assert title(sent) == "Rota: 2 runs succeeded"
+    assert "40 successes are not told: there were more than could be sent" in message_text("c", sent)
+    assert document("c", sent)["dropped_successes"] == 40
+    assert message_id("c", sent) != message_id("c", replace(sent, dropped_successes=0))

@@ -102,7 +102,7 @@ def _field(cls: type[Any], name: str) -> st.SearchStrategy[Any]:
         return st.booleans()
     if name in ("incarnation", "term", "token", "raft_port", "http_port", "heartbeat_port", "capacity", "if_version"):
         return st.integers(0, 3)
-    if name in ("beside", "orders", "dropped"):
+    if name in ("beside", "orders", "dropped", "dropped_successes"):
         return st.integers(0, 3)
     return _BY_FIELD.get(name, NAMES)
 

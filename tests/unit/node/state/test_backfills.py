@@ -272,6 +272,42 @@ def test_one_run_gets_what_it_needs_of_a_pool() -> None:
     assert claim(history, active(history, "a")[0]) == "ok"
 
 
+def notices(history: History) -> list[tuple[str, str, str]]:
+    return [(one.event, one.severity, one.text) for one in history.state.channels["ops"].notices]
+
+
+def test_its_end_is_told_and_none_of_its_successes() -> None:
+    history = after(a=[])
+    history.must(PutChannel(NOW_US, "ops", hook().pack()))
+    history.must(PutChannel(NOW_US, "successes", hook(events=["run_succeeded"]).pack()))
+    number = begin(history, total=2)
+    advance(history, number, 0)
+    do(history, "a")
+    advance(history, number, 1)
+    do(history, "a", "failed")
+    assert notices(history) == []
+    history.must(AdvanceBackfill(NOW_US, number, row(history, number).position_us, exhausted=True))
+    text = f"backfill {number} of a is done: 1 of 2 occurrences succeeded, 1 failed"
+    assert notices(history) == [("backfill_ended", "warning", text)]
+    assert history.state.channels["successes"].notices == ()
+
+
+def test_that_a_deleted_task_ended_its_backfill_is_told_by_the_labels_it_had() -> None:
+    history = after(a=[])
+    history.put("a", labels={"team": "bi"}, schedule={"cron": "* * * * *"})
+    history.must(PutChannel(NOW_US, "ops", hook(labels={"team": "bi"}).pack()))
+    number = begin(history)
+    advance(history, number, 0)
+    [run] = active(history, "a")
+    assert claim(history, run) == "ok"
+    history.must(DeleteTask(NOW_US, "a"))
+    held = active(history, "a")[0]
+    history.must(Finish(NOW_US, held.run_id, held.token, "cancelled"))
+    settle(history, number)
+    text = f"backfill {number} of a was cancelled: 0 of 60 occurrences succeeded, 1 did not run"
+    assert notices(history) == [("backfill_ended", "info", text)]
+
+
 def test_cancelling_it_cancels_its_runs_and_what_comes_after_them() -> None:
     history = after(a=[], b=["a"], c=[{"task": "b", "on": "ended"}])
     number = begin(history, downstream=True, parallel=3)

@@ -392,3 +392,85 @@ def test_the_greatest_severity_of_each_event_is_known() -> None:
     history.must(StandAside(NOW_US, "b", 1, "no room"))
     history.must(MarkDown(NOW_US, "c", 1, "gone", 1))
     assert {one.event: one.severity for one in ops(history).notices}.items() <= SEVERITY_MAX.items()
+
+
+# -- successes
+
+
+def succeeding(**fields: Any) -> History:
+    """A channel that names `run_succeeded`, and a task."""
+    history = telling(**({"events": ["run_succeeded", "run_failed"]} | fields))
+    history.put("t", retry={"attempts": 2, "backoff_s": 0})
+    return history
+
+
+def test_a_success_is_told_where_a_channel_names_it_and_nowhere_else() -> None:
+    history = succeeding()
+    history.must(PutChannel(NOW_US, "all", hook().pack()))
+    run_id = run_once(history, "succeeded")
+    [notice] = ops(history).notices
+    assert (notice.event, notice.severity, notice.run_id) == ("run_succeeded", "info", run_id)
+    assert notice.text == "t succeeded"
+    assert history.state.channels["all"].notices == ()
+
+
+def test_a_success_after_retries_is_told_once() -> None:
+    history = succeeding()
+    run_id = run_once(history, "failed")
+    assert told(history) == []
+    run = history.claim("t", history.state.runs[run_id].fire_at_us, run_id=run_id)
+    history.must(Finish(NOW_US + S, run_id, run.token, "succeeded"))
+    assert [one.text for one in ops(history).notices] == ["t succeeded, after 2 attempts"]
+
+
+def test_by_the_rules_of_before_no_channel_names_successes() -> None:
+    history = cluster("a")
+    history.must(TakeLead(NOW_US, "a", 1, 9))
+    assert "update it first" in history.do(PutChannel(NOW_US, "ops", hook(events=["run_succeeded"]).pack())).detail
+
+
+def test_a_flood_of_successes_is_bounded_counted_and_drops_no_failure() -> None:
+    history = succeeding()
+    run_once(history, "failed", NOW_US)
+    [run_id] = history.state.runs
+    run = history.claim("t", history.state.runs[run_id].fire_at_us, run_id=run_id)
+    history.must(Finish(NOW_US, run_id, run.token, "failed"))
+    for number in range(NOTICES_MAX + 20):
+        run_once(history, "succeeded", NOW_US + number)
+    row = ops(history)
+    assert (len(row.notices), row.dropped, row.lost) == (NOTICES_MAX, 0, 0)
+    assert (row.dropped_successes, row.lost_successes) == (21, 21)
+    assert [one.event for one in row.notices].count("run_failed") == 1
+    assert row.notices_bytes == sum(map(notice_bytes, row.notices))
+    successes = [one.at_us for one in row.notices if one.event == "run_succeeded"]
+    assert successes == sorted(successes), "the latest are kept"
+    assert successes[-1] == NOW_US + NOTICES_MAX + 19
+    assert from_pieces(snapshot_pieces(history.state)) == history.state
+
+
+def test_a_success_finds_no_room_among_failures() -> None:
+    history = telling(events=["run_succeeded", "run_failed"])
+    history.put("t", retry={"attempts": 1})
+    for number in range(NOTICES_MAX):
+        run_once(history, "failed", NOW_US + number)
+    before = ops(history).notices
+    run_once(history, "succeeded")
+    assert (ops(history).notices, ops(history).lost, ops(history).lost_successes) == (before, 0, 1)
+    token = history.must(permit(history))["token"]
+    history.must(Told(NOW_US, "ops", token, "accepted", dropped_successes=1))
+    assert (ops(history).dropped_successes, ops(history).lost_successes) == (0, 1)
+
+
+def test_what_is_more_urgent_starts_with_a_short_pause_of_its_own() -> None:
+    history = succeeding()
+    run_once(history, "succeeded")
+    for _ in range(4):
+        history.must(Told(NOW_US, "ops", history.must(permit(history))["token"], "failed", "429"))
+    assert (ops(history).tries, ops(history).failed_urgency) == (4, 2)
+    assert ops(history).again_us == NOW_US + 16 * S
+    history.put("u", retry={"attempts": 1})
+    run_once(history, "failed", task="u")
+    history.must(Told(NOW_US, "ops", history.must(permit(history))["token"], "failed", "429"))
+    assert (ops(history).tries, ops(history).failed_urgency, ops(history).again_us) == (1, 0, NOW_US + 2 * S)
+    history.must(Told(NOW_US, "ops", history.must(permit(history))["token"], "accepted"))
+    assert (ops(history).tries, ops(history).failed_urgency) == (0, 0)

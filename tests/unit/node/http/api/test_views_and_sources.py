@@ -122,9 +122,12 @@ TABLE = [
             "retry_at": "again_us",
             "waiting": "notices",
             "dropped": "lost",
+            "dropped_successes": "lost_successes",
         },
         computed=frozenset({"sender", "waiting_since"}),
-        kept_back=dict.fromkeys(("dropped", "failed", "notices_bytes"), _CONTROL),
+        kept_back=dict.fromkeys(
+            ("dropped", "dropped_successes", "failed", "failed_urgency", "notices_bytes"), _CONTROL
+        ),
     ),
     Shown(LastMessageView, (TellingResult,), renamed={"node": "member"}),
     Shown(
