@@ -100,7 +100,7 @@ reference: setup  ## write docs/reference/ from the code; make test compares
 
 lock: setup  ## write the lock files with the newest versions that fit, and hashes (KEEP=1: keep the versions)
 	@$(BIN)/pip install -qq --disable-pip-version-check uv
-	@for extra in "dev:--extra dev" "rota:--extra s3 --extra notify --extra wal" "rota-spark:--extra s3 --extra notify --extra wal --extra spark"; do \
+	@for extra in "dev:--extra dev" "rota:--extra s3 --extra notify --extra wal --extra otel --extra lineage" "rota-spark:--extra s3 --extra notify --extra wal --extra otel --extra lineage --extra spark"; do \
 	  $(BIN)/uv pip compile --quiet $(if $(KEEP),,--upgrade) --universal --python-version 3.11 --generate-hashes --no-header \
 	    --no-annotate $${extra#*:} --output-file requirements/$${extra%%:*}.lock pyproject.toml; done
 

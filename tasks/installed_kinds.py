@@ -12,6 +12,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from tasks.access import EVERYTHING, Access, why_not_as
+from tasks.datasets import NO_DATASETS, Datasets
 from tasks.definition.field_errors import FieldError, all_errors
 from tasks.kind import Kind
 from tasks.needs import Needs
@@ -285,6 +286,24 @@ class InstalledKinds:
         except Exception as error:  # noqa: BLE001 - a kind is third-party code
             _log_failure(kind, error)
             return ""
+
+    def datasets(self, kind: str, params: Mapping[str, Any], task: str) -> Datasets:
+        """Return what a run with `params` reads and writes, by the kind's `datasets`; nothing if it has none.
+
+        Any thread may call it.
+        """
+        try:
+            model = self._kind(kind)
+            says = getattr(model, "datasets", None)
+            if says is None:
+                return NO_DATASETS
+            found: Datasets = says(model.Params.model_validate(dict(params)), task)
+        except (KeyError, KindError, ValidationError):
+            return NO_DATASETS  # the attempt will report this
+        except Exception as error:  # noqa: BLE001 - a kind is third-party code
+            _log_failure(kind, error)
+            return NO_DATASETS
+        return found
 
     def references(
         self, kind: str, params: Mapping[str, Any], action: str = "", args: Mapping[str, Any] = NO_ARGS

@@ -135,6 +135,8 @@ class Kind(Protocol[P_contra]):
     - `reaches(params, task)`: a static method that returns a `tasks.reach.Reach` for each path or host that the params
       name. A client that registers a task is warned of each one that the answering node would refuse.
 
+    - `datasets(params, task)`: a static method that returns the `tasks.datasets.Datasets` that a run reads and writes,
+      for events of lineage (`ROTA_LINEAGE`).
     - `needs(params, task)`: a static method that returns the `tasks.needs.Needs` of an attempt: the kernel refuses the
       attempt everything else. A kind without `needs` gets what a command gets: all that the node's user may use, except
       the node's own files.

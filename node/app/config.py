@@ -13,6 +13,7 @@ from typing import Any, Final
 from node.app.data_dir import knows_members
 from node.execution.domain import runs_later
 from node.execution.limits import Amounts
+from node.settings.own_environment import export_secrets
 from node.settings.row import SettingsReader, rows_of
 from node.settings.table import NodeSettings, not_the_nodes
 from node.settings.values import is_name
@@ -46,6 +47,8 @@ class Config(NodeSettings):
     variables: Mapping[str, str]
     #: The ROTA_* variables that the node itself does not use, by name: kinds may ask for them.
     kind_settings: Mapping[str, str]
+    #: The variables in which the clients of traces and lineage are given keys, by name.
+    export_secrets: Mapping[str, str]
     #: The node's own files and secrets, which no task may read.
     own: NodesOwn
     #: What tasks may reach.
@@ -93,6 +96,7 @@ def _read(reader: SettingsReader, environ: Mapping[str, str]) -> Config:
         **values,
         variables={name: environ[name] for name in values["env_allow"] if name in environ},
         kind_settings={name: text for name in not_the_nodes(environ) if (text := reader.text(name))},
+        export_secrets={name: environ[name] for name in export_secrets(environ)},
         own=own,
         access=Access(**_called_as(Access, values), own=never_reached, programs=runs_later()),
         bounds=Bounds(**_called_as(Bounds, values)),

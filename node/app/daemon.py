@@ -38,6 +38,7 @@ from node.runtime.gc_tuning import collect_in_short
 from node.runtime.logs import flush
 from node.state.codec import DamagedSnapshot
 from node.state.entries import Seed
+from node.tracing.exports import CannotExport
 from node.web.views import PAGES
 from tasks import landlock
 from tasks.installed_kinds import KindError, installed
@@ -55,6 +56,7 @@ _REFUSALS: Final = (
     LeftoversRemain,
     NurseryFailed,
     KindError,
+    CannotExport,
     NoMember,
     NotLetIn,
 )

@@ -5,7 +5,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +30,7 @@ from node.state.channel import Channel
 from node.telemetry.lease_monitor import monitor_lease
 from node.telemetry.raft_watchdog import watch_raft
 from node.telemetry.thread_lag import watch_loop
+from node.tracing.export_thread import ExportCount
 from tasks.version import version
 
 _log = logging.getLogger("rota.member")
@@ -52,6 +53,7 @@ class LocalMember(MemberParts):
         Raises the errors of `Raft.start`, `Heartbeat.start` and `Runner.start`.
         """
         await self._runner.start()
+        self._exports.start()
         self._heartbeat.start()
         self._core.start()
         services = {
@@ -94,6 +96,7 @@ class LocalMember(MemberParts):
             ("the heartbeats", asyncio.to_thread(self._heartbeat.stop)),
             ("Raft", asyncio.to_thread(self._raft.stop)),
             ("the history", asyncio.to_thread(self.history.close)),
+            ("traces and lineage", asyncio.to_thread(self._exports.close)),
         ):
             try:
                 await closing
@@ -211,6 +214,11 @@ class LocalMember(MemberParts):
     def log_path(self, run_id: str, attempt: int) -> Path:
         """Return the path of an attempt's log on this member."""
         return log_path(self._folder.path, run_id, attempt)
+
+    @property
+    def exports(self) -> Sequence[ExportCount]:
+        """How many spans and events of lineage this process has sent and dropped; empty: it sends none."""
+        return self._exports.counts
 
     def changes(self) -> AsyncIterator[ClusterUpdate]:
         """Return all updates from this call on."""

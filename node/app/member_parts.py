@@ -60,6 +60,8 @@ from node.storage.reserve import Reserve, WaitForRoom
 from node.storage.room import Bounds
 from node.telemetry.raft_watchdog import RaftWatchdog
 from node.telemetry.thread_lag import ThreadLag, Worst
+from node.tracing.exports import Exports, lineage_client, trace_client
+from node.tracing.spans import Progress
 from tasks import landlock, seccomp
 from tasks.definition.public_holidays import public_holidays
 from tasks.installed_kinds import InstalledKinds, KindEntry
@@ -118,7 +120,8 @@ class MemberParts:
         self._raft = self._make_raft(at_start(config.node, configured, agreed), cluster, start_id)
         self._heartbeat = self._make_heartbeat(cluster, start_id)
         self._runner = self._make_runner(bounds, delegation)
-        self._updates = Updates(config.node, self.history, lambda: self._raft.role.ready)
+        self._exports = self._make_exports()
+        self._updates = Updates(config.node, self.history, lambda: self._raft.role.ready, self._exports)
         self._placement_thread = PlacementThread()
         self._sender = ChannelSender(
             SenderSettings(
@@ -224,6 +227,18 @@ class MemberParts:
             self._launch_watch,
         )
 
+    def _make_exports(self) -> Exports:
+        config = self._config
+        secrets = config.export_secrets
+        return Exports(
+            config.node,
+            trace_client(config.node, secrets) if config.traces else None,
+            lineage_client(secrets, self.kinds.datasets) if config.lineage else None,
+            progress=self._progress_of,
+            now_us=self.now_us,
+            ready=lambda: self._raft.role.ready,
+        )
+
     def _make_auto_join(self) -> AutoJoin:
         config = self._config
         return AutoJoin(
@@ -243,6 +258,10 @@ class MemberParts:
 
     def _set_wrong(self, what: str, why: str | None) -> None:
         self._core.membership.self_drain.set(what, why)
+
+    def _progress_of(self, run_id: str) -> Progress | None:
+        said = self._core.controller.progress.get(run_id)
+        return None if said is None else Progress(said.done, said.total, said.unit)
 
     def _join_of(self, after: int, at_us: int) -> Join:
         return join_of(self._config, self._seed, self._heartbeat.port, self._offered, after, at_us)
@@ -272,6 +291,7 @@ class MemberParts:
             cluster=state.cluster_id,
             succeeded_at_us=None if fares is None else fares.succeeded_at_us,
             times=times_of(state, run),
+            traceparent=self._exports.traceparent(run.run_id, state.cluster_id, run.token),
         )
 
     def state(self) -> State:

@@ -60,12 +60,14 @@ def order_of(
     cluster: str = "",
     succeeded_at_us: int | None = None,
     times: OccurrenceTimes | None = None,
+    traceparent: str = "",
 ) -> Order:
     """Make the order to execute the current attempt of `run`, with a lease until `deadline_s` on CLOCK_BOOTTIME.
 
     `prepared`: the attempt may use a prepared process. It uses none if it runs as another user, because such a process
     runs as the node's user. `uid` is the attempt's own user id; None: it has none. `cluster` is the cluster's id.
     `succeeded_at_us`: when a run of the task succeeded last; None: none has. `times`: those of the run's occurrence.
+    `traceparent`: with which the work can add to the run's trace; "": the run is not traced.
     """
     spec = run.spec
     kind = kinds.get(spec.kind)
@@ -82,7 +84,7 @@ def order_of(
         timeout_s=spec.timeout_s,
         deadline_s=deadline_s,
         secrets=secrets,
-        env=environment_for(kind, config.kind_settings),
+        env={**environment_for(kind, config.kind_settings), **({"TRACEPARENT": traceparent} if traceparent else {})},
         node=config.node,
         access=config.access,
         preparation=kind.preparation if kind and prepared and spec.run_as is None else "",

@@ -25,13 +25,24 @@ class HistoryWriter(Protocol):
         """Note that the state is from a snapshot at `index`: runs that ended before it are not known here."""
 
 
+class ChangesTold(Protocol):
+    """The part of `node.tracing.exports.Exports` that updates need."""
+
+    def applied(self, change: StateChange, /) -> None:
+        """See a change. Called in Raft's thread."""
+
+    def delivered(self, changes: list[StateChange], /) -> None:
+        """Tell of changes. Called on the event loop."""
+
+
 class Updates:
     """Implements `node.app.core_ports.CoreObserver`. `ready`: whether this member has caught up."""
 
-    def __init__(self, me: str, history: HistoryWriter, ready: Callable[[], bool]) -> None:
+    def __init__(self, me: str, history: HistoryWriter, ready: Callable[[], bool], exports: ChangesTold) -> None:
         self._me = me
         self._history = history
         self._ready = ready
+        self._exports = exports
         self._broadcast: Broadcast[ClusterUpdate] = Broadcast()
         self._placement: Ownership | None = None
         self.start_delay = start_delays()
@@ -49,11 +60,13 @@ class Updates:
         if change.touched is None:
             self._history.jumped(change.after.index)
         self._history.record(change.after.index, change.ended)
+        self._exports.applied(change)
 
     def delivered(self, changes: list[StateChange], /) -> None:
         """Log failures, and pass the changes on."""
         if self._ready():  # until then, entries that were applied before this start are applied again
             log_failures(changes, self._me)
+        self._exports.delivered(changes)
         for change in changes:
             self._broadcast.send(change)
 

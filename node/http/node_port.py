@@ -29,6 +29,7 @@ from node.state.channel import Channel
 from node.state.entries import Entry, Seed
 from node.state.value import EndedRun, Result, State
 from node.telemetry.thread_lag import ThreadLag
+from node.tracing.export_thread import ExportCount
 from tasks.installed_kinds import InstalledKinds
 
 
@@ -95,6 +96,10 @@ class NodePort(Protocol):
     @property
     def start_delay(self) -> Collector:
         """The metric of the delay between due times and the starts of attempts on this member."""
+
+    @property
+    def exports(self) -> Sequence[ExportCount]:
+        """How many spans and events of lineage this process has sent and dropped; empty: it sends none."""
 
     @property
     def history(self) -> HistoryPort:

@@ -14,6 +14,9 @@ from typing import Final
 SECRETS: Final = ("ROTA_SECRET", "ROTA_TOKEN", "ROTA_READ_TOKEN")
 """The node's own settings that are secrets. Their `_FILE` forms, which name files, stay in the environment."""
 
+TRACES: Final = "ROTA_TRACES"
+LINEAGE: Final = "ROTA_LINEAGE"
+
 ENV_ALLOW: Final = "ROTA_ENV_ALLOW"
 """The setting that names the variables to which tasks may refer: the tasks' secrets, which no process inherits."""
 
@@ -30,6 +33,22 @@ class NotHandedOver(Exception):
     """`HANDED` is set, and its descriptor is not a file that `memory_file` made."""
 
 
+def export_secrets(environ: Mapping[str, str]) -> frozenset[str]:
+    """Return the variables in which the clients of traces and lineage are given keys, if the node sends either.
+
+    >>> given = {"OPENLINEAGE_API_KEY": "k", "OTEL_EXPORTER_OTLP_HEADERS": "x-key=k"}
+    >>> sorted(export_secrets({"ROTA_LINEAGE": "1", **given})), sorted(export_secrets(given))
+    (['OPENLINEAGE_API_KEY'], [])
+    """
+    traces, lineage = (environ.get(name, "").strip() not in ("", "0") for name in (TRACES, LINEAGE))
+    return frozenset(
+        name
+        for name in environ
+        if (traces and name.startswith("OTEL_EXPORTER_OTLP_") and name.endswith("HEADERS"))
+        or (lineage and (name == "OPENLINEAGE_API_KEY" or (name.startswith("OPENLINEAGE__") and "AUTH" in name)))
+    )
+
+
 def parted(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Split an environment. Returns the environment without the secrets, and the secrets in it, by variable.
 
@@ -37,6 +56,7 @@ def parted(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     ({'ROTA_ENV_ALLOW': 'KEY, PATH', 'PATH': '/bin', 'ROTA_SECRET': ''}, {'ROTA_TOKEN': 't', 'KEY': 'k'})
     """
     allowed = {name.strip() for name in environ.get(ENV_ALLOW, "").split(",")} - EVERY_PROGRAMS
+    allowed |= export_secrets(environ)
     secret = {
         name: value
         for name, value in environ.items()

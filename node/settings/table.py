@@ -441,6 +441,29 @@ class NodeSettings:
             heading="Metrics",
         )
     )
+    traces: bool = value_of(
+        Setting(
+            "ROTA_TRACES",
+            "1: the node sends a trace of each run by OpenTelemetry, to `OTEL_EXPORTER_OTLP_ENDPOINT` (if it is not "
+            "set: to `http://localhost:4318`); all of the SDK's `OTEL_*` variables count. Needs the extra `otel`. Set "
+            "it on all members.",
+            default="0",
+            example="1",
+            parse=parse_switch,
+            heading="Traces and lineage",
+        )
+    )
+    lineage: bool = value_of(
+        Setting(
+            "ROTA_LINEAGE",
+            "1: the node sends OpenLineage events of each run to `OPENLINEAGE_URL`; all of the client's "
+            "`OPENLINEAGE_*` variables count, such as `OPENLINEAGE_API_KEY` and `OPENLINEAGE_NAMESPACE` (if it is not "
+            "set: `rota.` and the id of the cluster). Needs the extra `lineage`. Set it on all members.",
+            default="0",
+            example="1",
+            parse=parse_switch,
+        )
+    )
 
 
 URL: Final = Setting(

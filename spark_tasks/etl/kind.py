@@ -21,12 +21,14 @@ from spark_tasks.contracts.source import SourceReplaced
 from spark_tasks.etl import parts
 from spark_tasks.etl.continuing import kept_cursor, resume_cursor
 from spark_tasks.etl.cursors import ResetArgs, ShowArgs, cursor_at, lag_s, now
+from spark_tasks.etl.datasets import datasets_of_etl
 from spark_tasks.etl.params import EtlParams
 from spark_tasks.etl.transform import SOURCE
 from spark_tasks.spark.exchange import sweep_exchange
 from spark_tasks.spark.sample import PreviewArgs
 from spark_tasks.spark.session import AT_ONCE, ENVIRONMENT, prepare, session_of
 from spark_tasks.spark.tools import SPARK_TOOLS
+from tasks.datasets import Datasets
 from tasks.kind import Context
 from tasks.needs import Needs
 from tasks.reach import Reach
@@ -87,6 +89,11 @@ class Etl:
     def reaches(params: EtlParams, task: str) -> list[Reach]:
         """Return the servers and files that the params of `task` name (`tasks.kind.Kind`)."""
         return parts.reaches(params)
+
+    @staticmethod
+    def datasets(params: EtlParams, task: str) -> Datasets:
+        """Return the datasets that the params name (`tasks.kind.Kind`)."""
+        return datasets_of_etl(params)
 
     @staticmethod
     def needs(params: EtlParams, task: str) -> Needs:

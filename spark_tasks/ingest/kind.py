@@ -29,6 +29,7 @@ from spark_tasks.spark.tools import SPARK_TOOLS
 from spark_tasks.storage.stored import INNER
 from spark_tasks.storage.url import is_local, without_protocol
 from spark_tasks.table.ledger import quarantine_of
+from tasks.datasets import Datasets, stored_at
 from tasks.file_guard import FileGuard
 from tasks.kind import Context
 from tasks.needs import Needs, credential_groups
@@ -83,6 +84,12 @@ class Ingest:
             ),
             *(_reach(params, table) for table in _tables(params)),
         ]
+
+    @staticmethod
+    def datasets(params: IngestParams, task: str) -> Datasets:
+        """Return the folders of the files, and the table (`tasks.kind.Kind`)."""
+        globs = [params.source] if isinstance(params.source, str) else params.source
+        return Datasets(tuple(map(stored_at, globs)), (stored_at(params.table),))
 
     @staticmethod
     def needs(params: IngestParams, task: str) -> Needs:

@@ -11,12 +11,14 @@ from tasks.backup import lineage, manifest, retention
 from tasks.backup.attempt import BackupAttempt
 from tasks.backup.content import ENVIRONMENT, BackupContent
 from tasks.backup.copies import BackupCopies, opened_destination, owed_sentences
+from tasks.backup.datasets import datasets_of_backup
 from tasks.backup.inventory import inventory
 from tasks.backup.memory import keep_freed_memory
 from tasks.backup.params import INSIDE, BackupParams, place_url
 from tasks.backup.sources import folder
 from tasks.backup.sources.in_place import closed_to_others
 from tasks.backup.tee import Tee
+from tasks.datasets import Datasets
 from tasks.kind import Context
 from tasks.needs import Needs, credential_groups
 from tasks.places.place import BadDestination, Place, place_reach
@@ -69,6 +71,11 @@ class Backup:
         """Return the paths and hosts that the params of `task` name (`tasks.kind.Kind`)."""
         places = (place_reach(field, place_url(url, task), options) for field, url, options in _named(params))
         return [params.source.reach(), *places]
+
+    @staticmethod
+    def datasets(params: BackupParams, task: str) -> Datasets:
+        """Return what is backed up, and the folders of the backups (`tasks.kind.Kind`)."""
+        return datasets_of_backup(params, task)
 
     @staticmethod
     def needs(params: BackupParams, task: str) -> Needs:

@@ -36,6 +36,7 @@ from node.state.entries import Entry, Proposal, ProposalId, Seed
 from node.state.members import AddMember, FoundCluster, Join, RemoveMember
 from node.state.value import Result, State
 from node.telemetry.thread_lag import ThreadLag, Worst, start_delays
+from node.tracing.export_thread import ExportCount
 from tasks.installed_kinds import InstalledKinds, KindEntry
 from tasks.kind import Context
 
@@ -154,6 +155,7 @@ class FakeNode:
     overdue_now: Overdue = field(default_factory=Overdue)
     pinged: PingView | None = None
     lateness: ThreadLag = field(default_factory=lambda: ThreadLag(Worst(), Worst(), Worst(), Worst()))
+    exports: list[ExportCount] = field(default_factory=list)
     start_delay: Histogram = field(default_factory=start_delays)
     bootstraps: BootstrapBoard = field(init=False)
     settings: NodeSettings = field(init=False)

@@ -25,6 +25,7 @@ from node.peer.bootstrap import Bootstrap
 from node.state.majority import at_risk
 from node.state.value import COUNTED, State, TaskRow
 from node.telemetry.thread_lag import ThreadLag
+from node.tracing.export_thread import ExportCount
 from tasks.definition.deadlines import DEADLINES, Deadlines, deadlines_of
 from tasks.definition.run import ACTIVE
 from tasks.definition.spec import cached_spec
@@ -70,6 +71,7 @@ class NodeMetrics:
         yield from of_watchdog(self._node.pinged)
         yield _gauge("rota_lease_held", "Whether this member holds a lease", int(self._node.lease_held))
         yield from of_bootstrap(self._node.bootstraps.own)
+        yield from of_exports(self._node.exports)
         yield from _of_lateness(self._node.lateness, monotonic())
 
     def _of_raft(self, state: State) -> Iterable[Metric]:
@@ -80,6 +82,21 @@ class NodeMetrics:
         yield _gauge("rota_raft_has_quorum", "Whether a quorum is reachable", int(role.has_quorum))
         yield _gauge("rota_index", "Proposals applied", state.index)
         yield _gauge("rota_epoch", "Changes that affect placement", state.epoch)
+
+
+def of_exports(counts: Sequence[ExportCount]) -> Iterable[Metric]:
+    """Yield how many spans and events of lineage this member has sent and dropped; nothing if it sends none."""
+    if counts:
+        sent = CounterMetricFamily("rota_exports_sent", "Spans and events of lineage that were sent", labels=["what"])
+        dropped = CounterMetricFamily(
+            "rota_exports_dropped",
+            "Spans and events of lineage that were dropped: not accepted, or without room",
+            labels=["what"],
+        )
+        for count in counts:
+            sent.add_metric([count.what], count.sent)
+            dropped.add_metric([count.what], count.dropped)
+        yield from (sent, dropped)
 
 
 def _of_lateness(lateness: ThreadLag, now_s: float) -> Iterable[Metric]:

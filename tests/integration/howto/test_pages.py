@@ -13,6 +13,7 @@ from tasks.backup.sources.mariadb.server import option_file
 from tasks.backup.sources.mariadb.url import parse_mariadb
 from testkit.cluster import Cluster
 from testkit.reachable import ReachableCluster, open_folder, why_not
+from testkit.servers.collector import collector
 from testkit.servers.mail_server import mail_server
 from testkit.servers.mariadb_server import ROOT_PASSWORD, mariadb_server, why_no_mariadb
 from testkit.servers.object_store import BUCKET, object_store
@@ -51,6 +52,7 @@ FOLLOWED = {
     "rotate-a-secret.md",
     "run-on-a-spark-cluster.md",
     "run-on-each-member.md",
+    "send-traces-and-lineage.md",
     "set-deadlines.md",
     "run-a-task-as-another-user.md",
     "run-a-task-for-past-times.md",
@@ -320,6 +322,23 @@ def test_a_spark_cluster_does_the_work(tmp_path: Path) -> None:
             with reader_of(nodes, tmp_path / "reader") as read:
                 read("how-to/run-on-a-spark-cluster.md")
         assert "Registered app sales-spark " in spark.master.log()
+
+
+@pytest.mark.more
+def test_a_run_is_traced(tmp_path: Path) -> None:
+    for name in ("nodes", "reader"):
+        (tmp_path / name).mkdir()
+    token_file = tmp_path / "token"
+    token_file.write_text(TOKEN)
+    with collector() as found:
+        env = {"ROTA_TRACES": "1", "OTEL_EXPORTER_OTLP_ENDPOINT": found.url}
+        env |= {"ROTA_LINEAGE": "1", "OPENLINEAGE_URL": found.url, "ROTA_TOKEN_FILE": str(token_file)}
+        with Cluster(tmp_path / "nodes", nodes=1, env=env) as nodes:
+            nodes.start()
+            nodes.wait_until_whole()
+            with reader_of(nodes, tmp_path / "reader") as read:
+                read("how-to/send-traces-and-lineage.md", METRICS_URL=f"{nodes.url('node-1')}/metrics")
+        assert [event["eventType"] for event in found.events] == ["START", "COMPLETE"]
 
 
 def test_the_cluster_is_saved_and_a_folder_looked_at(reader: Reader, cluster: Cluster) -> None:

@@ -287,3 +287,15 @@ def test_each_bound_of_the_disk_is_a_setting() -> None:
     assert len(given) == len(BOUNDS)
     bounds = load_config({**WELL, **given}).bounds
     assert [str(getattr(bounds, field)) for field, row in rows_of(NodeSettings) if field in BOUNDS] == [*given.values()]
+
+
+def test_keys_of_receivers_are_kept_apart_where_something_is_sent_to_them() -> None:
+    keys = {"OTEL_EXPORTER_OTLP_HEADERS": "x=1", "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "x=2"}
+    more = {"OPENLINEAGE_API_KEY": "k", "OPENLINEAGE__TRANSPORT__AUTH": '{"apiKey": "k"}'}
+    others = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OPENLINEAGE_URL": "http://m:5000"}
+    given = {**WELL, **keys, **more, **others}
+    assert load_config({**given, "ROTA_TRACES": "1"}).export_secrets == keys
+    assert load_config({**given, "ROTA_LINEAGE": "1"}).export_secrets == more
+    config = load_config({**given, "ROTA_LINEAGE": "0"})
+    assert (config.traces, config.lineage, config.export_secrets) == (False, False, {})
+    assert "ROTA_TRACES='often': must be 1 or 0" in problems(ROTA_TRACES="often")

@@ -17,13 +17,23 @@ from tests.unit.node.state.given import DAY_US, NOW_US, cluster
 FOUNDED = cluster("a", "b").state
 
 
+class NothingExported:
+    """A member that sends neither traces nor lineage."""
+
+    def applied(self, change: StateChange, /) -> None:
+        pass
+
+    def delivered(self, changes: list[StateChange], /) -> None:
+        pass
+
+
 class Written:
     """A history that remembers what it is told. `ready`: whether the member has caught up."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, int]] = []
         self.ready = True
-        self.updates = Updates("a", self, lambda: self.ready)
+        self.updates = Updates("a", self, lambda: self.ready, NothingExported())
 
     def record(self, index: int, ended: tuple[tuple[int, EndedRun], ...], /) -> None:
         self.told.append(("record", index))

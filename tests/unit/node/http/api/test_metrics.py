@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from prometheus_client.core import Metric
 
-from node.http.api.metrics import of_runs
+from node.http.api.metrics import of_exports, of_runs
+from node.tracing.export_thread import ExportCount
 from tests.unit.node.duty.given import NOW, S, task, world
 
 
@@ -19,3 +20,10 @@ def test_when_a_drill_last_proved_a_backup() -> None:
     assert [(sample.labels, sample.value) for sample in metric.samples] == [
         ({"task": "orders", "drill": "orders-drill"}, (NOW + 5 * S) / 1e6)
     ]
+
+
+def test_what_is_sent_elsewhere_is_counted_and_nothing_if_nothing_is_sent() -> None:
+    assert list(of_exports([])) == []
+    sent, dropped = of_exports([ExportCount("spans", 3, 1)])
+    assert [(sample.labels, sample.value) for sample in sent.samples] == [({"what": "spans"}, 3)]
+    assert [(sample.labels, sample.value) for sample in dropped.samples] == [({"what": "spans"}, 1)]

@@ -1,0 +1,1 @@
+"""Tells traces (OpenTelemetry) and lineage (OpenLineage) of runs to whoever collects them."""
