@@ -1,5 +1,6 @@
 """Commands for pools: list them, make or change them, remove them."""
 
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
@@ -13,7 +14,10 @@ _NAMED_MAX: Final = 5
 @click.group("pools", invoke_without_command=True)
 @click.pass_context
 def pools_command(context: click.Context) -> None:
-    """Show what of each pool is used, by which runs, and who waits. Runs use pools by `uses` in a task's definition."""
+    """Show what of each pool is used, by which runs, and who waits.
+
+    Runs use pools by `uses` in a task's definition, and start in them at its `rate`.
+    """
     if context.invoked_subcommand is None:
         context.invoke(list_pools_command)
 
@@ -28,7 +32,7 @@ def list_pools_command(api: Api) -> None:
 
 def _list(api: Api, pools: list[dict[str, Any]]) -> None:
     api.table(
-        ("POOL", "USED", "OF", "TASKS", "HELD BY", "WAITING"),
+        ("POOL", "USED", "OF", "TASKS", "HELD BY", "WAITING", "NEXT START"),
         (
             (
                 pool["name"],
@@ -37,11 +41,17 @@ def _list(api: Api, pools: list[dict[str, Any]]) -> None:
                 pool["tasks"],
                 _named([f"{one['run_id']} ({ago(one['since'])})" for one in pool["holders"]], len(pool["holders"])),
                 _named([one["task"] for one in pool["waiting"]], pool["waiters"]),
+                _next_start(pool.get("next_start")),
             )
             for pool in pools
         ),
         "no pools yet: make one with `rota pools set NAME=NUMBER`",
     )
+
+
+def _next_start(at: str | None) -> str | None:
+    """Say when the next run with a rate may start. None: none has started, or the node is of an earlier version."""
+    return "now" if at is not None and datetime.fromisoformat(at) <= datetime.now(UTC) else ago(at)
 
 
 def _named(names: list[str], count: int) -> str | None:

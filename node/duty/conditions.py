@@ -54,6 +54,7 @@ CONDITIONS: Final[Mapping[str, TaskCondition]] = {
     ),
     "blackout": TaskCondition("wait, or end it (rota blackout end)"),
     "pool": TaskCondition("wait, or cancel a run that holds it, or raise it (rota pools)"),
+    "rate": TaskCondition("wait, or raise `per_min` in the definitions of the tasks with a rate in that pool"),
     "offered": TaskCondition("wait a moment: the member that it is offered to begins it, or its owner"),
     "backing_off": TaskCondition("wait, or fix the cause that its log shows: rota log {run}", unexpected=True),
     "owner_away": TaskCondition(

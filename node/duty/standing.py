@@ -109,8 +109,8 @@ def _runs(state: State, active: list[Run], row: TaskRow, now_us: int) -> Iterato
 def run_standing(state: State, run: Run, active: list[Run], row: TaskRow, now_us: int) -> TaskStanding:
     """Return the status of `run`, one of the task's `active` runs.
 
-    It is running, backing_off, behind, blackout, pool, offered or due. Of a run that one member alone may claim also
-    member_away: that member is not up.
+    It is running, backing_off, behind, blackout, pool, rate, offered or due. Of a run that one member alone may claim
+    also member_away: that member is not up.
     """
     active = competing(active, run)
     ahead = run_ahead(active, row)
@@ -135,7 +135,7 @@ def run_standing(state: State, run: Run, active: list[Run], row: TaskRow, now_us
     if blackout is not None and not is_exempt(run):
         return TaskStanding("blackout", f"{run.run_id} {_held_by(blackout)}", blackout.until_us, run.run_id)
     if (waits := waits_for_pool(state, run, now_us)) is not None:
-        return TaskStanding("pool", f"{run.run_id} {waits}", None, run.run_id)
+        return TaskStanding(waits.code, f"{run.run_id} {waits.detail}", waits.until_us, run.run_id)
     if offer_holds(state, run, now_us):
         return TaskStanding(
             "offered", f"{run.run_id} is offered to {run.offered}, which has more room than its owner", None, run.run_id

@@ -405,12 +405,14 @@ def _active(state: State, run: Run, now_us: int) -> TaskPassage:
     else:
         since_us = latest.finished_at_us if latest is not None else run.created_at_us
     node, attempt = (latest.node, latest.attempt) if latest is not None else (None, None)
+    waits = waits_for_pool(state, run, now_us)
     details = {
         "running": f"being cancelled ({run.cancelling})" if run.cancelling is not None else "",
         "backing_off": f"attempt {attempt} {'was lost' if run.state == 'orphaned' else 'failed'}, next at",
         "behind": "behind another run",
         "blackout": "held by a blackout, until",
-        "pool": waits_for_pool(state, run, now_us) or "",
+        "pool": waits.detail if waits is not None else "",
+        "rate": "waits for its rate, next start at",
     }
     return TaskPassage(
         state=run.state,

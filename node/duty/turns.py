@@ -5,6 +5,9 @@ beside what those before them need, begin at once. Who cannot begin now although
 say) does not hold up the others for long: with each second in which nothing begins, twice as much may be taken. Who is
 first and lacks something itself is waited for once it has waited for a minute: else one that needs much would never
 begin beside many that need little.
+
+Of those with a rate the first begins in the moment in which the pool lets one start, unless something else holds it;
+with each second that it does not, twice as many may. Who waits for that moment holds up nobody who has no rate.
 """
 
 from bisect import bisect_left
@@ -13,11 +16,12 @@ from typing import Final, NamedTuple
 
 from node.state.blackout import blackout_of
 from node.state.blackouts import is_exempt
+from node.state.pacing import opens_us, pace_shortage
 from node.state.pool import OF_BACKFILL, Pool, QueuedTask
-from node.state.pools import pool_shortage, queued
+from node.state.pools import has_pace, pool_shortage, queued
 from node.state.times import rfc3339
 from node.state.value import Run, State
-from tasks.definition.pools import PoolNeeds, pool_needs
+from tasks.definition.pools import PoolNeeds, StartPace, pool_needs
 
 RESERVED_AFTER_US: Final = 60_000_000
 """How long the first of a queue must have waited, in microseconds, so that it is not overtaken."""
@@ -62,30 +66,63 @@ def turn_of(state: State, task: str, packed: bytes, now_us: int, run_id: str | N
         if place is None or place.run_id != run_id:
             return later  # another run of the task goes first
     looks_us = [look_us for name, units in needs.uses if (look_us := _look_us(state, name, units, place, now_us))]
+    if needs.pace is not None and (look_us := _start_us(state, needs.pace, place, now_us)) is not None:
+        looks_us.append(look_us)
     return Turn(mine=False, look_us=max(looks_us)) if looks_us else MY_TURN
 
 
 def _look_us(state: State, name: str, units: int, place: QueuedTask | None, now_us: int) -> int | None:
     """Return when to look again whether it is the turn of `place` in a pool, which has `units` left; None: it is."""
     pool = state.pools[name]
-    # What is no run yet is behind all but the runs of backfills.
-    before = bisect_left(pool.queue, (OF_BACKFILL,) if place is None else place)
-    near = pool.queue[: min(before, _NEAR)]
-    due = [one for one in near if one.since_us <= now_us]
-    if state.blackouts:
-        due = [one for one in due if not _blacked_out(state, one, now_us)]
-    if before == len(near) and not due:
+    before, due = _before(state, pool, place, now_us)
+    due = [one for one in due if not _paced_out(state, one, now_us)]
+    if before <= _NEAR and not due:
         return None
     reserved = due and now_us - due[0].since_us >= RESERVED_AFTER_US and _lacks(state, due[0])
     if reserved or place is None:
         return now_us + LOOK_AGAIN_US
     # Of those further behind it is not looked at how much they need: each needs one at least.
-    wanted = sum(_units(state, one, name) for one in due) + (before - len(near)) + units
+    wanted = sum(_units(state, one, name) for one in due) + max(0, before - _NEAR) + units
     reach_us = pool.changed_us + ceil(max(0.0, log2(wanted / pool.free))) * _DOUBLED_EACH_US
     return reach_us if reach_us > now_us else None
 
 
-def waits_for_pool(state: State, run: Run, now_us: int) -> str | None:
+def _before(state: State, pool: Pool, place: QueuedTask | None, now_us: int) -> tuple[int, list[QueuedTask]]:
+    """Return how many are before `place` in a pool's queue, and those of the first `_NEAR` of them that are due."""
+    # What is no run yet is behind all but the runs of backfills.
+    before = bisect_left(pool.queue, (OF_BACKFILL,) if place is None else place)
+    due = [one for one in pool.queue[: min(before, _NEAR)] if one.since_us <= now_us]
+    if state.blackouts:
+        due = [one for one in due if not _blacked_out(state, one, now_us)]
+    return before, due
+
+
+def _start_us(state: State, pace: StartPace, place: QueuedTask | None, now_us: int) -> int | None:
+    """Return when to look again whether `place` may start at its rate; None: it may now."""
+    pool = state.pools.get(pace.pool)
+    if pool is None:
+        return None
+    before, due = _before(state, pool, place, now_us)
+    due = [one for one in due if has_pace(state.runs[one.run_id], pace.pool) and not _lacks(state, one)]
+    from_us = opens_us(pool, now_us)
+    ahead = len(due) + max(0, before - _NEAR)
+    if ahead and place is None:
+        return now_us + LOOK_AGAIN_US
+    if ahead:
+        since_us = max(from_us, *(one.since_us for one in due[:1]))
+        from_us = since_us + ceil(log2(ahead + 1)) * _DOUBLED_EACH_US
+    return from_us if from_us > now_us else None
+
+
+class PoolWait(NamedTuple):
+    """What a due run waits for: `pool` or `rate`; in words; and until when, in microseconds. None: it is not known."""
+
+    code: str
+    detail: str
+    until_us: int | None = None
+
+
+def waits_for_pool(state: State, run: Run, now_us: int) -> PoolWait | None:
     """Say which pool a due run waits for, what holds it, and who goes first; None: it waits for none."""
     needs = None if run.action else pool_needs(run.spec_packed)
     if needs is None:
@@ -96,14 +133,24 @@ def waits_for_pool(state: State, run: Run, now_us: int) -> str | None:
             holding = [_held_since(state, run_id) for run_id in sorted(pool.holders)[:_NAMED_MAX]]
             more = f" and {len(pool.holders) - _NAMED_MAX} more" if len(pool.holders) > _NAMED_MAX else ""
             held = f", held by {', '.join(holding)}{more}" if holding else ""
-            return f"waits for {units} of the pool {name}: {pool.used} of {pool.capacity} are used{held}"
+            used = f"{pool.used} of {pool.capacity} are used{held}"
+            return PoolWait("pool", f"waits for {units} of the pool {name}: {used}")
     if run.backfill and (why := pool_shortage(state.pools, needs, run.backfill)) is not None:
-        return f"waits, as {why}"
+        return PoolWait("pool", f"waits, as {why}")
+    pace = needs.pace
+    if pace is not None and pace_shortage(state.pools, pace, now_us) is not None:
+        until_us = opens_us(state.pools[pace.pool], now_us)
+        next_s = (until_us - now_us) / 1_000_000
+        said = f"waits for the rate of the pool {pace.pool}: the next start in {next_s:.1f} s"
+        others = (one.task for one in state.pools[pace.pool].queue if one.task != run.task)
+        ahead = next(others, "") if turn_of(state, run.task, run.spec_packed, until_us, run.run_id).look_us else ""
+        return PoolWait("rate", said + (f", and {ahead} goes first" if ahead else ""), until_us)
     if turn_of(state, run.task, run.spec_packed, now_us, run.run_id).mine:
         return None
-    names = ", ".join(name for name, _ in needs.uses)
-    first = next((one.task for name, _ in needs.uses for one in state.pools[name].queue if one.task != run.task), "")
-    return f"waits for its turn in the pool {names}" + (f": {first} goes first" if first else "")
+    pools = [state.pools[name] for name in needs.pools if name in state.pools]
+    first = next((one.task for pool in pools for one in pool.queue if one.task != run.task), "")
+    turn = f"waits for its turn in the pool {', '.join(needs.pools)}"
+    return PoolWait("pool", turn + (f": {first} goes first" if first else ""))
 
 
 def _held_since(state: State, run_id: str) -> str:
@@ -121,6 +168,13 @@ def _blacked_out(state: State, one: QueuedTask, now_us: int) -> bool:
     """Whether a blackout holds a task that waits, so that it holds up nobody."""
     run, row = state.runs[one.run_id], state.tasks.get(one.task)
     return row is not None and not is_exempt(run) and blackout_of(state.blackouts, row.spec_packed, now_us) is not None
+
+
+def _paced_out(state: State, one: QueuedTask, now_us: int) -> bool:
+    """Whether a task that waits may not start yet, by its rate."""
+    needs = pool_needs(state.runs[one.run_id].spec_packed)
+    pace = None if needs is None else needs.pace
+    return pace is not None and pace_shortage(state.pools, pace, now_us) is not None
 
 
 def _lacks(state: State, one: QueuedTask) -> bool:

@@ -5,7 +5,7 @@ raises, because an exception in a replicated method would stop the log on every 
 these codes; all but `ok` refuse the entry:
 
 ok not-founded founded no-such-member no-such-task no-such-run exists version invalid not-up incarnation leaving
-occurrence-taken overlap pool blackout held not-due fenced too-large full stale leadership no-such-channel
+occurrence-taken overlap pool rate blackout held not-due fenced too-large full stale leadership no-such-channel
 no-such-notice no-such-backfill fault
 
 `fault` means that a handler raised, which is a bug; all members refuse the entry alike. Every proposal counts in

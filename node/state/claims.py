@@ -14,6 +14,7 @@ from node.state.copying import replace
 from node.state.draft import ATTEMPTS_KEPT, Draft, refused
 from node.state.entries import Entry, applies
 from node.state.occurrences import due_fault, occurrence
+from node.state.pacing import note_start, pace_shortage
 from node.state.pools import pool_shortage
 from node.state.registry import no_such_task
 from node.state.run_times import due_us
@@ -30,8 +31,8 @@ class Claim(Entry):
     """Give an attempt to a member: of a new occurrence, or of a waiting or orphaned run.
 
     Accepted only if the member is up in that incarnation, the occurrence has not been claimed before, overlap allows
-    it, and the pools that it uses have enough left. Result: `{"run_id", "token", "attempt"}`; with a `fault`:
-    `{"run_id", "state"}`.
+    it, the pools that it uses have enough left, and its rate lets a run start at the time of the entry.
+    Result: `{"run_id", "token", "attempt"}`; with a `fault`: `{"run_id", "state"}`.
     """
 
     #: The task's name.
@@ -81,6 +82,10 @@ def claim(draft: Draft, entry: Claim) -> Result:
     needs = None if run.action else pool_needs(run.spec_packed)
     if needs is not None and (why := pool_shortage(draft.pools, needs, run.backfill)) is not None:
         return refused("pool", why)
+    if needs is not None and needs.pace is not None:
+        if (why := pace_shortage(draft.pools, needs.pace, entry.at_us)) is not None:
+            return refused("rate", why)
+        note_start(draft, needs.pace, entry.at_us)
     return _give(draft, run, entry)
 
 

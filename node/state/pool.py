@@ -1,4 +1,4 @@
-"""A pool: how much of something the cluster's tasks may use at once, such as dumps of one database. A value."""
+"""A pool: how much the cluster's tasks may use of something at once, and how often they may start. A value."""
 
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -28,13 +28,23 @@ class QueuedTask(NamedTuple):
     run_id: str
 
 
+class PacedStart(NamedTuple):
+    """A start of a run with a rate: the time stamp of its claim, and from when on the next one is allowed.
+
+    Both are in microseconds since the epoch, by the clock of the member that claimed the run.
+    """
+
+    at_us: int
+    next_us: int
+
+
 @dataclass(frozen=True, slots=True)
 class Pool:
     """A pool of the cluster: what of it is used, and who waits for it."""
 
     #: How much of it there is (`Settings.pools`).
     capacity: int = 0
-    #: How many tasks use it, by their definitions.
+    #: How many tasks use it, or have a rate in it, by their definitions.
     tasks: int = 0
     #: How much each run that a member holds uses, by the run's id.
     holders: Map[str, int] = field(default_factory=Map)
@@ -46,6 +56,9 @@ class Pool:
     backfilled: int = 0
     #: When `capacity`, `used` or the first of the queue last changed, in microseconds since the epoch.
     changed_us: int = 0
+    #: The latest start of a run with a rate by its time stamp, and perhaps one by a clock that is far behind that
+    #: (`node.state.pacing`).
+    starts: tuple[PacedStart, ...] = ()
 
     @property
     def free(self) -> int:

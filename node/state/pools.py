@@ -4,6 +4,7 @@ A run uses its pools while a member holds it: from its claim until its end, its 
 member is marked down only when its lease has ended, and from then on its attempts may not go on: so the runs that work
 never use more than there is. A claim beyond that is refused (`pool_shortage`); in which order runs are claimed is up to
 the owners of their tasks (`node.duty.turns`), and each entry that frees something touches those whose turn it is.
+How often runs with a rate start in a pool is decided apart (`node.state.pacing`); they wait in the same queue.
 """
 
 from bisect import bisect_left, insort
@@ -14,7 +15,8 @@ from immutables import Map
 
 from node.state.copying import replace
 from node.state.draft import Draft
-from node.state.pool import OF_BACKFILL, PRIORITY_US, Pool, QueuedTask
+from node.state.pacing import RULES_RATES
+from node.state.pool import OF_BACKFILL, PRIORITY_US, PacedStart, Pool, QueuedTask
 from node.state.value import Member, Run, State, TaskRow
 from tasks.definition.pools import PRIORITY, PoolNeeds, pool_needs
 from tasks.definition.run import HELD
@@ -24,7 +26,8 @@ RULES_POOLS: Final = 9
 """From these rules on (`Lead.rules`), there are pools."""
 
 WOKEN_MAX: Final = 16
-"""How many of those that wait for a pool decide anew when something of it is freed."""
+"""How many of those that wait for a pool decide anew when something of it is freed; among so many the one that starts
+next by its rate is looked for."""
 
 
 def pool_shortage(pools: Map[str, Pool], needs: PoolNeeds, backfill: int = 0) -> str | None:
@@ -54,6 +57,11 @@ def needs_fault(
         return None
     if draft.lead.rules < RULES_POOLS:
         return f"{task}: `uses` needs a leader of this version"
+    if needs.pace is not None and draft.lead.rules < RULES_RATES:
+        return f"{task}: `rate` needs a leader of this version"
+    if needs.pace is not None and needs.pace.pool not in draft.pools:
+        name = needs.pace.pool
+        return f"{task} has a rate in the pool {name}, which is not there: make it first (rota pools set {name}=1)"
     for name, units in needs.uses:
         pool = draft.pools.get(name)
         if pool is None:
@@ -79,7 +87,7 @@ def resize(draft: Draft, pools: tuple[tuple[str, int], ...], at_us: int) -> None
     found = {name: draft.pools.get(name, Pool()) for name in wanted}
     draft.pools = Map({name: _sized(pool, wanted[name], at_us) for name, pool in found.items()})
     for name in sorted(found):
-        _wake(draft, draft.pools[name])
+        _wake(draft, name, draft.pools[name])
 
 
 def _sized(pool: Pool, capacity: int, at_us: int) -> Pool:
@@ -98,12 +106,25 @@ def follow_pools(draft: Draft, before: State, at_us: int) -> None:
         was = draft.pools[name]
         moved = was.used != pool.used or was.queue[:1] != pool.queue[:1]
         draft.pools = draft.pools.set(name, replace(pool, changed_us=at_us) if moved else pool)
-        if moved:
-            _wake(draft, pool)
+        if moved or pool.starts is not before.pools.get(name, pool).starts:
+            _wake(draft, name, pool)
 
 
-def _wake(draft: Draft, pool: Pool) -> None:
+def _wake(draft: Draft, name: str, pool: Pool) -> None:
     draft.touched.update(one.task for one in pool.queue[: min(pool.free, WOKEN_MAX)])
+    if not pool.starts:
+        return
+    for one in pool.queue[:WOKEN_MAX]:
+        if has_pace(draft.runs.get(one.run_id), name):
+            draft.touched.add(one.task)
+            if one.since_us <= pool.starts[0].next_us:
+                return  # the others are not due yet
+
+
+def has_pace(run: Run | None, name: str) -> bool:
+    """Whether a run starts at a rate in this pool."""
+    needs = None if run is None else pool_needs(run.spec_packed)
+    return needs is not None and needs.pace is not None and needs.pace.pool == name
 
 
 def _follow_definition(draft: Draft, before: State, task: str, changed: dict[str, Pool]) -> None:
@@ -113,7 +134,7 @@ def _follow_definition(draft: Draft, before: State, task: str, changed: dict[str
     if had is has:
         return
     for needs, more in ((had, -1), (has, 1)):
-        for name, _ in needs.uses if needs is not None else ():
+        for name in needs.pools if needs is not None else ():
             if (pool := _pool(draft, name, changed)) is not None:
                 changed[name] = replace(pool, tasks=pool.tasks + more)
 
@@ -208,7 +229,7 @@ def queued(row: TaskRow | None, runs: list[Run]) -> tuple[QueuedTask | None, tup
     else:
         first = next((run for run in free if run.state == "orphaned"), free[0])
     needs = pool_needs(first.spec_packed)
-    return (None, ()) if needs is None else (_place(first), tuple(name for name, _ in needs.uses))
+    return (None, ()) if needs is None else (_place(first), needs.pools)
 
 
 def _place(run: Run) -> QueuedTask:
@@ -241,9 +262,13 @@ def restored_pools(
     runs_of: Mapping[str, list[Run]],
     members: Mapping[str, Member],
     changed_us: Mapping[str, int],
+    starts: Mapping[str, tuple[PacedStart, ...]],
 ) -> Map[str, Pool]:
-    """Count anew what all tasks and their active runs use. `changed_us`: of each pool."""
-    pools = {name: Pool(capacity=capacity, changed_us=changed_us.get(name, 0)) for name, capacity in capacities}
+    """Count anew what all tasks and their active runs use. `changed_us`, `starts`: of each pool."""
+    pools = {
+        name: Pool(capacity=capacity, changed_us=changed_us.get(name, 0), starts=starts.get(name, ()))
+        for name, capacity in capacities
+    }
     if not pools:
         return Map()
     tasks = dict.fromkeys(pools, 0)
@@ -251,7 +276,7 @@ def restored_pools(
     backfilled = dict.fromkeys(pools, 0)
     queues: dict[str, list[QueuedTask]] = {name: [] for name in pools}
     for row in rows.values():
-        for name, _ in (pool_needs(row.spec_packed) or PoolNeeds((), 0)).uses:
+        for name in (pool_needs(row.spec_packed) or PoolNeeds((), 0)).pools:
             if name in pools:
                 tasks[name] += 1
     for task, runs in runs_of.items():

@@ -19,7 +19,7 @@ from node.state.calendars import restored_calendars
 from node.state.carried import carried_bytes
 from node.state.copying import replace
 from node.state.outbox import ChannelRow, Notice, notice_bytes
-from node.state.pool import Pool
+from node.state.pool import PacedStart, Pool
 from node.state.pools import restored_pools
 from node.state.shape import Misfit, Shape, field_names, shape
 from node.state.value import (
@@ -105,7 +105,8 @@ def records(state: State) -> Iterator[list[Any]]:
     for task in sorted(state.carried):
         yield [_CARRIED, task, [shape(CarriedFields).wire(one) for one in state.carried[task]]]
     for name in sorted(state.pools):
-        yield [_POOL, name, state.pools[name].changed_us]
+        pool = state.pools[name]
+        yield [_POOL, name, pool.changed_us, *([list(map(list, pool.starts))] if pool.starts else ())]
     for number in sorted(state.backfills):
         yield [_BACKFILL, shape(BackfillRow).wire(state.backfills[number])]
     for name in sorted(state.each):
@@ -152,6 +153,7 @@ class _Restored:
         self._past_ends: dict[str, tuple[OccurrenceEnd, ...]] = {}
         self._carried: dict[str, tuple[CarriedFields, ...]] = {}
         self._pools_changed_us: dict[str, int] = {}
+        self._starts: dict[str, tuple[PacedStart, ...]] = {}
         self._backfills: dict[int, BackfillRow] = {}
         self._each: dict[str, EachRow] = {}
         self._calendars: dict[str, Calendar] = {}
@@ -209,8 +211,11 @@ class _Restored:
                 raise Misfit("what is kept of parents' results belongs to a task")
             self._carried[task] = tuple(shape(CarriedFields).value(one) for one in kept)
         elif kind == _POOL:
-            name, changed_us = rest
+            name, changed_us, *starts = rest
             self._pools_changed_us[name] = _count(changed_us)
+            if starts:
+                [given] = starts
+                self._starts[name] = tuple(PacedStart(*map(_count, one)) for one in given)
         elif kind == _BACKFILL:
             backfill = shape(BackfillRow).value(*rest)
             self._backfills[backfill.number] = backfill
@@ -286,7 +291,8 @@ class _Restored:
         if not settings.pools:
             return Map()
         runs_of = {task: [self._runs[one] for one in ids] for task, ids in self._runs_of.items()}
-        return restored_pools(settings.pools, self._tasks, runs_of, self._members, self._pools_changed_us)
+        changed_us, starts = self._pools_changed_us, self._starts
+        return restored_pools(settings.pools, self._tasks, runs_of, self._members, changed_us, starts)
 
     def _channel(self, name: str) -> ChannelRow:
         notices = tuple(self._notices[name])

@@ -52,8 +52,8 @@ not abandoned for attempts that were lost before its last checkpoint. Since 6: w
 (`node.state.joins`). Since 9: a task with a schedule may come after others (`node.state.awaiting`), and runs use pools
 (`node.state.pools`). Since 10: there are backfills (`node.state.backfills`), tasks run on each member
 (`node.state.each`) and are due by calendars (`node.state.calendars`), blackouts hold them (`node.state.blackouts`),
-params depend on the occurrence (`node.state.carried`), and work is offered to members with room
-(`node.state.offers`)."""
+params depend on the occurrence (`node.state.carried`), work is offered to members with room (`node.state.offers`), and
+runs start at a rate (`node.state.pacing`)."""
 Labels = tuple[tuple[str, str], ...]
 
 

@@ -29,7 +29,7 @@ from tasks.definition.cron import ACCEPTED, Timezone, check_at, check_cron, chec
 from tasks.definition.deadlines import Deadlines
 from tasks.definition.field_errors import raise_at
 from tasks.definition.limits import Limits
-from tasks.definition.pools import PRIORITY, PRIORITY_MAX, Uses
+from tasks.definition.pools import PRIORITY, PRIORITY_MAX, StartRate, Uses
 from tasks.definition.template import template_faults
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
@@ -282,6 +282,13 @@ class Spec(_Model):
         "use more than there is. A run that lacks something of a pool waits. `{db:orders: 1}` of a pool of 1 is a lock",
         examples=[{"dumps": 1}],
     )
+    rate: StartRate | None = Field(
+        default=None,
+        description="How often runs start in one of the cluster's pools; null: as soon as they are due. Whichever task "
+        "a run is of, the next run with a rate there starts 60 s / `per_min` later at the earliest; until then it "
+        "waits",
+        examples=[{"pool": "api", "per_min": 30}],
+    )
     priority: Annotated[int, Field(ge=0, le=PRIORITY_MAX)] = Field(
         default=PRIORITY,
         description="Who goes first among those that wait for a pool, 100 before 0. Waiting for a minute is worth one "
@@ -349,6 +356,11 @@ class Spec(_Model):
     def _gives_back(self) -> "Spec":
         if self.uses and self.continuous:
             raise ValueError("a continuous task works all the time, so it would never give back what it uses of a pool")
+        if self.rate is not None and self.continuous:
+            raise ValueError(
+                "rate is for tasks whose runs start anew; a continuous task goes on, and pauses for `retry.backoff_s` "
+                "after a failure: remove `rate`"
+            )
         return self
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from tasks.definition.calendars import CalendarRule
 from tasks.definition.deadlines import Deadlines
 from tasks.definition.limits import Limits
+from tasks.definition.pools import StartRate
 from tasks.definition.spec import EXAMPLE, After, At, Continuous, Cron, Every, Failover, Retry, Spec
 from testkit.reference.schema import table
 
@@ -19,6 +20,7 @@ _HEADINGS: Final = {
     "At": "Once",
     "Continuous": "Continuous",
     "After": "Coming after others",
+    "StartRate": "Rate",
     "CalendarRule": "Calendar",
     "Retry": "Retry",
     "Failover": "Failover",
@@ -26,13 +28,13 @@ _HEADINGS: Final = {
     "Limits": "Limits",
 }
 _SCHEDULES: Final[tuple[type[BaseModel], ...]] = (Cron, Every, At, Continuous)
-_POLICIES: Final[tuple[type[BaseModel], ...]] = (CalendarRule, After, Retry, Failover, Deadlines, Limits)
+_POLICIES: Final[tuple[type[BaseModel], ...]] = (CalendarRule, After, StartRate, Retry, Failover, Deadlines, Limits)
 
 _INTRODUCTION: Final = """\
 # A task's definition
 
-<!-- Made by `python -m testkit.reference` from tasks/definition/: spec.py, calendars.py, deadlines.py and limits.py.
-Edit the texts there. -->
+<!-- Made by `python -m testkit.reference` from tasks/definition/: spec.py, calendars.py, pools.py, deadlines.py and
+limits.py. Edit the texts there. -->
 
 A task is registered with `rota apply -f FILE` (YAML or JSON, one or many) or `PUT /v1/tasks/NAME`. Fields that are
 left out get their default, and are stored with it. A field that is not in these tables is refused.

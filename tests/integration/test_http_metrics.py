@@ -9,7 +9,9 @@ import pytest
 from node.duty.overdue import Overdue
 from node.state.attempts import Began, Finish
 from node.state.members import MarkDown, TakeLead
+from node.state.settings import ChangeSettings
 from node.state.telling import PutChannel
+from node.state.times import rfc3339
 from node.state.value import RULES
 from testkit.http.fake_node import NOW_US
 from testkit.http.http_cluster import on_loop, servers
@@ -43,6 +45,23 @@ async def test_metrics_are_in_prometheus_format() -> None:
         served.cluster.ok(TakeLead(NOW_US, "node-1", 1, RULES))
         served.cluster.ok(MarkDown(NOW_US, "node-2", 1, "gone", 1))
         assert "\nrota_majority_at_risk 1.0\n" in (await served.get("/metrics")).body.decode()
+
+
+@on_loop
+async def test_a_start_at_a_rate_in_a_pool_is_shown() -> None:
+    async with servers() as served:
+        served.cluster.ok(TakeLead(NOW_US, "node-1", 1, RULES))
+        served.cluster.ok(ChangeSettings(NOW_US, {"pools": {"api": 1}}))
+        await served.put_task("a", rate={"pool": "api", "per_min": 30})
+        run_id = await served.start_run("a")
+        shown = 'rota_pool_last_start_timestamp_seconds{pool="api"}'
+        assert shown not in (await served.get("/metrics")).body.decode()
+        [pool] = (await served.get("/v1/pools")).json["items"]
+        assert (pool["next_start"], pool["tasks"], pool["waiters"]) == (None, 1, 1)
+        served.claim(run_id, "node-1")
+        assert f"\n{shown} {NOW_US / 1e6}" in (await served.get("/metrics")).body.decode()
+        [pool] = (await served.get("/v1/pools")).json["items"]
+        assert (pool["next_start"], pool["used"]) == (rfc3339(NOW_US + 2_000_000), 0)
 
 
 @on_loop

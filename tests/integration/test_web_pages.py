@@ -84,6 +84,12 @@ async def test_the_overview_shows_pools_once_there_are_any_and_who_holds_them() 
         assert "dumps used by 3 tasks 2 of 2 used held by first (2)" in said
         assert "2 waiting , first second , third" in said
         assert said.index("dumps") < said.index("idle used by 0 tasks 0 of 1 used")
+        assert "next start" not in said
+        await served.put_task("calls", rate={"pool": "idle", "per_min": 30})
+        served.claim(await served.start_run("calls"))
+        assert "next start at its rate:" in text_of(await visitor.part("/?part=pools"))
+        served.cluster.now_us += 2_000_000
+        assert "next start" not in text_of(await visitor.part("/?part=pools")), "it may start now"
 
 
 @on_loop

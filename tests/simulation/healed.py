@@ -12,6 +12,7 @@ from tasks.definition.schedule import occurrences
 from tests.simulation.clients import Clients
 from tests.simulation.cluster import Cluster
 from tests.simulation.days import due_times, stale_calendar
+from tests.simulation.holders import pools_of
 from tests.simulation.process import MAX_RUNS
 from tests.simulation.spread import DECLINED_S
 
@@ -24,11 +25,16 @@ LAST_WORD_S = 3.0
 """A drain from before the healing may be applied at the very end; the operators undo it within a second."""
 
 
-def _contended(state: State, run: Run) -> bool:
-    """Whether a run lacks something of a pool, or others go before it: whether it is claimed shows when all ends."""
+def _contended(state: State, run: Run, now_us: int) -> bool:
+    """Whether a run lacks something of a pool, may not start yet, or others go before it: whether it is claimed shows
+    when all ends."""
     pools = [(state.pools[name], units) for name, units in run.spec.uses.items()]
-    first = all([one.run_id for one in pool.queue] == [run.run_id] for pool, _ in pools)
-    return not first or any(pool.used + units > pool.capacity for pool, units in pools)
+    first = all([one.run_id for one in state.pools[name].queue] == [run.run_id] for name in pools_of(run))
+    rate = run.spec.rate
+    lately = rate is not None and any(
+        now_us - 60_000_000 / 20 - SOON_US < one.at_us <= now_us for one in state.pools[rate.pool].starts
+    )
+    return not first or lately or any(pool.used + units > pool.capacity for pool, units in pools)
 
 
 class Healed:
@@ -113,7 +119,7 @@ class Healed:
         elif run.backfill:
             return  # it may wait for others, and comes to its end (`_runs_dry`)
         elif run.state == "orphaned" and run.due_us < now_us - SOON_US and run.task in state.tasks:
-            if _contended(state, run):
+            if _contended(state, run, now_us):
                 return
             self._world.wrong(f"no member claims {run.run_id}, orphaned")
 
@@ -128,7 +134,7 @@ class Healed:
             first = next((run for run in active if run.state == "orphaned"), active[0])
             lost_us = [attempt.finished_at_us or 0 for attempt in first.attempts]
             waits_us = max(first.due_us, first.created_at_us, *lost_us)
-            if waits_us < now_us - SOON_US - self._declined_us and not _contended(state, first):
+            if waits_us < now_us - SOON_US - self._declined_us and not _contended(state, first, now_us):
                 self._world.wrong(
                     f"no member claims {first.run_id}, {first.state}, due {(now_us - waits_us) / 1e6:.1f} s ago"
                 )

@@ -131,6 +131,7 @@ def _judged(plan: Plan, world: World, cluster: Cluster) -> Told:
     judge = cluster.judge
     counts = cluster.counts + cluster.bench.counts + judge.counts + cluster.receivers.counts
     counts += judge.punctuality.counts + judge.succession.counts + judge.holders.counts + judge.everywhere.counts
+    counts += judge.paces.counts
     counts += judge.days.counts
     counts += judge.backfills.counts
     counts += judge.fills.counts

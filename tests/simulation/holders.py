@@ -40,7 +40,7 @@ class Holders:
             task
             for task, ids in state.runs_of.items()
             for lane in _lanes(state, [state.runs[one] for one in ids])
-            if (run := _next(state, task, lane)) is not None and name in run.spec.uses
+            if (run := _next(state, task, lane)) is not None and name in pools_of(run)
         )
         queue = state.pools[name].queue
         if sorted(one.task for one in queue) != waits:
@@ -60,7 +60,7 @@ def _next(state: State, task: str, runs: list[Run]) -> Run | None:
     row = state.tasks.get(task)
     work = [run for run in runs if not run.action]
     free = [run for run in work if run.state not in HELD and run.cancelling is None]
-    if row is None or not free or not any(run.spec.uses for run in free):
+    if row is None or not free or not any(pools_of(run) for run in free):
         return None
     live = [run for run in work if not run.backfill]
     if row.spec.overlap != "allow" and live:  # those of backfills wait for these, and these for one that works
@@ -73,6 +73,11 @@ def _next(state: State, task: str, runs: list[Run]) -> Run | None:
         return min(free, key=_order)
     lost = [run for run in free if run.state == "orphaned"]
     return (lost or free)[0] if len(free) == len(work) else None
+
+
+def pools_of(run: Run) -> set[str]:
+    """The pools that a run uses, or in which it has a rate."""
+    return {*run.spec.uses, *([run.spec.rate.pool] if run.spec.rate is not None else [])}
 
 
 def _order(run: Run) -> tuple[bool, bool, int, str, int, str]:

@@ -21,6 +21,7 @@ from tests.simulation.days import Days
 from tests.simulation.everywhere import Everywhere
 from tests.simulation.fills import Fills
 from tests.simulation.holders import Holders
+from tests.simulation.paces import Paces
 from tests.simulation.policies import Policies
 from tests.simulation.punctuality import Punctuality
 from tests.simulation.spread import Spread
@@ -49,6 +50,7 @@ class Judge:
         self.punctuality = Punctuality(world)
         self.succession = Succession(world)
         self.holders = Holders(world)
+        self.paces = Paces(world)
         self.everywhere = Everywhere(world)
         self.days = Days(world)
         self.backfills = Backfills(world)
@@ -83,6 +85,7 @@ class Judge:
         self.punctuality.watch(before, proposal, applied)
         self.succession.watch(before, proposal, applied)
         self.holders.watch(before, proposal, applied)
+        self.paces.watch(before, proposal, applied)
         self.everywhere.watch(before, proposal, applied)
         self.backfills.watch(before, proposal, applied)
         self.fills.watch(before, proposal, applied)

@@ -138,7 +138,7 @@ def fault_of(state: State, entry: Settling) -> str | None:
             return _fault_of_skipping(row, later, behind, full=waiting + len(due) > KEPT)
         case SkipOccurrences():
             return _fault_of_missing(row, later, behind, late=late)
-        case Enqueue() if beside or _waits_for_pool(state, row):
+        case Enqueue() if beside or _waits_for_pool(state, row, entry.at_us):
             return None  # as a run, in the pool's queue, or until the run of a backfill has ended
         case Claim() if beside:
             return "it is run beside a run of a backfill"
@@ -197,9 +197,14 @@ def fault_of_replacing(state: State, entry: Cancel) -> str | None:
     )
 
 
-def _waits_for_pool(state: State, row: TaskRow) -> bool:
-    """Whether what a task uses of a pool lacks, or others wait for it."""
+def _waits_for_pool(state: State, row: TaskRow, at_us: int) -> bool:
+    """Whether what a task uses of a pool lacks, it may not start yet by its rate, or others wait for it."""
     pools = [(state.pools[name], units) for name, units in row.spec.uses.items() if name in state.pools]
+    rate = row.spec.rate
+    if rate is not None and rate.pool in state.pools:
+        starts = state.pools[rate.pool].starts
+        if state.pools[rate.pool].queue or any(at_us < one.next_us for one in starts):
+            return True
     return any(pool.used + units > pool.capacity or pool.queue for pool, units in pools)
 
 

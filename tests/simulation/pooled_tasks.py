@@ -16,6 +16,10 @@ from tests.simulation.plan import Fault
 
 TASKS: Final = 6
 CAPACITIES: Final = {"lock": 1, "disk": 2, "net": 3}
+QUICK: Final = ({"pool": "net", "per_min": 90}, {"pool": "net", "per_min": 300})
+RATES: Final = (*QUICK, {"pool": "lock", "per_min": 20}, {"pool": "lock", "per_min": 60})
+"""Rates; the slow ones are of tasks of which no more than one run waits."""
+
 OVERLAPS: Final = ("skip", "skip", "queue", "replace", "allow")
 
 
@@ -25,6 +29,7 @@ class PooledTasks:
     def __init__(self, clients: Clients, seed: int) -> None:
         self._clients = clients
         self._rng = rng = random.Random(f"pools {seed}")
+        self._rates = random.Random(f"rates {seed}")
         self._names = [f"p{number}" for number in range(TASKS)]
         self._fixed = {
             name: {"overlap": rng.choice(OVERLAPS), "catch_up": rng.choice(("skip", "latest", "all"))}
@@ -47,6 +52,7 @@ class PooledTasks:
                 "timeout_s": pick((None, 4.0)),
                 "uses": pick(({"lock": 1}, {"lock": 1}, {"disk": 1}, {"disk": 2}, {"lock": 1, "net": 2}, {"net": 3})),
                 "priority": pick((0, 50, 50, 100)),
+                "rate": self._rates.choice((None, None, *(RATES if self._fixed[name]["overlap"] == "skip" else QUICK))),
                 **self._fixed[name],
                 **changed,
             }

@@ -255,11 +255,15 @@ def of_pools(state: State) -> Iterable[Metric]:
     capacity = GaugeMetricFamily("rota_pool_capacity", "How much there is of the pool", labels=["pool"])
     used = GaugeMetricFamily("rota_pool_used", "How much of the pool runs use", labels=["pool"])
     waiting = GaugeMetricFamily("rota_pool_waiting", "Tasks that wait for the pool", labels=["pool"])
+    said = "When the latest run with a rate started in the pool, since the epoch; absent: none has started"
+    started = GaugeMetricFamily("rota_pool_last_start_timestamp_seconds", said, labels=["pool"])
     for name, pool in sorted(state.pools.items()):
         capacity.add_metric([name], pool.capacity)
         used.add_metric([name], pool.used)
         waiting.add_metric([name], len(pool.queue))
-    yield from (capacity, used, waiting)
+        if pool.starts:
+            started.add_metric([name], pool.starts[0].at_us / 1_000_000)
+    yield from (capacity, used, waiting, started)
 
 
 def of_backfills(state: State) -> Iterable[Metric]:

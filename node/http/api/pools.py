@@ -7,8 +7,9 @@ from node.http.api.pages import cursor_of, cut, name_after
 from node.http.api.shapes import Cursor, PageQuery, Time
 from node.http.door.endpoint import Endpoints, ResponseSpec
 from node.http.door.request_context import RequestContext
+from node.state.pacing import opens_us
 from node.state.pool import Pool
-from node.state.times import rfc3339
+from node.state.times import rfc3339, rfc3339_or_none
 from node.state.value import State
 
 LISTED_MAX = 100
@@ -36,8 +37,9 @@ class PoolWaiterView(TypedDict):
 class PoolView(TypedDict):
     """A pool. `used` may be more than `capacity` after that was lowered, because no run is ended for it.
 
-    `tasks` is how many tasks use it by their definitions. `holders` and `waiting` name 100 at most; `waiters` is how
-    many wait, and `waiting` is in the order in which they begin.
+    `tasks` is how many tasks use it, or have a rate in it, by their definitions. `holders` and `waiting` name 100 at
+    most; `waiters` is how many wait, and `waiting` is in the order in which they begin. `next_start` is from when on
+    the next run with a rate in it may start; null: none has started.
     """
 
     name: str
@@ -47,6 +49,7 @@ class PoolView(TypedDict):
     holders: list[PoolHolderView]
     waiters: int
     waiting: list[PoolWaiterView]
+    next_start: Time | None
 
 
 class PoolPage(TypedDict):
@@ -65,11 +68,11 @@ async def pools(context: RequestContext, query: PageQuery) -> web.Response:
     after = name_after(query.after)
     state = context.state
     names, more = cut([name for name in sorted(state.pools) if after is None or name > after], query.limit)
-    items = [pool_view(state, name, state.pools[name]) for name in names]
+    items = [pool_view(state, name, state.pools[name], context.server.now_us()) for name in names]
     return context.answer({"items": items, "next": cursor_of(names[-1]) if more else None})
 
 
-def pool_view(state: State, name: str, pool: Pool) -> PoolView:
+def pool_view(state: State, name: str, pool: Pool, now_us: int) -> PoolView:
     """Return a pool, as the API shows it."""
     holding = sorted((state.runs[run_id] for run_id in pool.holders), key=lambda run: run.token)[:LISTED_MAX]
     return {
@@ -91,4 +94,5 @@ def pool_view(state: State, name: str, pool: Pool) -> PoolView:
         "waiting": [
             {"run_id": one.run_id, "task": one.task, "since": rfc3339(one.since_us)} for one in pool.queue[:LISTED_MAX]
         ],
+        "next_start": rfc3339_or_none(opens_us(pool, now_us) or None),
     }

@@ -19,6 +19,7 @@ from node.http.api.tasks import late_view
 from node.http.api.vitals import MemberLags
 from node.http.door.request_context import RequestContext
 from node.runtime.durations import seconds
+from node.state.pacing import opens_us
 from node.state.value import Run, State
 from node.web.board import Picture
 from node.web.board_keeper import picture_of
@@ -89,7 +90,7 @@ async def part_values(context: RequestContext, part: OverviewPart) -> dict[str, 
         case "members":
             return await _members(context)
         case "pools":
-            return _pools(context.state)
+            return _pools(context.state, context.server.now_us())
         case "backfills":
             return _backfills(context.state, context.server.now_us())
         case "standing":
@@ -189,13 +190,18 @@ async def _members(context: RequestContext) -> dict[str, Any]:
     }
 
 
-def _pools(state: State) -> dict[str, Any]:
-    """Return the pools that most wait for, then those that are used most, each with the runs that hold it longest."""
+def _pools(state: State, now_us: int) -> dict[str, Any]:
+    """Return the pools that most wait for, then those that are used most.
+
+    Each with the runs that hold it longest, and when the next run with a rate may start; 0: it may now.
+    """
     busiest = sorted(state.pools.items(), key=lambda item: (-len(item[1].queue), -item[1].used, item[0]))[:POOLS_MAX]
     shown = []
     for name, pool in busiest:
         holders = nsmallest(POOL_NAMED_MAX, (state.runs[run_id] for run_id in pool.holders), key=_claimed_at_us)
-        shown.append((name, pool, [(run, pool.holders[run.run_id]) for run in holders]))
+        next_us = opens_us(pool, now_us)
+        named = [(run, pool.holders[run.run_id]) for run in holders]
+        shown.append((name, pool, named, next_us if next_us > now_us else 0))
     return {"pools": shown, "count": len(state.pools), "named": POOL_NAMED_MAX}
 
 

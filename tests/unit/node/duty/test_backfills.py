@@ -14,7 +14,7 @@ from node.state.backfill import BackfillRow
 from node.state.backfills import AdvanceBackfill, ChangeBackfill
 from node.state.claims import Claim
 from node.state.members import MarkDown
-from node.state.occurrences import Enqueue
+from node.state.occurrences import Enqueue, Start
 from node.state.settings import ChangeSettings
 from node.state.value import Run
 from tasks.definition.spec import Cron, Every, Spec, timing
@@ -177,3 +177,17 @@ def test_what_is_due_does_not_wait_for_runs_of_backfills_in_a_pool() -> None:
     assert turn_of(history.state, "b", history.state.tasks["b"].spec_packed, NOW_US) == MY_TURN
     history.must(MarkDown(NOW_US, "a", 1, "gone", 1))
     assert [one.order for one in history.state.pools["dumps"].queue] == [2], "lost ones, too"
+
+
+def test_runs_of_backfills_start_at_a_rate_after_all_others() -> None:
+    history = after()
+    history.must(ChangeSettings(NOW_US, {"pools": {"api": 1}}))
+    for name in "ab":
+        history.put(name, schedule={"cron": "* * * * *"}, overlap="allow", rate={"pool": "api", "per_min": 60})
+    advance(history, begin(history, parallel=2), 0)
+    [first] = active(history, "a")
+    packed = history.state.tasks["b"].spec_packed
+    assert turn_of(history.state, "b", packed, NOW_US) == MY_TURN, "the backfill's run does not go before it"
+    live_id = history.must(Start(NOW_US, "b"))["run_id"]
+    assert turn_of(history.state, "b", packed, NOW_US, live_id) == MY_TURN
+    assert not turn_of(history.state, "a", first.spec_packed, NOW_US, first.run_id).mine

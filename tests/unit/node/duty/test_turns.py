@@ -1,5 +1,7 @@
 """Whose turn it is in a pool, what an owner proposes, and what a run that waits says."""
 
+from typing import Any
+
 from node.duty.decide import needs
 from node.duty.standing import standing
 from node.duty.turns import LOOK_AGAIN_US, MY_TURN, Turn, turn_of
@@ -109,3 +111,57 @@ def test_what_waits_says_for_which_pool_and_who_holds_it() -> None:
     history.must(Finish(AT_US, x.run_id, held(history, x).token, "succeeded"))
     [told] = [one for one in standing(history.state, "z", "a", (), AT_US) if one.code == "pool"]
     assert told.detail == f"{z.run_id} waits for its turn in the pool dumps: y goes first"
+
+
+def at_a_rate(*names: str, **fields: Any) -> History:
+    history = pooled(dumps=1, api=1)
+    for name in names:
+        add(history, name, **({"uses": {}, "rate": {"pool": "api", "per_min": 30}} | fields))
+    return history
+
+
+def test_the_first_looks_again_exactly_when_it_may_start_and_the_next_ones_a_second_later() -> None:
+    history = at_a_rate(*"vwxyz")
+    runs = [due(history, name) for name in "vwxyz"]
+    assert [turn(history, run).look_us for run in runs] == [None, *(AT_US + one * S for one in (1, 2, 2, 3))]
+    take(history, runs[0])
+    may_us = AT_US + 2 * S
+    assert [turn(history, run).look_us for run in runs[1:]] == [may_us + one * S for one in (0, 1, 2, 2)]
+    assert [turn(history, run, may_us).mine for run in runs[1:]] == [True, False, False, False]
+    assert turn(history, runs[2], may_us + S).mine, "the first cannot begin, for want of a place"
+    assert wants(history, "w", may_us - 1) == ([], [], may_us)
+
+
+def test_an_occurrence_waits_for_its_rate_as_a_run() -> None:
+    history = at_a_rate("x", "y")
+    history.claim("x", AT_US)
+    assert wants(history, "y", AT_US + S)[0] == [Enqueue(AT_US + S, "y", (AT_US,))]
+    assert wants(history, "y", AT_US + 2 * S)[1], "nobody waits, and its time has come"
+
+
+def test_who_waits_for_a_rate_holds_up_nobody_without_one_and_who_lacks_something_holds_up_no_start() -> None:
+    history = at_a_rate("x", "y", uses={"dumps": 1})
+    add(history, "z")
+    add(history, "zfree", uses={}, rate={"pool": "api", "per_min": 30})
+    x, y, z, free = (due(history, name) for name in ("x", "y", "z", "zfree"))
+    take(history, x)
+    may_us = AT_US + 2 * S
+    assert turn(history, free, may_us).mine, "y goes before it, and lacks a place"
+    ended_us = AT_US + 3 * S // 2
+    history.must(Finish(ended_us, x.run_id, held(history, x).token, "succeeded"))
+    assert turn(history, z, ended_us).mine, "y may not start yet"
+    assert not turn(history, z, may_us).mine and turn(history, y, may_us).mine
+    assert not turn(history, free, may_us).mine
+
+
+def test_what_waits_for_a_rate_says_when_the_next_may_start() -> None:
+    history = at_a_rate("x", "y", "z")
+    x, y, z = (due(history, name) for name in "xyz")
+    take(history, x)
+    now_us = AT_US + 600_000
+    for run, more in ((y, ""), (z, ", and y goes first")):
+        [told] = [one for one in standing(history.state, run.task, "a", (), now_us) if one.code == "rate"]
+        detail = f"{run.run_id} waits for the rate of the pool api: the next start in 1.4 s{more}"
+        assert (told.detail, told.until_us) == (detail, AT_US + 2 * S)
+    [told] = [one for one in standing(history.state, "z", "a", (), AT_US + 2 * S) if one.run_id == z.run_id]
+    assert (told.code, told.detail) == ("pool", f"{z.run_id} waits for its turn in the pool api: y goes first")

@@ -168,10 +168,10 @@ a continuous task, which ends so that the next one is made with the value. A fie
 """
 
 
-OTHERS = {"name", "after", "wait_s", "uses", "each", "calendar", "template"}
+OTHERS = {"name", "after", "wait_s", "uses", "rate", "each", "calendar", "template"}
 
 
-# A task with `after` or one of the last four is not continuous, and `wait_s` is of tasks with `after`.
+# A task with `after` or one of the last five is not continuous, and `wait_s` is of tasks with `after`.
 @pytest.mark.parametrize("field", [one for one in Spec.model_fields if one not in OTHERS])
 def test_a_change_of_a_field_moves_and_ends_what_depends_on_it(field: str) -> None:
     value, matters = MATTERS[field]

@@ -11,8 +11,9 @@ from node.state.apply import apply, apply_batch
 from node.state.codec import VERSION, pack_batch, unpack_batch
 from node.state.entries import CODES
 from node.state.members import TakeLead
-from node.state.occurrences import Start
-from node.state.value import State
+from node.state.occurrences import Enqueue, Start
+from node.state.settings import ChangeSettings
+from node.state.value import RULES, State
 from tests.unit.node.state.given import NOW_US, cluster
 from tests.unit.node.state.hostile import proposals
 
@@ -24,7 +25,13 @@ def lively() -> State:
     history = cluster("a", "b")
     history.put("t", schedule={"every_s": 1}, overlap="allow", sticky=True)
     history.put("u", schedule={"continuous": True})
-    history.must(TakeLead(NOW_US, "a", 1))
+    history.must(TakeLead(NOW_US, "a", 1, RULES))
+    history.must(ChangeSettings(NOW_US, {"pools": {"p": 1}}))
+    for name in "vw":  # of these one has started, and one waits for its start
+        history.put(name, schedule={"every_s": 1}, uses={"p": 1}, rate={"pool": "p", "per_min": 1})
+        history.must(Enqueue(NOW_US + 1_000_000, name, (NOW_US + 1_000_000,)))
+    [waits] = history.state.runs_of["v"]
+    history.claim("v", NOW_US + 1_000_000, run_id=waits)
     for second in (1, 2):
         history.claim("t", NOW_US + second * 1_000_000, "ab"[second - 1])
     history.must(Start(NOW_US, "t"))
