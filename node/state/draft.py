@@ -137,7 +137,7 @@ class Draft(_Fields):
         self.ended_occurrences: list[OccurrenceEnd] = []
         self.placing_changed = False
         self._facts = 0
-        self._gathered: dict[str, GatheredRuns] = {}
+        self._gathered: GatheredRuns | None = None
 
     def state(self, windows: Map[str, Window]) -> State:
         """Return the state of this draft, with these windows, and in a new epoch if placement changed. Call it once."""
@@ -164,7 +164,7 @@ class Draft(_Fields):
         before = self.runs.get(run.run_id)
         self.runs_bytes += run_bytes(run) - (0 if before is None else run_bytes(before))
         if before is None:
-            if (gathered := self._gathered.get(run.task)) is not None:
+            if (gathered := self._gathered) is not None and gathered.task == run.task:
                 gathered.add(run)
             else:
                 self.runs_of = self.runs_of.set(run.task, (*self.runs_of.get(run.task, ()), run.run_id))
@@ -181,9 +181,9 @@ class Draft(_Fields):
         if (each := self.each.get(task)) is None:
             yield
             return
-        gathered = self._gathered[task] = GatheredRuns(self.active(task), each.parts)
+        gathered = self._gathered = GatheredRuns(task, self.active(task), each.parts)
         yield
-        del self._gathered[task]
+        self._gathered = None
         if gathered.runs:
             self.runs_of = self.runs_of.set(task, tuple(gathered.runs))
         elif task in self.runs_of:
@@ -195,8 +195,9 @@ class Draft(_Fields):
 
     def active(self, task: str) -> list[Run]:
         """Return the active runs of a task, oldest first."""
-        gathered = self._gathered.get(task)
-        return [self.runs[run_id] for run_id in (self.runs_of.get(task, ()) if gathered is None else gathered.runs)]
+        if (gathered := self._gathered) is not None and gathered.task == task:
+            return [self.runs[run_id] for run_id in gathered.runs]
+        return [self.runs[run_id] for run_id in self.runs_of.get(task, ())]
 
     def overlapping(self, task: str) -> list[Run]:
         """Return the active runs that count for `overlap`, oldest first: all but actions and those of backfills."""
@@ -235,7 +236,7 @@ class Draft(_Fields):
         if (held := self.runs.get(run.run_id)) is not None:
             self.runs_bytes -= run_bytes(held)
             self.runs = self.runs.delete(run.run_id)
-            if (gathered := self._gathered.get(run.task)) is not None:
+            if (gathered := self._gathered) is not None and gathered.task == run.task:
                 gathered.drop(run.run_id)
             else:
                 left = tuple(run_id for run_id in self.runs_of[run.task] if run_id != run.run_id)
@@ -244,7 +245,7 @@ class Draft(_Fields):
 
     def part(self, run: Run) -> MemberPart | None:
         """Return how the task of a run fares on the run's member; None: it has no `each`."""
-        if run.member and (gathered := self._gathered.get(run.task)) is not None:
+        if run.member and (gathered := self._gathered) is not None and gathered.task == run.task:
             return gathered.parts.get(run.member)
         each = self.each.get(run.task) if run.member else None
         return None if each is None else part_of(each, run.member)
@@ -252,14 +253,14 @@ class Draft(_Fields):
     def put_part(self, task: str, part: MemberPart) -> None:
         """Note how a task with `each` fares on a member; its row is to have the state of the worst member."""
         self.keep_part(task, part)
-        if (gathered := self._gathered.get(task)) is not None:
+        if (gathered := self._gathered) is not None and gathered.task == task:
             gathered.summed = False
         else:
             self.tasks = self.tasks.set(task, summed_up(self.tasks[task], self.each[task].parts))
 
     def keep_part(self, task: str, part: MemberPart) -> None:
         """Keep what a task with `each` has for a member, if the state of the task does not depend on the change."""
-        if (gathered := self._gathered.get(task)) is not None:
+        if (gathered := self._gathered) is not None and gathered.task == task:
             gathered.parts[part.member] = part
         else:
             self.each = self.each.set(task, with_part(self.each[task], part))
@@ -271,7 +272,7 @@ class Draft(_Fields):
         """
         task = run.task
         each = self.each.get(task, EachRow(task))
-        if (gathered := self._gathered.get(task)) is not None:
+        if (gathered := self._gathered) is not None and gathered.task == task:
             others = gathered.active[occurrence] > 0
         else:
             others = any(other.occurrence == occurrence for other in self.active(task))

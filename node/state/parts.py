@@ -43,7 +43,8 @@ class GatheredRuns:
     Tuples in the state are made anew for each change. Of a thousand changes, each would cost a walk over a thousand.
     """
 
-    def __init__(self, runs: Iterable[Run], parts: Iterable[MemberPart]) -> None:
+    def __init__(self, task: str, runs: Iterable[Run], parts: Iterable[MemberPart]) -> None:
+        self.task = task
         self.runs = {run.run_id: run.occurrence for run in runs}
         """The occurrence of each active run, by the run's id, oldest first."""
         self.active = Counter(self.runs.values())
