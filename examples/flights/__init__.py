@@ -1,0 +1,1 @@
+"""A month of flights in four steps: see README.md."""
