@@ -8,7 +8,7 @@ from node.duty.agenda import UNCLAIMED, next_occurrence_us
 from node.duty.latest import latest_times, unreadable_parent
 from node.duty.occurrence_params import made_params
 from node.duty.sharing import DECLINED_US, OFFER_US, offer_holds
-from node.duty.turns import MY_TURN, turn_of
+from node.duty.turns import MY_TURN, Turn, turn_of
 from node.state.attempts import Cancel
 from node.state.awaiting import AwaitParents
 from node.state.blackout import blackout_of
@@ -102,17 +102,7 @@ def needs(state: State, task: str, me: Member, now_us: int, *, owner: bool = Tru
     blackout = blackout_of(state.blackouts, row.spec_packed, now_us) if state.blackouts else None
     if blackout is not None:
         ready = [run for run in ready if is_exempt(run)]
-    times = [due for run in ready if (due := due_us(run, now_us)) > now_us]
-    wishes = []
-    for run in ready:
-        if run.offered not in ("", me.id) and offer_holds(state, run, now_us):
-            times.append(run.offered_us + OFFER_US)
-        elif due_us(run, now_us) <= now_us:
-            turn = MY_TURN if run.action else turn_of(state, task, run.spec_packed, now_us, run.run_id)
-            if turn.mine:
-                wishes.append(_wish(state, row, run, me, now_us, shared=may_be_offered(row)))
-            elif turn.look_us is not None:
-                times.append(turn.look_us)
+    wishes, times = _wishes(state, row, me, ready, now_us, shared=may_be_offered(row))
     room = not active or row.spec.overlap != "allow" or no_room(state, row, active) is None
     told = task in state.children
     late_us = _lateness_us(state)
@@ -130,37 +120,12 @@ def needs(state: State, task: str, me: Member, now_us: int, *, owner: bool = Tru
         # `catch_up` does not judge it later.
         entries = entries or [Enqueue(now_us, task, (claim_us,))]
     elif claim_us is not None:
-        made = made_params(state, row, claim_us)
-        claim = Claim(
-            at_us=now_us,
-            task=task,
-            fire_at_us=claim_us,
-            member=me.id,
-            incarnation=me.incarnation,
-            params=made.params,
-            fault=made.fault,
-            version=made.version,
-        )
-        skips = row.spec.catch_up == "skip" and not row.spec.continuous
-        wishes.append(
-            Wish(
-                claim=claim,
-                due_us=claim_us,
-                failover=False,
-                queue_us=claim_us + late_us // 2 if skips else None,
-                continuous=row.spec.continuous,
-                shared=may_be_offered(row),
-            )
-        )
-    for run in _backfilling(row, active, backfilled) if claim_us is None else ():
-        if blackout is not None and not is_exempt(run):
-            continue
-        if (due := due_us(run, now_us)) > now_us:
-            times.append(due)
-        elif (turn := turn_of(state, task, run.spec_packed, now_us, run.run_id)).mine:
-            wishes.append(_wish(state, row, run, me, now_us))
-        elif turn.look_us is not None:
-            times.append(turn.look_us)
+        wishes.append(_wish_for_time(state, row, claim_us, me, now_us, late_us))
+    if claim_us is None:
+        filling = [run for run in _backfilling(row, active, backfilled) if blackout is None or is_exempt(run)]
+        more_wishes, more_times = _wishes(state, row, me, filling, now_us)
+        wishes += more_wishes
+        times += more_times
     if look_us is not None:
         times.append(look_us)
     if blackout is not None:
@@ -194,15 +159,8 @@ def _on_each(state: State, row: TaskRow, me: Member, now_us: int, *, owner: bool
     if blackout is not None:
         ready = [run for run in ready if is_exempt(run)]
         times.append(blackout.until_us)
-    wishes: list[Wish] = []
-    for run in ready:
-        turn = MY_TURN if run.action else turn_of(state, task, run.spec_packed, now_us, run.run_id)
-        if (due := due_us(run, now_us)) > now_us:
-            times.append(due)
-        elif turn.mine:
-            wishes.append(_wish(state, row, run, me, now_us))
-        elif turn.look_us is not None:
-            times.append(turn.look_us)
+    wishes, more_times = _wishes(state, row, me, ready, now_us)
+    times += more_times
     if owner and blackout is None:
         told = task in state.children
         late_us = _lateness_us(state)
@@ -262,6 +220,27 @@ def _free(active: list[Run]) -> list[Run]:
     return [run for run in active if run.state in UNCLAIMED and run.cancelling is None]
 
 
+def _wishes(
+    state: State, row: TaskRow, me: Member, ready: Iterable[Run], now_us: int, *, shared: bool = False
+) -> tuple[list[Wish], list[int]]:
+    """Return the claims of those of the `ready` runs whose turn it is, and when to look at the others again."""
+    wishes: list[Wish] = []
+    times: list[int] = []
+    for run in ready:
+        turn = MY_TURN
+        if run.offered not in ("", me.id) and offer_holds(state, run, now_us):
+            turn = Turn(mine=False, look_us=run.offered_us + OFFER_US)
+        elif (due := due_us(run, now_us)) > now_us:
+            turn = Turn(mine=False, look_us=due)
+        elif not run.action:
+            turn = turn_of(state, run.task, run.spec_packed, now_us, run.run_id)
+        if turn.mine:
+            wishes.append(_wish(state, row, run, me, now_us, shared=shared))
+        elif turn.look_us is not None:
+            times.append(turn.look_us)
+    return wishes, times
+
+
 def _wish(state: State, row: TaskRow, run: Run, me: Member, now_us: int, *, shared: bool = False) -> Wish:
     made = made_params(state, row, run.fire_at_us, run)
     claim = Claim(
@@ -284,6 +263,29 @@ def _wish(state: State, row: TaskRow, run: Run, me: Member, now_us: int, *, shar
         shared=shared and not failover and not run.action,
         declined=run.offered if abs(now_us - run.offered_us) < DECLINED_US else "",
         counted=run.offered == me.id,
+    )
+
+
+def _wish_for_time(state: State, row: TaskRow, fire_at_us: int, me: Member, now_us: int, late_us: int) -> Wish:
+    """Return the claim of an occurrence that is no run yet."""
+    made = made_params(state, row, fire_at_us)
+    claim = Claim(
+        at_us=now_us,
+        task=row.placing.name,
+        fire_at_us=fire_at_us,
+        member=me.id,
+        incarnation=me.incarnation,
+        params=made.params,
+        fault=made.fault,
+        version=made.version,
+    )
+    return Wish(
+        claim=claim,
+        due_us=fire_at_us,
+        failover=False,
+        queue_us=fire_at_us + late_us // 2 if row.spec.catch_up == "skip" and not row.spec.continuous else None,
+        continuous=row.spec.continuous,
+        shared=may_be_offered(row),
     )
 
 

@@ -11,6 +11,7 @@ Tasks that are kept on one member stay there: those with a `pin`, a `key` or `st
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 from node.state.places import Places, for_batch
@@ -102,7 +103,11 @@ class Sharing:
         self._given: Counter[str] = Counter()
         self._given_kinds: Counter[tuple[str, str]] = Counter()
         self._shares: dict[str, int] = {}
-        self._due: Mapping[str, int] = {}
+
+    @cached_property
+    def _due(self) -> Mapping[str, int]:
+        """How many tasks are due and not begun, by the other member that owns them."""
+        return {one: due for one, due in self._others_due().items() if one in self._members}
 
     @property
     def room_elsewhere(self) -> int:
@@ -156,11 +161,11 @@ class Sharing:
         return max(self._share(member.id), _quarter(member))
 
     def _load(self, member: str) -> int:
-        return self._loads.batch[member] + self._given[member] + self._due.get(member, 0)
+        due = 0 if member == self._me.id else self._due.get(member, 0)
+        return self._loads.batch[member] + self._given[member] + due
 
     def _share(self, member: str) -> int:
         if not self._shares:
-            self._due = {one: due for one, due in self._others_due().items() if one in self._members}
             capacity = sum(one.capacity for one in self._members.values())
             work = self._own + sum(self._due.values()) + sum(self._loads.batch[one] for one in self._members)
             self._shares = {one.id: -(-work * one.capacity // capacity) for one in self._members.values()}
