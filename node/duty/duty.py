@@ -316,9 +316,10 @@ class Duty:
         """Decide on the tasks whose time has come. Returns the entries, which include claims for the free places."""
         self.take_due(now_us)
         # The tasks that have waited the longest, as many as could run now, compete with tasks that have just come due.
-        elsewhere = self._sharing(me, 0).room_elsewhere if self._starved else 0
-        longest = self._starved.longest(self._state, self._places, self._backfill_places, elsewhere)
-        self._ready.update(dict.fromkeys(longest))
+        if self._starved:
+            elsewhere = self._sharing(me, 0).room_elsewhere
+            longest = self._starved.longest(self._state, self._places, self._backfill_places, elsewhere)
+            self._ready.update(dict.fromkeys(longest))
         entries: list[Entry] = []
         wishes: list[Wish] = []
         for task in self._mine(TASKS_A_STEP):
@@ -337,6 +338,8 @@ class Duty:
             self._preparing.put(self._state, task, now_us if found.wishes else found.look_us)
             entries += [entry for entry in found.entries if self._may_propose(entry, task, now_us)]
             wishes += [wish for wish in found.wishes if self._may_propose(wish.claim, task, now_us)]
+        if not wishes:
+            return entries
         wishes.sort(key=attrgetter("rank"))
         sharing = self._sharing(me, self._flight.claims + len(wishes))
         for _ in range(self._flight.claims):

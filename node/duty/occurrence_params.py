@@ -58,16 +58,25 @@ def readable_params(spec: Spec) -> Mapping[str, Any]:
 
 def times_of(state: State, run: Run) -> OccurrenceTimes:
     """Return the times of a run's occurrence. What was started by hand, or together with that, has no window."""
-    times = occurrence_times(state, run.task, timing(run.spec_packed), run.nominal_us or run.fire_at_us)
-    by_hand = not run.backfill and (run.trigger == "manual" or run.generation)
-    return times._replace(window_start_us=None) if by_hand else times
+    rhythm, nominal_us = timing(run.spec_packed), run.nominal_us or run.fire_at_us
+    if not run.backfill and (run.trigger == "manual" or run.generation):
+        return OccurrenceTimes(nominal_us, None, _zone(_ruling(state, run.task, rhythm)))
+    return occurrence_times(state, run.task, rhythm, nominal_us)
 
 
 def occurrence_times(state: State, task: str, rhythm: TaskTiming, nominal_us: int) -> OccurrenceTimes:
     """Return the times of a task's occurrence: by its own schedule, or else by that from which it descends."""
-    if rhythm.schedule is None:
-        roots = (row.timing for row, _ in schedule_roots(state, task))
-        rhythm = next((one for one in roots if one.schedule is not None), rhythm)
-    zone = rhythm.schedule.timezone if isinstance(rhythm.schedule, Cron) else "UTC"
+    rhythm = _ruling(state, task, rhythm)
     start_us = window_start_us(rhythm.schedule, days_of(state.calendars, rhythm), nominal_us)
-    return OccurrenceTimes(nominal_us, start_us, zone)
+    return OccurrenceTimes(nominal_us, start_us, _zone(rhythm))
+
+
+def _ruling(state: State, task: str, rhythm: TaskTiming) -> TaskTiming:
+    if rhythm.schedule is not None:
+        return rhythm
+    roots = (row.timing for row, _ in schedule_roots(state, task))
+    return next((one for one in roots if one.schedule is not None), rhythm)
+
+
+def _zone(rhythm: TaskTiming) -> str:
+    return rhythm.schedule.timezone if isinstance(rhythm.schedule, Cron) else "UTC"

@@ -157,6 +157,9 @@ class Starved:
     def __iter__(self) -> Iterator[str]:
         return iter(self._wishes)
 
+    def __bool__(self) -> bool:
+        return bool(self._wishes)
+
     def clear(self) -> None:
         """Remove all claims."""
         self._wishes.clear()

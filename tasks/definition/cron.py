@@ -99,6 +99,7 @@ def check_rare(line: str, timezone: str) -> None:
         )
 
 
+@lru_cache(maxsize=4096)
 def unreadable_line(line: str, timezone: str) -> str | None:
     """Say why `line` cannot be read on this machine; None if it can be read."""
     try:
