@@ -78,6 +78,9 @@ def _part(draw: random.Random, until: int, tally: Tally) -> None:
     runs = [(name, run) for name, one in killing.seen.items() for run in one.runs]
     tally.seen["occurrences of tasks with parents"] += sum(bool(PARENTS[name]) for name, _ in runs)
     tally.seen["runs"] += len(runs)
+    tally.seen["runs of bursts on other nodes than their owner's"] += sum(
+        run["node"] != killing.owners[name] for name, run in runs if name.startswith("burst-")
+    )
     tally.seen.update(f"attempts {attempt['state']}" for _, run in runs for attempt in run["attempts"])
     tally.wrong += wrong
     for line in wrong:

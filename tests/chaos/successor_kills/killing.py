@@ -19,6 +19,9 @@ from tests.chaos.successor_kills.judgement import Seen, violations
 from tests.chaos.successor_kills.shapes import CHILDREN, CRON_S, HAND, PARENTS, ROOTS, TASKS, specs
 from tests.chaos.successor_kills.work import Line, install, lines_of
 
+MAX_RUNS: Final = 4
+"""How many attempts a node runs at once: less than what falls due at once, so that work is offered to other nodes."""
+
 WAIT_S: Final = 300.0
 """Other work on the machine must not look like a fault."""
 
@@ -86,6 +89,8 @@ class Killing:
         self._asked: list[str] = []
         #: What was seen at the end, by task.
         self.seen: dict[str, Seen] = {}
+        #: Who owned each task at the end, when all nodes were up.
+        self.owners: dict[str, str] = {}
 
     def begin(self) -> None:
         """Register all tasks, in one entry, and wait until each task with a schedule has begun."""
@@ -102,7 +107,7 @@ class Killing:
         cluster, moment = self._cluster, drawn_moment(draw)
         if draw.random() < 0.5:
             self._run_by_hand()
-        owners = {task["name"]: task["owner"] for task in cluster.client.items("/v1/tasks")}
+        owners = self._owned()
         leader = str(cluster.client.get("/v1/cluster")["leader"])
         parent, node = self._wait(moment.landmark, draw)
         child = draw.choice(CHILDREN[parent])
@@ -132,6 +137,7 @@ class Killing:
         until = datetime.now(UTC)
         with suppress(NotInTime):
             wait_for("what was due", lambda: not self._lost(until), SETTLE_S, pause_s=0.5)
+        self.owners = self._owned()
         for name in ROOTS:
             self._cluster.client.call("POST", path("v1", "tasks", name, "pause"))
         wrong: list[str] = []
@@ -154,6 +160,9 @@ class Killing:
         except (AssertionError, NotInTime) as error:
             wrong.append(f"{type(error).__name__}: {error}")
         return wrong
+
+    def _owned(self) -> dict[str, str]:
+        return {task["name"]: task["owner"] for task in self._cluster.client.items("/v1/tasks")}
 
     def _run_by_hand(self) -> None:
         with suppress(ApiProblem, Unreachable):
@@ -230,7 +239,8 @@ def killed_cluster(folder: Path) -> Iterator[Killing]:
     """Start nodes with all tasks. What is left in the folder is what was seen."""
     folder.mkdir(exist_ok=True)
     python_path = install(folder / "entered")
-    with Cluster(folder / "cluster", env={"PYTHONPATH": python_path}) as cluster:
+    env = {"PYTHONPATH": python_path, "ROTA_MAX_RUNS": str(MAX_RUNS)}
+    with Cluster(folder / "cluster", env=env) as cluster:
         cluster.start()
         cluster.wait_until_whole(WAIT_S)
         killing = Killing(cluster, folder / "ledgers")

@@ -1,4 +1,4 @@
-"""The tasks: chains, a fan-out, joins, reactions to failures, a queue, times of their own, and starts by hand."""
+"""The tasks: chains, a fan-out, joins, reactions to failures, a queue, times of their own, bursts, starts by hand."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -45,6 +45,8 @@ TASKS: Final[dict[str, dict[str, Any]]] = {
     "own-1": {"schedule": _CRON, "after": ["own-0"]},
     "own-2": {"schedule": _CRON, "after": [{"task": "own-0", "on": "ended"}]},
     "own-3": {"after": ["own-2"]},
+    **{f"burst-{number}": {"schedule": _CRON} for number in range(12)},
+    "burst-12": {"after": _many("burst", *range(12))},
     HAND: {},
     "hand-1": {"after": [HAND]},
     "hand-2": {"after": [HAND], "fails": True},
