@@ -25,6 +25,7 @@ def _ends(cluster: Cluster, name: str, node: str | None = None) -> dict[str, lis
     return found
 
 
+@pytest.mark.more
 def test_each_occurrence_goes_through_all_tasks_once_though_the_leader_is_killed(tmp_path: Path) -> None:
     with Cluster(tmp_path, 3) as cluster:
         cluster.start()

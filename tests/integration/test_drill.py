@@ -73,6 +73,7 @@ def scratch_of(cluster: Cluster) -> list[Path]:
     return [path for node in cluster.names for path in (cluster.folder / node / "scratch").glob("*")]
 
 
+@pytest.mark.more
 def test_a_dump_is_proven_and_a_spoilt_one_is_not(tmp_path: Path) -> None:
     with backed_up(tmp_path, fingerprint="content") as (cluster, _):
         run = drilled(cluster, tmp_path, compare="content", checks=[GRANTED])

@@ -69,6 +69,7 @@ def attacks(server: Server, cluster: Cluster, port: int, marker: Path) -> dict[s
     }
 
 
+@pytest.mark.more
 def test_a_hostile_dump_reaches_nothing_but_its_own_server(tmp_path: Path) -> None:
     with postgres_server("hush-hush") as server, ExitStack() as stack:
         cluster = stack.enter_context(Cluster(tmp_path / "cluster", 1, {"ROTA_POSTGRES_BIN": str(server.programs)}))

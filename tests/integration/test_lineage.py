@@ -116,6 +116,7 @@ def test_a_task_that_is_bound_waits_for_its_node(machines: Machines) -> None:
     assert step["verdict"] == "group"
 
 
+@pytest.mark.more
 def test_a_node_with_another_disk_fails_and_both_good_copies_are_there(machines: Machines) -> None:
     """`told` is said to be shared, which it is not; of `old`, registered before that was asked, nothing is said."""
     machines.register("told", **machines.spec(shared=True, pin="node-1", group={"rack": "a"}))

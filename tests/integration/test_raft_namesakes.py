@@ -112,6 +112,7 @@ def test_of_two_simultaneous_starts_of_one_member_one_stays(tmp_path: Path) -> N
                     cluster.leader()
 
 
+@pytest.mark.more
 def test_a_start_replaces_a_stopped_one_which_ends_when_resumed(tmp_path: Path) -> None:
     """Its connections are still open, as after a loss of the machine."""
     with cluster_of(tmp_path, 3) as cluster:

@@ -279,6 +279,7 @@ def test_the_data_folder_lets_others_pass_and_nothing_more(users: Users) -> None
     assert users.said(NODE).count("had mode") <= 1
 
 
+@pytest.mark.more
 def test_a_scratch_folder_is_removed_whatever_is_in_it(users: Users) -> None:
     """Folders that their owner closed, links out of it, a socket, a pipe, and names that are no text."""
     outside = users.folder / "outside"

@@ -215,6 +215,7 @@ def test_a_backup_without_log_needs_the_archive(server: Server, tmp_path: Path) 
     assert restored(archiving, server) == rows(server)
 
 
+@pytest.mark.more
 def test_a_frozen_attempt_that_wakes_up_spoils_nothing(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,6 +1,6 @@
 """The promise, over seeded histories of a minute each (docs/explanation/leases-and-claims.md).
 
-ROTA_HISTORIES=5000 tells that many, ROTA_SEED=1000 begins with that seed. `make test-more` tells the next 300.
+ROTA_HISTORIES=5000 tells that many, ROTA_SEED=1000 begins with that seed. `make test-more` tells the next 400.
 """
 
 import os
@@ -18,7 +18,7 @@ from tests.simulation.pool import SEARCHED, share
 from tests.simulation.shrink import report, shortened
 
 ROOT = Path(__file__).parents[2]
-HISTORIES = int(os.environ.get("ROTA_HISTORIES", "200"))
+HISTORIES = int(os.environ.get("ROTA_HISTORIES", "100"))
 SEED = int(os.environ.get("ROTA_SEED", "0"))
 
 ENOUGH: dict[str, float] = {

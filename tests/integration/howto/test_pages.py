@@ -119,6 +119,7 @@ def test_the_settings_of_a_service_are_made(reader: Reader, tmp_path: Path) -> N
     reader("how-to/install-with-systemd.md", ETC=str(tmp_path / "etc"))
 
 
+@pytest.mark.more
 def test_a_node_is_added_and_removed(reader: Reader, cluster: Cluster) -> None:
     raft_port, http_port = free_ports(2)
     reader(

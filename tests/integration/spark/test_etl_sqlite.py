@@ -75,6 +75,7 @@ def test_rows_arrive_with_their_types_and_later_ones_by_the_cursor(server: Serve
     assert (later["rows"], later["batches"]) == (1, 1)
 
 
+@pytest.mark.more
 def test_what_cannot_be_read_is_named(server: Server, file: Path, tmp_path: Path) -> None:
     with closing(sqlite3.connect(file)) as database, database:
         database.execute("CREATE TABLE odd (id INTEGER, n INTEGER)")

@@ -70,6 +70,7 @@ def test_an_ingest_writes_a_table_of_its_user(cluster: ReachableCluster) -> None
     assert not list((cluster.folder / "node-1/scratch").glob("prepared.*")), "a session of the node's user"
 
 
+@pytest.mark.more
 def test_an_etl_reads_and_writes_files_of_its_user(cluster: ReachableCluster) -> None:
     mine = cluster.folder / "mine"
     params = {
