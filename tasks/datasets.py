@@ -47,12 +47,15 @@ def stored_at(url: str) -> Dataset:
     if "://" not in url or url.startswith(("file://", "local://")):
         return Dataset("file", (url.partition("://")[2] if "://" in url else url).rstrip("/") or "/")
     scheme, rest = url.split("://", 1)
-    if scheme in ("http", "https", "sftp", "ssh"):
+    if scheme in ("http", "https", "sftp"):
         parts = urlsplit(url)
+        if scheme == "sftp":
+            return Dataset(f"file://{parts.hostname}", parts.path.rstrip("/") or "/")
         return Dataset(f"{scheme}://{parts.netloc.rpartition('@')[2]}", parts.path.rstrip("/") or "/")
     place, _, path = rest.partition("/")
     if ":" in place.rpartition("@")[0]:  # a user and a password; abfs:// has a container before the `@`
         place = place.rpartition("@")[2]
+    scheme = "abfss" if scheme == "abfs" else scheme
     return Dataset(f"{scheme}://{place}", path.rstrip("/") or "/")
 
 

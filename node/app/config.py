@@ -90,7 +90,8 @@ def _read(reader: SettingsReader, environ: Mapping[str, str]) -> Config:
     """Read the settings one by one, and derive further values. Errors are collected in the reader's `problems`."""
     values = reader.values(NodeSettings)
     secret = {name: row for name, row in rows_of(NodeSettings) if row.has_file}
-    own = own_of(map(reader.given_file, secret.values()), values["data"], (values[name] for name in secret))
+    files = [*map(reader.given_file, secret.values()), values["lineage"] and _lineage_file(environ)]
+    own = own_of(filter(None, files), values["data"], (values[name] for name in secret))
     never_reached = (*own.files, own.data, str(values["secrets_dir"].absolute()), *values["private"])
     return Config(
         **values,
@@ -102,6 +103,12 @@ def _read(reader: SettingsReader, environ: Mapping[str, str]) -> Config:
         bounds=Bounds(**_called_as(Bounds, values)),
         limits=Amounts(**_called_as(Amounts, values, "limit_")),
     )
+
+
+def _lineage_file(environ: Mapping[str, str]) -> str | None:
+    """Return the file that configures the client of lineage, keys included; None: there is none."""
+    named = environ.get("OPENLINEAGE_CONFIG", "").strip()
+    return named if named and Path(named).is_file() else None
 
 
 def _called_as(part: type, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Sends spans by OpenTelemetry's SDK and its OTLP exporter over HTTP, which their own variables (OTEL_*) configure."""
 
 import logging
+import os
 import socket
 from collections.abc import Sequence
 from typing import Final
@@ -78,6 +79,11 @@ class TraceClient:
         self._provider = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
         self._provider.add_span_processor(self._made)
         self._tracer = self._provider.get_tracer("rota", version())
+        for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+            if (protocol := os.environ.get(name, "").strip()) not in ("", "http/protobuf"):
+                raise ValueError(
+                    f"{name}={protocol}: spans are sent by http/protobuf only (port 4318 of most collectors)"
+                )
         self._exporter = OTLPSpanExporter()
         if self._said.said:  # the exporter would go on with a default
             raise ValueError(self._said.said)

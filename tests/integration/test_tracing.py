@@ -248,6 +248,10 @@ def test_a_collector_that_never_answers_costs_a_run_nothing(tmp_path: Path) -> N
             "ROTA_TRACES=1, and a variable of OpenTelemetry (OTEL_*) is wrong: ",
         ),
         (
+            {"ROTA_TRACES": "1", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+            "OTEL_EXPORTER_OTLP_PROTOCOL=grpc: spans are sent by http/protobuf only",
+        ),
+        (
             {"ROTA_TRACES": "1", "OTEL_EXPORTER_OTLP_HEADERS": KEY},
             "ROTA_TRACES=1, and a variable of OpenTelemetry (OTEL_*) is wrong: Header format invalid",
         ),

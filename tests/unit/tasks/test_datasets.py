@@ -25,8 +25,8 @@ POSTGRES = "postgresql://etl@db.internal:5433/shop"
         ("s3://lake", "s3://lake", "/"),
         ("s3://key:secret@lake/in", "s3://lake", "in"),
         ("gs://lake/in/*.avro", "gs://lake", "in"),
-        ("abfs://box@account.dfs.core.windows.net/in", "abfs://box@account.dfs.core.windows.net", "in"),
-        ("sftp://user:secret@host:2222/backups", "sftp://host:2222", "/backups"),
+        ("abfs://box@account.dfs.core.windows.net/in", "abfss://box@account.dfs.core.windows.net", "in"),
+        ("sftp://user:secret@host:2222/backups", "file://host", "/backups"),
         ("https://user:secret@api.example/v1?token=secret#x", "https://api.example", "/v1"),
     ],
 )

@@ -289,13 +289,18 @@ def test_each_bound_of_the_disk_is_a_setting() -> None:
     assert [str(getattr(bounds, field)) for field, row in rows_of(NodeSettings) if field in BOUNDS] == [*given.values()]
 
 
-def test_keys_of_receivers_are_kept_apart_where_something_is_sent_to_them() -> None:
+def test_keys_of_receivers_are_kept_apart_where_something_is_sent_to_them(tmp_path: Path) -> None:
     keys = {"OTEL_EXPORTER_OTLP_HEADERS": "x=1", "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "x=2"}
     more = {"OPENLINEAGE_API_KEY": "k", "OPENLINEAGE__TRANSPORT__AUTH": '{"apiKey": "k"}'}
     others = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OPENLINEAGE_URL": "http://m:5000"}
     given = {**WELL, **keys, **more, **others}
     assert load_config({**given, "ROTA_TRACES": "1"}).export_secrets == keys
     assert load_config({**given, "ROTA_LINEAGE": "1"}).export_secrets == more
+    file = tmp_path / "openlineage.yml"
+    file.write_text("transport: {type: http, url: http://m:5000, auth: {type: api_key, apiKey: k}}")
+    configured = {**given, "OPENLINEAGE_CONFIG": str(file)}
+    assert str(file) in load_config({**configured, "ROTA_LINEAGE": "1"}).own.files
+    assert str(file) not in load_config(configured).own.files
     config = load_config({**given, "ROTA_LINEAGE": "0"})
     assert (config.traces, config.lineage, config.export_secrets) == (False, False, {})
     assert "ROTA_TRACES='often': must be 1 or 0" in problems(ROTA_TRACES="often")
