@@ -150,6 +150,10 @@ def test_a_killed_owners_run_is_one_trace_with_two_attempts_and_one_root(
     cluster, found = collected
     owner = next(name for name in cluster.names if name != cluster.wait_for_leader())
     notes = cluster.notes()
+    notes.let_go()
+    cluster.register("before", params={**notes.params}, pin=owner)
+    trace_of(found, cluster.wait_for_run(cluster.run("before"), "succeeded")["run_id"], "attempt")
+    notes = cluster.notes()
     cluster.register("killed", params={**notes.params, "steps": 1}, pin=owner)
     run_id = cluster.run("killed")
     notes.wait("beat")
