@@ -1,9 +1,10 @@
 """A node's traces and lineage: the clients that are asked for, a thread for each, and what decides what they send."""
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from node.replication.state_machine import StateChange
 from node.tracing.export_thread import ExportClient, ExportCount, ExportThread
@@ -12,8 +13,7 @@ from node.tracing.lineage import LineageRecord
 from node.tracing.spans import Progress, SpanRecord, trace_id_of, traceparent_of
 from tasks.datasets import Datasets
 
-if TYPE_CHECKING:
-    from node.tracing.trace_client import TraceClient
+_log = logging.getLogger("rota.tracing")
 
 SPANS_MAX: Final = 10_000
 EVENTS_MAX: Final = 2_000
@@ -30,6 +30,13 @@ class CannotExport(Exception):
     """Traces or lineage are asked for, and cannot be sent from this node. The text says what to do."""
 
 
+class SpanClient(ExportClient[SpanRecord], Protocol):
+    """Sends spans: `node.tracing.trace_client.TraceClient`."""
+
+    def sampled(self, trace_id: int) -> bool:
+        """Return whether a trace is sent at all."""
+
+
 class Exports:
     """The traces and the lineage that a member sends. Without either, it does nothing.
 
@@ -39,7 +46,7 @@ class Exports:
     def __init__(
         self,
         me: str,
-        traces: "TraceClient | None",
+        traces: SpanClient | None,
         lineage: ExportClient[LineageRecord] | None,
         progress: Callable[[str], Progress | None],
         now_us: Callable[[], int],
@@ -57,6 +64,7 @@ class Exports:
         self._now_us = now_us
         self._ready = ready
         self._from: int | None = None
+        self._failing = False
 
     def start(self) -> None:
         """Start the threads."""
@@ -74,11 +82,17 @@ class Exports:
             self._from = change.before.index
 
     def delivered(self, changes: Sequence[StateChange]) -> None:
-        """Queue what follows from changes."""
+        """Queue what follows from changes. An error is logged: it ends nothing but the telling of these changes."""
         if not self._threads or self._from is None:
             return
         new = [change for change in changes if change.before.index >= self._from]
-        spans, events = self._follower.follow(new, self._now_us())
+        try:
+            spans, events = self._follower.follow(new, self._now_us())
+        except Exception:  # noqa: BLE001 - an error here must not end the node
+            if not self._failing:
+                _log.exception("some runs are not traced, because of a bug in Rota")
+            self._failing = True
+            return
         if self._spans is not None:
             self._spans.put(spans)
         if self._events is not None:
@@ -97,7 +111,7 @@ class Exports:
         return [thread.count for thread in self._threads]
 
 
-def trace_client(node: str, secrets: Mapping[str, str]) -> "TraceClient":
+def trace_client(node: str, secrets: Mapping[str, str]) -> SpanClient:
     """Make the client for traces, with the variables in `secrets` beside the environment's. Raises `CannotExport`."""
     try:
         from node.tracing.trace_client import TraceClient
