@@ -96,13 +96,13 @@ POOLS_SHOWN_BY: Final[dict[str, int]] = {
     "pool-capacity": 9,
     "pool-each": 39,
     "pool-from-claim": 9,
-    "pool-of-the-lost": 9,
+    "pool-of-the-lost": 59,
     "pool-wakes": 1019,
     "pool-first": 119,
     "pool-kept": 9,
-    "rate-of-starts": 49,
-    "rate-apart": 9,
-    "rate-queued": 9,
+    "rate-of-starts": 59,
+    "rate-apart": 19,
+    "rate-queued": 19,
     "rate-looks": 19,
 }
 """A seed whose history shows it (`tests.simulation.mutants`)."""

@@ -20,6 +20,9 @@ QUICK: Final = ({"pool": "net", "per_min": 90}, {"pool": "net", "per_min": 300})
 RATES: Final = (*QUICK, {"pool": "lock", "per_min": 20}, {"pool": "lock", "per_min": 60})
 """Rates; the slow ones are of tasks of which no more than one run waits."""
 
+RATES_IN, RATES_OF = 20, 19
+"""In one of so many histories, some have a rate, and which: every second one with pools."""
+
 OVERLAPS: Final = ("skip", "skip", "queue", "replace", "allow")
 
 
@@ -29,7 +32,7 @@ class PooledTasks:
     def __init__(self, clients: Clients, seed: int) -> None:
         self._clients = clients
         self._rng = rng = random.Random(f"pools {seed}")
-        self._rates = random.Random(f"rates {seed}")
+        self._rates = random.Random(f"rates {seed}") if seed % RATES_IN == RATES_OF else None
         self._names = [f"p{number}" for number in range(TASKS)]
         self._fixed = {
             name: {"overlap": rng.choice(OVERLAPS), "catch_up": rng.choice(("skip", "latest", "all"))}
@@ -52,11 +55,15 @@ class PooledTasks:
                 "timeout_s": pick((None, 4.0)),
                 "uses": pick(({"lock": 1}, {"lock": 1}, {"disk": 1}, {"disk": 2}, {"lock": 1, "net": 2}, {"net": 3})),
                 "priority": pick((0, 50, 50, 100)),
-                "rate": self._rates.choice((None, None, *(RATES if self._fixed[name]["overlap"] == "skip" else QUICK))),
+                "rate": self._rate(name),
                 **self._fixed[name],
                 **changed,
             }
         )
+
+    def _rate(self, name: str) -> dict[str, Any] | None:
+        rates = RATES if self._fixed[name]["overlap"] == "skip" else QUICK
+        return None if self._rates is None else self._rates.choice((None, None, *rates))
 
     def begin(self) -> None:
         """Make the pools, and register the tasks, as soon as that can be done."""
