@@ -74,6 +74,7 @@ ENOUGH: dict[str, float] = {
     "missed on a member": 0.2,
     "MissRun": 0.01,
     "due by a calendar": 0.3,
+    "starts at a rate": 0.4,
 }
 """What a history has of each on average, at least: histories in which little happens prove little."""
 
