@@ -36,7 +36,7 @@ def tasks_command(api: Api, kind: str | None, owner: str | None, set_name: str |
                     item["name"],
                     item["kind"],
                     "each" if item.get("each") else item["owner"],
-                    ago(item["next_fire_at"]),
+                    ago(item["next_fire_at"]) if not item.get("next_held") else f"{ago(item['next_fire_at'])} (held)",
                     item["last"] and f"{item['last']['state']} {ago(item['last']['finished_at'])}",
                     state_of(item),
                 )
@@ -92,15 +92,16 @@ def show_command(api: Api, name: str, at: str | None) -> None:
         api.show(run, lambda: say(shown.rstrip()))
         return
     task = api.client.get(path("v1", "tasks", name))
-    api.show(task, lambda: click.echo(_as_yaml(task) + _left_out(api, task), nl=False))
+    api.show(task, lambda: click.echo(_as_yaml(task) + _not_at_its_times(api, task), nl=False))
 
 
-def _left_out(api: Api, task: dict[str, Any]) -> str:
-    """Say in comments on which of the next days a task is not due because of its calendars."""
-    if not task.get("calendar"):
+def _not_at_its_times(api: Api, task: dict[str, Any]) -> str:
+    """Say in comments on which of the next days a task is not due, by its calendars, and which blackouts hold it."""
+    if not task.get("calendar") and not task.get("next_held"):
         return ""
     found = api.client.get(path("v1", "tasks", task["name"], "times"))
     lines = [one["detail"] for one in found["left_out"]]
+    lines += [f"due at {one['at']}, {one['detail']}" for one in found.get("held", [])]
     if found["known_until"] is not None:
         lines.append(f"its calendars are known until {found['known_until']}")
     return "".join(f"# {line}\n" for line in lines)
@@ -145,7 +146,7 @@ def _print_where(api: Api, answer: dict[str, Any], without: tuple[str, ...]) -> 
                 "now": "; ".join(told["detail"] for told in answer["standing"]),
                 "runs on": ", ".join(f"{run['node']} ({run['run_id']})" for run in answer["running_on"]) or None,
                 **{part["member"]: _fares(part) for part in members},
-                "next": ago(answer["next_fire_at"]),
+                "next": _next(answer),
             }
         )
         return
@@ -159,9 +160,19 @@ def _print_where(api: Api, answer: dict[str, Any], without: tuple[str, ...]) -> 
             "standbys": ", ".join(answer["standbys"]) or None,
             **({"waits": answer["waiting"]} if answer["waiting"] else {}),
             "because": ", ".join(f"{step['node'] or 'vacant slot'}: {step['verdict']}" for step in answer["because"]),
-            "next": ago(answer["next_fire_at"]),
+            "next": _next(answer),
         }
     )
+
+
+def _next(answer: dict[str, Any]) -> str | None:
+    """Say when a task is due next, and what holds it then.
+
+    >>> _next({"next_fire_at": None})
+    """
+    held = answer.get("next_held")  # older nodes do not send it
+    due = ago(answer["next_fire_at"])
+    return f"{due} ({answer['next_fire_at']}), {held['detail']}" if held else due
 
 
 def _fares(part: dict[str, Any]) -> str:

@@ -41,7 +41,9 @@ def _print(api: Api, answer: dict[str, Any], hours: int) -> None:
             api.table(headings, ([item[cell] for cell in cells] for item in found["items"]), "")
         if found["count"] > len(found["items"]):
             say(f"and {found['count'] - len(found['items'])} more")
-    say(f"\nDue within {hours} h, and load by weights:")
+    held = answer["ahead"].get("held")  # older nodes do not send it
+    said = f" ({held} of these in a blackout: they begin at its end, or are missed)" if held else ""
+    say(f"\nDue within {hours} h{said}, and load by weights:")
     ahead = answer["ahead"]["members"]
     api.table(
         ("NODE", "DUE", "OF THESE MOVED", "LOAD NOW", "THEN"),

@@ -105,7 +105,7 @@ def needs(state: State, task: str, me: Member, now_us: int, *, owner: bool = Tru
     wishes, times = _wishes(state, row, me, ready, now_us, shared=may_be_offered(row))
     room = not active or row.spec.overlap != "allow" or no_room(state, row, active) is None
     told = task in state.children
-    late_us = _lateness_us(state)
+    late_us = lateness_us(state)
     held = blackout is not None and not row.timing.continuous
     entries, claim_us, look_us = (
         ([], None, None) if held else _schedule(state, row, task, active, now_us, late_us, room=room, told=told)
@@ -163,7 +163,7 @@ def _on_each(state: State, row: TaskRow, me: Member, now_us: int, *, owner: bool
     times += more_times
     if owner and blackout is None:
         told = task in state.children
-        late_us = _lateness_us(state)
+        late_us = lateness_us(state)
         scheduled, claim_us, look_us = _schedule(state, row, task, [], now_us, late_us, room=True, told=told)
         entries += scheduled
         if claim_us is not None and row.spec.after:
@@ -175,7 +175,8 @@ def _on_each(state: State, row: TaskRow, me: Member, now_us: int, *, owner: bool
     return Wanting(tuple(entries), tuple(wishes), min(times, default=None), held=blackout is not None)
 
 
-def _lateness_us(state: State) -> int:
+def lateness_us(state: State) -> int:
+    """Return how late an occurrence may begin under `catch_up: skip`, in microseconds."""
     settings = state.settings
     return round(lateness_s(settings.window_s + settings.lease_s + settings.margin_s) * 1_000_000)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from node.duty.held_times import HeldTime
 from node.duty.timetable import TimeSpan, UpcomingTask
 
 STEPS: Final = 72
@@ -33,6 +34,8 @@ class PlannedRun(NamedTuple):
     took_us: int | None = None
     #: Whether the task runs all the time.
     continuous: bool = False
+    #: The blackout that it is in, if it is in one, and what becomes of it.
+    held: HeldTime | None = None
 
     @property
     def moved(self) -> bool:
@@ -64,16 +67,18 @@ class MemberForecast:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The occurrences that are due within `span`, by the member that begins them (None: no member may).
+    """The occurrences that are due within a span, by the member that begins them."""
 
-    `cut` is the number of tasks that are due more often than was computed (`node.duty.timetable` has the limits).
-    `continuous` is the number of tasks that run all the time; each counts as one occurrence.
-    """
-
+    #: The span.
     span: TimeSpan
+    #: The occurrences of each member; None: those that no member may begin.
     members: dict[str | None, MemberForecast]
+    #: How many tasks are due more often than was computed (`node.duty.timetable` has the limits).
     cut: int = 0
+    #: How many tasks run all the time; each counts as one occurrence.
     continuous: int = 0
+    #: How many occurrences are in blackouts: they are counted at the times at which they are due.
+    held: int = 0
 
     @property
     def count(self) -> int:
@@ -101,16 +106,19 @@ def forecast(
     now: OwnerOf,
     then: OwnerOf,
     on_each: Mapping[str, Sequence[tuple[str | None, str | None]]] = MappingProxyType({}),
+    held_of: Callable[[str, int], HeldTime | None] = lambda _task, _at_us: None,
 ) -> Forecast:
     """Count the occurrences by the member that begins them. `now` gives present owners, `then` the supposed ones.
 
     `on_each`: of each task that several members begin, these members, as pairs of the supposed and the present one.
+    `held_of` returns which blackout holds the occurrence of a task at a time; it is asked for those that are named.
     """
     tasks: dict[tuple[str | None, str | None], list[UpcomingTask]] = defaultdict(list)
-    cut = continuous = 0
+    cut = continuous = held = 0
     for one in upcoming:
         for pair in on_each.get(one.task) or ((then(one.task), now(one.task)),):
             tasks[pair].append(one)
+            held += one.held
         cut += one.cut
         continuous += one.continuous
     counts: Counter[str | None] = Counter()
@@ -130,18 +138,26 @@ def forecast(
             counts[member],
             _sum([starts[pair] for pair in own]),
             _sum([starts[pair] for pair in moved]),
-            _named(tasks, own) if counts[member] <= NAMED_MAX else (),
-            _named(tasks, left) if gone[member] <= NAMED_MAX else (),
+            _named(tasks, own, held_of) if counts[member] <= NAMED_MAX else (),
+            _named(tasks, left, held_of) if gone[member] <= NAMED_MAX else (),
         )
-    return Forecast(span, members, cut, continuous)
+    return Forecast(span=span, members=members, cut=cut, continuous=continuous, held=held)
 
 
 def _named(
-    tasks: dict[tuple[str | None, str | None], list[UpcomingTask]], pairs: list[tuple[str | None, str | None]]
+    tasks: dict[tuple[str | None, str | None], list[UpcomingTask]],
+    pairs: list[tuple[str | None, str | None]],
+    held_of: Callable[[str, int], HeldTime | None],
 ) -> tuple[PlannedRun, ...]:
     found = [
         PlannedRun(
-            at_us=at_us, task=one.task, owner=owner, source=source, took_us=one.took_us, continuous=one.continuous
+            at_us=at_us,
+            task=one.task,
+            owner=owner,
+            source=source,
+            took_us=one.took_us,
+            continuous=one.continuous,
+            held=held_of(one.task, at_us) if one.held else None,
         )
         for owner, source in pairs
         for one in tasks[owner, source]

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
+from node.duty.held_times import held_count, holding_within
+from node.state.blackout import NO_BLACKOUTS, Blackouts
 from node.state.calendar import Calendars, days_of
 from node.state.value import State, TaskRow
 from tasks.definition.calendars import CalendarDays
@@ -42,11 +44,13 @@ class UpcomingTask(NamedTuple):
     continuous: bool = False
     #: Whether the task is due more often than `times` shows.
     cut: bool = False
+    #: How many of `times` are in a blackout, and wait for its end or are missed then (`node.duty.held_times`).
+    held: int = 0
 
 
 def timetable(state: State, span: TimeSpan) -> list[UpcomingTask]:
     """List the tasks of `state` that are due within `span`. Tasks that are overdue at its beginning are left out."""
-    lines = CronTimes(span, state.calendars)
+    lines = CronTimes(span, state.calendars, state.blackouts)
     return [found for task, row in state.tasks.items() if (found := upcoming(task, row, lines)) is not None]
 
 
@@ -78,7 +82,11 @@ def upcoming(
                 at_us for at_us in occurrences(timing.schedule, days, row.since_us, after_us) if _within(at_us, span)
             )
             cut = False
-    return UpcomingTask(task, times, took_us, cut=cut) if times else None
+    return (
+        UpcomingTask(task, times, took_us, cut=cut, held=held_count(lines.holding, row.spec_packed, times))
+        if times
+        else None
+    )
 
 
 def _within(at_us: int, span: TimeSpan) -> bool:
@@ -86,10 +94,14 @@ def _within(at_us: int, span: TimeSpan) -> bool:
 
 
 class CronTimes:
-    """The times of each cron line within a span, computed once for all tasks with it and with the same calendars."""
+    """The times of each cron line within a span, computed once for all tasks with it and with the same calendars.
 
-    def __init__(self, span: TimeSpan, calendars: Calendars) -> None:
+    `holding` are the blackouts within the span.
+    """
+
+    def __init__(self, span: TimeSpan, calendars: Calendars, blackouts: Blackouts = NO_BLACKOUTS) -> None:
         self.span, self.calendars = span, calendars
+        self.holding = holding_within(blackouts, span.from_us, span.until_us)
         self._known: dict[tuple[str, str, CalendarDays | None, int], tuple[tuple[int, ...], bool]] = {}
         self._left = TIMES_MAX
 

@@ -9,6 +9,7 @@ from typing import Final
 from hashing.moves import Move
 from node.duty.advice import why_unowned
 from node.duty.forecast import Forecast, forecast
+from node.duty.held_times import HeldTime, held_time
 from node.duty.ownership import Ownership
 from node.duty.timetable import TimeSpan, UpcomingTask
 from node.state.parts import takes_part
@@ -149,6 +150,11 @@ def suppose(
         InterruptedRun(run.run_id, run.task, run.node or "", None if run.member else then.owner(run.task))
         for run in held
     ]
+
+    def held_of(task: str, at_us: int) -> HeldTime | None:
+        row = state.tasks.get(task)
+        return None if row is None else held_time(state, row, at_us)
+
     return WhatIf(
         supposition=supposition,
         index=state.index,
@@ -164,5 +170,5 @@ def suppose(
         interrupted=tuple(sorted(lost, key=lambda run: run.run_id)),
         load_now=ownership.load(),
         load_then=then.load(),
-        ahead=forecast(upcoming, span, ownership.owner, then.owner, _on_each(state, supposed_state)),
+        ahead=forecast(upcoming, span, ownership.owner, then.owner, _on_each(state, supposed_state), held_of),
     )

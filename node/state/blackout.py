@@ -1,6 +1,7 @@
 """A blackout: a time in which nothing new begins. A value."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from immutables import Map
 
@@ -22,6 +23,7 @@ class Blackout:
 
 
 Blackouts = Map[str, Blackout]
+NO_BLACKOUTS: Final[Blackouts] = Map()
 
 
 def blackout_of(blackouts: Blackouts, packed: bytes, now_us: int) -> Blackout | None:

@@ -18,7 +18,7 @@ from node.state.outbox import Fact
 from node.state.times import rfc3339
 from node.state.value import DeadlineEvent, EndedRun, Member, Run, State, TaskRow
 from tasks.definition.deadlines import DeadlineName
-from tasks.definition.run import RunState
+from tasks.definition.run import HELD, RunState
 from tasks.definition.spec import labels_of
 
 SINCE_RULES: Final = 2
@@ -33,6 +33,9 @@ SINCE_RULES_OF: Final[dict[str, int]] = {
     "backfill_paused": 10,
 }
 """For events that were added later, the first rules by which they are noted."""
+
+RULES_HELD_UP: Final = 10
+"""From these rules on, a notice of a breached deadline names the blackout that held the task up."""
 
 _FAILED: Final[dict[RunState, str]] = {
     "failed": "failed",
@@ -249,7 +252,7 @@ def _note_deadline(draft: Draft, event: DeadlineEvent, was: TaskRow | None) -> N
     if event.change == "breached":
         how = _BREACHED[deadline].format(rfc3339(event.breach.due_us))
         where = f" on {', '.join(members)}" if (members := late_members(draft, event.task, event.breach)) else ""
-        text = f"{event.task} is late{where}: {how} ({deadline})"
+        text = f"{event.task} is late{where}: {how} ({deadline}){_held_up(draft, event, known)}"
         draft.note(Fact("deadline_breached", "error", event.at_us, text, event.task, labels=labels))
     elif event.change == "dropped":
         text = f"{event.task} is not late any more, without having made up for it: {_why_dropped(event, row, was)}"
@@ -258,6 +261,29 @@ def _note_deadline(draft: Draft, event: DeadlineEvent, was: TaskRow | None) -> N
     else:
         text = f"{event.task} is not late any more ({deadline})"
         draft.note(Fact("deadline_met", "info", event.at_us, text, event.task, labels=labels))
+
+
+def _held_up(draft: Draft, event: DeadlineEvent, row: TaskRow) -> str:
+    """Name the blackouts that hold up what is late: it was due in them, or nothing of it may begin now."""
+    if draft.lead.rules < RULES_HELD_UP or not draft.blackouts:
+        return ""
+    due_us = event.breach.due_us
+    at_work = any(run.state in HELD for run in draft.overlapping(event.task))
+    labels = set(row.spec.labels.items())
+    found = [
+        one
+        for one in sorted(draft.blackouts.values(), key=lambda one: (one.from_us, one.name))
+        if set(one.labels) <= labels
+        and (
+            (event.breach.deadline != "success_every" and one.from_us <= due_us < one.until_us)
+            or (one.from_us <= event.at_us < one.until_us and not at_work)
+        )
+    ]
+    if row.timing.continuous or not found:
+        return ""
+    said = [f"{one.name} from {rfc3339(one.from_us)} to {rfc3339(one.until_us)}" for one in found[:_OTHERS_SHOWN]]
+    more = f" and {len(found) - _OTHERS_SHOWN} more" if len(found) > _OTHERS_SHOWN else ""
+    return f"; held up by the blackout{'s' if len(found) > 1 else ''} {', '.join(said)}{more}"
 
 
 def _why_dropped(event: DeadlineEvent, row: TaskRow | None, was: TaskRow | None) -> str:

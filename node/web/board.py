@@ -14,10 +14,11 @@ from immutables import Map
 from node.duty.agenda import next_occurrence_us
 from node.duty.conditions import MARKS, Mark
 from node.duty.forecast import starts_of
+from node.duty.held_times import HeldTime, held_time
 from node.duty.overdue import OVERDUE_US, unbegun_since_us
 from node.duty.ownership import Ownership
 from node.duty.timetable import CronTimes, TimeSpan, UpcomingTask, upcoming
-from node.state.blackout import blackout_of
+from node.state.blackout import Blackouts, blackout_of
 from node.state.calendar import Calendars
 from node.state.value import State, TaskRow
 from tasks.definition.run import HELD, RunState
@@ -47,11 +48,12 @@ class Standout:
 
 @dataclass(frozen=True, slots=True)
 class ComingTask:
-    """A task that is due within `AHEAD_US`: when it is due first, and how many times."""
+    """A task that is due within `AHEAD_US`: when it is due first, how many times, and what holds the first one."""
 
     at_us: int
     task: str
     times: int
+    held: HeldTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,8 @@ class Picture:
     coming_tasks: int = 0
     #: How many occurrences are due within `AHEAD_US`, as `node.duty.timetable` counts them.
     coming_count: int = 0
+    #: How many of these occurrences are in a blackout.
+    coming_held: int = 0
     #: How many of the `coming_tasks` have more occurrences than are counted.
     coming_cut: int = 0
     #: How many occurrences are due in each of the `STEPS` steps of `AHEAD_US`.
@@ -144,7 +148,7 @@ class TaskBoard:
             self._ownership = ownership
         near = [(due_us, task) for task, due_us in self._due.items() if due_us <= now_us + AHEAD_US]
         span = TimeSpan(now_us, now_us + AHEAD_US)
-        coming = self._coming(near, span)
+        coming = self._coming(near, span, state.blackouts)
         bits, overdue = dict(self._bits), []
         for task in {*state.runs_of, *self._unowned, *(task for due_us, task in near if due_us <= now_us)}:
             if (row := state.tasks.get(task)) is None:
@@ -171,7 +175,8 @@ class TaskBoard:
             failing=tuple(Standout(*one) for one in failing),
             waiting=_named(bits, "waiting"),
             degraded=_named(bits, "degraded"),
-            coming=_next(coming),
+            coming=_next(state, coming),
+            coming_held=sum(one.held for one in coming),
             coming_tasks=len(coming),
             coming_count=sum(len(one.times) for one in coming),
             coming_cut=sum(one.cut for one in coming),
@@ -181,9 +186,9 @@ class TaskBoard:
             labels=dict(self._labels),
         )
 
-    def _coming(self, near: Iterable[tuple[int, str]], span: TimeSpan) -> list[UpcomingTask]:
+    def _coming(self, near: Iterable[tuple[int, str]], span: TimeSpan, blackouts: Blackouts) -> list[UpcomingTask]:
         """Return the occurrences within `span` of the tasks in `near`, which has each first undecided occurrence."""
-        lines = CronTimes(span, self._calendars)
+        lines = CronTimes(span, self._calendars, blackouts)
         found = (
             upcoming(task, self._rows[task], lines, self._timing[task], due_us if due_us > span.from_us else None)
             for due_us, task in near
@@ -278,6 +283,14 @@ def _named(bits: dict[str, int], mark: Mark) -> tuple[str, ...]:
     return tuple(heapq.nsmallest(LISTED_MAX, (task for task, value in bits.items() if value & _BITS[mark])))
 
 
-def _next(coming: list[UpcomingTask]) -> tuple[ComingTask, ...]:
+def _next(state: State, coming: list[UpcomingTask]) -> tuple[ComingTask, ...]:
     first = heapq.nsmallest(LISTED_MAX, coming, key=lambda one: (one.times[0], one.task))
-    return tuple(ComingTask(one.times[0], one.task, len(one.times)) for one in first)
+    return tuple(
+        ComingTask(
+            one.times[0],
+            one.task,
+            len(one.times),
+            held_time(state, state.tasks[one.task], one.times[0]) if one.held else None,
+        )
+        for one in first
+    )

@@ -156,6 +156,8 @@ def planned_bars(runs: Iterable[PlannedRun], until_us: int) -> Iterator[TimeBar]
         said = f"{run.task}, due at {_second(run.at_us)}, {where}"
         if run.moved:
             said += f", moved from {run.source or 'nobody'}"
+        if run.held is not None:
+            said += f", {run.held}"
         yield _ahead(run, member, look, said + _takes(run), until_us)
 
 

@@ -8,6 +8,7 @@ from node.state.members import TakeLead
 from node.state.value import RULES
 from testkit.http.fake_node import NOW_US
 from testkit.http.http_cluster import Servers, on_loop, servers
+from testkit.http.web_visitor import Visitor, text_of
 
 pytestmark = pytest.mark.integration
 
@@ -64,7 +65,7 @@ async def test_the_due_times_say_which_days_fall_out_and_why() -> None:
         await served.put_task("a", schedule=NIGHTLY)
         plain: dict[str, Any] = (await served.get(asked)).json
         first, second = plain["times"]
-        assert plain == {"times": [first, second], "left_out": [], "known_until": None, "missing": []}
+        assert plain == {"times": [first, second], "held": [], "left_out": [], "known_until": None, "missing": []}
         await served.ask("PUT", "/v1/calendars/closing", json={"dates": [second[:10]]})
         await served.put_task("a", schedule=NIGHTLY, calendar={"skip": "closing"})
         found = (await served.get(asked)).json
@@ -104,3 +105,32 @@ async def test_a_blackout_is_set_listed_and_ended() -> None:
             {"ends": "9999-02-01T00:00:00Z"},
         ):
             assert (await served.ask("PUT", "/v1/blackouts/x", json=wrong)).status == 422, wrong
+
+
+@on_loop
+async def test_what_is_due_in_a_blackout_is_foretold_where_due_times_are() -> None:
+    async with servers() as served:
+        lead(served)
+        await served.put_task("a", schedule={"every_s": 600}, labels={"team": "bi"})
+        await served.put_task("b", schedule={"every_s": 600})
+        assert (await served.get("/v1/tasks/a")).json["next_held"] is None
+        due = (await served.get("/v1/tasks/a/times?count=3")).json["times"]
+        body = {"begins": due[0], "ends": due[2], "labels": {"team": "bi"}}
+        assert (await served.ask("PUT", "/v1/blackouts/move", json=body)).status == 200
+        held = (await served.get("/v1/tasks/a")).json["next_held"]
+        assert (held["blackouts"], held["until"], held["begins"]) == (["move"], due[2], False)
+        assert held["detail"] == f"held by the blackout move until {due[2]}, and missed then (catch_up: latest)"
+        assert (await served.get("/v1/tasks/a/owner")).json["next_held"] == held
+        listed = {one["name"]: one["next_held"] for one in (await served.get("/v1/tasks")).json["items"]}
+        assert listed == {"a": held, "b": None}
+        times = (await served.get("/v1/tasks/a/times?count=3")).json
+        assert [one["at"] for one in times["held"]] == due[:2] and times["times"] == due
+        ahead = (await served.get("/v1/placement/what-if?ahead_s=3600")).json["ahead"]
+        assert ahead["held"] == 2
+        assert [one["at"] for one in ahead["items"] if one["held"] is not None] == due[:2]
+        page = text_of(await Visitor(served).get("/tasks/a"))
+        assert "held by the blackout move until" in page and "and missed then (catch_up: latest)" in page
+        overview = text_of(await Visitor(served).part("/?part=coming"))
+        assert "2 in a blackout" in overview and overview.count("held by the blackout move until") == 1
+        timeline = text_of(await Visitor(served).get("/timeline"))
+        assert "2 occurrences of these are in a blackout" in timeline

@@ -8,9 +8,11 @@ from aiohttp import web
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from node.duty.held_times import held_time
 from node.http.api.calendars import Day
 from node.http.api.shapes import RequestModel, Time
-from node.http.api.tasks import known_task
+from node.http.api.task_shapes import HeldTimeView
+from node.http.api.tasks import held_time_view, known_task
 from node.http.door.endpoint import Endpoints, ResponseSpec
 from node.http.door.request_context import RequestContext
 from node.state.calendar import days_of
@@ -35,14 +37,23 @@ class LeftOutView(TypedDict):
     detail: str
 
 
+class HeldDueTimeView(HeldTimeView):
+    """A time at which the task is due in a blackout."""
+
+    at: Time
+
+
 class DueTimesView(TypedDict):
     """The next times at which a task is due, and the days up to the last of them that its calendars leave out.
+
+    `held` has those of the times that are in a blackout, with what becomes of them.
 
     `known_until` is the last day up to which its calendars are known, after which nothing is decided yet; null: there
     is none. `missing` lists calendars that it names and that are not there.
     """
 
     times: list[Time]
+    held: list[HeldDueTimeView]
     left_out: list[LeftOutView]
     known_until: Day | None
     missing: list[str]
@@ -86,6 +97,11 @@ def due_times_view(state: State, row: TaskRow, now_us: int, count: int) -> DueTi
     until = days.until if days is not None else 0
     return {
         "times": [rfc3339(at_us) for at_us in times],
+        "held": [
+            {"at": rfc3339(at_us), **view}
+            for at_us in times
+            if (view := held_time_view(held_time(state, row, at_us))) is not None
+        ],
         "left_out": [
             {
                 "day": date.fromordinal(one.day).isoformat(),

@@ -18,8 +18,8 @@ from node.duty.standing import TaskStanding, standing
 from node.history.feeders import feeders, why_feeder
 from node.http.api.explaining import explain
 from node.http.api.shapes import RequestModel, Time
-from node.http.api.task_shapes import LastView
-from node.http.api.tasks import known_task, last_view, next_fire_us
+from node.http.api.task_shapes import HeldTimeView, LastView
+from node.http.api.tasks import known_task, last_view, next_fire_us, next_held_view
 from node.http.api.what_ifs import members_named
 from node.http.door.endpoint import Endpoints, ResponseSpec
 from node.http.door.problems import Problem
@@ -74,7 +74,8 @@ class MemberPartView(TypedDict):
 
 
 class OwnerView(TypedDict):
-    """Who owns a task, and why. `waiting` says why a due run has not begun, if that is unexpected.
+    """Who owns a task, and why. `waiting` says why a due run has not begun, if that is unexpected. `next_held`: the
+    blackout in which the next occurrence is due, as of a task.
 
     Of a task with `each`, the owner only makes the runs of all members; see `members`.
     """
@@ -88,6 +89,7 @@ class OwnerView(TypedDict):
     index: int
     because: list[Because]
     next_fire_at: Time | None
+    next_held: HeldTimeView | None
     waiting: str | None
     standing: list[StandingView]
     members: list[MemberPartView]
@@ -205,6 +207,7 @@ def running_on(state: State, task: str) -> list[RunningOn]:
 
 def owner_view(state: State, ownership: Ownership, task: str, now_us: int) -> OwnerView:
     """Return who owns a task, and why. Raises `KeyError` if the placement does not have the task yet."""
+    next_us = next_fire_us(state.calendars, state.tasks[task], now_us)
     standings = standing(state, task, ownership.owner(task), ownership.explain(task), now_us)
     return {
         "task": task,
@@ -215,7 +218,8 @@ def owner_view(state: State, ownership: Ownership, task: str, now_us: int) -> Ow
         "epoch": ownership.state.epoch,
         "index": state.index,
         "because": [{"node": node, "verdict": verdict} for node, verdict in ownership.explain(task)],
-        "next_fire_at": rfc3339_or_none(next_fire_us(state.calendars, state.tasks[task], now_us)),
+        "next_fire_at": rfc3339_or_none(next_us),
+        "next_held": next_held_view(state, state.tasks[task], next_us, now_us),
         "waiting": None,
         "standing": [standing_view(told) for told in standings],
         "members": parts_view(state, task),
@@ -257,6 +261,7 @@ def bootstrap_owner_view(state: State, slots: Sequence[Slot], member: str, lates
         "index": state.index,
         "because": [{"node": node, "verdict": verdict} for node, verdict in why_feeder(slots, member)],
         "next_fire_at": None,
+        "next_held": None,
         "waiting": None if latest is None else latest.waiting,
         "standing": [_standing(member, latest)],
         "members": [],

@@ -102,7 +102,7 @@ async def put_task(context: RequestContext) -> web.Response:
     created = change == "created"
     headers = {"ETag": f'"{row.version}"'} | ({"Location": f"/v1/tasks/{name}"} if created else {})
     view: ChangedTaskView = {
-        **registered_view(context.state.calendars, row, context.server.now_us()),
+        **registered_view(context.state, row, context.server.now_us()),
         "warnings": warnings_of(context, checked),
     }
     return context.answer(view, 201 if created else 200, headers)

@@ -61,17 +61,30 @@ else:
     )
 
 
+class HeldTimeView(TypedDict):
+    """What holds an occurrence that is due in a blackout, until when, and whether it `begins` then, or is missed.
+
+    `detail` says it in words. `overlap` may skip it still.
+    """
+
+    blackouts: list[str]
+    until: Time
+    begins: bool
+    detail: str
+
+
 class RegisteredView(SpecView):
     """A registered task: its complete definition, and its counters and last outcome.
 
-    `late` lists its breached deadlines. `degraded` is what its last succeeded run left undone, such as copies of a
-    backup; null: nothing.
+    `next_held` says what holds the occurrence at `next_fire_at`; null: no blackout does. `late` lists its breached
+    deadlines. `degraded` is what its last succeeded run left undone, such as copies of a backup; null: nothing.
     """
 
     version: int
     paused: bool
     registered_at: Time
     next_fire_at: Time | None
+    next_held: HeldTimeView | None
     skipped: int
     missed: int
     last: LastView | None

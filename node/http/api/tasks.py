@@ -11,12 +11,14 @@ from aiohttp import web
 from pydantic import Field
 
 from hashing.chunked import sorted_in_chunks
+from node.duty.held_times import HeldTime, held_time
 from node.duty.why_values import Why
 from node.http.api.explaining import unexpectedly_held
 from node.http.api.pages import cursor_of, cut, name_after
 from node.http.api.shapes import PageQuery, RequestModel
 from node.http.api.task_shapes import (
     BreachView,
+    HeldTimeView,
     HeldView,
     LastView,
     LateView,
@@ -98,7 +100,7 @@ async def tasks(context: RequestContext, query: TasksQuery) -> web.Response:
     for name, row, owner in page:
         items.append(
             {
-                **task_view(context.state.calendars, row, owner, context.server.now_us()),
+                **task_view(context.state, row, owner, context.server.now_us()),
                 "held": held_view(held.get(name)),
             }
         )
@@ -170,7 +172,7 @@ async def _task_response(context: RequestContext, name: str) -> web.Response:
         raise Problem("not-found", f"the task {name!r} was deleted meanwhile")
     owner = ownership.owner(name)
     return context.answer(
-        task_view(context.state.calendars, row, owner, context.server.now_us()), headers={"ETag": f'"{row.version}"'}
+        task_view(context.state, row, owner, context.server.now_us()), headers={"ETag": f'"{row.version}"'}
     )
 
 
@@ -258,16 +260,35 @@ def next_fire_us(calendars: Calendars, row: TaskRow, now_us: int) -> int | None:
     return coming if coming is not None else next_due_us(spec.schedule, days, row.since_us, row.through_us)
 
 
-def task_view(calendars: Calendars, row: TaskRow, owner: str | None, now_us: int) -> TaskView:
+def held_time_view(held: HeldTime | None) -> HeldTimeView | None:
+    """Return what holds an occurrence in a blackout; None: nothing does."""
+    if held is None:
+        return None
+    return {
+        "blackouts": list(held.blackouts),
+        "until": rfc3339(held.until_us),
+        "begins": held.begins,
+        "detail": str(held),
+    }
+
+
+def next_held_view(state: State, row: TaskRow, next_us: int | None, now_us: int) -> HeldTimeView | None:
+    """Return what holds the next occurrence of a task, which is due at `next_us` (`next_fire_us`); None: nothing."""
+    return None if next_us is None or next_us <= now_us else held_time_view(held_time(state, row, next_us))
+
+
+def task_view(state: State, row: TaskRow, owner: str | None, now_us: int) -> TaskView:
     """Return a task, with its definition and its owner."""
-    return {**registered_view(calendars, row, now_us), "owner": owner}
+    return {**registered_view(state, row, now_us), "owner": owner}
 
 
-def registered_view(calendars: Calendars, row: TaskRow, now_us: int) -> RegisteredView:
+def registered_view(state: State, row: TaskRow, now_us: int) -> RegisteredView:
     """Return a task, with its definition."""
+    next_us = next_fire_us(state.calendars, row, now_us)
     made = {
         "registered_at": rfc3339(row.registered_at_us),
-        "next_fire_at": rfc3339_or_none(next_fire_us(calendars, row, now_us)),
+        "next_fire_at": rfc3339_or_none(next_us),
+        "next_held": next_held_view(state, row, next_us, now_us),
         "last": last_view(row.last),
         "late": late_view(row),
         "degraded": row.degraded or None,

@@ -13,6 +13,8 @@ from node.duty.forecast import STEPS, Forecast, MemberForecast
 from node.duty.what_if import Supposition, WhatIf
 from node.http.api.placement import LoadView, MoveView
 from node.http.api.shapes import RequestModel, Time
+from node.http.api.task_shapes import HeldTimeView
+from node.http.api.tasks import held_time_view
 from node.http.api.what_ifs import members_named, what_if_of
 from node.http.door.endpoint import Endpoints, ResponseSpec
 from node.http.door.request_context import RequestContext
@@ -75,10 +77,18 @@ class MemberAheadView(TypedDict):
 
 
 PlannedView = TypedDict(
-    "PlannedView", {"at": Time, "task": str, "node": str | None, "from": str | None, "took_s": float | None}
+    "PlannedView",
+    {
+        "at": Time,
+        "task": str,
+        "node": str | None,
+        "from": str | None,
+        "took_s": float | None,
+        "held": HeldTimeView | None,
+    },
 )
 """A future occurrence: the member that would begin it (null: none may), the member that begins it without the
-supposition, and how long the task's last run took (null: unknown)."""
+supposition, and how long the task's last run took (null: unknown). `held`: the blackout that it is in."""
 
 
 class AheadView(TypedDict):
@@ -86,7 +96,8 @@ class AheadView(TypedDict):
 
     `members` counts the occurrences that each member would begin, in steps of `step_s`; `unowned` counts those that no
     member may begin. `items` lists, by time, occurrences of the members that have few; `unlisted` is the number of the
-    others. `cut` is the number of tasks that are due more often than is counted.
+    others. `cut` is the number of tasks that are due more often than is counted. `held` is how many of all occurrences
+    are due in a blackout, and begin at its end or are missed; they are counted at the times at which they are due.
     """
 
     begins: Time
@@ -97,6 +108,7 @@ class AheadView(TypedDict):
     items: list[PlannedView]
     unlisted: int
     cut: int
+    held: int
 
 
 class WhatIfView(TypedDict):
@@ -195,6 +207,7 @@ def _ahead_view(ahead: Forecast, limit: int) -> AheadView:
             "node": run.owner,
             "from": run.source,
             "took_s": None if run.took_us is None else run.took_us / 1e6,
+            "held": held_time_view(run.held),
         }
         for run in islice(runs, limit)
     ]
@@ -208,6 +221,7 @@ def _ahead_view(ahead: Forecast, limit: int) -> AheadView:
         "items": items,
         "unlisted": ahead.count - len(items),
         "cut": ahead.cut,
+        "held": ahead.held,
     }
 
 

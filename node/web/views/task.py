@@ -12,6 +12,7 @@ from pydantic import Field
 
 from hashing.preference import Reason
 from node.duty.conditions import UNEXPECTED
+from node.duty.held_times import held_time
 from node.duty.ownership import Ownership
 from node.duty.standing import on_each
 from node.http.api.asking import progress_of
@@ -239,7 +240,10 @@ def _us(text: str | None) -> int | None:
 
 def _coming(state: State, row: TaskRow, now_us: int) -> list[dict[str, Any]]:
     found = coming_times(row.spec.schedule, days_of(state.calendars, row.timing), row.since_us, row.through_us, now_us)
-    return [{name: getattr(one, name) for name in one.__slots__} for one in found]
+    return [
+        {**{name: getattr(one, name) for name in one.__slots__}, "held": held_time(state, row, one.at_us)}
+        for one in found
+    ]
 
 
 def _walk(state: State, ownership: Ownership, name: str) -> list[dict[str, Any]]:

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgpack
 import pytest
-from immutables import Map
 
 from node.duty.ownership import Ownership
 from node.http.api.cluster import settings_view
@@ -115,14 +114,14 @@ def test_a_due_time_after_the_calendar_does_not_break_lists(
     raw = msgpack.unpackb(row.spec_packed) | {"schedule": schedule}
     row = replace(row, spec_packed=msgpack.packb(raw), since_us=since_us)
     state = replace(world.state, tasks=world.state.tasks.set("a", row))
-    assert task_view(Map(), row, "node-1", NOW_US)["next_fire_at"] == expected
+    assert task_view(state, row, "node-1", NOW_US)["next_fire_at"] == expected
     assert owner_view(state, Ownership.of(state), "a", NOW_US)["next_fire_at"] == expected
 
 
 def test_a_task_has_its_complete_definition() -> None:
     world = World()
     world.task("a", schedule={"cron": "0 3 * * *"})
-    view = dict(task_view(world.state.calendars, world.state.tasks["a"], "node-1", NOW_US))
+    view = dict(task_view(world.state, world.state.tasks["a"], "node-1", NOW_US))
     assert (view["name"], view["owner"], view["version"], view["next_fire_at"]) == (
         "a",
         "node-1",

@@ -55,7 +55,7 @@ TABLE = [
         RegisteredView,
         (Spec, TaskRow),
         renamed={"late": "breaches", "registered_at": "registered_at_us"},
-        computed=frozenset({"next_fire_at"}),
+        computed=frozenset({"next_fire_at", "next_held"}),
         kept_back={
             "spec_packed": "shown as the fields of the spec",
             "placing": "a part of the spec",
