@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from node.cli.beside_tasks import CalendarChange, GoneFromSet, PoolChange
 from node.client import NO_PROBLEM, ApiProblem
 
 UNKNOWN: Final = 504
@@ -11,44 +12,6 @@ UNKNOWN: Final = 504
 
 NAMED_MAX: Final = 20
 """A sentence names at most this many tasks."""
-
-
-class PoolChange(NamedTuple):
-    """A change of a pool: how much there was of it (None: there was none), and how much there is then.
-
-    >>> str(PoolChange("dumps", None, 2)), str(PoolChange("dumps", 1, 2))
-    ('pool dumps: 2', 'pool dumps: 1 -> 2')
-    """
-
-    name: str
-    before: int | None
-    after: int
-
-    def __str__(self) -> str:
-        """Return it as a line for people."""
-        return f"pool {self.name}: {'' if self.before is None else f'{self.before} -> '}{self.after}"
-
-
-class CalendarChange(NamedTuple):
-    """A change of a calendar: its days before (None: it was not there), and then.
-
-    >>> str(CalendarChange("closing", None, ("2026-12-24",)))
-    'calendar closing: 1 day'
-    >>> str(CalendarChange("closing", ("2026-12-24",), ("2026-12-27", "2026-12-28")))
-    'calendar closing: 2 more days, 1 fewer'
-    """
-
-    name: str
-    before: tuple[str, ...] | None
-    after: tuple[str, ...]
-
-    def __str__(self) -> str:
-        """Return it as a line for people."""
-        if self.before is None:
-            return f"calendar {self.name}: {len(self.after)} {'day' if len(self.after) == 1 else 'days'}"
-        before, after = set(self.before), set(self.after)
-        more, fewer = len(after - before), len(before - after)
-        return f"calendar {self.name}: {more} more {'day' if more == 1 else 'days'}, {fewer} fewer"
 
 
 class Done:
@@ -64,6 +27,8 @@ class Done:
         self.puts: list[Mapping[str, Any]] = []
         self.deleted: list[str] = []
         self.kept: list[str] = []
+        self.removed: list[GoneFromSet] = []
+        self.still_used: dict[GoneFromSet, str] = {}
         self.unprinted: OSError | None = None
         self._gone: list[str] = []
 
@@ -79,13 +44,18 @@ class Done:
 
     @property
     def answer(self) -> dict[str, Any]:
-        """The changes made, for `--json`. `kept`: the tasks that were not deleted, since somebody has changed them."""
+        """The changes made, for `--json`. `kept`: the tasks that were not deleted, since somebody has changed them.
+
+        `still_used`: pools and calendars that the files no longer have and that were not `removed`, with the reason.
+        """
         return {
             "pools": [change._asdict() for change in self.pools],
             "calendars": [change._asdict() for change in self.calendars],
             "items": self.puts,
             "deleted": self.deleted,
             "kept": self.kept,
+            "removed": [{"kind": one.kind, "name": one.name} for one in self.removed],
+            "still_used": [{"kind": one.kind, "name": one.name, "why": why} for one, why in self.still_used.items()],
             "next": None,
         }
 
@@ -95,14 +65,21 @@ class Done:
         calendars: Sequence[CalendarChange],
         puts: Sequence[Mapping[str, Any]],
         doomed: Sequence[str],
+        gone: Sequence[GoneFromSet],
     ) -> None:
-        """Note the answers of a dry run, what would be changed beside tasks, and the tasks that would be deleted."""
+        """Note the answers of a dry run, what would be changed beside tasks, and what would be deleted and removed."""
         self.pools += pools
         self.calendars += calendars
         self._print(f"{change} (would be)" for change in (*pools, *calendars))
         self._put(puts, "would be ")
         self.deleted += doomed
         self._print(f"{name}: would be deleted" for name in doomed)
+        for one in gone:
+            if one.why_kept is not None:
+                self.keep_used(one, one.why_kept)
+            else:
+                self.removed.append(one)
+                self._print([f"{one}: would be removed"])
 
     def set_pools(self, changes: Sequence[PoolChange]) -> None:
         """Note that pools were made or changed."""
@@ -133,6 +110,16 @@ class Done:
         self.kept.append(name)
         self._print([f"{name}: not deleted: somebody has changed it meanwhile"])
 
+    def remove(self, one: GoneFromSet) -> None:
+        """Note that a pool or a calendar was removed."""
+        self.removed.append(one)
+        self._print([f"{one}: removed"])
+
+    def keep_used(self, one: GoneFromSet, why: str) -> None:
+        """Note that a pool or a calendar that the files no longer have is kept, and why."""
+        self.still_used[one] = why
+        self._print([f"{one}: kept, though the files no longer have it: {why}"])
+
     def _put(self, puts: Sequence[Mapping[str, Any]], would_be: str) -> None:
         self.puts += puts
         self._print(line for put in puts for line in _lines(put, would_be))
@@ -159,20 +146,23 @@ def field_lines(put: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {change['field']}: {json.dumps(change['before'])} -> {json.dumps(change['after'])}"
 
 
-def left_over(done: Done, puts: Sequence[str], doomed: Sequence[str], error: BaseException) -> str:
-    """Say which tasks are still to be put or deleted after `error`, and what to do about them.
+def left_over(
+    done: Done, puts: Sequence[str], doomed: Sequence[str], error: BaseException, gone: Sequence[GoneFromSet] = ()
+) -> str:
+    """Say which tasks are still to be put or deleted after `error`, what is to be removed, and what to do about them.
 
     >>> left_over(Done(None), ["a"], ["b"], ApiProblem(403, "", "Forbidden", ""))
     'nothing was changed'
     """
     # After a 504, or an error of a proxy, the outcome is unknown.
     refused = isinstance(error, ApiProblem) and error.status != UNKNOWN and error.type != NO_PROBLEM
-    if refused and not done.settled and not done.pools and not done.calendars:
+    if refused and not (done.settled or done.pools or done.calendars or done.removed):
         return "nothing was changed"
     left = [name for name in puts if name not in done.settled]
     kept = [name for name in doomed if name not in done.settled]
     known, again = ("", "then give") if refused else (", as far as is known", "give")
-    parts = (("applied", left), ("deleted", kept))
+    there = [str(one) for one in gone if one not in done.removed and one not in done.still_used]
+    parts = (("applied", left), ("deleted", kept), ("removed", there))
     said = "; ".join(f"not {what}{known}: {_named(names)}" for what, names in parts if names)
     return (
         f"ended midway, with {len(puts) - len(left)} of {len(puts)} tasks applied and {len(doomed) - len(kept)} of "

@@ -2,15 +2,26 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, Final
 
 import click
 
 from node.cli.api import Api, F, api_command
-from node.cli.applied import CalendarChange, Done, PoolChange, field_lines, kept_text, left_over, mixed_text
+from node.cli.applied import Done, field_lines, kept_text, left_over, mixed_text
+from node.cli.beside_tasks import (
+    CalendarChange,
+    GoneFromSet,
+    PoolChange,
+    changed_calendars,
+    changed_pools,
+    gone_from_sets,
+    remove_gone,
+)
 from node.cli.sets import (
     WrongSet,
+    all_with_set,
     children_first,
     gone_from_files,
     parents_first,
@@ -45,6 +56,8 @@ class Difference:
     puts: Sequence[Mapping[str, Any]]
     #: The tasks to delete.
     doomed: Sequence[Mapping[str, Any]]
+    #: The pools and calendars that the sets made and the files no longer have, also those that tasks still use.
+    gone: Sequence[GoneFromSet] = ()
 
     @property
     def names(self) -> list[str]:
@@ -58,8 +71,9 @@ class Difference:
 
     @property
     def different(self) -> bool:
-        """Whether any pool, any calendar or any field of any task differs."""
-        return bool(self.pools or self.calendars or self.different_names)
+        """Whether any pool, any calendar or any field of any task differs. What is still used stays, and does not."""
+        to_remove = any(one.why_kept is None for one in self.gone)
+        return bool(self.pools or self.calendars or self.different_names or to_remove)
 
     @property
     def different_names(self) -> list[str]:
@@ -81,15 +95,22 @@ def _file_options(command: F) -> F:
             "files in it; - for standard input. All are read before any is sent.",
         ),
         click.option(
-            "--set", "set_name", metavar="NAME", help="The set that the files are: each task gets `set: NAME`."
+            "--set",
+            "set_name",
+            metavar="NAME",
+            help="The set that the files are: each task gets `set: NAME`, and pools and calendars that this makes are "
+            "of the set.",
         ),
         click.option(
-            "--prune", is_flag=True, help="Also delete the tasks of the set that the files do not have (any more)."
+            "--prune",
+            is_flag=True,
+            help="Also delete the tasks of the set that the files do not have (any more), then the pools and calendars "
+            "that the set made and no task uses.",
         ),
         click.option(
             "--allow-empty", is_flag=True, help="With --prune: delete the whole set if the files have no task."
         ),
-        click.option("--adopt", is_flag=True, help="Take tasks over that belong to another set."),
+        click.option("--adopt", is_flag=True, help="Take over tasks, pools and calendars that belong to another set."),
     )
     for option in reversed(options):
         command = option(command)
@@ -120,18 +141,18 @@ def apply_command(
         raise
     done = Done(None if api.as_json else say)
     if dry_run:
-        done.tried(plan.pools, plan.calendars, plan.puts, [str(task["name"]) for task in plan.doomed])
+        done.tried(plan.pools, plan.calendars, plan.puts, plan.doomed_names, plan.gone)
     else:
         try:
             index = _carry_out(api, plan, done)
         except (ApiProblem, Unreachable, KeyboardInterrupt) as error:
             if api.as_json:
                 api.show(done.answer, "")
-            say(f"rota: {left_over(done, plan.names, plan.doomed_names, error)}", err=True)
+            say(f"rota: {left_over(done, plan.names, plan.doomed_names, error, plan.gone)}", err=True)
             raise
     if api.as_json:
         api.show(done.answer, "")
-    elif not plan.tasks and not plan.doomed and not plan.pools and not plan.calendars:
+    elif not (plan.tasks or plan.doomed or plan.pools or plan.calendars or plan.gone):
         say("there is nothing to do: the files contain no task, and the set has none")
     if done.kept:
         raise click.ClickException(kept_text(done.kept))
@@ -160,6 +181,10 @@ def diff_command(
             "calendars": [change._asdict() for change in plan.calendars],
             "items": plan.puts,
             "deleted": [task["name"] for task in plan.doomed],
+            "removed": [{"kind": one.kind, "name": one.name} for one in plan.gone if one.why_kept is None],
+            "still_used": [
+                {"kind": one.kind, "name": one.name, "why": one.why_kept} for one in plan.gone if one.why_kept
+            ],
             "next": None,
         },
         lambda: _print_diff(plan),
@@ -174,12 +199,31 @@ def _plan(
     found = contents_of(places)
     try:
         tasks = parents_first(with_set(found.tasks, set_name))
-        sets = sets_to_prune(tasks, set_name, may_be_empty=allow_empty) if prune else []
+        pools, calendars = all_with_set(found.pools, found.calendars, set_name)
+        owners = {pool.of_set for pool in pools.values()} | {calendar.of_set for calendar in calendars.values()}
+        beside = sorted(owner for owner in owners if owner is not None)
+        sets = sets_to_prune(tasks, set_name, may_be_empty=allow_empty, beside=beside) if prune else []
     except WrongSet as error:
         raise click.UsageError(str(error)) from None
     if not tasks and not prune and not found.pools and not found.calendars:
         raise click.UsageError(f"{', '.join(places)}: no file there contains a task")
-    plan = _compared(api, tasks, sets, _changed_pools(api, found.pools), _changed_calendars(api, found.calendars))
+    present = list(api.client.items("/v1/pools")) if pools or sets else []
+    days = list(api.client.items("/v1/calendars")) if calendars or sets else []
+    plan = _compared(
+        api,
+        tasks,
+        sets,
+        changed_pools(present, pools, adopt=adopt),
+        changed_calendars(api, days, calendars, adopt=adopt),
+    )
+    definitions = [task.definition for task in tasks]
+    plan = replace(
+        plan,
+        gone=[
+            *gone_from_sets("pool", present, sets, pools, definitions, plan.puts, plan.doomed),
+            *gone_from_sets("calendar", days, sets, calendars, definitions, plan.puts, plan.doomed),
+        ],
+    )
     if not adopt and (others := taken_over(plan.puts)):
         name, before, after = others[0]
         more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
@@ -189,27 +233,6 @@ def _plan(
             f"name the set with --set {before}, give the task another name, or add --adopt to take it from there"
         )
     return plan
-
-
-def _changed_pools(api: Api, pools: Mapping[str, int]) -> list[PoolChange]:
-    """Return the pools that the cluster lacks, or has more or less of. Raises `ApiProblem`, `Unreachable`."""
-    present = api.client.call("GET", "/v1/settings").json["pools"] if pools else {}
-    return [
-        PoolChange(name, present.get(name), capacity)
-        for name, capacity in sorted(pools.items())
-        if present.get(name) != capacity
-    ]
-
-
-def _changed_calendars(api: Api, calendars: Mapping[str, tuple[str, ...]]) -> list[CalendarChange]:
-    """Return the calendars that the cluster lacks, or knows with other days. Raises `ApiProblem`, `Unreachable`."""
-    found: list[CalendarChange] = []
-    present = {item["name"] for item in api.client.items("/v1/calendars")} if calendars else set()
-    for name, days in sorted(calendars.items()):
-        before = tuple(api.client.get(path("v1", "calendars", name))["dates"]) if name in present else None
-        if before != days:
-            found.append(CalendarChange(name, before, days))
-    return found
 
 
 def _compared(
@@ -260,13 +283,16 @@ def _carry_out(api: Api, plan: Difference, done: Done) -> str:
     """
     index = "0"
     if plan.pools:
-        pools = {change.name: change.after for change in plan.pools}
-        answer = api.client.call("PATCH", "/v1/settings", body={"pools": pools})
-        index = answer.headers.get(INDEX, index)
-        done.set_pools(plan.pools)
+        groups = groupby(sorted(plan.pools, key=_by_owner), key=_by_owner)
+        for query, changes in [(_owner_query(owner), list(group)) for owner, group in groups]:
+            pools = {change.name: change.after for change in changes}
+            answer = api.client.call("PATCH", "/v1/settings", body={"pools": pools}, query=query)
+            index = answer.headers.get(INDEX, index)
+            done.set_pools(changes)
     for change in plan.calendars:
         where = path("v1", "calendars", change.name)
-        answer = api.client.call("PUT", where, body={"dates": list(change.after)}, headers={INDEX: index})
+        query = _owner_query(_by_owner(change))
+        answer = api.client.call("PUT", where, body={"dates": list(change.after)}, query=query, headers={INDEX: index})
         index = answer.headers.get(INDEX, index)
         done.set_calendar(change)
     for answer in _put(api, plan.tasks, index):
@@ -287,7 +313,23 @@ def _carry_out(api: Api, plan: Difference, done: Done) -> str:
         else:
             index = answer.headers.get(INDEX, index)
             done.delete(name)
+    for one in plan.gone:  # after the tasks that used them
+        why = one.why_kept or remove_gone(api, one)
+        if why is None:
+            done.remove(one)
+        else:
+            done.keep_used(one, why)
     return index
+
+
+def _by_owner(change: PoolChange | CalendarChange) -> tuple[str, bool]:
+    """Return the set that makes a pool or a calendar ("": none), and whether it takes it from another set."""
+    return change.of_set or "", change.taken_from is not None
+
+
+def _owner_query(owner: tuple[str, bool]) -> dict[str, str] | None:
+    of_set, adopts = owner
+    return {"set": of_set, **({"adopt": "true"} if adopts else {})} if of_set else None
 
 
 def _check_result(api: Api, plan: Difference, index: str) -> None:
@@ -318,5 +360,9 @@ def _print_diff(plan: Difference) -> None:
             say("\n".join((f"~ {put['name']}", *field_lines(put))))
     for task in plan.doomed:
         say(f"- {task['name']}")
+    for one in plan.gone:
+        say(
+            f"- {one}" if one.why_kept is None else f"  {one}: kept, though the files no longer have it: {one.why_kept}"
+        )
     same = len(plan.puts) - counts["new"] - counts["changed"]
     say(", ".join(f"{count} {what}" for what, count in counts.items()) + f", {same} as in the files")

@@ -32,8 +32,8 @@ def list_calendars_command(api: Api) -> None:
     api.show(
         {"items": items, "next": None},
         lambda: api.table(
-            ("CALENDAR", "DAYS", "KNOWN UNTIL", "TASKS"),
-            ((one["name"], one["count"], one["known_until"], one["tasks"]) for one in items),
+            ("CALENDAR", "DAYS", "KNOWN UNTIL", "SET", "TASKS"),
+            ((one["name"], one["count"], one["known_until"], one.get("set"), one["tasks"]) for one in items),
             "no calendars yet: make one with `rota calendar set NAME DATE...`",
         ),
     )

@@ -32,12 +32,13 @@ def list_pools_command(api: Api) -> None:
 
 def _list(api: Api, pools: list[dict[str, Any]]) -> None:
     api.table(
-        ("POOL", "USED", "OF", "TASKS", "HELD BY", "WAITING", "NEXT START"),
+        ("POOL", "USED", "OF", "SET", "TASKS", "HELD BY", "WAITING", "NEXT START"),
         (
             (
                 pool["name"],
                 pool["used"],
                 pool["capacity"],
+                pool.get("set"),  # older nodes do not send it
                 pool["tasks"],
                 _named([f"{one['run_id']} ({ago(one['since'])})" for one in pool["holders"]], len(pool["holders"])),
                 _named([one["task"] for one in pool["waiting"]], pool["waiters"]),

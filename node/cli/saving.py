@@ -61,7 +61,11 @@ def load_missing(client: Client, saved: Saved) -> int:
     head = saved.head
     beside = len(present)
     for name, dates in head.get("calendars", {}).items() if beside == 0 else ():  # first, because tasks use them
-        client.call("PUT", path("v1", "calendars", name), body={"dates": dates}, timeout_s=PUT_S)
+        query = {"set": of_set} if (of_set := head.get("calendar_sets", {}).get(name)) else None
+        client.call("PUT", path("v1", "calendars", name), body={"dates": dates}, query=query, timeout_s=PUT_S)
+    for name, of_set in head.get("pool_sets", {}).items() if beside == 0 else ():  # before all pools: each is new then
+        pools = {name: head["settings"]["pools"][name]}
+        client.call("PATCH", "/v1/settings", body={"pools": pools}, query={"set": of_set}, timeout_s=PUT_S)
     for part in _parts(missing):
         # Send the settings with the first part only: somebody may have changed them since.
         settings = {"settings": head["settings"]} if beside == 0 else {}

@@ -1,11 +1,14 @@
-"""Decides to which set each task of the files belongs, and which registered tasks are no longer in their set. Pure."""
+"""Decides to which set each task, pool and calendar of the files belongs, and which tasks are no longer in their set.
+
+Pure.
+"""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from node.cli.task_files import TaskFromFile
+from node.cli.task_files import CalendarInFile, PoolInFile, TaskFromFile
 
 
 class WrongSet(Exception):
@@ -34,8 +37,28 @@ def with_set(tasks: Sequence[TaskFromFile], name: str | None) -> list[TaskFromFi
     return [replace(task, definition={**task.definition, "set": name}) for task in tasks]
 
 
-def sets_to_prune(tasks: Sequence[TaskFromFile], name: str | None, *, may_be_empty: bool) -> list[str]:
-    """Return the sets whose tasks are all in the files. Raises `WrongSet` if there is none, or a mistake is likely."""
+def all_with_set(
+    pools: Mapping[str, PoolInFile], calendars: Mapping[str, CalendarInFile], name: str | None
+) -> tuple[dict[str, PoolInFile], dict[str, CalendarInFile]]:
+    """Put the pools and calendars that have no set into the set `name`. Raises `WrongSet` for those of another set."""
+    of_sets = [("pool", one, pools[one].of_set) for one in pools]
+    of_sets += [("calendar", one, calendars[one].of_set) for one in calendars]
+    for kind, one, own in of_sets if name is not None else ():
+        if own not in (None, name):
+            raise WrongSet(f"the {kind} {one} is of the set {own!r}, and --set says {name!r}: give one of the two")
+    return (
+        {one: pool._replace(of_set=pool.of_set or name) for one, pool in pools.items()},
+        {one: calendar._replace(of_set=calendar.of_set or name) for one, calendar in calendars.items()},
+    )
+
+
+def sets_to_prune(
+    tasks: Sequence[TaskFromFile], name: str | None, *, may_be_empty: bool, beside: Collection[str] = ()
+) -> list[str]:
+    """Return the sets whose tasks are all in the files. Raises `WrongSet` if there is none, or a mistake is likely.
+
+    `beside` are the sets of the pools and calendars in the files.
+    """
     if not tasks and not may_be_empty:
         raise WrongSet(
             "the files contain no task, so that all tasks of the set would be deleted: if that is meant, add "
@@ -47,7 +70,13 @@ def sets_to_prune(tasks: Sequence[TaskFromFile], name: str | None, *, may_be_emp
             f"{without[0]}{more} belongs to no set, and --prune deletes only tasks of a set: name it with --set "
             "NAME, or by `set: NAME` in each task"
         )
-    names = sorted({str(task.definition["set"]) for task in tasks} | ({name} if name is not None else set()))
+    of_tasks = {str(task.definition["set"]) for task in tasks} | ({name} if name is not None else set())
+    if (without_tasks := sorted(set(beside) - of_tasks)) and not may_be_empty:
+        raise WrongSet(
+            f"the files have pools or calendars of the set {without_tasks[0]!r}, and no task of it, so that all of its "
+            "tasks would be deleted: if that is meant, add --allow-empty"
+        )
+    names = sorted(of_tasks | set(beside))
     if not names:
         raise WrongSet("there is no task, and so no set to prune: name it with --set NAME")
     return names

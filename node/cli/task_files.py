@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, get_type_hints
+from typing import Any, Final, NamedTuple, get_type_hints
 
 import click
 
@@ -39,13 +39,27 @@ class TaskFromFile:
     origin: str
 
 
+class PoolInFile(NamedTuple):
+    """How much there is of a pool, and the set that it is of if this makes it (None: none)."""
+
+    capacity: int
+    of_set: str | None = None
+
+
+class CalendarInFile(NamedTuple):
+    """The days of a calendar, and the set that it is of if this makes it (None: none)."""
+
+    days: tuple[str, ...]
+    of_set: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class FileContents:
-    """What files contain: tasks, in order, how much there is of each pool, and the days of each calendar."""
+    """What files contain: tasks, in order, and pools and calendars, by name."""
 
     tasks: list[TaskFromFile]
-    pools: dict[str, int]
-    calendars: dict[str, tuple[str, ...]]
+    pools: dict[str, PoolInFile]
+    calendars: dict[str, CalendarInFile]
 
 
 @cache
@@ -127,8 +141,8 @@ def with_files_named(problem: ApiProblem, origins: Sequence[str]) -> ApiProblem:
     return replace(problem, errors=tuple(errors))
 
 
-_BESIDE_TASKS: Final = {"pools", "calendars"}
-"""What a document may have that is no task."""
+_BESIDE_TASKS: Final = frozenset({"pools", "calendars"})
+"""What a document may have that is no task, beside the `set` that it is of."""
 
 
 def _of_file(file: str, contents: FileContents, *, may_be_empty: bool) -> list[TaskFromFile]:
@@ -136,19 +150,30 @@ def _of_file(file: str, contents: FileContents, *, may_be_empty: bool) -> list[T
     documents = list(_documents(file))
     specs = []
     for document in documents:
-        if not document or not document.keys() <= _BESIDE_TASKS:
+        if not document.keys() & _BESIDE_TASKS or not document.keys() <= _BESIDE_TASKS | {"set"}:
             specs.append(definition(document))
             continue
+        of_set = _set_of(source_name(file), document)
         if "pools" in document:
-            _add_pools(source_name(file), document["pools"], contents.pools)
+            _add_pools(source_name(file), document["pools"], contents.pools, of_set)
         if "calendars" in document:
-            _add_calendars(file, document["calendars"], contents.calendars)
+            _add_calendars(file, document["calendars"], contents.calendars, of_set)
     if not documents and not may_be_empty:
         raise click.UsageError(f"{source_name(file)} contains no task")
     return [TaskFromFile(spec, origin) for spec, origin in zip(specs, _origins(file, specs), strict=True)]
 
 
-def _add_pools(source: str, given: Any, pools: dict[str, int]) -> None:
+def _set_of(source: str, document: Mapping[str, Any]) -> str | None:
+    of_set = document.get("set")
+    # Imported here, because the models take as long to import as everything else that a command needs.
+    from tasks.definition.spec import NAME_PATTERN
+
+    if of_set is not None and (not isinstance(of_set, str) or re.fullmatch(NAME_PATTERN, of_set) is None):
+        raise click.UsageError(f"{source}: {_short(of_set)} is not the name of a set")
+    return of_set
+
+
+def _add_pools(source: str, given: Any, pools: dict[str, PoolInFile], of_set: str | None) -> None:
     # Imported here, because the state takes long to import, and most files have no pools.
     from node.state.settings import setting_fault
 
@@ -157,11 +182,20 @@ def _add_pools(source: str, given: Any, pools: dict[str, int]) -> None:
     for name, capacity in given.items():
         if capacity is None:
             raise click.UsageError(f"{source}: the pool {name} is null: `rota pools remove {name}` removes it")
-        if pools.setdefault(name, capacity) != capacity:
-            raise click.UsageError(f"{source}: the pool {name} is {capacity} here, and {pools[name]} in another place")
+        known = pools.setdefault(name, PoolInFile(capacity, of_set))
+        if known.capacity != capacity:
+            raise click.UsageError(f"{source}: the pool {name} is {capacity} here, and {known.capacity} elsewhere")
+        if known.of_set != of_set:
+            raise click.UsageError(
+                f"{source}: the pool {name} is of {_named(of_set)} here, and of {_named(known.of_set)} elsewhere"
+            )
 
 
-def _add_calendars(file: str, given: Any, calendars: dict[str, tuple[str, ...]]) -> None:
+def _named(of_set: str | None) -> str:
+    return "no set" if of_set is None else f"the set {of_set}"
+
+
+def _add_calendars(file: str, given: Any, calendars: dict[str, CalendarInFile], of_set: str | None) -> None:
     from node.cli.calendar_days import calendar_in_file
 
     source = source_name(file)
@@ -172,8 +206,13 @@ def _add_calendars(file: str, given: Any, calendars: dict[str, tuple[str, ...]])
             days = calendar_in_file(file, str(name), value)
         except click.UsageError as error:
             raise click.UsageError(f"{source}: {error}") from None
-        if calendars.setdefault(str(name), days) != days:
+        known = calendars.setdefault(str(name), CalendarInFile(days, of_set))
+        if known.days != days:
             raise click.UsageError(f"{source}: the calendar {name} has other days here than in another place")
+        if known.of_set != of_set:
+            raise click.UsageError(
+                f"{source}: the calendar {name} is of {_named(of_set)} here, and of {_named(known.of_set)} elsewhere"
+            )
 
 
 def _documents(file: str) -> Iterator[dict[str, Any]]:

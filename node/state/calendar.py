@@ -22,6 +22,8 @@ class Calendar:
     until: int = 0
     #: The tasks whose definitions name it.
     tasks: Map[str, bool] = field(default_factory=Map)
+    #: The set of files that made it (`node.state.set_owned`); "": none did.
+    of_set: str = ""
 
 
 Calendars = Map[str, Calendar]

@@ -16,6 +16,7 @@ from node.state.calendar import Calendar, Calendars
 from node.state.copying import replace
 from node.state.draft import Draft, refused
 from node.state.entries import Entry, applies
+from node.state.set_owned import owner_after, owner_fault, prune_fault
 from node.state.value import Result, State, TaskRow
 from tasks.definition.calendars import CALENDAR_PATTERN, HOLIDAYS
 from tasks.definition.spec import calendar_of
@@ -31,15 +32,22 @@ LAST_DAY: Final = date(9998, 12, 31).toordinal()
 
 @dataclass(frozen=True, slots=True)
 class SetCalendar(Entry):
-    """Make a calendar, or change its days, which `node.state.calendar.Calendar` describes; `days` None: remove it.
+    """Make a calendar, or change its days; or remove it.
 
     It counts for occurrences that are not decided yet, past ones included. Result: `{"change"}`: created, changed,
     unchanged or removed.
     """
 
+    #: Its name.
     name: str
+    #: Its days, in order; None: it is removed.
     days: tuple[int, ...] | None
+    #: The last day up to which they are known; 0: these are all.
     until: int = 0
+    #: The set of files that it is of if this makes it; a set removes its own only. "": none, or any.
+    by_set: str = ""
+    #: Whether it becomes that of `by_set` though another set made it.
+    adopt: bool = False
 
 
 @applies(SetCalendar, code=35)
@@ -47,10 +55,14 @@ def set_calendar(draft: Draft, entry: SetCalendar) -> Result:
     """Make, change or remove a calendar. Those that use it are decided on anew. Result: `{"change"}`."""
     if draft.lead.rules < RULES_CALENDARS:
         return refused("invalid", "calendars need a leader of this version")
+    if (fault := owner_fault(draft.lead.rules, entry.by_set)) is not None:
+        return refused("invalid", fault)
     known = draft.calendars.get(entry.name)
     if entry.days is None:
         if known is None:
             return refused("invalid", f"there is no calendar {entry.name!r}")
+        if (fault := prune_fault(f"the calendar {entry.name}", known.of_set, entry.by_set)) is not None:
+            return refused("invalid", fault)
         if (used := len(known.tasks)) > 0:
             those = f"{used} {'task uses' if used == 1 else 'tasks use'} it, as {min(known.tasks)}"
             return refused("exists", f"{those}: change them first")
@@ -60,11 +72,14 @@ def set_calendar(draft: Draft, entry: SetCalendar) -> Result:
         return refused("invalid", fault)
     if known is None and len(draft.calendars) >= CALENDARS_MAX:
         return refused("full", f"a cluster has {CALENDARS_MAX} calendars at most: remove some")
-    if known is not None and (known.days, known.until) == (entry.days, entry.until):
+    of_set = owner_after(known is not None, known.of_set if known else "", entry.by_set, adopt=entry.adopt)
+    same_days = known is not None and (known.days, known.until) == (entry.days, entry.until)
+    if known is not None and same_days and known.of_set == of_set:
         return Result("ok", {"change": "unchanged"})
-    after = replace(known or Calendar(), days=entry.days, until=entry.until)
+    after = replace(known or Calendar(), days=entry.days, until=entry.until, of_set=of_set)
     draft.calendars = draft.calendars.set(entry.name, after)
-    draft.retimed.update(after.tasks)  # their rows and runs stay as they are
+    if not same_days:
+        draft.retimed.update(after.tasks)  # their rows and runs stay as they are
     return Result("ok", {"change": "created" if known is None else "changed"})
 
 

@@ -90,6 +90,11 @@ def lines(state: State, saved_at_us: int) -> Iterator[bytes]:
         head["calendars"] = {
             name: [date.fromordinal(day).isoformat() for day in one.days] for name, one in listed.items()
         }
+    # Left out if no set made any, so that earlier versions can load the file.
+    if state.settings.pool_sets:
+        head["pool_sets"] = dict(state.settings.pool_sets)
+    if of_sets := {name: one.of_set for name, one in sorted(state.calendars.items()) if one.of_set}:
+        head["calendar_sets"] = of_sets
     rows = sorted(state.tasks.values(), key=lambda row: row.order)
     for value in _each(head, rows):
         line = _line(value)
@@ -162,6 +167,7 @@ def _settings(settings: Settings) -> dict[str, Any]:
     milli = named.pop("balance_slack_milli")
     named.pop("watchdog", None)
     named.pop("pools", None)
+    named.pop("pool_sets", None)
     # Left out if there is no watchdog or pool, so that versions that do not know them can read the file.
     pools = {"pools": dict(settings.pools)} if settings.pools else {}
     watchdog = {} if settings.watchdog is None else {"watchdog": settings.watchdog.plain()}

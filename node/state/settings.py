@@ -10,6 +10,7 @@ from node.state.draft import DONE, Draft, refused
 from node.state.entries import Entry, applies
 from node.state.facts import SINCE_RULES
 from node.state.pools import POOLS_MAX, RULES_POOLS, removal_fault, resize
+from node.state.set_owned import owner_after, owner_fault, prune_fault
 from node.state.value import Result
 from node.state.watchdog import watchdog_of
 from tasks.definition.pools import CAPACITY_MAX, POOL_PATTERN
@@ -30,6 +31,10 @@ class ChangeSettings(Entry):
     """Change settings, by their names in `Settings`."""
 
     settings: dict[str, Any]
+    #: The set of files that the pools are of which this makes; a set removes its own only. "": none, or all.
+    by_set: str = ""
+    #: Whether the pools become those of `by_set` though another set made them.
+    adopt: bool = False
 
 
 @applies(ChangeSettings, code=8)
@@ -39,15 +44,19 @@ def change(draft: Draft, entry: ChangeSettings) -> Result:
     `pools` names only the pools that change; None removes one.
     """
     values: dict[str, Any] = {}
+    if (fault := owner_fault(draft.lead.rules, entry.by_set)) is not None:
+        return refused("invalid", fault)
     for name, value in entry.settings.items():
         if (fault := setting_fault(name, value)) is not None:
             return refused("invalid", fault)
         if name == "watchdog" and draft.lead.rules < SINCE_RULES:
             return refused("invalid", f"there is no setting {name!r}")
-        found = _capacities(draft, value) if name == "pools" else _value(name, value)
+        found = _capacities(draft, value, entry.by_set) if name == "pools" else _value(name, value)
         if isinstance(found, str):
             return refused("invalid", found)
         values[name] = found
+        if name == "pools":
+            values["pool_sets"] = _owners(draft, value, entry)
     after = replace(draft.settings, **values)
     if after.balance_slack_milli != draft.settings.balance_slack_milli:
         draft.placing_changed = True
@@ -57,17 +66,27 @@ def change(draft: Draft, entry: ChangeSettings) -> Result:
     return DONE
 
 
-def _capacities(draft: Draft, changes: dict[str, int | None]) -> tuple[tuple[str, int], ...] | str:
-    """Return all pools after these changes, sorted; None removes one. Or the fault."""
+def _owners(draft: Draft, changes: dict[str, int | None], entry: ChangeSettings) -> tuple[tuple[str, str], ...]:
+    """Return the sets of the pools after these changes, sorted by pool."""
+    found, known = dict(draft.settings.pool_sets), dict(draft.settings.pools)
+    for name, capacity in changes.items():
+        owner = found.pop(name, "")
+        if capacity is not None and (after := owner_after(name in known, owner, entry.by_set, adopt=entry.adopt)):
+            found[name] = after
+    return tuple(sorted(found.items()))
+
+
+def _capacities(draft: Draft, changes: dict[str, int | None], by_set: str) -> tuple[tuple[str, int], ...] | str:
+    """Return all pools after these changes, sorted; None removes one, of `by_set` if it is given. Or the fault."""
     if draft.lead.rules < RULES_POOLS:
         return "pools need a leader of this version"
-    found = dict(draft.settings.pools)
+    found, owners = dict(draft.settings.pools), dict(draft.settings.pool_sets)
     for name, capacity in changes.items():
         if capacity is not None:
             found[name] = capacity
         elif found.pop(name, None) is None:
             return f"there is no pool {name}"
-        elif (why := removal_fault(draft, name)) is not None:
+        elif why := prune_fault(f"the pool {name}", owners.get(name, ""), by_set) or removal_fault(draft, name):
             return why
     return tuple(sorted(found.items())) if len(found) <= POOLS_MAX else f"a cluster has {POOLS_MAX} pools at most"
 

@@ -112,7 +112,8 @@ def records(state: State) -> Iterator[list[Any]]:
     for name in sorted(state.each):
         yield [_EACH, shape(EachRow).wire(state.each[name])]
     for name in sorted(state.calendars):
-        yield [_CALENDAR, name, state.calendars[name].until, list(state.calendars[name].days)]
+        calendar = state.calendars[name]
+        yield [_CALENDAR, name, calendar.until, list(calendar.days), *([calendar.of_set] if calendar.of_set else [])]
     for name in sorted(state.blackouts):
         yield [_BLACKOUT, shape(Blackout).wire(state.blackouts[name])]
     for name in sorted(state.channels):
@@ -223,8 +224,11 @@ class _Restored:
             each = shape(EachRow).value(*rest)
             self._each[each.task] = each
         elif kind == _CALENDAR:
-            name, until, days = rest
-            self._calendars[name] = Calendar(tuple(map(_count, days)), _count(until))
+            name, until, days, *owner = rest
+            [of_set] = owner or [""]
+            if type(of_set) is not str:
+                raise Misfit("a calendar is of a set, which has a name")
+            self._calendars[name] = Calendar(tuple(map(_count, days)), _count(until), of_set=of_set)
         elif kind == _BLACKOUT:
             blackout = shape(Blackout).value(*rest)
             self._blackouts[blackout.name] = blackout

@@ -78,6 +78,8 @@ class Settings:
     watchdog: Watchdog | None = None
     #: The cluster's pools, by name: how much there is of each.
     pools: tuple[tuple[str, int], ...] = ()
+    #: The set of files that made a pool, by the pool's name, sorted; those that no set made are not in it.
+    pool_sets: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

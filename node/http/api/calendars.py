@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from node.duty.calendars import wanted_days
 from node.http.api.pages import cursor_of, cut, name_after
+from node.http.api.set_queries import OwnQuery, PruneQuery
 from node.http.api.shapes import Cursor, PageQuery, RequestModel
 from node.http.door.endpoint import Endpoints, ResponseSpec
 from node.http.door.problems import Problem, invalid_field
@@ -31,12 +32,14 @@ class CalendarView(TypedDict):
     """A calendar: how many days it has, the last day up to which these are known, and how many tasks use it.
 
     `known_until` null: these are all its days. It is a day for public holidays, of which the leader adds further ones.
+    `set` is the set of files that made it; null: none.
     """
 
     name: str
     count: int
     known_until: Day | None
     tasks: int
+    set: str | None
 
 
 class CalendarDaysView(CalendarView):
@@ -88,14 +91,19 @@ async def calendar(context: RequestContext) -> web.Response:
     ("bad-request", "too-large", "invalid", "conflict", *_WRITES),
     body=CalendarBody,
 )
-async def put_calendar(context: RequestContext) -> web.Response:
-    """Make a calendar, or give it other days. It counts at once for what is not decided yet; no run is ended."""
+async def put_calendar(context: RequestContext, query: OwnQuery) -> web.Response:
+    """Make a calendar, or give it other days. It counts at once for what is not decided yet; no run is ended.
+
+    With `set`, a calendar that this makes is of that set of files.
+    """
     name = context.path("name")
     if region_of(name) is not None:
         raise invalid_field("name", f"{HOLIDAYS} is kept for public holidays, which need no calendar", "the path")
     body = await context.model(CalendarBody)
     days = tuple(sorted({one.toordinal() for one in body.dates}))
-    result = await context.propose(SetCalendar(context.server.now_us(), name, days))
+    result = await context.propose(
+        SetCalendar(context.server.now_us(), name, days, by_set=query.by_set(context), adopt=query.adopt)
+    )
     return context.answer(
         calendar_days_view(name, _known(context, name)), 201 if result.value["change"] == "created" else 200
     )
@@ -107,18 +115,24 @@ async def put_calendar(context: RequestContext) -> web.Response:
     {204: ResponseSpec("It is deleted")},
     ("not-found", "conflict", *_WRITES),
 )
-async def delete_calendar(context: RequestContext) -> web.Response:
+async def delete_calendar(context: RequestContext, query: PruneQuery) -> web.Response:
     """Delete a calendar that no task uses."""
     name = context.path("name")
     _known(context, name)
-    await context.propose(SetCalendar(context.server.now_us(), name, None))
+    await context.propose(SetCalendar(context.server.now_us(), name, None, by_set=query.by_set(context)))
     return web.Response(status=204)
 
 
 def calendar_view(name: str, found: Calendar) -> CalendarView:
     """Return a calendar, as a list shows it."""
     until = date.fromordinal(found.until).isoformat() if found.until else None
-    return {"name": name, "count": len(found.days), "known_until": until, "tasks": len(found.tasks)}
+    return {
+        "name": name,
+        "count": len(found.days),
+        "known_until": until,
+        "tasks": len(found.tasks),
+        "set": found.of_set or None,
+    }
 
 
 def calendar_days_view(name: str, found: Calendar) -> CalendarDaysView:

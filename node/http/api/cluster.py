@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, field_validator
 from typing_extensions import TypedDict
 
 from node.http.api.members import MemberView, members_view
+from node.http.api.set_queries import OwnQuery
 from node.http.api.shapes import RequestModel, Time
 from node.http.door.endpoint import Endpoints, ResponseSpec
 from node.http.door.problems import Problem
@@ -220,14 +221,14 @@ async def settings(context: RequestContext) -> web.Response:
     "PATCH",
     "/v1/settings",
     {200: ResponseSpec("The changed settings", SettingsView)},
-    ("invalid", "no-quorum", "outcome-unknown"),
+    ("invalid", "conflict", "no-quorum", "outcome-unknown"),
     body=SettingsBody,
 )
-async def change_settings(context: RequestContext) -> web.Response:
-    """Change settings; the others stay as they are."""
+async def change_settings(context: RequestContext, query: OwnQuery) -> web.Response:
+    """Change settings; the others stay as they are. With `set`, pools that this makes are of that set of files."""
     changed = (await context.model(SettingsBody)).changed()
     if changed:
-        await context.propose(ChangeSettings(context.server.now_us(), changed))
+        await context.propose(ChangeSettings(context.server.now_us(), changed, query.by_set(context), query.adopt))
     return context.answer(settings_view(context.state.settings))
 
 

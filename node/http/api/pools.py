@@ -39,13 +39,14 @@ class PoolView(TypedDict):
 
     `tasks` is how many tasks use it, or have a rate in it, by their definitions. `holders` and `waiting` name 100 at
     most; `waiters` is how many wait, and `waiting` is in the order in which they begin. `next_start` is from when on
-    the next run with a rate in it may start; null: none has started.
+    the next run with a rate in it may start; null: none has started. `set` is the set of files that made it, if any.
     """
 
     name: str
     capacity: int
     used: int
     tasks: int
+    set: str | None
     holders: list[PoolHolderView]
     waiters: int
     waiting: list[PoolWaiterView]
@@ -68,18 +69,20 @@ async def pools(context: RequestContext, query: PageQuery) -> web.Response:
     after = name_after(query.after)
     state = context.state
     names, more = cut([name for name in sorted(state.pools) if after is None or name > after], query.limit)
-    items = [pool_view(state, name, state.pools[name], context.server.now_us()) for name in names]
+    sets, now_us = dict(state.settings.pool_sets), context.server.now_us()
+    items = [pool_view(state, name, state.pools[name], now_us, sets.get(name)) for name in names]
     return context.answer({"items": items, "next": cursor_of(names[-1]) if more else None})
 
 
-def pool_view(state: State, name: str, pool: Pool, now_us: int) -> PoolView:
-    """Return a pool, as the API shows it."""
+def pool_view(state: State, name: str, pool: Pool, now_us: int, of_set: str | None) -> PoolView:
+    """Return a pool, as the API shows it. `of_set`: the set of files that made it."""
     holding = sorted((state.runs[run_id] for run_id in pool.holders), key=lambda run: run.token)[:LISTED_MAX]
     return {
         "name": name,
         "capacity": pool.capacity,
         "used": pool.used,
         "tasks": pool.tasks,
+        "set": of_set,
         "holders": [
             {
                 "run_id": run.run_id,

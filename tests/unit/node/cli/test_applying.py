@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import click
 import pytest
@@ -27,21 +28,33 @@ class Cluster:
         self.too_long = ""
         self.pools = {"dumps": 1, "table": 1}
         self.calendars = {"closing": ["2026-12-24"], "same": ["2026-12-31"]}
+        self.owners: dict[str, str] = {}
+        self.users: dict[str, int] = {}
+        self.ending: dict[str, int] = {}
+        """How often a pool is refused to be removed because runs of deleted tasks still end."""
+        self.definitions: dict[str, dict[str, Any]] = {}
         self.client = Client()
 
     def answer(self, request: Request) -> Response:
+        query = dict(parse_qsl(urlsplit(request.target).query))
         if request.path == "/v1/settings":
-            self.pools |= json.loads(request.body)["pools"] if request.method == "PATCH" else {}
-            return as_json({"pools": self.pools})
-        if request.path == "/v1/calendars":
-            return as_json({"items": [{"name": name} for name in self.calendars], "next": None})
+            return self._change_pools(json.loads(request.body)["pools"], query)
+        if request.path in ("/v1/pools", "/v1/calendars"):
+            there = self.pools if request.path == "/v1/pools" else self.calendars
+            return as_json({"items": [self._beside(name, value) for name, value in there.items()], "next": None})
         if request.path.startswith("/v1/calendars/"):
             name = request.path.rpartition("/")[2]
+            if request.method == "DELETE":
+                return self._removed(name, query, self.calendars)
             if request.method == "PUT":
+                self._own(name, name in self.calendars, query)
                 self.calendars[name] = json.loads(request.body)["dates"]
             return as_json({"dates": self.calendars[name]})
         if request.method == "GET":
-            items = [{"name": name, "set": "site", "version": 7} for name in self.registered]
+            items = [
+                {"name": name, "set": "site", "version": 7, **self.definitions.get(name, {})}
+                for name in self.registered
+            ]
             return as_json({"items": items, "next": None})
         dry_run = "dry_run" in request.target
         names = (
@@ -56,6 +69,8 @@ class Cluster:
         if request.method == "DELETE":
             assert request.headers["If-Match"] == '"7"'
             self.registered.remove(names[0])
+            for used in self.definitions.pop(names[0], {}).get("uses", {}):
+                self.users[used] -= 1
             return Response(204)
         items = [
             {
@@ -70,6 +85,32 @@ class Cluster:
         if not dry_run:
             self.registered = sorted({*self.registered, *names} - self.deleted_by_others)
         return as_json({"items": items}, Rota_Index="9")
+
+    def _beside(self, name: str, value: Any) -> dict[str, Any]:
+        """A pool or a calendar as a list shows it."""
+        users, ending = self.users.get(name, 0), self.ending.get(name, 0)
+        item: dict[str, Any] = {"name": name, "set": self.owners.get(name), "tasks": users}
+        return {**item, "capacity": value, "holders": [{}] * ending} if isinstance(value, int) else item
+
+    def _own(self, name: str, known: bool, query: dict[str, str]) -> None:
+        if "set" in query and (not known or (query.get("adopt") and name in self.owners)):
+            self.owners[name] = query["set"]
+
+    def _change_pools(self, changes: dict[str, int | None], query: dict[str, str]) -> Response:
+        for name, capacity in changes.items():
+            if capacity is None:
+                return self._removed(name, query, self.pools)
+            self._own(name, name in self.pools, query)
+            self.pools[name] = capacity
+        return as_json({"pools": self.pools})
+
+    def _removed(self, name: str, query: dict[str, str], there: dict[str, Any]) -> Response:
+        assert self.owners.get(name) == query["set"], "what the set did not make is not removed"
+        if self.users.get(name) or self.ending.get(name):
+            self.ending[name] = max(0, self.ending.get(name, 0) - 1)
+            return as_json({"type": "/problems/x", "title": "Used", "detail": "it is used", "status": 422}, 422)
+        del there[name]
+        return as_json({})
 
 
 @pytest.fixture
@@ -266,3 +307,111 @@ def test_a_task_that_is_too_long_is_named(cluster: Cluster, words: list[str]) ->
     with pytest.raises(click.UsageError, match=r"new-2.json: task 'new-2' is too long: it has 0\.4 MiB, and at most 1"):
         applied(cluster, words)
     assert cluster.registered == ["old-1", "old-2", "old-3"]
+
+
+def owned(cluster: Cluster) -> None:
+    """Let the set `site` own three pools and a calendar: one used by a task that goes, one by others, two unused."""
+    cluster.pools |= {"mine": 1, "shared": 1, "byhand": 1, "theirs": 1}
+    cluster.owners = {"mine": "site", "shared": "site", "closing": "site", "theirs": "other"}
+    cluster.users = {"mine": 1, "shared": 2}
+    cluster.definitions = {"old-1": {"uses": {"mine": 1, "shared": 1}}}
+
+
+def test_a_set_removes_the_pools_and_calendars_that_it_made_after_the_tasks_that_use_them(
+    cluster: Cluster, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    owned(cluster)
+    assert diff_command.main(words, standalone_mode=False, obj=cluster.client) == DIFFERENT
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[5:-1] == [
+        "- pool mine",
+        "  pool shared: kept, though the files no longer have it: 1 task still uses it",
+        "- calendar closing",
+    ]
+    applied(cluster, [*words, "--dry-run"])
+    assert "pool mine: would be removed" in capsys.readouterr().out
+    cluster.ending = {"mine": 2}  # the runs of the deleted task are being cancelled
+    applied(cluster, words)
+    assert capsys.readouterr().out.splitlines()[5:] == [
+        "pool mine: removed",
+        "pool shared: kept, though the files no longer have it: 1 task still uses it",
+        "calendar closing: removed",
+    ]
+    assert set(cluster.pools) == {"dumps", "table", "shared", "byhand", "theirs"} and set(cluster.calendars) == {"same"}
+    assert diff_command.main(words, standalone_mode=False, obj=cluster.client) == 0, "what is used is no difference"
+
+
+def test_without_prune_nothing_is_removed(cluster: Cluster, words: list[str]) -> None:
+    owned(cluster)
+    applied(cluster, words[:-1])
+    assert {"mine", "shared"} <= set(cluster.pools) and "closing" in cluster.calendars
+
+
+def test_what_others_began_to_use_meanwhile_is_said_and_kept(
+    cluster: Cluster, words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owned(cluster)
+    call = cluster.client.call
+
+    def also_used(method: str, target: str, **options: Any) -> Any:
+        if method == "PATCH":
+            cluster.users["mine"] = 1
+        return call(method, target, **options)
+
+    monkeypatch.setattr(cluster.client, "call", also_used)
+    applied(cluster, [*words, "--json"])
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["removed"] == [{"kind": "calendar", "name": "closing"}]
+    assert answer["still_used"] == [
+        {"kind": "pool", "name": "mine", "why": "it is used"},
+        {"kind": "pool", "name": "shared", "why": "1 task still uses it"},
+    ]
+
+
+def test_what_a_set_makes_is_its_own_and_what_was_there_is_not(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(
+        "pools: {dumps: 5, new: 1}\ncalendars: {closing: [], fresh: []}\n---\n{set: own, pools: {special: 1}}"
+    )
+    applied(cluster, ["-f", str(tmp_path)])
+    assert cluster.owners == {"special": "own"}
+    (tmp_path / "a.yaml").write_text("pools: {dumps: 4, newer: 1}\ncalendars: {closing: [], fresher: []}")
+    applied(cluster, ["-f", str(tmp_path), "--set", "site"])
+    assert cluster.owners == {"special": "own", "newer": "site", "fresher": "site"}
+
+
+def test_what_another_set_made_is_shared_as_it_is_and_changed_only_if_it_is_adopted(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.owners = {"dumps": "other", "closing": "other"}
+    words = ["-f", str(tmp_path), "--set", "site"]
+    (tmp_path / "a.yaml").write_text("pools: {dumps: 1}\ncalendars: {closing: [2026-12-24]}\n---\n{name: a, kind: x}")
+    applied(cluster, words)
+    assert capsys.readouterr().out.splitlines() == ["a: created (version 1)"]
+    (tmp_path / "a.yaml").write_text("pools: {dumps: 2}")
+    with pytest.raises(
+        click.UsageError, match=r"the pool 'dumps' belongs to the set 'other', .* --set other, .*--adopt"
+    ):
+        applied(cluster, words)
+    (tmp_path / "a.yaml").write_text("calendars: {closing: []}")
+    with pytest.raises(click.UsageError, match=r"the calendar 'closing' belongs to the set 'other'"):
+        applied(cluster, ["-f", str(tmp_path)])
+    (tmp_path / "a.yaml").write_text("pools: {dumps: 2}\ncalendars: {closing: [2026-12-24]}")
+    applied(cluster, [*words, "--adopt"])
+    assert capsys.readouterr().out.splitlines() == [
+        "pool dumps: 1 -> 2, taken from the set other",
+        "calendar closing: 1 day, taken from the set other",
+    ]
+    assert cluster.owners == {"dumps": "site", "closing": "site"}
+    applied(cluster, [*words, "--adopt"])
+    assert "taken" not in capsys.readouterr().out
+
+
+def test_sets_of_pools_and_of_the_option_must_agree_and_no_set_is_emptied_for_a_pool(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    (tmp_path / "a.yaml").write_text("set: other\npools: {new: 2}\n---\n{name: a, kind: x, set: site}")
+    with pytest.raises(click.UsageError, match="the pool new is of the set 'other', and --set says 'site'"):
+        applied(cluster, ["-f", str(tmp_path), "--set", "site"])
+    with pytest.raises(click.UsageError, match="pools or calendars of the set 'other', and no task of it"):
+        applied(cluster, ["-f", str(tmp_path), "--prune"])
+    assert cluster.owners == {} and "new" not in cluster.pools

@@ -18,10 +18,10 @@ class _Cluster:
     def get(self, target: str) -> dict[str, Any]:
         return {"items": [{"name": "there"}]}
 
-    def call(self, method: str, target: str, *, body: Any, timeout_s: float) -> None:
+    def call(self, method: str, target: str, *, body: Any, timeout_s: float, query: Any = None) -> None:
         if target.endswith("/useless"):
             raise ApiProblem(422, "", "Some fields are invalid", "", (("", "it would tell nothing"),))
-        self.made.append(target)
+        self.made.append(target if query is None else f"{target} {query['set']}")
 
 
 def test_a_channel_that_is_refused_keeps_no_other_from_being_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +29,8 @@ def test_a_channel_that_is_refused_keeps_no_other_from_being_loaded(monkeypatch:
     cluster = _Cluster()
     channels: dict[str, Any] = {"there": {}, "useless": {}, "vital": {}}
     head: dict[str, Any] = {"settings": {}, "token": 0, "orders": 0, "channels": channels, "calendars": {"c": []}}
+    head |= {"settings": {"pools": {"p": 1, "q": 2}}, "pool_sets": {"p": "a"}, "calendar_sets": {"c": "b"}}
     with pytest.raises(RefusedChannels, match=r"useless \(.*it would tell nothing") as refused:
         load_missing(cluster, Saved(head, []))  # type: ignore[arg-type]
-    assert cluster.made == ["/v1/calendars/c", "/v1/cluster/saved", "/v1/channels/vital"]
+    assert cluster.made == ["/v1/calendars/c b", "/v1/settings a", "/v1/cluster/saved", "/v1/channels/vital"]
     assert "vital" not in str(refused.value)

@@ -55,7 +55,7 @@ def test_pools_stand_beside_tasks_in_any_file(tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text('[{"name": "b", "kind": "x"}, {"pools": {"dumps": 2, "none": 0}}]')
     found = contents_of([str(tmp_path)])
     assert [task.definition["name"] for task in found.tasks] == ["a", "b"]
-    assert found.pools == {"dumps": 2, "table:orders": 1, "none": 0}
+    assert found.pools == {"dumps": (2, None), "table:orders": (1, None), "none": (0, None)}
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,9 @@ def test_pools_stand_beside_tasks_in_any_file(tmp_path: Path) -> None:
         ("{dumps: -1}", "not -1"),
         ("{dumps: 1000001}", "from 0 to 1000000, not 1000001"),
         ("{'a,b': 1}", "'a,b' is no name of a pool"),
-        ("{dumps: 1}\n---\npools: {dumps: 2}", "the pool dumps is 2 here, and 1 in another place"),
+        ("{dumps: 1}\n---\npools: {dumps: 2}", "the pool dumps is 2 here, and 1 elsewhere"),
+        ("{dumps: 1}\n---\nset: a\npools: {dumps: 1}", "the pool dumps is of the set a here, and of no set elsewhere"),
+        ("{dumps: 1}\nset: [a]", "is not the name of a set"),
     ],
 )
 def test_pools_that_are_no_numbers_are_refused(tmp_path: Path, pools: str, fault: str) -> None:
@@ -85,11 +87,11 @@ def test_calendars_stand_beside_tasks_in_any_file(tmp_path: Path) -> None:
     (tmp_path / "days").mkdir()
     (tmp_path / "days/party.ics").write_text(PARTY)
     found = contents_of([str(tmp_path / "a.yaml")])
-    assert found.calendars == {
+    assert {name: one.days for name, one in found.calendars.items()} == {
         "closing": ("2026-12-24", "2026-12-31", "2027-01-01"),
         "party": ("2026-07-01", "2026-07-10", "2026-07-11", "2026-08-01", "2026-08-02", "2026-08-03"),
     }
-    assert (found.pools, found.tasks) == ({"dumps": 2}, [])
+    assert (found.pools, found.tasks) == ({"dumps": (2, None)}, [])
 
 
 EVENT = "BEGIN:VEVENT\nUID:{}\n{}\nEND:VEVENT\n"
@@ -118,6 +120,7 @@ PARTY = party(*EVENTS)
         ("{closing: [2026-01-01..2046-01-01]}", "more than 2000 days"),
         ("{closing: {ics: none.ics}}", "No such file"),
         ("{closing: [2026-12-24]}\n---\ncalendars: {closing: []}", "other days here than in another place"),
+        ("{closing: []}\n---\nset: a\ncalendars: {closing: []}", "is of the set a here, and of no set elsewhere"),
     ],
 )
 def test_calendars_that_have_no_days_are_refused(tmp_path: Path, calendars: str, fault: str) -> None:

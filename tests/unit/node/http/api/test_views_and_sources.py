@@ -67,7 +67,12 @@ TABLE = [
     ),
     Shown(LastView, (Outcome,), kept_back={"took_us": "a run has `took_s`"}),
     Shown(BreachView, (Breach,), renamed={"due_at": "due_us"}, kept_back={"undecided": _CONTROL}),
-    Shown(SettingsView, (Settings,), renamed={"balance_slack": "balance_slack_milli"}),
+    Shown(
+        SettingsView,
+        (Settings,),
+        renamed={"balance_slack": "balance_slack_milli"},
+        kept_back={"pool_sets": "each pool has its `set`"},
+    ),
     Shown(
         MemberView,
         (Member,),
