@@ -11,6 +11,7 @@ from node.duty.advice import why_unowned
 from node.duty.forecast import Forecast, forecast
 from node.duty.held_times import HeldTime, held_time
 from node.duty.ownership import Ownership
+from node.duty.room_ahead import RoomAhead, room_ahead
 from node.duty.timetable import TimeSpan, UpcomingTask
 from node.state.parts import takes_part
 from node.state.value import State
@@ -94,6 +95,8 @@ class WhatIf:
     load_then: dict[str, int]
     #: The occurrences that each member would begin within the span.
     ahead: Forecast
+    #: How many of those of the next hour would have a place and their pools at once.
+    room: RoomAhead
 
 
 def supposed(state: State, supposition: Supposition) -> State:
@@ -155,6 +158,8 @@ def suppose(
         row = state.tasks.get(task)
         return None if row is None else held_time(state, row, at_us)
 
+    on_each = _on_each(state, supposed_state)
+    up = [name for name, member in supposed_state.members.items() if member.status == "up"]
     return WhatIf(
         supposition=supposition,
         index=state.index,
@@ -170,5 +175,6 @@ def suppose(
         interrupted=tuple(sorted(lost, key=lambda run: run.run_id)),
         load_now=ownership.load(),
         load_then=then.load(),
-        ahead=forecast(upcoming, span, ownership.owner, then.owner, _on_each(state, supposed_state), held_of),
+        ahead=forecast(upcoming, span, ownership.owner, then.owner, on_each, held_of),
+        room=room_ahead(state, then, up, upcoming, span, on_each),
     )

@@ -41,6 +41,9 @@ async def test_what_if_says_what_moves_what_goes_on_and_what_nobody_could_run() 
         plan = (await served.get("/v1/plan?without=node-2")).json
         assert (found["moves"]["count"], found["moves"]["items"]) == (len(plan["moves"]), plan["moves"][:2])
         assert found["load"] == plan["load"]
+        room = now["room"]
+        counted = room["at_once"] + room["no_place"] + room["behind"] + room["held"] + room["unowned"]
+        assert (room["due"], room["uncounted"], room["no_pool"]) == (counted, 0, {})
         assert found["majority"] == {"members": 3, "needed": 2, "now": 3, "then": 2, "left": True}
         [lost] = found["interrupted"]["items"]
         assert (lost["run_id"], lost["from"]) == (run_id, "node-2")

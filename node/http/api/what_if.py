@@ -10,6 +10,7 @@ from pydantic_core import to_json
 from typing_extensions import TypedDict
 
 from node.duty.forecast import STEPS, Forecast, MemberForecast
+from node.duty.room_ahead import RoomAhead
 from node.duty.what_if import Supposition, WhatIf
 from node.http.api.placement import LoadView, MoveView
 from node.http.api.shapes import RequestModel, Time
@@ -111,6 +112,30 @@ class AheadView(TypedDict):
     held: int
 
 
+class RoomAheadView(TypedDict):
+    """How the occurrences that are `due` until `ends`, within an hour, fare: each is counted once.
+
+    `at_once`: they have a place on a member and their pools when due. `no_place` wait for a place, `no_pool` for a
+    pool, by its name; `longest_wait_s` is the longest such wait. `behind`: the run of their task before them still
+    works, and `overlap` decides. `held`: a blackout holds them. `unowned`: no member could begin them. `uncounted` are
+    not looked at, because there are more than 5,000.
+
+    Runs are taken to last as long as the last one of their task. What is not due by a schedule of its own is left out
+    (tasks after others, backfills, retries, runs by hand), and so are priorities, rates and the bounds of kinds.
+    """
+
+    ends: Time
+    due: int
+    uncounted: int
+    at_once: int
+    no_place: int
+    no_pool: dict[str, int]
+    behind: int
+    held: int
+    unowned: int
+    longest_wait_s: float
+
+
 class WhatIfView(TypedDict):
     """What would happen if the members `without` were down, and the members `back` were up."""
 
@@ -124,6 +149,7 @@ class WhatIfView(TypedDict):
     interrupted: InterruptedPageView
     load: dict[str, LoadView]
     ahead: AheadView
+    room: RoomAheadView
 
 
 class WhatIfQuery(RequestModel):
@@ -195,6 +221,22 @@ def what_if_view(found: WhatIf, limit: int) -> WhatIfView:
         },
         "load": {node: {"now": now, "then": found.load_then.get(node, 0)} for node, now in found.load_now.items()},
         "ahead": _ahead_view(found.ahead, limit),
+        "room": _room_view(found.room),
+    }
+
+
+def _room_view(room: RoomAhead) -> RoomAheadView:
+    return {
+        "ends": rfc3339(room.span.until_us),
+        "due": room.due,
+        "uncounted": room.uncounted,
+        "at_once": room.at_once,
+        "no_place": room.no_place,
+        "no_pool": dict(sorted(room.no_pool.items())),
+        "behind": room.behind,
+        "held": room.held,
+        "unowned": room.unowned,
+        "longest_wait_s": room.longest_us / 1e6,
     }
 
 
