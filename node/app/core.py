@@ -20,6 +20,7 @@ from node.app.projections import view_of
 from node.control.controller import Controller
 from node.control.leader_watch import LeaderWatch
 from node.control.placement_service import PlacementService, only_tasks
+from node.duty.digests import DigestSummary, DueDigest
 from node.duty.ownership import Ownership
 from node.duty.room import places_told
 from node.duty.step import LeaseView
@@ -272,6 +273,10 @@ class Core:
     async def public_holidays(self, region: str, first: int, last: int) -> tuple[int, ...]:
         """Return the public holidays of a region from one day to another. Raises `UnknownRegion`."""
         return await self._ports.public_holidays(region, first, last)
+
+    async def digest_of(self, state: State, due: DueDigest) -> DigestSummary:
+        """Work out a digest from the state and this member's history. May raise any error of the history."""
+        return await self._ports.digest(state, due)
 
     def now_us(self) -> int:
         """Return the wall clock, in microseconds since the epoch."""

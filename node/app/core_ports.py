@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from node.control.controller_port import RunnerPort
 from node.control.placement_service import PlacementWorker
+from node.duty.digests import DigestSummary, DueDigest
 from node.duty.ownership import Ownership
 from node.duty.room import KindTerms
 from node.execution.order import Order
@@ -145,6 +146,8 @@ class CorePorts:
     public_holidays: Callable[[str, int, int], Awaitable[tuple[int, ...]]]
     #: Writes down the members' addresses for the next start; may raise OSError.
     keep_addresses: Callable[[Mapping[str, Agreed]], Awaitable[None]]
+    #: Works out a digest from the state and this member's history; may raise any error of the history.
+    digest: Callable[[State, DueDigest], Awaitable[DigestSummary]]
     #: Says which secrets, of those that a task names, this member lacks: a sentence for each.
     lacking: Callable[[str], Awaitable[Sequence[str]]]
 

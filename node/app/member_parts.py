@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 from random import SystemRandom
+from typing import Final
 
 from node.app.config import Config
 from node.app.core import Core
@@ -22,6 +23,7 @@ from node.app.projections import apart, join_of, needs_here, order_of, secrets_o
 from node.app.updates import Updates
 from node.client import Client
 from node.control.placement_service import PlacementThread
+from node.duty.digests import DigestSummary, DueDigest, digest_summary
 from node.duty.occurrence_params import times_of
 from node.execution.account import lowest_free
 from node.execution.cgroup import NOTHING_DELEGATED, Delegation
@@ -44,6 +46,7 @@ from node.membership.launch_watch import LaunchWatch
 from node.membership.removal_watch import RemovalWatch
 from node.notify.secrets_here import SenderSettings
 from node.notify.sender import ChannelSender
+from node.notify.side_thread import in_side_thread
 from node.peer.client import PeerClient
 from node.peer.join_client import JoinClient
 from node.raft.adapter import Raft
@@ -67,6 +70,9 @@ from tasks.definition.public_holidays import public_holidays
 from tasks.installed_kinds import InstalledKinds, KindEntry
 from tasks.needs import credential_files
 from tasks.version import version
+
+DIGEST_S: Final = 600.0
+"""How long it may take to work out a digest."""
 
 
 class _Clock:
@@ -222,6 +228,7 @@ class MemberParts:
                 order_of=self._order_of,
                 public_holidays=lambda *asked: asyncio.to_thread(public_holidays, *asked),
                 keep_addresses=lambda addresses: asyncio.to_thread(self._folder.keep_agreed, addresses),
+                digest=self.digest_of,
                 lacking=lambda task: lacking_secrets(self.state(), task, self.kinds, self._config),
             ),
             self._launch_watch,
@@ -293,6 +300,15 @@ class MemberParts:
             times=times_of(state, run),
             traceparent=self._exports.traceparent(run.run_id, state.cluster_id, run.token),
         )
+
+    async def digest_of(self, state: State, due: DueDigest) -> DigestSummary:
+        """Work out a digest, in a thread of its own: it may read a day's runs and visits all tasks."""
+
+        def work_out() -> DigestSummary:
+            tally = self.history.tally(due.after, due.since_us)
+            return digest_summary(state, due, tally, self.now_us())
+
+        return await in_side_thread(work_out, DIGEST_S)
 
     def state(self) -> State:
         """Return the state as applied here."""

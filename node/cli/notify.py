@@ -86,8 +86,17 @@ def test_command(api: Api, channel: str) -> None:
     api.show(answer, done)
 
 
+@notify_command.command("digest")
+@click.argument("channel")
+@api_command
+def digest_command(api: Api, channel: str) -> None:
+    """Show what the next daily digest of a channel would say now. Nothing is sent."""
+    answer = api.client.get(path("v1", "channels", channel, "digest"))
+    api.show(answer, lambda: click.echo(f"{answer['title']}\n\n{answer['text']}".rstrip()))
+
+
 def _state(item: dict[str, Any]) -> str:
-    """Say whether sending on a channel succeeds now, and how many notices were lost."""
+    """Say whether sending on a channel succeeds now, how many notices were lost, and when its next digest is made."""
     if not item["definition"]["enabled"]:
         state = "off"
     elif item["failures"]:
@@ -99,7 +108,8 @@ def _state(item: dict[str, Any]) -> str:
     lost = [f"gave up on {item['given_up']}, last {ago(item['given_up_at'])}"] if item["given_up"] else []
     lost += [f"{item['dropped']} had no room"] if item["dropped"] else []
     lost += [f"{item['dropped_successes']} successes had no room"] if item["dropped_successes"] else []
-    return "; ".join([state, *lost])
+    following = [f"next digest {ago(item['digest_next'])}"] if item["digest_next"] else []
+    return "; ".join([state, *lost, *following])
 
 
 def _as_yaml(item: dict[str, Any]) -> str:

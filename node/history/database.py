@@ -8,10 +8,12 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from node.duty.digests import RunTally
 from node.history import gaps
 from node.history.file import RunPosition, conditions, crc, open_or_replace, verified_row
+from node.history.tally_count import TallyCount
 from node.peer.portions import Gap, Portion, first_held, remaining
 from node.state.codec import pack_ended, unpack_ended
 from node.state.value import EndedRun
@@ -23,6 +25,9 @@ does not delay this member's other work. Only the runs of a single entry may exc
 
 PAGES_BATCH: Final = 256
 """How many free pages are returned to the file system in one step."""
+
+TALLY_BATCH: Final = 200
+"""How many runs are counted at a time."""
 
 DELETE_BATCH: Final = 1000
 """The number of runs that one transaction deletes, so that other threads can read and write in between."""
@@ -74,6 +79,27 @@ class HistoryDatabase:
         """Return the run with that id. If a task was deleted and registered again: the latest such run to end."""
         query = "SELECT packed, crc FROM ended WHERE run_id = :run_id ORDER BY entry DESC LIMIT 1"
         return next(iter(self._read(query, {"run_id": run_id})), None)
+
+    def tally(self, after: int, since_us: int) -> RunTally:
+        """Count the runs that entries after an index ended. `since_us`: about when that entry was applied.
+
+        It reads a few rows at a time, so that other threads can write in between.
+        """
+        through = max(after, self._written)
+        counted, position = TallyCount(since_us), (after + 1, "")
+        query = (
+            "SELECT entry, run_id, task, state, packed, crc FROM ended "
+            "WHERE (entry, run_id) > (?, ?) AND entry <= ? ORDER BY entry, run_id LIMIT ?"
+        )
+        rows: list[tuple[Any, ...]] = [()]
+        while rows:
+            with self.lock:
+                rows = self.connection.execute(query, (*position, through, TALLY_BATCH)).fetchall()
+            for entry, run_id, task, state, packed, checksum in rows:
+                counted.add(task, state, *verified_row((packed, checksum)))
+                position = entry, run_id
+        missing = any(gap.through > after and gap.after < through for gap in self.gaps())
+        return counted.tally(through, complete=not missing and self._written >= after)
 
     def gaps(self) -> tuple[Gap, ...]:
         """Return the gaps that are still to be filled from other members, oldest first."""

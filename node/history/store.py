@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from node.duty.digests import RunTally
 from node.history.database import HistoryDatabase
 from node.history.file import DamagedHistory, RunPosition, put_aside
 from node.peer.portions import Gap, Portion
@@ -115,6 +116,15 @@ class HistoryStore:
                 if ended.run.run_id == run_id:
                     return ended
             return self._database.run(run_id)
+
+    def tally(self, after: int, since_us: int) -> RunTally:
+        """Count the runs that entries after an index ended. `since_us`: about when that entry was applied.
+
+        Raises `sqlite3.Error`, or `DamagedSnapshot` for a run that cannot be read.
+        """
+        with self._report_damage():
+            self._flush_or_pending()  # runs that cannot be written are for the next tally
+            return self._database.tally(after, since_us)
 
     # -- gaps, filled from other members
 

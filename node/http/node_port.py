@@ -11,6 +11,7 @@ from typing import Protocol
 
 from prometheus_client.registry import Collector
 
+from node.duty.digests import DigestSummary, DueDigest
 from node.duty.hold import Hold
 from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
@@ -170,6 +171,9 @@ class NodePort(Protocol):
 
     async def test_channel(self, name: str, definition: Channel) -> str:
         """Send a test message from this node, in bounded time. Returns the receiver's answer. Raises `NotSent`."""
+
+    async def digest_of(self, state: State, due: DueDigest) -> DigestSummary:
+        """Work out a digest from a state and this node's history. May raise any error of the history."""
 
     def log_path(self, run_id: str, attempt: int) -> Path:
         """Return where this member keeps the log of an attempt that it runs, has run or would run."""

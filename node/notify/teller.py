@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, Protocol
 
+from node.duty.digests import DigestSummary, DueDigest, digests_due
 from node.duty.step import LeaseView
 from node.duty.telling import Send, telling_step
 from node.raft.errors import RaftError
@@ -26,6 +27,9 @@ AGAIN_S: Final = 1.0
 """The pause after a permission was refused, or when it is unknown whether it was committed."""
 
 AFTER_FAULT_S: Final = 10.0
+DIGEST_AGAIN_S: Final = 60.0
+GAPS_PATIENCE_US: Final = 600_000_000
+"""How long a digest waits for finished runs that this member lacks. Then it is made without them, and says so."""
 
 LEASELESS_S: Final = 0.25
 """The wait before the next step while there is something to send, but no lease."""
@@ -51,6 +55,9 @@ class TellerPort(Insisting, Protocol):
     def lease_now(self) -> LeaseView | None:
         """Return the live lease of this process's incarnation; None while there is none."""
 
+    async def digest_of(self, state: State, due: DueDigest) -> DigestSummary:
+        """Work out a digest from the state and this member's history. May raise any error of the history."""
+
 
 class MessageSender(Protocol):
     """Sends one message: `node.notify.sender.ChannelSender`."""
@@ -70,6 +77,7 @@ class Teller:
         self._sleep = sleep
         self._changed = asyncio.Event()
         self._busy: dict[str, asyncio.Task[None]] = {}
+        self._digesting: dict[str, asyncio.Task[None]] = {}
         self._sent: dict[str, int] = {}
         """By channel, the token of the last message that this process began to send, so that it sends none twice."""
         self._resting = False
@@ -91,7 +99,7 @@ class Teller:
                     pass
                 self._changed.clear()
         finally:
-            for task in self._busy.values():
+            for task in (*self._busy.values(), *self._digesting.values()):
                 task.cancel()
 
     async def rest(self) -> None:
@@ -118,14 +126,20 @@ class Teller:
         return wait_s
 
     def _step(self) -> float | None:
-        """Begin the messages that are due. Returns the seconds until the next step; None: wait for a change."""
+        """Begin the digests and messages that are due. Returns the seconds until the next step; None: on a change."""
         state = self._port.state()
-        if self._resting or not any(row.notices for row in state.channels.values()):
+        waits = any(row.notices or row.digest_us for row in state.channels.values())
+        if self._resting or not waits:
             return None
+        now_us = self._port.now_us()
+        digests, digest_us = digests_due(state, self._port.me, now_us, self._digesting)
+        if not digests and not any(row.notices for row in state.channels.values()):
+            return _seconds_until(digest_us, now_us)
         lease = self._port.lease_now()
         if lease is None:
             return LEASELESS_S
-        now_us = self._port.now_us()
+        for due in digests:
+            self._begin(due.channel, self._make_digest(due), self._digesting)
         step = telling_step(state, self._port.me, lease.incarnation, now_us, self._busy)
         for tell in step.proposals:
             self._begin(tell.channel, self._ask(tell))
@@ -133,15 +147,42 @@ class Teller:
             if self._sent.get(send.channel) != send.permission.token:
                 self._sent[send.channel] = send.permission.token
                 self._begin(send.channel, self._send(state.cluster_id, send))
-        return None if step.look_us is None else max(0.0, (step.look_us - now_us) / 1e6)
+        looks = [look_us for look_us in (step.look_us, digest_us) if look_us is not None]
+        return _seconds_until(min(looks, default=None), now_us)
 
-    def _begin(self, channel: str, work: Coroutine[Any, Any, None]) -> None:
-        self._busy[channel] = task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(lambda _: self._done(channel))
+    def _begin(
+        self, channel: str, work: Coroutine[Any, Any, None], busy: dict[str, asyncio.Task[None]] | None = None
+    ) -> None:
+        among = self._busy if busy is None else busy
+        among[channel] = task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(lambda _: self._done(channel, among))
 
-    def _done(self, channel: str) -> None:
-        del self._busy[channel]
+    def _done(self, channel: str, among: dict[str, asyncio.Task[None]]) -> None:
+        del among[channel]
         self.wake()
+
+    async def _make_digest(self, due: DueDigest) -> None:
+        """Propose a digest. Refused if another member has made it: then the state says so, and it is due no more."""
+        try:
+            made = await self._port.digest_of(self._port.state(), due)
+        except Exception as error:  # noqa: BLE001 - it is logged, and tried again
+            _log.warning("channel %s: its digest cannot be made now, retrying in a minute: %s", due.channel, error)
+            await self._sleep(DIGEST_AGAIN_S)
+            return
+        now_us = self._port.now_us()
+        if not made.complete and now_us < due.nominal_us + GAPS_PATIENCE_US:
+            _log.info("channel %s: its digest waits for finished runs that this member lacks yet", due.channel)
+            await self._sleep(DIGEST_AGAIN_S)
+            return
+        try:
+            result = await self._port.propose(made.entry(due, now_us), PROPOSE_S)
+        except (RaftError, BadEntry) as error:
+            _log.debug("the digest of %s is not made yet, retrying: %s", due.channel, error)
+        else:
+            if result.ok:
+                return
+            _log.debug("the digest of %s was refused: %s", due.channel, result.detail)
+        await self._sleep(AGAIN_S)
 
     async def _ask(self, tell: Tell) -> None:
         """Propose a permission. Once the state holds it, the next step sends the message."""
@@ -183,6 +224,10 @@ class Teller:
         if result is not None and (given_up := result.value.get("given_up")):
             hours = GIVE_UP_US // 3_600_000_000
             _log.error("channel %s: gave up on %d notices that could not be sent for %d hours", name, given_up, hours)
+
+
+def _seconds_until(look_us: int | None, now_us: int) -> float | None:
+    return None if look_us is None else max(0.0, (look_us - now_us) / 1e6)
 
 
 def _storable(text: str) -> str:

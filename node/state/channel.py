@@ -105,6 +105,17 @@ class Quiet(_Model):
         return self
 
 
+class DailyDigest(_Model):
+    """A message a day that says what ran, succeeded, failed, is late, was missed and is paused."""
+
+    at: TimeOfDay = Field(description="When it is made, each day", examples=["07:00"])
+    timezone: Timezone = "UTC"
+    by: Annotated[str, StringConstraints(min_length=1, max_length=128)] | None = Field(
+        default=None, description="The label by whose values the figures are given; null: all tasks together"
+    )
+    only: bool = Field(default=False, description="Whether nothing else is told on the channel")
+
+
 class Channel(_Model):
     """Where notices are sent, and which notices."""
 
@@ -133,6 +144,9 @@ class Channel(_Model):
         default={}, description="Only tasks that have these labels are told of, and nothing about members"
     )
     quiet: Quiet | None = Field(default=None, description="The hours in which only critical notices are sent")
+    digest: DailyDigest | None = Field(
+        default=None, description="The daily digest, of the tasks that have `labels`; null: none is sent"
+    )
     group_s: Annotated[float, Field(ge=0, le=3600)] = Field(
         default=5, description="How long a notice waits for others, in seconds: they are sent in one message"
     )
@@ -153,6 +167,8 @@ class Channel(_Model):
             raise ValueError('the url of an apprise channel is a reference, such as {"secret": "mail_url"}')
         if self.kind == "apprise" and self.secret is not None:
             raise ValueError("only a webhook's messages are signed: leave `secret` out")
+        if self.digest is not None and self.digest.only and self.events:
+            raise ValueError("with `only: true` the digest is all that is told: leave `events` out")
         if isinstance(self.url, str) and (why := url_fault(self.url)) is not None:
             raise ValueError(f"url: {why}")
         if self.labels and (about_members := sorted(set(self.events) - TASK_EVENTS)):
@@ -162,8 +178,10 @@ class Channel(_Model):
     @model_validator(mode="after")
     def _tells_something(self, info: ValidationInfo) -> "Channel":
         # Only input is checked for this: earlier versions accepted such channels, and have packed them.
-        if info.context is not ACCEPTED and not any(
-            self._may_tell(event, SEVERITY_MAX[event], about_task=event in TASK_EVENTS) for event in EVENTS
+        if (
+            info.context is not ACCEPTED
+            and self.digest is None
+            and not any(self._may_tell(event, SEVERITY_MAX[event], about_task=event in TASK_EVENTS) for event in EVENTS)
         ):
             chosen = ", ".join(self.events) or ("events of tasks" if self.labels else "all events")
             raise ValueError(f"it would tell nothing: none of {chosen} is ever of severity {self.min_severity}")
@@ -171,7 +189,10 @@ class Channel(_Model):
 
     def pack(self) -> bytes:
         """Pack the channel as msgpack. Equal channels give equal bytes."""
-        return bytes(msgpack.packb(self.plain()))
+        plain = self.plain()
+        if self.digest is None:  # as in versions that know no digests
+            del plain["digest"]
+        return bytes(msgpack.packb(plain))
 
     def plain(self) -> dict[str, Any]:
         """Return the channel as JSON values."""
@@ -185,6 +206,8 @@ class Channel(_Model):
 
     def _may_tell(self, event: str, severity: str, *, about_task: bool) -> bool:
         """Whether this channel's filters let the event pass for at least some tasks or members."""
+        if self.digest is not None and self.digest.only:
+            return False
         if SEVERITIES.index(severity) < SEVERITIES.index(self.min_severity) or (self.labels and not about_task):
             return False
         return event in self.events if self.events else event not in BY_NAME_ONLY

@@ -11,6 +11,7 @@ Members of different versions read the same log and snapshots:
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from node.state import (
     calendars,
     claims,
     deadlines,
+    digest,
     fan_out,
     joins,
     members,
@@ -35,15 +37,15 @@ from node.state import (
     telling,
 )
 from node.state.entries import CODES, Proposal, ProposalId, Unreadable
-from node.state.shape import Misfit, shape
+from node.state.shape import Misfit, field_names, shape
 from node.state.snapshot import assembled, records
-from node.state.value import EndedRun, State
+from node.state.value import EndedRun, Run, Series, State
 
 VERSION: Final = 1
 
 TOPICS: Final = (
     *(members, settings, registry, occurrences, claims, attempts, deadlines, restoring, telling, joins),
-    *(awaiting, backfills, fan_out, calendars, blackouts, offers),
+    *(awaiting, backfills, fan_out, calendars, blackouts, offers, digest),
 )
 """The modules that declare entries: without all of them, some codes would not be known."""
 
@@ -51,6 +53,8 @@ PIECE_BYTES_MAX: Final = 256 * 1024
 PROPOSER_CHARS_MAX: Final = 255
 
 _CODE_OF: Final[dict[type[Any], int]] = {cls: code for code, cls in CODES.items()}
+_ACTION, _BACKFILL = field_names(Run).index("action"), field_names(Run).index("backfill")
+_SERIES: Final = field_names(EndedRun).index("series")
 _BODY_BYTES: Final = PIECE_BYTES_MAX - 64
 _RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
 _WHAT_TO_DO: Final = (
@@ -105,10 +109,38 @@ def unpack_ended(data: bytes) -> EndedRun:
             raise Misfit(f"version {version!r}")
         return shape(EndedRun).value(wire)
     except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
-        raise DamagedSnapshot(
-            f"A finished run's record cannot be read ({error!r}). Delete the history file and start the node again: "
-            "it fetches the finished runs from the other members."
-        ) from error
+        raise _unreadable(error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class EndedGlance:
+    """What `glance` finds in a packed ended run."""
+
+    action: bool
+    backfill: int
+    series: Series | None
+
+
+def glance(data: bytes) -> EndedGlance:
+    """Return a little of a run that `pack_ended` packed, at a tenth of the cost of `unpack_ended`.
+
+    Raises `DamagedSnapshot`.
+    """
+    try:
+        _, wire = msgpack.unpackb(data)
+        run, series = wire[0], wire[_SERIES]
+        action = run[_ACTION] if len(run) > _ACTION else ""
+        backfill = run[_BACKFILL] if len(run) > _BACKFILL else 0
+        return EndedGlance(bool(action), backfill, None if series is None else shape(Series).value(series))
+    except (ValueError, TypeError, IndexError, OverflowError, msgpack.UnpackException) as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: Exception) -> DamagedSnapshot:
+    return DamagedSnapshot(
+        f"A finished run's record cannot be read ({error!r}). Delete the history file and start the node again: "
+        "it fetches the finished runs from the other members."
+    )
 
 
 def snapshot_pieces(state: State) -> Iterator[bytes]:

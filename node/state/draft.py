@@ -19,7 +19,7 @@ from node.state.blackout import Blackout
 from node.state.bounds import run_bytes
 from node.state.calendar import Calendar
 from node.state.copying import Maker, replace
-from node.state.outbox import Channels, Fact, with_fact
+from node.state.outbox import Channels, Fact, Notice, with_digest, with_fact
 from node.state.parts import GatheredRuns, part_of, summed_up, with_end, with_part
 from node.state.pool import Pool
 from node.state.run_times import RULES_TOOK, latest_took_us, took_us
@@ -148,6 +148,12 @@ class Draft(_Fields):
     def note(self, fact: Fact) -> None:
         """Add a notice of a fact to the channels that want it."""
         self.channels = with_fact(self.channels, fact, f"{self.index}.{self._facts}")
+        self._facts += 1
+
+    def note_digest(self, channel: str, text: str, figures: dict[str, Any], at_us: int) -> None:
+        """Add a digest to the notices of a channel."""
+        notice = Notice(f"{self.index}.{self._facts}", "digest", "info", at_us, text, figures=figures)
+        self.channels = with_digest(self.channels, channel, notice)
         self._facts += 1
 
     def put_member(self, member: Member) -> None:

@@ -6,8 +6,9 @@ crash loses no notice, and no notice is made twice.
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+import msgpack
 from immutables import Map
 
 from node.state.channel import Severity, channel_of
@@ -82,6 +83,8 @@ class Notice:
     member: str = ""
     #: The run; "": no run is named.
     run_id: str = ""
+    #: Of a digest, its figures as JSON values; None: it is no digest.
+    figures: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,11 @@ class ChannelRow:
     #: Of the last message that failed, how urgent its most urgent notice was (`urgency`). The pause after it holds back
     #: nothing that is more urgent.
     failed_urgency: int = 0
+    #: The time of the channel's last digest, or since when it has digests, in microseconds since the epoch; 0: it has
+    #: none.
+    digest_us: int = 0
+    #: The index of the last entry that its last digest is about.
+    digest_index: int = 0
 
     def of(self, keys: Collection[str]) -> tuple[Notice, ...]:
         """Return the channel's notices that have these keys, oldest first."""
@@ -168,7 +176,8 @@ def urgency(notice: Notice) -> int:
 
 def notice_bytes(notice: Notice) -> int:
     """Return the approximate size of a notice in a snapshot."""
-    return _NOTICE_BYTES + sum(len(part.encode()) for part in (notice.text, notice.task, notice.member, notice.run_id))
+    texts = sum(len(part.encode()) for part in (notice.text, notice.task, notice.member, notice.run_id))
+    return _NOTICE_BYTES + texts + (0 if notice.figures is None else len(msgpack.packb(notice.figures)))
 
 
 def with_fact(channels: Channels, fact: Fact, key: str) -> Channels:
@@ -178,13 +187,12 @@ def with_fact(channels: Channels, fact: Fact, key: str) -> Channels:
     wanting = [name for name, row in channels.items() if channel_of(row.packed).wants(*what)]
     if not wanting:
         return channels
-    text = fact.text if len(fact.text) <= TEXT_CHARS_MAX else fact.text[: TEXT_CHARS_MAX - 1] + "…"
     notice = Notice(
         key=key,
         event=fact.event,
         severity=fact.severity,
         at_us=fact.at_us,
-        text=text,
+        text=_cut(fact.text),
         task=fact.task,
         member=fact.member,
         run_id=fact.run_id,
@@ -192,6 +200,15 @@ def with_fact(channels: Channels, fact: Fact, key: str) -> Channels:
     for name in wanting:
         channels = channels.set(name, _with_notice(channels[name], notice))
     return channels
+
+
+def with_digest(channels: Channels, name: str, notice: Notice) -> Channels:
+    """Add the notice of a digest to the channel of this name. Returns all channels."""
+    return channels.set(name, _with_notice(channels[name], replace(notice, text=_cut(notice.text))))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TEXT_CHARS_MAX else text[: TEXT_CHARS_MAX - 1] + "…"
 
 
 def _with_notice(row: ChannelRow, notice: Notice) -> ChannelRow:

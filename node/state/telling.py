@@ -11,7 +11,7 @@ from typing import Final, Literal
 import msgpack
 from pydantic import ValidationError
 
-from node.state.channel import accepted_channel
+from node.state.channel import accepted_channel, channel_of
 from node.state.copying import replace
 from node.state.draft import DONE, Draft, refused
 from node.state.entries import Entry, applies
@@ -33,6 +33,8 @@ CHANNELS_MAX: Final = 100
 PACKED_BYTES_MAX: Final = 16 * 1024
 GIVE_UP_TRIES_RULES: Final = 3
 """From these rules on, an old notice is given up after `GIVE_UP_TRIES` failed tries; before, after the first one."""
+RULES_DIGESTS: Final = 10
+"""From these rules on, channels have digests (`node.state.digest`)."""
 KEYS_MAX: Final = 100
 """The most notices in one message."""
 
@@ -65,15 +67,27 @@ def save_channel(draft: Draft, entry: PutChannel) -> Result:
     if row is None:
         if len(draft.channels) >= CHANNELS_MAX:
             return refused("full", f"a cluster has {CHANNELS_MAX} channels at most: delete some")
-        row = ChannelRow(entry.name, entry.packed)
+        row = _with_digests(draft, ChannelRow(entry.name, entry.packed), entry.at_us)
         change = "created"
     elif row.packed == entry.packed:
         return Result("ok", {"change": "unchanged", "version": row.version})
     else:
         row = replace(row, packed=entry.packed, version=row.version + 1, tries=0, again_us=0)
+        row = _with_digests(draft, row, entry.at_us)
         change = "changed"
     draft.channels = draft.channels.set(row.name, row)
     return Result("ok", {"change": change, "version": row.version})
+
+
+def _with_digests(draft: Draft, row: ChannelRow, at_us: int) -> ChannelRow:
+    """Return the row of a channel that was put. If it has digests from now on, the first is about what comes from now.
+
+    If it had them before, the next is about what came since the last, also if it comes at another time of day.
+    """
+    channel = channel_of(row.packed)
+    if channel.digest is None or not channel.enabled:
+        return replace(row, digest_us=0, digest_index=0)
+    return row if row.digest_us else replace(row, digest_us=max(1, at_us), digest_index=draft.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,4 +222,6 @@ def _fault(packed: bytes, rules: int) -> str | None:
         return f"this is no channel: {error}"[:_FAULT_CHARS_MAX]
     if later := [event for event in channel.events if rules < SINCE_RULES_OF.get(event, 0)]:
         return f"events: the leader's version does not know {later[0]}: update it first"
+    if channel.digest is not None and rules < RULES_DIGESTS:
+        return "digest: the leader's version makes no digests: update it first"
     return None

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from prometheus_client import Histogram
 from pydantic import BaseModel, Field
 
+from node.duty.digests import DigestSummary, DueDigest, RunTally, digest_summary
 from node.duty.hold import Hold
 from node.duty.overdue import Overdue
 from node.duty.ownership import Ownership
@@ -221,6 +222,9 @@ class FakeNode:
         if self.receiver_says is None:
             raise NotSent(f"{self.name} has no network")
         return self.receiver_says
+
+    async def digest_of(self, state: State, due: DueDigest) -> DigestSummary:
+        return digest_summary(state, due, RunTally(state.index, {}), self.cluster.now_us)
 
     def log_path(self, run_id: str, attempt: int) -> Path:
         return self.cluster.folder / self.name / run_id / f"{attempt}.log"

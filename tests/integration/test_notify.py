@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -127,6 +128,96 @@ def test_a_sender_that_is_killed_before_it_reports_leaves_it_to_the_next(
     [key] = {one["key"] for notices in bodies for one in notices if one["run_id"] == run_id}
     assert sum(one["key"] == key for notices in bodies for one in notices) in (1, 2), "the key tells repetitions"
     heard(receiver, "member_down")
+
+
+def test_a_success_is_told_once_after_its_retries(cluster: Cluster, receiver: WebhookReceiver) -> None:
+    make(cluster, receiver, events=["run_failed", "run_succeeded"])
+    flaky = {"argv": ["sh", "-c", "test $ROTA_ATTEMPT -ge 2"]}
+    cluster.register("flaky", kind="command", params=flaky, retry={"attempts": 3, "backoff_s": 0})
+    run_id = cluster.wait_for_run(cluster.run("flaky"), "succeeded")["run_id"]
+    [told] = heard(receiver, "run_succeeded")
+    assert (told["run_id"], told["severity"], told["text"]) == (run_id, "info", "flaky succeeded, after 2 attempts")
+    fail(cluster, "nightly")
+    heard(receiver, "run_failed", "run_succeeded")
+    assert ops(cluster)["dropped_successes"] == 0
+
+
+def test_a_digest_is_made_once_though_its_sender_is_killed_while_it_sends(cluster: Cluster) -> None:
+    with webhook_receiver() as receiver:
+        names = ["nightly", "report"]
+        cluster.register("nightly", kind="command", labels={"team": "bi"}, **FAILING)
+        cluster.register("report", kind="command", params={"argv": ["true"]}, labels={"team": "bi"})
+        member, channels = cluster.others(cluster.wait_for_leader())[0], list[str]()
+        soon = datetime.now(UTC) + timedelta(seconds=85)
+        digest = {"at": f"{soon:%H:%M}", "by": "team", "only": True}
+        channel = {"kind": "webhook", "url": receiver.url, "secret": {"secret": "hook-key"}, "digest": digest}
+        for number in range(50):
+            name = f"daily-{number}"
+            made = cluster.ask("PUT", f"/v1/channels/{name}", json=channel | {"labels": {"team": "bi"}}).json
+            if made["sender"] == member and len(channels) < 2:
+                channels.append(name)
+            else:
+                cluster.ask("DELETE", f"/v1/channels/{name}")
+        runs = [cluster.wait_for_run(cluster.run(name))["state"] for name in (*names, "report")]
+        assert sorted(runs) == ["failed", "succeeded", "succeeded"]
+        rota = Rota(",".join(cluster.url(name) for name in cluster.names))
+        shown = rota("notify", "digest", channels[0]).out
+        assert shown.startswith("Rota: 1 failed; 2 of 3 runs succeeded since ")
+        assert "team bi: 3 ran, 2 succeeded, 1 failed\n  failed: nightly\n" in shown
+        assert receiver.arrivals == 0
+
+        def kill(number: int) -> None:
+            if receiver.headers[number]["x-rota-node"] == member and member in cluster.running():
+                os.kill(cluster.pid(member), signal.SIGKILL)
+
+        # The first message is taken, and its sender never hears it.
+        receiver.arrived, receiver.fault = kill, lambda number: Fault(200, taken=True, delay_s=0.3)
+        wait_for("its sender is dead", lambda: member not in cluster.running(), 120)
+        wait_for("each has its digest", lambda: all(keys(receiver, name) for name in channels))
+        wait_for("nothing waits", lambda: all(told(cluster, name)["waiting"] == 0 for name in channels))
+        cluster.restart(member)
+        cluster.wait_until_whole()
+        assert len(receiver.headers) > len(channels), "one message came again"
+        for name in channels:
+            assert len(set(keys(receiver, name))) == 1, "the key tells repetitions"
+            assert told(cluster, name)["told"] == 1
+            assert told(cluster, name)["digest_next"] > told(cluster, name)["digest_since"]
+        [body, *_] = receiver.taken.values()
+        [notice] = json.loads(body)["notices"]
+        assert (notice["event"], notice["severity"]) == ("digest", "info")
+        figures = notice["figures"]
+        assert (figures["by"], figures["complete"], figures["total"]["ran"]) == ("team", True, 3)
+        assert figures["groups"][0]["tasks"] == {"failed": [{"task": "nightly", "count": 1}]}
+        assert receiver.wrong == []
+        for name in channels:
+            cluster.ask("DELETE", f"/v1/channels/{name}")
+        for name in names:
+            cluster.ask("DELETE", f"/v1/tasks/{name}")
+
+
+def keys(receiver: WebhookReceiver, channel: str) -> list[str]:
+    """The keys of the notices on a channel in all messages that arrived, repeated ones too."""
+    messages = [receiver.seen.get(headers["idempotency-key"]) for headers in list(receiver.headers)]
+    bodies = [json.loads(body) for body in messages if body is not None]
+    return [one["key"] for body in bodies if body["channel"] == channel for one in body["notices"]]
+
+
+def told(cluster: Cluster, channel: str) -> Any:
+    return cluster.get(f"/v1/channels/{channel}")
+
+
+def test_a_channel_without_a_digest_shows_none(cluster: Cluster, receiver: WebhookReceiver) -> None:
+    refused = cluster.ask("GET", "/v1/channels/ops/digest")
+    assert (refused.status, "has no digest" in refused.json["detail"]) == (422, True)
+    assert ops(cluster)["digest_next"] is None
+    assert cluster.ask("GET", "/v1/channels/nothing/digest").status == 404
+    make(cluster, receiver, digest={"at": "07:00", "timezone": "Europe/Paris"})
+    assert cluster.get("/v1/channels/ops/digest")["title"].startswith("Rota: nothing ran since 2")
+    wrong = {"kind": "webhook", "url": receiver.url}
+    for digest in ({"at": "7"}, {"at": "07:00", "timezone": "Mars"}, {"at": "07:00", "labels": {}}, {}, "07:00"):
+        assert cluster.ask("PUT", "/v1/channels/ops", json=wrong | {"digest": digest}).status == 422
+    both = wrong | {"digest": {"at": "07:00", "only": True}, "events": ["run_failed"]}
+    assert "leave `events` out" in cluster.ask("PUT", "/v1/channels/ops", json=both).body.decode()
 
 
 def test_a_breach_is_told_twice_only_on_the_channel_of_the_leader_that_was_killed(cluster: Cluster) -> None:

@@ -17,7 +17,8 @@ from tasks.definition.spec import Spec
 from tests.simulation.cluster import Cluster
 from tests.simulation.plan import Fault
 from tests.simulation.process import Process
-from tests.simulation.receivers import ASKED_FOR, CHANNELS
+from tests.simulation.receivers import ASKED_FOR, CHANNELS, DAILY, DAILY_CHANNEL
+from tests.simulation.world import BEGUN_US
 
 SCHEDULES: tuple[dict[str, Any] | None, ...] = (
     {"every_s": 3},
@@ -87,6 +88,13 @@ class Clients:
     def make_channels_asked_for(self) -> None:
         """Have told what is told only where it is asked for."""
         self._put_channels(ASKED_FOR)
+        for name, at_s in DAILY.items():
+            self.later(at_s, partial(self._make_daily, name))
+
+    def _make_daily(self, name: str) -> None:
+        """Make a channel as if that had been asked for an hour before the history began."""
+        put = PutChannel(BEGUN_US - 3_600_000_000, name, DAILY_CHANNEL.pack())
+        self.insist(lambda _at_us: put, 20)
 
     def _put_channels(self, channels: dict[str, Channel]) -> None:
         for name, channel in channels.items():

@@ -177,7 +177,7 @@ class Healed:
                 self._world.wrong(f"something is still to be told on {waiting}")
                 return
             self._world.run(self._world.now_s + 0.5)
-        receivers.judge()
+        receivers.judge(self._cluster.ledger.state)
 
     def _all_agree(self) -> None:
         """All have applied the same, know the same leader, and find the same owners."""

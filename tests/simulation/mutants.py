@@ -22,9 +22,10 @@ from node.liveness.message import Beat, HeartbeatAnswer
 from node.liveness.view import View
 from node.raft.founding.founding import Founding
 from node.raft.founding.statement import Binding, KnownCluster
-from node.state import attempts, claims, deadlines, facts, members, telling, windows
+from node.state import attempts, claims, deadlines, digest, facts, members, telling, windows
 from node.state.attempts import Checkpoint, Finish
 from node.state.claims import Claim
+from node.state.digest import MakeDigest
 from node.state.draft import Draft
 from node.state.entries import ProposalId
 from node.state.members import AddMember, Join, MarkDown
@@ -231,6 +232,14 @@ def permitted_for_ever(_state: Any, _permission: Permission) -> bool:
     return True
 
 
+def any_digest(draft: Draft, entry: MakeDigest) -> Result:
+    """A digest is made, whether or not another member has made it."""
+    row = draft.channels.get(entry.channel)
+    if row is not None and row.digest_us:
+        draft.channels = draft.channels.set(row.name, replace(row, digest_us=1))
+    return digest.make_digest(draft, replace(entry, since_us=1))
+
+
 def all_is_told(draft: Draft, entry: Told) -> Result:
     """With a message, what has come to pass since it was sent counts as told, too."""
     result = telling.told(draft, entry)
@@ -339,6 +348,7 @@ MUTANTS: Final[dict[str, Rules]] = {
     "permission-to-send": instead(telling, "holds", told_by_anybody),
     "incarnation-of-permission": instead(telling, "holds", permitted_for_ever),
     "keys-of-told": handler(Told, all_is_told),
+    "digest-once": handler(MakeDigest, any_digest),
     "lease-to-send": instead(Core, "lease_now", lease_of_before),
     "facts-of-the-lost": instead(facts, "_FAILED", {"failed": "failed", "timed_out": "timed out"}),
     "deadline-over": instead(deadlines, "follow", only_judged),
@@ -392,6 +402,7 @@ SHOWN_BY: Final[dict[str, int]] = {
     "incarnation-of-permission": 18,
     "keys-of-told": 0,
     "lease-to-send": 0,
+    "digest-once": 714,
     "facts-of-the-lost": 0,
     "deadline-over": 0,
     "deadline-checked": 0,

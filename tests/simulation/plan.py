@@ -38,7 +38,7 @@ class Plan:
     `pools`: tasks that use pools; `each`: tasks that run on each member; `calendars`: tasks that are due by calendars,
     and blackouts; `backfills`: tasks for past times; `templates`: tasks whose params depend on the occurrence.
     and blackouts; `backfills`: tasks for past times.
-    `shares`: members tell their places, and offer runs to one another. `asked_for`: successes are told, too.
+    `shares`: members tell their places, and offer runs to one another. `asked_for`: successes and digests are told.
     """
 
     seed: int

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from node.app.core import Core
 from node.app.core_ports import CorePorts, CoreSettings
+from node.duty.digests import DigestSummary, DueDigest, RunTally, digest_summary
 from node.duty.ownership import Ownership
 from node.duty.telling import Send
 from node.execution.order import Order
@@ -106,6 +107,7 @@ class Process:
             order_of=self._order_of,
             public_holidays=self._public_holidays,
             keep_addresses=self._keep_addresses,
+            digest=self._digest,
             lacking=self._lacking,
         )
         settings = CoreSettings(me, disk.session, MAX_RUNS, members, configured, disk.agreed)
@@ -115,6 +117,10 @@ class Process:
     async def _public_holidays(_region: str, first: int, last: int) -> tuple[int, ...]:
         """Every seventh day is one."""
         return tuple(day for day in range(first, last + 1) if day % 7 == 0)
+
+    async def _digest(self, state: State, due: DueDigest) -> DigestSummary:
+        """What it says is judged elsewhere: it is made once."""
+        return digest_summary(state, due, RunTally(state.index, {}), self.now_us())
 
     def start(self) -> None:
         """Begin."""

@@ -16,6 +16,7 @@ from node.duty.telling import Send
 from node.notify.teller import NotSent
 from node.state.apply import Applied
 from node.state.channel import Channel
+from node.state.digest import MakeDigest
 from node.state.entries import Proposal
 from node.state.outbox import Notice
 from node.state.value import EndedRun, Member, State
@@ -42,6 +43,13 @@ ASKED_FOR: Final[dict[str, Channel]] = {
     "good": Channel(kind="webhook", url="http://good/", events=("run_failed", "run_succeeded"), group_s=0.3),
 }
 """Channels of what is told only where it is asked for, in some histories (`plan.asked_for`)."""
+
+DAILY: Final = {f"daily-{number}": 4.0 * number + 2.0 for number in range(9)}
+"""Channels that have nothing but a digest, and when they are made: they are due at once, at 08:00 of the first day."""
+
+DAILY_CHANNEL: Final = Channel.model_validate(
+    {"kind": "webhook", "url": "http://daily/", "digest": {"at": "08:00", "only": True}}
+)
 
 PATIENCE_S: Final = 2.0
 REFUSED, UNANSWERED, SLOW = 0.08, 0.14, 0.22
@@ -70,8 +78,9 @@ class Receivers:
         self.counts: Counter[str] = Counter()
         self._world = world
         self._rng = Random(str(world.rng.getstate()))  # nothing is drawn from the world's
-        self._facts: dict[str, set[_Fact]] = {name: set() for name in (*CHANNELS, *ASKED_FOR)}
+        self._facts: dict[str, set[_Fact]] = {name: set() for name in (*CHANNELS, *ASKED_FOR, *DAILY)}
         self._heard: dict[tuple[str, _Fact], list[_Heard]] = {}
+        self._digests: dict[str, list[MakeDigest]] = {}
         self._failing: dict[tuple[str, int, str], bool] = {}
         """Whether a task fails; if it runs on each member: on which."""
         self._over: set[tuple[str, int]] = set()
@@ -79,9 +88,13 @@ class Receivers:
 
     # -- what they should hear
 
-    def watch(self, before: State, _proposal: Proposal, applied: Applied) -> None:
+    def watch(self, before: State, proposal: Proposal, applied: Applied) -> None:
         """One proposal has been applied."""
         after = applied.state
+        entry = proposal.entry
+        # What is proposed twice has the result that it had first.
+        if isinstance(entry, MakeDigest) and before.channels is not after.channels:
+            self._digest(entry, before, after)
         for task in applied.touched:
             if (each := after.each.get(task)) is not None:
                 members = {part.member for part in each.parts}
@@ -103,6 +116,17 @@ class Receivers:
             for channel in after.channels:
                 if _wants(channel, event, severity):
                     self._facts[channel].add((after.index, event, subject))
+
+    def _digest(self, entry: MakeDigest, before: State, after: State) -> None:
+        """A digest is made for each time once, and begins where the one before it ended."""
+        self._facts[entry.channel].add((after.index, "digest", ""))
+        self.counts["digests"] += 1
+        made = self._digests.setdefault(entry.channel, [])
+        if any(entry.nominal_us == one.nominal_us for one in made):
+            self._world.wrong(f"{entry.channel} has two digests of {entry.nominal_us}")
+        if made and before.channels[entry.channel].digest_index != made[-1].through:
+            self._world.wrong(f"{entry.channel} has a digest that does not begin where the one before it ended")
+        made.append(entry)
 
     def _of_run(self, after: State, ended: EndedRun) -> list[tuple[str, str, str]]:
         task, state = ended.run.task, ended.state
@@ -183,8 +207,11 @@ class Receivers:
         """The channels that still have something to tell."""
         return [name for name, row in state.channels.items() if row.notices]
 
-    def judge(self) -> None:
-        """All that came to pass has been heard."""
+    def judge(self, state: State) -> None:
+        """All that came to pass has been heard, and each channel that has a digest has had one."""
+        for channel in DAILY:
+            if channel in state.channels and channel not in self._digests:
+                self._world.wrong(f"{channel} has had no digest")
         for channel, facts in self._facts.items():
             for fact in sorted(facts):
                 self.counts["notices"] += 1
@@ -205,6 +232,8 @@ def _wants(channel: str, event: str, severity: str) -> bool:
         return event in ("run_failed", "majority_at_risk")
     if channel == "good":
         return event in ("run_failed", "run_succeeded")
+    if channel in DAILY:
+        return False
     return (channel == "all" and event != "run_succeeded") or severity in ("error", "critical")
 
 

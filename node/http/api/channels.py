@@ -7,11 +7,13 @@ from typing import Any
 from aiohttp import web
 from typing_extensions import TypedDict
 
+from node.duty.digests import digest_so_far, next_digest_us
 from node.duty.telling import sender
 from node.http.api.shapes import Cursor, Time
 from node.http.door.endpoint import Endpoints, ResponseSpec
 from node.http.door.problems import Problem
 from node.http.door.request_context import RequestContext
+from node.notify.message import digest_lines
 from node.notify.teller import NotSent
 from node.state.channel import Channel, channel_of
 from node.state.outbox import ChannelRow
@@ -36,7 +38,8 @@ class ChannelView(TypedDict):
     sent yet, the oldest since `waiting_since`. The last `failures` tries failed, and the next one begins at `retry_at`.
     `told`, `given_up` and `dropped` count notices since the channel was made: accepted ones, those that could not be
     sent for a day, and those for which there was no room. For the last, notices of successes are counted by themselves:
-    `dropped_successes`.
+    `dropped_successes`. The last digest was for `digest_since`, or there are digests since then, and the next one is
+    for `digest_next`; null: the channel has none.
     """
 
     name: str
@@ -54,6 +57,16 @@ class ChannelView(TypedDict):
     dropped: int
     dropped_successes: int
     last: LastMessageView | None
+    digest_since: Time | None
+    digest_next: Time | None
+
+
+class ChannelDigestView(TypedDict):
+    """What the next digest of a channel would say now: its title, its text for people, and its figures for webhooks."""
+
+    title: str
+    text: str
+    figures: dict[str, Any]
 
 
 class ChannelPage(TypedDict):
@@ -149,6 +162,24 @@ async def test_channel(context: RequestContext) -> web.Response:
     return context.answer(view)
 
 
+@endpoints.add(
+    "GET",
+    "/v1/channels/{name}/digest",
+    {200: ResponseSpec("The digest", ChannelDigestView)},
+    ("not-found", "invalid"),
+)
+async def channel_digest(context: RequestContext) -> web.Response:
+    """Show what the next digest of a channel would say now, by the answering node's history. Nothing is sent."""
+    row = _known(context)
+    due = digest_so_far(row, context.server.now_us())
+    if due is None:
+        raise Problem("invalid", f"{row.name} has no digest: it is switched off, or needs digest: {{at: '07:00'}}")
+    made = await context.node.digest_of(context.state, due)
+    lines = digest_lines(made.figures)
+    view: ChannelDigestView = {"title": f"Rota: {made.text}", "text": "\n".join(lines), "figures": made.figures}
+    return context.answer(view)
+
+
 def _chosen(state: State, labels: Mapping[str, str]) -> int:
     """Count the tasks that have these labels."""
     return sum(labels.items() <= row.spec.labels.items() for row in state.tasks.values())
@@ -175,6 +206,8 @@ def channel_view(state: State, row: ChannelRow) -> ChannelView:
         "last": None
         if last is None
         else {"at": rfc3339(last.at_us), "node": last.member, "notices": last.notices, "error": last.error},
+        "digest_since": rfc3339(row.digest_us) if row.digest_us else None,
+        "digest_next": rfc3339_or_none(next_digest_us(row)),
     }
 
 

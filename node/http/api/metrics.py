@@ -245,6 +245,7 @@ def of_channels(state: State) -> Iterable[Metric]:
         failed.add_metric([name], row.failed)
         lost.add_metric([name, "given-up"], row.given_up)
         lost.add_metric([name, "no-room"], row.lost)
+        lost.add_metric([name, "no-room-for-success"], row.lost_successes)
         waiting.add_metric([name], len(row.notices))
         failures.add_metric([name], row.tries)
     yield from (told, failed, lost, waiting, failures)

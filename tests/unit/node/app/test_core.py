@@ -13,6 +13,7 @@ import pytest
 from node.app.core import Core
 from node.app.core_ports import CorePorts, CoreSettings
 from node.app.projections import view_of
+from node.duty.digests import DigestSummary, DueDigest, RunTally, digest_summary
 from node.duty.ownership import Ownership
 from node.duty.step import LeaseView
 from node.duty.telling import Send
@@ -92,6 +93,7 @@ class Ports(Runner):
             order_of=self._order,
             public_holidays=lambda *asked: asyncio.to_thread(public_holidays, *asked),
             keep_addresses=self._keep,
+            digest=self._digest,
             lacking=self._lacking,
         )
         return Core(CoreSettings("a", 1, 4, ()), ports)
@@ -165,6 +167,9 @@ class Ports(Runner):
 
     async def _keep(self, _agreed: Mapping[str, Agreed]) -> None:
         raise NotImplementedError
+
+    async def _digest(self, state: State, due: DueDigest) -> DigestSummary:
+        return digest_summary(state, due, RunTally(state.index, {}), due.nominal_us)
 
     async def _lacking(self, _task: str) -> tuple[str, ...]:
         raise NotImplementedError

@@ -25,6 +25,7 @@ FAILED: dict[str, Any] = {
         ({"given_up": 2, "given_up_at": AGO}, "ok; gave up on 2, last ", " ago"),
         (FAILED | {"given_up": 2, "given_up_at": AGO, "dropped": 4}, "3 tries failed", " ago; 4 had no room"),
         ({"dropped_successes": 9}, "ok; 9 successes", "had no room"),
+        ({"digest_next": "2999-01-01T07:00:00Z"}, "ok; next digest in 3", ""),
     ],
 )
 def test_the_state_says_how_it_goes_now_and_what_was_never_told(
@@ -39,6 +40,7 @@ def test_the_state_says_how_it_goes_now_and_what_was_never_told(
         "given_up_at": None,
         "dropped": 0,
         "dropped_successes": 0,
+        "digest_next": None,
         "last": None,
     }
     shown = _state(well | changes)

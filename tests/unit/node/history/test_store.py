@@ -3,12 +3,14 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from node.cli.local import wait_for
-from node.history.database import DELETE_BATCH
+from node.duty.digests import RunTally
+from node.history.database import DELETE_BATCH, TALLY_BATCH
 from node.history.file import DamagedHistory, RunPosition, conditions
 from node.history.store import HistoryStore
 from node.peer.portions import Gap
@@ -48,6 +50,36 @@ def test_lists_are_filtered_and_continue_from_a_position(history: HistoryStore) 
     assert ids(history.runs(None, "failed", None, None, 10)) == ["orders~3"]
     assert ids(history.runs(None, None, "b", None, 10)) == ["orders~4"]
     assert ids(history.runs(None, None, None, RunPosition(3, "orders~3"), 1)) == ["other~2"]
+
+
+def test_a_tally_counts_what_entries_after_an_index_ended(history: HistoryStore) -> None:
+    past = ended(4)
+    past = replace(past, run=replace(past.run, backfill=3))
+    action = ended(5)
+    action = replace(action, run=replace(action.run, action="preview"))
+    failed = [(6, ended(6, "other", state="failed")), (6, ended(7, "other", state="failed"))]
+    history.record(6, [(1, ended(1)), (2, ended(2)), (3, ended(3)), (4, past), (5, action), *failed])
+    found = history.tally(1, 0)
+    assert found.ends == {("orders", "succeeded"): 3, ("other", "failed"): 2}
+    assert (found.through, found.backfilled, found.complete) == (6, 1, True)
+    assert history.tally(6, 0).ends == {}
+    history.jumped(9)
+    assert (history.tally(6, 0).complete, history.tally(9, 0).complete) == (False, True)
+    assert history.tally(20, 0) == RunTally(20, {}, complete=False), "this member is behind"
+
+
+def test_a_tally_reads_many_runs_in_portions(history: HistoryStore) -> None:
+    many = 2 * TALLY_BATCH + 7
+    # Entries that end several runs are cut between portions.
+    history.record(many, [(number // 3 + 1, ended(number)) for number in range(many)])
+    assert history.tally(0, 0).ends == {("orders", "succeeded"): many}
+
+
+def test_a_tally_counts_occurrences_that_were_passed_over(history: HistoryStore) -> None:
+    history.record(9, [series(1, 5)])
+    [(_, passed)] = [series(1, 5)]
+    assert passed.series is not None
+    assert history.tally(0, 0).ends == {(passed.run.task, passed.state): passed.series.count}
 
 
 def test_replayed_entries_change_nothing(tmp_path: Path) -> None:

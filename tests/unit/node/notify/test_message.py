@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from node.duty.digests import COUNTS
 from node.duty.telling import Send
 from node.notify.message import LINES_MAX, document, message_id, message_text, title
 from node.state.outbox import Notice, Permission
@@ -46,3 +47,16 @@ def test_successes_have_a_title_of_their_own_and_those_not_told_are_counted() ->
     assert "40 successes are not told: there were more than could be sent" in message_text("c", sent)
     assert document("c", sent)["dropped_successes"] == 40
     assert message_id("c", sent) != message_id("c", replace(sent, dropped_successes=0))
+
+
+def test_a_digest_is_its_own_title_and_has_a_line_for_each_group() -> None:
+    group = dict.fromkeys(COUNTS, 0) | {"value": "bi", "ran": 2, "succeeded": 2, "tasks": {}}
+    figures = {"by": "team", "complete": True, "groups": [group], "groups_left_out": 3}
+    text = "all 2 runs succeeded since 2026-11-27 07:00 UTC"
+    digest = Notice("8.0", "digest", "info", NOW_US, text, figures=figures)
+    sent = replace(message(), notices=(digest,))
+    assert title(sent) == f"Rota: {text}"
+    lines = message_text("c", sent).splitlines()
+    assert lines[1:4] == ["", "team bi: 2 ran, all succeeded", "and 3 more groups"]
+    assert document("c", sent)["notices"][0]["figures"] == figures
+    assert "figures" not in document("c", message())["notices"][0]

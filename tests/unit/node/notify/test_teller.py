@@ -6,16 +6,18 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from node.duty.digests import DigestSummary, DueDigest, RunTally, digest_summary
 from node.duty.step import LeaseView
 from node.duty.telling import Send, sender
 from node.notify import teller
 from node.notify.teller import NotSent, Teller
 from node.raft.errors import NoQuorum
+from node.state.digest import MakeDigest
 from node.state.entries import Entry
 from node.state.members import MarkDown, TakeLead
 from node.state.telling import PutChannel, Told
 from node.state.value import RULES, Result, State
-from tests.unit.node.state.given import NOW_US, History, cluster, hook
+from tests.unit.node.state.given import DAY_US, NOW_US, History, cluster, hook
 
 
 def history() -> History:
@@ -38,6 +40,11 @@ class Port:
     sent: list[Send] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
     shift_us: int = 0
+    leap_us: int = 400_000_000
+    """Each look finds the pause after a failure over."""
+    asked: list[DueDigest] = field(default_factory=list)
+    trouble: list[Exception] = field(default_factory=list)
+    gaps: int = 0
 
     @property
     def me(self) -> str:
@@ -47,11 +54,20 @@ class Port:
         return self.history.state
 
     def now_us(self) -> int:
-        self.shift_us += 400_000_000  # each look finds the pause after a failure over
+        self.shift_us += self.leap_us
         return NOW_US + self.shift_us
 
     def lease_now(self) -> LeaseView | None:
         return self.lease
+
+    async def digest_of(self, state: State, due: DueDigest) -> DigestSummary:
+        self.asked.append(due)
+        if self.trouble:
+            raise self.trouble.pop(0)
+        complete = not self.gaps
+        self.gaps -= bool(self.gaps)
+        tally = RunTally(state.index, {("t", "succeeded"): 2}, complete=complete)
+        return digest_summary(state, due, tally, NOW_US + DAY_US)
 
     async def propose(self, entry: Entry, timeout_s: float) -> Result:
         if self.refusing:
@@ -131,3 +147,60 @@ def test_an_error_in_a_decision_ends_nothing(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(teller, "telling_step", fails)
     port.run()
     assert port.sent == []
+
+
+# -- digests
+
+
+def daily() -> History:
+    """A channel with nothing but a digest, which is due: the clock of these tests leaps, and begins a day later."""
+    made = cluster("a", "b", "c")
+    made.must(TakeLead(NOW_US, "a", 1, RULES))
+    made.must(PutChannel(NOW_US - DAY_US, "ops", hook(digest={"at": "00:00", "only": True}).pack()))
+    return made
+
+
+def test_a_digest_is_made_and_sent_once() -> None:
+    port = Port(daily())
+    port.run()
+    [message] = port.sent
+    [notice] = message.notices
+    assert (notice.event, notice.text) == ("digest", "all 2 runs succeeded since 2024-10-03 00:00 UTC")
+    assert (len(port.asked), port.waiting) == (1, 0)
+
+
+def test_without_a_lease_no_digest_is_made() -> None:
+    port = Port(daily(), lease=None)
+    port.run()
+    assert (port.asked, port.waiting) == ([], 0)
+
+
+@pytest.mark.parametrize("why", ["trouble", "gaps", "refusing"])
+def test_a_digest_that_cannot_be_made_now_is_made_later(why: str) -> None:
+    port = Port(daily(), leap_us=100_000_000, **{why: [OSError("disk")] if why == "trouble" else 1})  # type: ignore[arg-type]
+    port.run(40)
+    assert (len(port.asked), len(port.sent), port.waiting) == (2, 1, 0)
+
+
+def test_a_digest_waits_ten_minutes_for_runs_that_this_member_lacks() -> None:
+    port = Port(daily(), leap_us=100_000_000, gaps=1000)
+    port.run(100)
+    [message] = port.sent
+    [notice] = message.notices
+    assert notice.figures is not None
+    assert notice.figures["complete"] is False
+    assert 1 < len(port.asked) < 5, "each look is later, and soon it waits no more"
+
+
+def test_a_digest_that_another_member_made_is_not_made_again() -> None:
+    port = Port(daily())
+    made: list[str] = []
+
+    async def propose(entry: Entry, timeout_s: float) -> Result:
+        if isinstance(entry, MakeDigest) and not made:
+            made.append(port.history.do(entry).code)  # another member was faster by this much
+        return port.history.do(entry)
+
+    port.propose = propose  # type: ignore[method-assign]
+    port.run(40)
+    assert (made, len(port.sent)) == (["ok"], 1)

@@ -72,6 +72,9 @@ _BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "action": st.sampled_from(["", "", "preview"]),
     "args": st.none() | st.dictionaries(NAMES, PACKABLE, max_size=2),
     "result": st.none() | st.dictionaries(NAMES, PACKABLE, max_size=2),
+    "figures": st.dictionaries(NAMES, PACKABLE, max_size=2),
+    "through": st.integers(0, 3),
+    "channel": st.sampled_from(["ops", "daily", ""]),
     "run_id": st.none() | st.sampled_from(["t~20241004T000001.000000Z", "x", ""]),
     "reason": st.sampled_from(["silent", "gone", "stopped", "new", "bored"]),
     "end": st.sampled_from(
@@ -81,7 +84,9 @@ _BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "deadline": st.sampled_from(["start_within", "finish_within", "success_every", "bored"]),
     "rules": st.integers(0, RULES + 1),
     "data": st.binary(max_size=5) | st.just(bytes(70_000)),
-    "packed": st.sampled_from([hook().pack(), hook(group_s=0).pack(), b"", b"\xc1", b"\x91" * 900 + b"\xc0"]),
+    "packed": st.sampled_from(
+        [hook().pack(), hook(digest={"at": "07:00"}).pack(), b"", b"\xc1", b"\x91" * 900 + b"\xc0"]
+    ),
     "keys": st.lists(st.sampled_from(["1.0", "2.0", ""]), max_size=3).map(tuple),
 }
 

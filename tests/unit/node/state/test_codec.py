@@ -29,6 +29,7 @@ from node.state.codec import (
     unpack_ended,
 )
 from node.state.deadlines import Breached
+from node.state.digest import MakeDigest
 from node.state.entries import CODES, Entry, Proposal, ProposalId, Seed, applies
 from node.state.fan_out import FanOut, MissRun
 from node.state.joins import PassOn, SettleJoin
@@ -91,6 +92,7 @@ ONE_OF_EACH: list[Entry] = [
     EndBlackout(1, "move"),
     Offer(1, "t", 2, "a", "t~1"),
     TellPlaces(1, "a", 1, Places(8, (("etl", "SPARK"),), (("SPARK", 4),))),
+    MakeDigest(1, "ops", 1, 2, 0, "nothing ran", {"total": {"ran": 0}}),
 ]
 
 

@@ -69,6 +69,7 @@ GET /v1/channels/{name} channel
 PUT /v1/channels/{name} put_channel
 DELETE /v1/channels/{name} delete_channel
 POST /v1/channels/{name}/test test_channel
+GET /v1/channels/{name}/digest channel_digest
 GET /v1/runs/{run_id}/log log
 GET /v1/events events
 GET /v1/events/kept kept_events

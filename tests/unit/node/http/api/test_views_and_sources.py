@@ -128,10 +128,11 @@ TABLE = [
             "waiting": "notices",
             "dropped": "lost",
             "dropped_successes": "lost_successes",
+            "digest_since": "digest_us",
         },
-        computed=frozenset({"sender", "waiting_since"}),
+        computed=frozenset({"sender", "waiting_since", "digest_next"}),
         kept_back=dict.fromkeys(
-            ("dropped", "dropped_successes", "failed", "failed_urgency", "notices_bytes"), _CONTROL
+            ("dropped", "dropped_successes", "failed", "failed_urgency", "notices_bytes", "digest_index"), _CONTROL
         ),
     ),
     Shown(LastMessageView, (TellingResult,), renamed={"node": "member"}),
