@@ -17,6 +17,7 @@ _NAMES: Final = (
     "panel.js",
     "run.js",
     "task.js",
+    "timeline.js",
     "week.js",
     "icon.svg",
     "vendor/htmx.min.js",

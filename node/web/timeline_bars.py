@@ -1,13 +1,13 @@
 """The bars of the timeline: past attempts, running attempts, and occurrences ahead. Pure."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from node.duty.forecast import PlannedRun
 from node.runtime.durations import duration
 from node.state.times import rfc3339
-from node.state.value import Attempt, Run, State
+from node.state.value import Attempt, OccurrenceId, Run, State
 from tasks.definition.run import HELD, RunState
 
 BarLook = Literal["good", "bad", "lost", "ended", "running", "expected", "planned", "moved", "gone"]
@@ -59,6 +59,8 @@ class TimeBar:
     run_id: str = ""
     #: The number of the attempt; 0 for an occurrence ahead.
     attempt: int = 0
+    #: The occurrence that its run shares with the tasks before and after it; None: it has none, or is ahead.
+    occurrence: OccurrenceId | None = None
 
     @property
     def key(self) -> str:
@@ -93,9 +95,43 @@ def run_bars(run: Run, now_us: int, took_us: int | None = None) -> Iterator[Time
                     said=said,
                     run_id=run.run_id,
                     attempt=attempt.attempt,
+                    occurrence=run.occurrence,
                 )
         elif attempt.finished_at_us is not None:
             yield _ended_bar(run, attempt, attempt.finished_at_us)
+
+
+def nearest(task: str, parents: Mapping[str, Sequence[str]], known: Callable[[str], bool]) -> list[str]:
+    """Return the known tasks before a task: its parents, and in place of one that is not known those before it.
+
+    >>> nearest("d", {"d": ("b", "c"), "c": ("a",), "b": ("a",)}, "ab".__contains__)
+    ['b', 'a']
+    """
+    found, seen, ahead = list[str](), {task}, list(parents.get(task, ()))
+    while ahead:
+        one = ahead.pop(0)
+        if one not in seen:
+            seen.add(one)
+            if known(one):
+                found.append(one)
+            else:
+                ahead += parents.get(one, ())
+    return found
+
+
+def say_parents(bars: Iterable[TimeBar], parents: Mapping[str, Sequence[str]]) -> list[TimeBar]:
+    """Add to what is said of each bar after which tasks of the same occurrence it came, as far as these have bars.
+
+    `parents` has the tasks before each task; what is before a task without a bar counts in its place.
+    """
+    bars = list(bars)
+    known = {(bar.task, bar.occurrence) for bar in bars if bar.occurrence is not None}
+    said = []
+    for bar in bars:
+        at = bar.occurrence
+        before = nearest(bar.task, parents, lambda one, at=at: (one, at) in known)  # type: ignore[misc]
+        said.append(replace(bar, said=f"{bar.said}; it came after {' and '.join(before)}") if before else bar)
+    return said
 
 
 def _running_bar(run: Run, attempt: Attempt, now_us: int) -> TimeBar:
@@ -110,6 +146,7 @@ def _running_bar(run: Run, attempt: Attempt, now_us: int) -> TimeBar:
         said=said,
         run_id=run.run_id,
         attempt=attempt.attempt,
+        occurrence=run.occurrence,
     )
 
 
@@ -128,6 +165,7 @@ def _ended_bar(run: Run, attempt: Attempt, ends_us: int) -> TimeBar:
         said=said,
         run_id=run.run_id,
         attempt=attempt.attempt,
+        occurrence=run.occurrence,
     )
 
 

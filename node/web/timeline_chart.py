@@ -3,13 +3,15 @@
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
+from itertools import pairwise, product
+from types import MappingProxyType
 from typing import Final
 
 from node.duty.forecast import STEPS, Forecast
 from node.duty.timetable import TimeSpan
-from node.web.timeline_bars import NOBODY, TimeBar
+from node.state.value import OccurrenceId
+from node.web.timeline_bars import NOBODY, TimeBar, nearest
 
 WIDTH: Final = 1080
 TOP: Final = 26
@@ -98,6 +100,14 @@ class AxisTick:
 
 
 @dataclass(frozen=True, slots=True)
+class ChainLine:
+    """The line from a run to the run of a task after it, of the same occurrence, as an SVG path; `chain`: whose."""
+
+    path: str
+    chain: int
+
+
+@dataclass(frozen=True, slots=True)
 class TimelineChart:
     """The whole drawing. Lengths are in pixels."""
 
@@ -113,6 +123,10 @@ class TimelineChart:
     lanes: tuple[MemberLane, ...]
     #: The SVG paths from each attempt to the run's next attempt, and whether they lead to another member.
     joins: tuple[tuple[str, bool], ...]
+    #: The lines from runs to those of the tasks after them.
+    chains: tuple[ChainLine, ...] = ()
+    #: The number of the chain that a run is in, from 1, by the run's id; runs that are in none are left out.
+    chain_of: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def drawn(self) -> int:
@@ -137,12 +151,21 @@ class TimeScale:
         return round((inside - self.span.from_us) * WIDTH / (self.span.until_us - self.span.from_us), 1)
 
 
+_NO_PARENTS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
+
+
 def chart_of(
-    members: Sequence[str], bars: Iterable[TimeBar], ahead: Forecast, span: TimeSpan, now_us: int
+    members: Sequence[str],
+    bars: Iterable[TimeBar],
+    ahead: Forecast,
+    span: TimeSpan,
+    now_us: int,
+    parents: Mapping[str, Sequence[str]] = _NO_PARENTS,
 ) -> TimelineChart:
     """Draw `bars`, in a lane for each member, then in lanes for former members, then in the lane `NOBODY`.
 
     `ahead` has the counts for members that have too many occurrences for bars; `bars` has none of these occurrences.
+    `parents` has the tasks before each task: lines join their runs to its own, if they are of one occurrence.
     """
     scale = TimeScale(span)
     by_member: dict[str, list[TimeBar]] = defaultdict(list)
@@ -163,6 +186,7 @@ def chart_of(
             lane.counted += one.count
         lanes.append(lane.made(member))
         y += lanes[-1].height
+    chains, chain_of = _chains(lanes, parents)
     return TimelineChart(
         width=WIDTH,
         height=y,
@@ -170,6 +194,8 @@ def chart_of(
         ticks=tuple(_ticks(scale)),
         lanes=tuple(lanes),
         joins=tuple(_joins(lanes)),
+        chains=chains,
+        chain_of=chain_of,
     )
 
 
@@ -265,8 +291,9 @@ class _Lane:
         )
 
 
-def _rank(bar: TimeBar) -> tuple[bool, bool, int, str]:
-    return (not bar.stands_out, bar.look == "expected", bar.begins_us, bar.task)
+def _rank(bar: TimeBar) -> tuple[bool, bool, bool, int, str]:
+    goes_on = bar.look in ("running", "expected")
+    return (not goes_on, not bar.stands_out, bar.look == "expected", bar.begins_us, bar.task)
 
 
 class _Row:
@@ -306,13 +333,54 @@ def _joins(lanes: Iterable[MemberLane]) -> Iterable[tuple[str, bool]]:
         for one, following in pairwise(shapes):
             if following.bar.attempt != one.bar.attempt + 1:
                 continue
-            x, to_x = one.x + one.width, following.x
-            bend = max(6.0, (to_x - x) / 2)
-            path = (
-                f"M{x:.1f} {one.middle:.1f}C{x + bend:.1f} {one.middle:.1f} "
-                f"{to_x - bend:.1f} {following.middle:.1f} {to_x:.1f} {following.middle:.1f}"
-            )
-            yield path, one.bar.member != following.bar.member
+            yield _bent(one, following), one.bar.member != following.bar.member
+
+
+def _bent(one: BarShape, other: BarShape) -> str:
+    """Return an SVG path from the end of a bar to the beginning of another one."""
+    x, to_x = one.x + one.width, other.x
+    bend = max(6.0, (to_x - x) / 2)
+    return (
+        f"M{x:.1f} {one.middle:.1f}C{x + bend:.1f} {one.middle:.1f} "
+        f"{to_x - bend:.1f} {other.middle:.1f} {to_x:.1f} {other.middle:.1f}"
+    )
+
+
+def _chains(
+    lanes: Iterable[MemberLane], parents: Mapping[str, Sequence[str]]
+) -> tuple[tuple[ChainLine, ...], dict[str, int]]:
+    """Return the lines from a parent's last attempt to its child's first, of one occurrence, and each run's chain."""
+    attempts: dict[str, list[BarShape]] = defaultdict(list)
+    runs: dict[tuple[str, OccurrenceId], list[str]] = defaultdict(list)
+    for shape in (shape for lane in lanes for shape in lane.bars if shape.bar.is_past):
+        if shape.bar.occurrence is not None:
+            if shape.bar.run_id not in attempts:
+                runs[shape.bar.task, shape.bar.occurrence].append(shape.bar.run_id)
+            attempts[shape.bar.run_id].append(shape)
+    edges = [
+        (before, run_id)
+        for (task, occurrence), found in runs.items()
+        for parent in nearest(task, parents, lambda one, at=occurrence: (one, at) in runs)  # type: ignore[misc]
+        for before, run_id in product(runs[parent, occurrence], found)
+    ]
+    first = {run_id: run_id for edge in edges for run_id in edge}
+    for edge in edges:
+        one, other = (_first(first, run_id) for run_id in edge)
+        first[max(one, other)] = min(one, other)
+    numbers: dict[str, int] = {}
+    chain_of = {run_id: numbers.setdefault(_first(first, run_id), len(numbers) + 1) for run_id in first}
+    lines = []
+    for before, run_id in edges:
+        ended = max(attempts[before], key=lambda shape: shape.bar.attempt)
+        began = min(attempts[run_id], key=lambda shape: shape.bar.attempt)
+        lines.append(ChainLine(_bent(ended, began), chain_of[run_id]))
+    return tuple(lines), chain_of
+
+
+def _first(first: Mapping[str, str], run_id: str) -> str:
+    while first[run_id] != run_id:
+        run_id = first[run_id]
+    return run_id
 
 
 def _ticks(scale: TimeScale) -> Iterable[AxisTick]:

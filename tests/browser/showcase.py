@@ -46,7 +46,7 @@ def fill(cluster: Cluster) -> dict[str, str]:
     ended["given"] = cluster.run("reindex-search", params={"argv": ["echo", "products"], "cwd": "/"})
     for run_id in (*ended.values(), *invoices):
         cluster.wait_for_run(run_id)
-    _past_rates(cluster)
+    ended["backfill"] = _past_rates(cluster)
     ended["sales-join"] = _night(cluster)
     ended |= _between(cluster)
     ended["clickstream"] = cluster.run("clickstream")
@@ -64,12 +64,14 @@ _FAILS: Final = (
 )
 
 
-def _past_rates(cluster: Cluster) -> None:
-    """Run `currency-rates` for the days of a month, of which five fail; then it is paused."""
+def _past_rates(cluster: Cluster) -> str:
+    """Run `currency-rates` for the days of a month, of which five fail; then it is paused. Returns a run of it."""
     since = (datetime.now(UTC) - timedelta(days=31)).isoformat()
     begun = cluster.ask("POST", path("v1", "tasks", "currency-rates", "backfills"), json={"from": since})
     at = path("v1", "backfills", str(begun.json["number"]))
     wait_for("the backfill to be paused", lambda: cluster.get(at)["status"] == "paused", 60)
+    ran = cluster.ask("GET", path("v1", "tasks", "currency-rates", "runs")).json["items"]
+    return next(str(one["run_id"]) for one in ran if one["backfill"] is not None)
 
 
 def _night(cluster: Cluster) -> str:
@@ -104,7 +106,6 @@ def _between(cluster: Cluster) -> dict[str, str]:
         _command(cluster, name, "true", schedule={"cron": "20 1 * * *"}, uses={"warehouse": 1}, set="dumps")
     _command(cluster, "dump-check", "true", after=["dump-orders", "dump-stock"], set="dumps")
     _command(cluster, "dump-lists", "true", schedule={"every_s": 20}, enabled=False, set="dumps")
-    _command(cluster, "heartbeat", "true", schedule={"every_s": 300}, overlap="skip")
     _command(cluster, "clean-tmp", "echo 3 files", each=True, schedule={"cron": "10 3 * * *"})
     argv = ["echo", "sales of {{ nominal | date }}"]
     _put(cluster, "day-of-sales", "command", {"argv": argv}, template=True, schedule={"cron": "0 5 * * *"})

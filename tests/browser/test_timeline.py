@@ -1,5 +1,6 @@
 """The timeline in a browser: what would be without a member, by a click and by the keyboard."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -77,3 +78,27 @@ def test_a_run_that_goes_on_elsewhere_is_joined_by_a_line(cluster: Cluster, tab_
     expect(tab.page.locator("path.takeover").first).to_be_attached()
     notes.let_go()
     cluster.mend()
+
+
+def test_a_chain_stands_out_while_one_of_its_bars_is_pointed_at_or_focused(
+    cluster: Cluster, tab_of: Callable[..., Tab]
+) -> None:
+    fails = {"kind": "command", "params": {"argv": ["false"]}, "retry": {"attempts": 1}}  # failed ones are always drawn
+    for name, after in {"trace-first": [], "trace-then": [{"task": "trace-first", "on": "failed"}]}.items():
+        assert cluster.ask("PUT", f"/v1/tasks/{name}", json={**fails, "after": after}).status in (200, 201)
+    cluster.ask("POST", "/v1/tasks/trace-first/runs", json={"downstream": True})
+    tab = tab_of("/timeline?past_h=1&ahead_h=1")
+    bar = tab.page.locator('#chart a[aria-label^="trace-then on"]')
+    expect(bar).to_have_attribute("aria-label", re.compile("; it came after trace-first$"))
+    chain = bar.get_attribute("data-chain")
+    whole = tab.page.locator(f'#chart [data-chain="{chain}"]')
+    expect(whole).to_have_count(3)  # two bars and the line between them
+    marked = tab.page.locator("#chart .traced")
+    expect(marked).to_have_count(0)
+    bar.focus()
+    expect(marked).to_have_count(3)
+    tab.axe()
+    tab.page.get_by_role("button", name="Show").focus()
+    expect(marked).to_have_count(0)
+    bar.locator("rect").hover(force=True)
+    expect(marked).to_have_count(3)

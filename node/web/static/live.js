@@ -121,7 +121,13 @@ function signInAgain() {
   location.assign(`${base.pathname}sign-in?next=${encodeURIComponent(next)}`);
 }
 
-// A copy as the node rendered it: without the times and zones that page.js filled in, panel.js's mark, and its time stamp.
+function unmark(element, name) {
+  element.classList.remove(name);
+  if (!element.classList.length) element.removeAttribute("class");
+}
+
+// A copy as the node rendered it: without the times and zones that page.js filled in, the marks of panel.js and
+// timeline.js, and its time stamp.
 function bare(element) {
   const copy = element.cloneNode(true);
   copy.removeAttribute("data-now");
@@ -135,9 +141,8 @@ function bare(element) {
     told.removeAttribute("aria-label");
     told.querySelector("title").textContent = "";
   }
-  for (const row of copy.querySelectorAll(".chosen")) {
-    row.classList.remove("chosen");
-    if (!row.className) row.removeAttribute("class");
+  for (const name of ["chosen", "traced", "tracing"]) {
+    for (const one of copy.querySelectorAll(`.${name}`)) unmark(one, name);
   }
   return copy;
 }

@@ -1,6 +1,7 @@
 """The timeline: past and active runs and due tasks of each member, now or supposing that some members were down."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlencode
@@ -17,8 +18,9 @@ from node.http.node_port import HistoryPort
 from node.state.value import EndedRun, State
 from node.web.page_endpoints import PageEndpoints, ViewQuery
 from node.web.rendering import page
-from node.web.timeline_bars import TimeBar, active_bars, gone_bars, planned_bars, run_bars
+from node.web.timeline_bars import TimeBar, active_bars, gone_bars, planned_bars, run_bars, say_parents
 from node.web.timeline_chart import WIDTH, TimelineChart, chart_of
+from tasks.definition.spec import after_of
 
 NamesGiven = Annotated[tuple[str, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)]
 """One or several names in a query."""
@@ -60,6 +62,9 @@ READ_AT_ONCE: Final = 500
 
 ROWS_MAX: Final = 150
 """The most rows of the table beside the chart."""
+
+PARENTS_MAX: Final = 5000
+"""Of at most this many tasks it is read after which ones they come."""
 
 LISTED_MAX: Final = 20
 """A list names at most this many tasks; the others are counted."""
@@ -107,13 +112,27 @@ def drawn_timeline(history: HistoryPort, state: State, found: WhatIf, span: Time
     for one in found.ahead.members.values():
         bars += planned_bars(one.runs, span.until_us)
         bars += gone_bars(one.gone, span.until_us)
+    parents = _parents_of(state, {bar.task for bar in bars if bar.occurrence is not None})
     members = [name for name in state.slots if name is not None]
-    chart = chart_of(members, bars, found.ahead, span, now_us)
+    chart = chart_of(members, say_parents(bars, parents), found.ahead, span, now_us, parents)
     rows = sorted((shape.bar for lane in chart.lanes for shape in lane.bars), key=lambda bar: (bar.begins_us, bar.task))
     # Show the rows around the present.
     first = max(0, min(len(rows) - ROWS_MAX, sum(bar.is_past for bar in rows) - ROWS_MAX // 2))
     shown = tuple(rows[first : first + ROWS_MAX])
     return DrawnTimeline(chart, shown, len(rows) - len(shown), ended)
+
+
+def _parents_of(state: State, tasks: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the tasks before each of these and of those before them, for those that have some."""
+    found: dict[str, tuple[str, ...]] = {}
+    ahead = list(tasks)
+    while ahead and len(found) < PARENTS_MAX:
+        task = ahead.pop()
+        row = state.tasks.get(task)
+        if task not in found and row is not None and (after := after_of(row.spec_packed)):
+            found[task] = tuple(one.task for one in after)
+            ahead += found[task]
+    return found
 
 
 async def timeline_values(context: RequestContext, query: TimelineQuery) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from node.duty.forecast import STEPS, Forecast, MemberForecast, PlannedRun
 from node.duty.timetable import TimeSpan
 from node.state.value import Attempt, Run
-from node.web.timeline_bars import NOBODY, TimeBar, gone_bars, planned_bars, run_bars
+from node.web.timeline_bars import NOBODY, TimeBar, gone_bars, planned_bars, run_bars, say_parents
 from node.web.timeline_chart import PAST_MAX, ROWS_MAX, WIDTH, TimelineChart, chart_of
 
 S = 1_000_000
@@ -65,10 +65,11 @@ def test_bars_at_the_same_time_are_in_rows_and_those_without_a_row_are_counted()
 def test_what_runs_has_a_row_however_much_ended_at_the_same_time() -> None:
     bars = list(run_bars(run(attempt(1, "node-1", "running", -1, None)), NOW, 60 * S))
     [ended] = run_bars(run(attempt(1, "node-1", "succeeded", -2, -1)), NOW)
-    chart = drawn([replace(ended, run_id=f"ended-{n}") for n in range(2 * ROWS_MAX)] + bars)
-    running, expected = (shape for shape in chart.lanes[0].bars if shape.bar.run_id == "r-1")
-    assert (running.bar.look, expected.bar.look, running.y) == ("running", "expected", expected.y)
-    assert chart.lanes[0].left_out == ROWS_MAX + 1
+    for before in (ended, replace(ended, look="bad")):
+        chart = drawn([replace(before, run_id=f"ended-{n}") for n in range(2 * ROWS_MAX)] + bars)
+        running, expected = (shape for shape in chart.lanes[0].bars if shape.bar.run_id == "r-1")
+        assert (running.bar.look, expected.bar.look, running.y) == ("running", "expected", expected.y)
+        assert chart.lanes[0].left_out == ROWS_MAX + 1
 
 
 def test_too_many_ended_runs_are_counted_except_those_that_stand_out() -> None:
@@ -104,3 +105,70 @@ def test_a_lane_of_what_is_no_member_any_more_comes_after_the_members() -> None:
     assert [lane.member for lane in drawn(bars).lanes] == ["node-1", "node-2", "node-9"]
     outside = [replace(bars[0], begins_us=NOW - 3 * HOUR, ends_us=NOW - 2 * HOUR)]
     assert [lane.member for lane in drawn(outside).lanes] == ["node-1", "node-2"]
+
+
+AFTER = {"b": ("a",), "c": ("a",), "d": ("b", "c"), "z": ("y",)}
+
+
+def ran(task: str, begins_s: int, ends_s: int, at_s: int = 0, member: str = "node-1") -> TimeBar:
+    """The bar of a run of an occurrence."""
+    of_it = replace(run(attempt(1, member, "succeeded", begins_s, ends_s)), task=task, fire_at_us=NOW + at_s * S)
+    [bar] = run_bars(replace(of_it, run_id=f"{task}~{at_s}"), NOW)
+    return bar
+
+
+def test_a_chain_is_joined_by_lines_of_its_own_occurrence() -> None:
+    night = [ran("a", -900, -800), ran("b", -790, -700, member="node-2"), ran("c", -790, -600), ran("d", -590, -500)]
+    earlier = [ran("a", -3000, -2900, -2000), ran("b", -2890, -2800, -2000)]
+    others = [ran("y", -900, -800), ran("z", -790, -700, 5), ran("alone", -300, -200)]
+    chart = chart_of(["node-1", "node-2"], [*night, *earlier, *others], AHEAD, SPAN, NOW, AFTER)
+    assert len({chart.chain_of[bar.run_id] for bar in night}) == 1
+    assert len({chart.chain_of[bar.run_id] for bar in earlier}) == 1
+    assert set(chart.chain_of) == {bar.run_id for bar in (*night, *earlier)}, "z has another occurrence than y"
+    numbers = [line.chain for line in chart.chains]
+    assert sorted(numbers.count(number) for number in set(numbers)) == [1, 4]
+    shapes = {shape.bar.run_id: shape for lane in chart.lanes for shape in lane.bars}
+    one, other = shapes["a~0"], shapes["b~0"]
+    path = next(line.path for line in chart.chains if line.path.endswith(f"{other.x:.1f} {other.middle:.1f}"))
+    assert path.startswith(f"M{one.x + one.width:.1f} {one.middle:.1f}C")
+    assert drawn(night).chains == (), "without parents there are no lines"
+
+
+def test_what_did_not_run_between_two_runs_does_not_cut_the_chain() -> None:
+    bars = [ran("a", -900, -800), ran("d", -590, -500)]
+    parents = {**AFTER, "d": ("b",)}
+    chart = chart_of(["node-1"], bars, AHEAD, SPAN, NOW, parents)
+    assert (len(chart.chains), set(chart.chain_of)) == (1, {"a~0", "d~0"})
+    assert say_parents(bars, parents)[1].said.endswith("; it came after a")
+
+
+def test_a_line_goes_from_the_last_attempt_of_a_parent_to_the_first_of_its_child() -> None:
+    def two(task: str, first_s: int, second_s: int) -> list[TimeBar]:
+        tried = run(
+            attempt(1, "node-1", "failed", first_s, first_s + 60),
+            attempt(2, "node-2", "succeeded", second_s, second_s + 60),
+        )
+        return list(run_bars(replace(tried, task=task, run_id=task), NOW))
+
+    chart = chart_of(["node-1", "node-2"], [*two("a", -900, -800), *two("b", -600, -500)], AHEAD, SPAN, NOW, AFTER)
+    [line] = chart.chains
+    shapes = {(shape.bar.run_id, shape.bar.attempt): shape for lane in chart.lanes for shape in lane.bars}
+    last, began = shapes["a", 2], shapes["b", 1]
+    assert line.path.startswith(f"M{last.x + last.width:.1f} {last.middle:.1f}C")
+    assert line.path.endswith(f" {began.x:.1f} {began.middle:.1f}")
+    assert len(chart.joins) == 2
+
+
+def test_what_was_run_alone_by_hand_is_in_no_chain() -> None:
+    alone = replace(run(attempt(1, "node-1", "succeeded", -900, -800)), trigger="manual")
+    bars = [*run_bars(replace(alone, task="a", run_id="a"), NOW), *run_bars(replace(alone, task="b", run_id="b"), NOW)]
+    assert chart_of(["node-1"], bars, AHEAD, SPAN, NOW, AFTER).chains == ()
+    assert say_parents(bars, AFTER) == bars
+
+
+def test_a_bar_says_after_which_tasks_it_came() -> None:
+    bars = [ran("a", -900, -800), ran("b", -790, -700), ran("c", -790, -600), ran("d", -590, -500), ran("z", -90, -80)]
+    said = {bar.task: bar.said for bar in say_parents(bars, AFTER)}
+    assert said["b"].endswith("; it came after a")
+    assert said["d"].endswith("; it came after b and c")
+    assert "came after" not in said["a"] + said["z"]
