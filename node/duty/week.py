@@ -22,7 +22,7 @@ from node.state.value import State, TaskRow
 from tasks.definition.calendars import CalendarDays
 from tasks.definition.pools import pool_needs
 from tasks.definition.schedule import left_out_days, occurrences
-from tasks.definition.spec import Continuous, Every, Schedule, TaskTiming
+from tasks.definition.spec import Continuous, Cron, Every, Schedule, TaskTiming
 
 DAYS: Final = 7
 
@@ -44,6 +44,9 @@ NAMED_MAX: Final = 3
 
 COLLISIONS_MAX: Final = 40
 """The most collisions that are listed; one that occurs at the same time of day on several days is listed once."""
+
+ZONES_MAX: Final = 20
+"""The most time zones of schedules that are named."""
 
 _MINUTE_US: Final = 60_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -154,6 +157,8 @@ class Week:
     uncounted: int
     #: How many tasks have calendars whose days are not known up to the week's end, or that are not there.
     unknown_days: int
+    #: Time zones of the schedules, by name: `ZONES_MAX` at most.
+    zones: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -195,6 +200,7 @@ class _WeekReader:
         self._left_out: dict[tuple[int, tuple[str, ...], int | None], list[str]] = defaultdict(list)
         self._times_left = TIMES_MAX
         self._cut = self._unknown = 0
+        self._zones: set[str] = set()
 
     def read(self) -> Week:
         """Read the state, and make the week."""
@@ -208,6 +214,8 @@ class _WeekReader:
                 known[timing.calendar] = days_of(self._state.calendars, timing)
             groups[timing.schedule, known[timing.calendar], _counts_from_us(timing, row, self._span)].append(task)
         for (schedule, days, since_us), tasks in groups.items():
+            if isinstance(schedule, Cron):
+                self._zones.add(schedule.timezone)
             self._add(schedule, days, since_us, tasks)
         return self._made()
 
@@ -274,6 +282,7 @@ class _WeekReader:
             cut=self._cut,
             uncounted=self._loads.uncounted,
             unknown_days=self._unknown,
+            zones=tuple(nsmallest(ZONES_MAX, self._zones)),
         )
 
     def _meets(self, one: Blackout) -> bool:

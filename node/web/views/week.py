@@ -15,18 +15,13 @@ from node.duty.week import Week, WeekDay, WeekHour
 from node.http.api.weeks import AskedWeek, WeekKeeper, asked_week, weeks_beside
 from node.http.door.request_context import RequestContext
 from node.state.blackout import Blackout
-from node.state.value import State
 from node.web.page_endpoints import PageEndpoints, ViewQuery
 from node.web.rendering import page
 from node.web.words import schedule_words
 from tasks.definition.calendar_times import day_words
-from tasks.definition.spec import Cron
 
 OFTEN_MAX: Final = 12
 """At most this many schedules that are due often are listed; the others are counted."""
-
-ZONES_MAX: Final = 20
-"""At most this many time zones of tasks' schedules are offered."""
 
 HOUR_PX: Final = 24
 """The height of an hour in the drawing of a blackout, which is stretched over its cell."""
@@ -71,8 +66,7 @@ class WeekCell:
 async def week_values(context: RequestContext, query: WeekPageQuery) -> dict[str, Any]:
     """Return the values for the template of the week. Raises `Problem`."""
     asked = asked_week(context, query.begins, query.timezone or "UTC")
-    state = context.state
-    found = await context.server.kept(WeekKeeper).week(state, asked)
+    found = await context.server.kept(WeekKeeper).week(context.state, asked)
     cells = [_cells(day, found, asked.zone) for day in found.days]
     before, after = weeks_beside(asked.first)
     now_us = context.server.now_us()
@@ -83,7 +77,7 @@ async def week_values(context: RequestContext, query: WeekPageQuery) -> dict[str
         "timezone": asked.zone.key,
         "chosen": query.timezone is not None,
         "begins": query.begins,
-        "zones": await asyncio.to_thread(_zones, state, asked.zone.key),
+        "zones": sorted({"UTC", asked.zone.key, *found.zones}),
         "rows": [(hour, [of_day[hour] for of_day in cells]) for hour in range(24)],
         "used": {hour for of_day in cells for hour, cell in enumerate(of_day) if cell.hour or cell.bands},
         "today": next((day.day for day in found.days if day.begins_us <= now_us < day.ends_us), None),
@@ -115,17 +109,6 @@ def _named_days(times: tuple[int, ...], zone: ZoneInfo) -> str:
     'Thu, Fri'
     """
     return ", ".join(dict.fromkeys(f"{_local(at_us, zone):%a}" for at_us in times))
-
-
-def _zones(state: State, chosen: str) -> list[str]:
-    """Return the time zones to offer: UTC, some of the schedules', and the chosen one. Visits all tasks."""
-    found = {"UTC", chosen}
-    for row in state.tasks.values():
-        if isinstance(schedule := row.timing.schedule, Cron):
-            found.add(schedule.timezone)
-            if len(found) >= ZONES_MAX:
-                break
-    return sorted(found)
 
 
 def _cells(day: WeekDay, week: Week, zone: ZoneInfo) -> list[WeekCell]:

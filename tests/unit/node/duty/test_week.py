@@ -63,6 +63,11 @@ def test_what_is_due_is_listed_by_the_days_and_hours_of_the_zone() -> None:
     assert lines(week_of(state, PARIS, MONDAY))[:4] == ["Mon 0: 2 a,b", "Tue 0: 2 a,b", "Wed 0: 2 a,b", "Wed 9: 1 once"]
 
 
+def test_the_time_zones_of_the_schedules_are_named() -> None:
+    state = given(daily("a", "1:00"), daily("b", "1:00", zone="Europe/Paris"), daily("c", "1:00", zone="Asia/Tokyo"))
+    assert week_of(state, UTC_ZONE, MONDAY).zones == ("Asia/Tokyo", "Europe/Paris", "UTC")
+
+
 def test_the_week_begins_and_ends_with_its_midnights() -> None:
     week = week_of(given(daily("midnight", "00:00", zone="Europe/Paris")), PARIS, MONDAY)
     assert lines(week) == [f"{name} 0: 1 midnight" for name in "Mon Tue Wed Thu Fri Sat Sun".split()]
