@@ -15,7 +15,7 @@ from immutables import Map
 from node.duty.telling import Send
 from node.notify.teller import NotSent
 from node.state.apply import Applied
-from node.state.channel import Channel
+from node.state.channel import EVENTS, Channel
 from node.state.digest import MakeDigest
 from node.state.entries import Proposal
 from node.state.outbox import Notice
@@ -25,8 +25,16 @@ from tests.simulation.world import World
 if TYPE_CHECKING:
     from tests.simulation.process import Process
 
+_BY_NAME: Final = ("run_succeeded", "backfill_ended")
 CHANNELS: Final[dict[str, Channel]] = {
-    "all": Channel(kind="webhook", url="http://all/", group_s=0.3),
+    "all": Channel.model_validate(
+        {
+            "kind": "webhook",
+            "url": "http://all/",
+            "events": [event for event in EVENTS if event not in _BY_NAME],
+            "group_s": 0.3,
+        }
+    ),
     "bad": Channel(kind="webhook", url="http://bad/", min_severity="error", group_s=2),
     "quiet": Channel.model_validate(
         {
@@ -40,7 +48,7 @@ CHANNELS: Final[dict[str, Channel]] = {
 """The wall clocks of a history begin at 08:00 (`tests.simulation.world.BEGUN_US`)."""
 
 ASKED_FOR: Final[dict[str, Channel]] = {
-    "good": Channel(kind="webhook", url="http://good/", events=("run_failed", "run_succeeded"), group_s=0.3),
+    "good": Channel(kind="webhook", url="http://good/", events=("run_failed", *_BY_NAME), group_s=0.3),
 }
 """Channels of what is told only where it is asked for, in some histories (`plan.asked_for`)."""
 
@@ -231,10 +239,10 @@ def _wants(channel: str, event: str, severity: str) -> bool:
     if channel == "quiet":
         return event in ("run_failed", "majority_at_risk")
     if channel == "good":
-        return event in ("run_failed", "run_succeeded")
+        return event in ("run_failed", *_BY_NAME)
     if channel in DAILY:
         return False
-    return (channel == "all" and event != "run_succeeded") or severity in ("error", "critical")
+    return (channel == "all" and event not in _BY_NAME) or severity in ("error", "critical")
 
 
 def _of_backfills(before: State, after: State) -> list[tuple[str, str, str]]:
