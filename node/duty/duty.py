@@ -21,7 +21,7 @@ from node.state.claims import Claim
 from node.state.entries import Entry
 from node.state.occurrences import Enqueue
 from node.state.offers import Offer
-from node.state.places import kept_places
+from node.state.places import kept_in_quiet, kept_places
 from node.state.run_times import due_us
 from node.state.value import Member, Result, State
 from tasks.definition.schedule import unreadable
@@ -233,10 +233,12 @@ class Duty:
         backfilled = [run.spec.kind for run in runs if run is not None and run.backfill]
         return BackfillPlaces(places, self._kinds, backfilled)
 
-    def _kept(self, me: Member) -> dict[str, int]:
+    def _kept(self, me: Member) -> Mapping[str, int]:
         """Return the places that batch work leaves to continuous work and failovers: by bound, and in all for ""."""
         if not me.places.runs:
             return {}
+        if not self._index.continuous and not any(self._loads.streams.values()):
+            return kept_in_quiet(me.places)
         continuous = Counter(
             name
             for run in (self._state.runs[run_id] for run_id in self._index.mine & self._index.continuous)

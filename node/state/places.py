@@ -1,6 +1,9 @@
 """The places of a member: how many attempts it runs at once. Values that its members tell, and what they allow."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -33,6 +36,17 @@ def kept_places(places: int, *, continuous: bool) -> int:
     ([0, 0, 0, 1, 2], 1)
     """
     return max(places // 4, 1 if continuous and places > 1 else 0)
+
+
+@lru_cache(maxsize=64)
+def kept_in_quiet(places: Places) -> Mapping[str, int]:
+    """Return how many places a member keeps while no work is continuous: by bound, and in all for "".
+
+    >>> dict(kept_in_quiet(Places(8, bounds=(("etl", "SPARK"),), most=(("SPARK", 2),))))
+    {'': 2, 'SPARK': 0}
+    """
+    most = {"": places.runs, **dict(places.most)}
+    return MappingProxyType({name: kept_places(number, continuous=False) for name, number in most.items()})
 
 
 def for_batch(places: int, held: int, *, continuous: bool) -> int:
