@@ -101,6 +101,7 @@ SENT: Final[dict[str, Any]] = {
         "min_severity": "info",
         "labels": {"team": "a"},
         "quiet": {"from": "22:00", "to": "07:00", "timezone": "UTC"},
+        "digest": {"at": "07:30", "timezone": "UTC"},
         "group_s": 5,
         "enabled": True,
     },

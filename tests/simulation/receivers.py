@@ -229,7 +229,8 @@ class Receivers:
 
 def _subject(notice: Notice) -> str:
     if notice.event.startswith("deadline"):
-        return f"{notice.task} ({notice.text.rpartition('(')[2]}"
+        # The text may name a blackout after that.
+        return f"{notice.task} ({notice.text.rpartition('(')[2].partition(')')[0]})"
     if notice.event.startswith("backfill"):
         return notice.text.split()[1]
     return notice.run_id or notice.member

@@ -166,14 +166,14 @@ async def test_channel(context: RequestContext) -> web.Response:
     "GET",
     "/v1/channels/{name}/digest",
     {200: ResponseSpec("The digest", ChannelDigestView)},
-    ("not-found", "invalid"),
+    ("not-found", "conflict"),
 )
 async def channel_digest(context: RequestContext) -> web.Response:
     """Show what the next digest of a channel would say now, by the answering node's history. Nothing is sent."""
     row = _known(context)
     due = digest_so_far(row, context.server.now_us())
     if due is None:
-        raise Problem("invalid", f"{row.name} has no digest: it is switched off, or needs digest: {{at: '07:00'}}")
+        raise Problem("conflict", f"{row.name} has no digest: it is switched off, or needs digest: {{at: '07:00'}}")
     made = await context.node.digest_of(context.state, due)
     lines = digest_lines(made.figures)
     view: ChannelDigestView = {"title": f"Rota: {made.text}", "text": "\n".join(lines), "figures": made.figures}
