@@ -43,7 +43,8 @@ def test_each_occurrence_goes_through_all_tasks_once_though_the_leader_is_killed
         left = cluster.others(leader)[0]
         before = len(_ends(cluster, "root", left))
         wait_for("occurrences without it", lambda: len(_ends(cluster, "root", left)) >= before + 4, 60)
-        cluster.ask("POST", "/v1/tasks/root/pause", node=left)
+        paused = cluster.ask("POST", "/v1/tasks/root/pause", left)
+        assert paused.status == 200, paused.body
         wait_for("all to end", lambda: not _unended(cluster, left), 60)
         times = set(_ends(cluster, "root", left))
         begun = {name: _ends(cluster, name, left) for name in ("good", "bad", "join", "never", "deeper", "alarm")}
@@ -92,7 +93,8 @@ def test_a_task_waits_at_times_of_its_own_though_the_leader_is_killed(tmp_path: 
         wait_for("occurrences without it", lambda: _succeeded(cluster, "below", left) >= before + 3, 60)
         wait_for("one that is late", lambda: len(_ends(cluster, "late", left)) >= 2, 60)
         for task in ("report", "late", "slow", "hangs"):
-            cluster.ask("POST", f"/v1/tasks/{task}/pause", node=left)
+            paused = cluster.ask("POST", f"/v1/tasks/{task}/pause", left)
+            assert paused.status == 200, paused.body
         slow, report, below = (_ends(cluster, name, left) for name in ("slow", "report", "below"))
         assert all(len(states) == 1 for ends in (report, below) for states in ends.values())
         ran = [at for at, states in report.items() if states == ["succeeded"]]
