@@ -156,7 +156,7 @@ class TaskChoice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TaskFamilies:
-    """The tasks of a choice that come after others or before others, and the others by name: at most so many.
+    """A choice of tasks: those that come after or before others, as a graph, and the rest by name; both up to a limit.
 
     `graph.left_out` and `alone_left_out` are how many more there are of each.
     """

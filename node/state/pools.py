@@ -26,8 +26,8 @@ RULES_POOLS: Final = 9
 """From these rules on (`Lead.rules`), there are pools."""
 
 WOKEN_MAX: Final = 16
-"""How many of those that wait for a pool decide anew when something of it is freed; among so many the one that starts
-next by its rate is looked for."""
+"""How many tasks that wait for a pool decide anew when something of it is freed. The task that starts next by its rate
+is looked for among the first so many, too."""
 
 
 def pool_shortage(pools: Map[str, Pool], needs: PoolNeeds, backfill: int = 0) -> str | None:

@@ -48,7 +48,7 @@ class StartPace(NamedTuple):
 
     @classmethod
     def of(cls, pool: str, per_min: int) -> "StartPace":
-        """Return the pace of `per_min` starts a minute, rounded up to a microsecond: never more than so many."""
+        """Return the pace of at most `per_min` starts a minute: the time between two is rounded up to a microsecond."""
         return cls(pool, -(-60_000_000 // per_min))
 
 

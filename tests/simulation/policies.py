@@ -154,30 +154,33 @@ def _fault_of_fanning(
     state: State, row: TaskRow, entry: Settling, due: tuple[int, ...], times: tuple[int, ...]
 ) -> str | None:
     """What runs on each member is made, whatever is active: there `overlap` counts, and here only `catch_up`."""
+    if not isinstance(entry, FanOut | SkipOccurrences):
+        return "it is to run on each member, and not on one"
+    return _fault_by_catch_up(state, row, entry, due, times)
+
+
+def _fault_by_catch_up(
+    state: State, row: TaskRow, entry: Settling, due: tuple[int, ...], times: tuple[int, ...]
+) -> str | None:
+    """What speaks against passing occurrences over, or else against taking them up, if only `catch_up` counts."""
     catch_up, later = row.spec.catch_up, len(due) - len(times)
     late = catch_up == "skip" and times[-1] < entry.at_us - _lateness_us(state)
     if isinstance(entry, SkipOccurrences):
         fits = entry.state == "missed" and (later >= KEPT if catch_up == "all" else later > 0 or late)
         return None if fits else f"it is {entry.state} under catch_up {catch_up}, with {later} later ones due"
-    if not isinstance(entry, FanOut):
-        return "it is to run on each member, and not on one"
     fits = catch_up == "all" or not (later or late)
-    return None if fits else f"it is run under catch_up {catch_up}, with {later} later ones due, late: {late}"
+    return None if fits else f"it is taken up under catch_up {catch_up}, with {later} later ones due, late: {late}"
 
 
 def _fault_of_awaiting(
     state: State, row: TaskRow, entry: Settling, due: tuple[int, ...], times: tuple[int, ...]
 ) -> str | None:
     """What comes after others at times of its own waits for them, whatever is active; only `catch_up` counts."""
-    catch_up, later = row.spec.catch_up, len(due) - len(times)
-    late = catch_up == "skip" and times[-1] < entry.at_us - _lateness_us(state)
-    if isinstance(entry, SkipOccurrences):
-        fits = entry.state == "missed" and (later >= KEPT if catch_up == "all" else later > 0 or late)
-        return None if fits else f"it is {entry.state} under catch_up {catch_up}, with {later} later ones due"
-    if not isinstance(entry, AwaitParents):
+    if not isinstance(entry, AwaitParents | SkipOccurrences):
         return "it is run before its parents have ended"
-    if catch_up != "all" and (later or late):
-        return f"it waits under catch_up {catch_up}, with {later} later ones due, late: {late}"
+    fault = _fault_by_catch_up(state, row, entry, due, times)
+    if fault is not None or isinstance(entry, SkipOccurrences):
+        return fault
     wanted = {one.task: latest(state, one.task, entry.nominal_us) for one in row.spec.after}
     return None if dict(entry.times) == wanted else f"the latest occurrences of its parents are {wanted}"
 
