@@ -45,7 +45,7 @@ unit: setup  ## the tests without sockets
 	@$(PYTEST) tests/unit
 
 # A new clone has no bytecode of the tests. One process makes it beside mypy; otherwise each of the four would, for itself.
-test: setup  ## everything that must hold: style, types, import contracts, docs and tests (8 minutes on two cores)
+test: setup  ## everything that must hold: style, types, import contracts, docs and tests (7 minutes on two cores)
 	@began=$$(date +%s); \
 	if [ ! -d tests/__pycache__ ]; then $(BIN)/pytest --collect-only -qq >/dev/null 2>&1 & fi; \
 	$(MAKE) --no-print-directory lint; result=$$?; wait; \

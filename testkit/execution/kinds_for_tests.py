@@ -144,9 +144,8 @@ class Act:
         (ctx.scratch.parents[1] / "mark").touch()
 
     def asks_in_a_flood(self, ctx: Context[Anything]) -> None:
-        for _ in range(100):
+        while True:  # where both share a core, the supervisor may answer each of the first ones before the next
             ctx._link.send(frames.SecretAskFrame("secret", "pg"))  # type: ignore[attr-defined]
-        time.sleep(3600)
 
     def remembers(self, ctx: Context[Anything]) -> dict[str, Any]:
         """Which texts are in this process's memory. They are given `shifted`."""

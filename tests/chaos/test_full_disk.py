@@ -88,6 +88,7 @@ def test_a_task_that_floods_its_log_leaves_disk_space_for_others(cluster: Cluste
     assert all(one["incarnation"] == 1 for one in members(cluster)), "a node was marked down"
 
 
+@pytest.mark.more
 def test_a_node_waits_for_space_on_a_full_disk_and_then_continues(cluster: Cluster) -> None:
     full = cluster.wait_for_leader()
     pid = cluster.pid(full)

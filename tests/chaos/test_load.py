@@ -78,6 +78,7 @@ def test_no_node_is_marked_down_at_eightfold_cpu_load(cluster: Cluster, tmp_path
         look()  # the load ran until the end
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("which", ["leader", "follower"])
 def test_no_node_is_marked_down_while_an_event_loop_is_blocked(cluster: Cluster, which: str) -> None:
     with nobody_is_taken_for_dead(cluster):

@@ -33,6 +33,7 @@ def second(cluster: Cluster, name: str, data: Path) -> Iterator[subprocess.Popen
             process.wait()
 
 
+@pytest.mark.more
 def test_a_clone_and_an_empty_namesake_end_and_the_node_stays_ready(cluster: Cluster, tmp_path: Path) -> None:
     """The node was alternately ready and not ready while the other one lived, and no message said why."""
     follower = cluster.others(cluster.wait_for_leader())[0]

@@ -114,6 +114,7 @@ def test_a_member_that_lost_its_disk_does_not_found_with_waiting_nodes(cluster: 
         cluster.wait_until_it_waits(name, f"there is a cluster {cluster_id}")
 
 
+@pytest.mark.more
 def test_differing_lists_do_not_found_until_corrected(cluster: Listed) -> None:
     right, wrong = ("node-2", "node-3", "node-4"), ("node-2", "node-3", "node-4", "node-5")
     cluster.begin("node-2", "node-3", listed=right)

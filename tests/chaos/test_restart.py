@@ -11,7 +11,8 @@ from testkit.compaction import compact
 pytestmark = pytest.mark.chaos
 
 
-@pytest.mark.parametrize("how", [pytest.param("stopped", marks=pytest.mark.more), "killed"])
+@pytest.mark.more
+@pytest.mark.parametrize("how", ["stopped", "killed"])
 def test_a_full_restart_loses_nothing(cluster: Cluster, how: str) -> None:
     done, held = cluster.notes(), cluster.notes()
     done.let_go()

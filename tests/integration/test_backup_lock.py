@@ -52,9 +52,8 @@ def from_folder(tmp_path: Path) -> Callable[[str], None]:
     return write
 
 
-@pytest.mark.parametrize(
-    "where", ["first", pytest.param("copy", marks=pytest.mark.more), pytest.param("later", marks=pytest.mark.more)]
-)
+@pytest.mark.more
+@pytest.mark.parametrize("where", ["first", "copy", "later"])
 def test_who_may_not_delete_backs_up_and_can_spoil_nothing(
     tmp_path: Path, from_folder: Callable[[str], None], any_store: ObjectStore, where: str
 ) -> None:

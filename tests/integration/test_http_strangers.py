@@ -122,6 +122,7 @@ def _cost_little(cluster: Cluster, count: int, data: bytes) -> None:
     wait_for("they are forgotten", lambda: rss_mib(cluster) - before_mib <= MORE_MIB, 60)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("what", ["a body of 1 MiB", "many short headers", "a tunnel"])
 def test_1500_strangers_cost_little_memory(cluster: Cluster, what: str) -> None:
     _cost_little(cluster, 1500, SENT[what])

@@ -78,6 +78,7 @@ def test_acknowledged_entries_survive_kill_9_of_the_leader(make: Make) -> None:
     assert all(state["alarms"] == [] for state in cluster.same(counted))
 
 
+@pytest.mark.more
 @pytest.mark.chaos
 def test_entries_survive_a_kill_of_all_members_and_a_restart_at_new_addresses(make: Make) -> None:
     """Compose's down and up give new addresses; the folders remain."""
@@ -163,7 +164,7 @@ def test_a_member_joins_and_the_leader_is_removed(make: Make) -> None:
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("newcomer", ["n5", "n0"])
+@pytest.mark.parametrize("newcomer", [pytest.param("n5", marks=pytest.mark.more), "n0"])
 def test_a_member_follows_a_leader_missing_from_its_log(make: Make, newcomer: str) -> None:
     """n4's log does not name n5, which leads: while n4 refused all that its log did not name, its log never grew.
 

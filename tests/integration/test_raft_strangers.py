@@ -119,6 +119,7 @@ def test_a_caller_that_sends_without_end_does_not_delay_raft(alone: Cluster) -> 
         flooding.join()
 
 
+@pytest.mark.more
 def test_another_member_at_the_address_of_a_dead_one_is_not_accepted_as_it(tmp_path: Path) -> None:
     """As when a container's address is given to another member while the name still resolves to it."""
     cluster = Cluster(tmp_path, 3)

@@ -60,6 +60,7 @@ def _facts(found: Counted) -> Any:
     return found.number, found.position, sorted(found.names()), found.chapters
 
 
+@pytest.mark.more
 def test_a_stolen_member_deletes_nothing_of_the_log_and_no_second_version_is_read(any_store: ObjectStore) -> None:
     url = f"s3://{any_store.new_bucket(locks=True)}/rota/log/77"
     with store_proxy(any_store.endpoint) as members:
@@ -112,6 +113,7 @@ def test_of_writers_of_one_file_one_succeeds_where_versions_are_kept(any_store: 
         assert places[0].read_oldest(name) == str(won[0]).encode()
 
 
+@pytest.mark.more
 def test_what_a_restore_needs_is_locked_anew_once_half_of_the_time_has_passed(
     any_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

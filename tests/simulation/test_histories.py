@@ -11,6 +11,8 @@ from collections import Counter
 from itertools import chain
 from pathlib import Path
 
+import pytest
+
 from tests.simulation.history import tell
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.plan import plan
@@ -79,6 +81,7 @@ ENOUGH: dict[str, float] = {
 """What a history has of each on average, at least: histories in which little happens prove little."""
 
 
+@pytest.mark.more
 def test_every_rule_that_is_switched_off_is_missed() -> None:
     """The simulation is worth something only if it finds what the rules are for."""
     lines = share(list(MUTANTS))

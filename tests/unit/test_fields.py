@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,11 +39,10 @@ def test_each_field_of_a_value_with_five_or_more_has_a_line_of_its_own() -> None
 
 
 def test_values_with_many_fields_are_made_by_keyword() -> None:
-    modules = list(_product())
-    names = {owner.name for module in modules for owner in _values(module.tree)}
+    names = {owner.name for module in _product() for owner in _values(module.tree)}
     by_position = [
         f"{module.path}:{call.lineno} {name}"
-        for module in modules
+        for module in _product()
         for call in ast.walk(module.tree)
         if isinstance(call, ast.Call) and (name := _last_name(call.func)) in names and len(call.args) > POSITIONAL_MAX
     ]
@@ -73,11 +73,11 @@ class One:
     assert said == {"a": True, "b": True, "c": False, "d": False, "e": False}
 
 
-def _product() -> Iterator[Module]:
-    for package in PACKAGES:
-        for file in sorted((ROOT / package).rglob("*.py")):
-            text = file.read_text()
-            yield Module(file.relative_to(ROOT), text.splitlines(), ast.parse(text))
+@cache
+def _product() -> list[Module]:
+    files = [file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py"))]
+    texts = [(file.relative_to(ROOT), file.read_text()) for file in files]
+    return [Module(path, text.splitlines(), ast.parse(text)) for path, text in texts]
 
 
 def _values(tree: ast.Module) -> Iterator[ast.ClassDef]:

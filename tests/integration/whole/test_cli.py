@@ -307,6 +307,7 @@ def test_up_requires_a_token_which_its_user_s_command_line_finds(tmp_path: Path)
     assert list((tmp_path / "state" / "rota" / "up").iterdir()) == [], "no token is sent to whoever takes the port"
 
 
+@pytest.mark.more
 def test_up_stops_its_cluster_when_its_terminal_closes(tmp_path: Path) -> None:
     # The caller of these tests may ignore SIGHUP, and child processes inherit that.
     with _hangup(signal.SIG_DFL), _up(tmp_path) as (up, urls):
@@ -338,6 +339,7 @@ def _hangup(disposition: signal.Handlers) -> Iterator[None]:
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.more
 def test_up_fails_when_all_nodes_have_died(tmp_path: Path) -> None:
     with _up(tmp_path) as (up, _):
         pids = [int(pid) for pid in re.findall(r"process (\d+)", up.out())]
