@@ -36,8 +36,11 @@ from tasks.landlock import CannotConfine
 OUTBOX_MAX: Final = 64
 """The limit of frames that are kept for a node that does not read. At the limit no frame of the worker is read."""
 
-REST_MAX: Final = 256
-"""The most frames that are read from a worker that has ended."""
+REST_MAX: Final = 4096
+"""The most frames that are read from a worker that has ended: more than its channel holds, whose last may be its report.
+
+A channel of 208 KiB (`net.core.wmem_default`) holds about 280 small frames.
+"""
 
 EXIT_S: Final = 1.0
 """How long a worker may take to exit after it has reported its end."""

@@ -75,7 +75,8 @@ def test_a_start_is_told_once(tmp_path: Path) -> None:
 
     async def scene(made: Attempts) -> None:
         order = made.launch({"what": "started"}, FORGER)
-        assert (await made.ended(order)).end == "succeeded"
+        ended = await made.ended(order)
+        assert (ended.end, ended.error) == ("succeeded", None)
         assert len([event for event in made.seen if isinstance(event, AttemptStarted)]) == 1
 
     play(tmp_path, scene)
