@@ -15,6 +15,7 @@ from testkit.each_once import assert_each_occurrence_once
 pytestmark = pytest.mark.chaos
 
 
+@pytest.mark.more
 def test_a_removed_member_hands_over_and_its_slot_is_reused(cluster: Cluster) -> None:
     leader = cluster.wait_for_leader()
     going = cluster.others(leader)[0]

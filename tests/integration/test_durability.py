@@ -130,6 +130,7 @@ def test_entries_term_and_vote_are_synced_before_anything_says_so(cluster: Clust
     assert proven(disks.values(), "response_vote") > 0
 
 
+@pytest.mark.more
 def test_a_snapshot_from_the_leader_is_synced_before_it_is_acknowledged(cluster: Cluster) -> None:
     cluster.timing = {"batch_bytes": 1, "log_entries": 200}
     cluster.start()

@@ -38,6 +38,7 @@ def ended(cluster: Cluster, name: str) -> list[Any]:
     return [run for run in runs if run["state"] == "succeeded"]
 
 
+@pytest.mark.more
 def test_a_scheduled_run_finds_what_its_owner_has_prepared_and_a_run_by_hand_does_not(cluster: Cluster) -> None:
     cluster.register("soon", "engine", schedule={"every_s": 5})
     [first, *_] = wait_for("a run has ended", lambda: ended(cluster, "soon"), deadline_s=30)

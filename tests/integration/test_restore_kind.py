@@ -13,6 +13,7 @@ pytestmark = pytest.mark.integration
 ROWS = "SELECT count(*), sum(id) FROM line"
 
 
+@pytest.mark.more
 def test_nodes_restore_into_new_places_only(tmp_path: Path) -> None:
     (tmp_path / "from").mkdir()
     (tmp_path / "from" / "a.txt").write_text("a")
