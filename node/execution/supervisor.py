@@ -37,7 +37,7 @@ OUTBOX_MAX: Final = 64
 """The limit of frames that are kept for a node that does not read. At the limit no frame of the worker is read."""
 
 REST_MAX: Final = 4096
-"""The most frames that are read from a worker that has ended: more than its channel holds, whose last may be its report.
+"""The most frames that are read from a worker that has ended: more than its channel holds, for the last is its report.
 
 A channel of 208 KiB (`net.core.wmem_default`) holds about 280 small frames.
 """
