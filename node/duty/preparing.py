@@ -12,7 +12,7 @@ from node.state.joins import missing_parents, past_end
 from node.state.value import OccurrenceId, PendingJoin, Run, State, TaskRow
 from tasks.definition.after import ParentEnd, consequence
 from tasks.definition.run import HELD
-from tasks.definition.spec import after_of, run_as_of, waits_at_times
+from tasks.definition.spec import after_of, comes_after, run_as_of, waits_at_times
 
 KEEP_US: Final = 60_000_000
 """An idle prepared process is kept if an occurrence is due within the lead time plus this time. So a task that falls
@@ -81,7 +81,9 @@ class Preparing:
         """Note when a task is expected to be due after others."""
         self._following.pop(task, None)
         row = state.tasks.get(task)
-        if row is not None and self._is_prepared(row) and (due_us := expected_us(state, row)) is not None:
+        if row is None or not comes_after(row.spec_packed) or not self._is_prepared(row):
+            return
+        if (due_us := expected_us(state, row)) is not None:
             self._following[task] = (row.placing.kind, due_us)
 
     def wanted(

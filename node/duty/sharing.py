@@ -63,8 +63,8 @@ class Loads:
         for task in tasks:
             for run in self._runs.pop(task, ()):
                 self._count(*run, -1)
-            runs = (_counted(state.runs[run_id]) for run_id in state.runs_of.get(task, ()))
-            if found := tuple(one for one in runs if one is not None):
+            if run_ids := state.runs_of.get(task):
+                found = tuple(one for run_id in run_ids if (one := _counted(state.runs[run_id])) is not None)
                 self._runs[task] = found
                 for run in found:
                     self._count(*run, 1)

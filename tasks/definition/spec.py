@@ -508,7 +508,7 @@ def run_as_of(packed: bytes) -> str | None:
     >>> run_as_of(Spec(name="a", kind="command", run_as="deploy").pack())
     'deploy'
     """
-    found: str | None = msgpack.unpackb(packed).get("run_as")
+    found: str | None = msgpack.unpackb(packed).get("run_as") if b"run_as" in packed else None
     return found
 
 

@@ -64,7 +64,7 @@ def params_by_hand(
     task = row.placing.name
     if downstream:
         _check_downstream(state, task)
-    if not row.spec.template:
+    if template_of(row.spec_packed) is None:
         return None if given is None else dict(given)
     params = row.spec.params if given is None else given
     parents = tuple(one.task for one in row.spec.after)
@@ -84,7 +84,7 @@ def params_of_action(state: State, row: TaskRow, given: Mapping[str, Any] | None
 
     None: those of the task. Raises `Problem` if they cannot be made.
     """
-    if not row.spec.template:
+    if template_of(row.spec_packed) is None:
         return None if given is None else dict(given)
     params = row.spec.params if given is None else given
     _refuse_faults(params, ())
@@ -186,7 +186,7 @@ async def params_at(context: RequestContext, query: ParamsAtQuery) -> web.Respon
             raise invalid_field("at", "nothing of this task is due at this time or later", "the query")
         times = OccurrenceTimes(at_us)
     try:
-        params = shown_params(row.spec.params, times) if row.spec.template else row.spec.params
+        params = shown_params(row.spec.params, times) if template_of(row.spec_packed) is not None else row.spec.params
     except TemplateFault as fault:
         field, _, said = str(fault).partition(": ")
         raise invalid_field(field, said, "the definition") from None
