@@ -153,7 +153,8 @@ def apply_command(
     if api.as_json:
         api.show(done.answer, "")
     elif not (plan.tasks or plan.doomed or plan.pools or plan.calendars or plan.gone):
-        say("there is nothing to do: the files contain no task, and the set has none")
+        said = "no task is in the files or the set, and pools and calendars are as in the files"
+        say(f"there is nothing to change: {said}")
     if done.kept:
         raise click.ClickException(kept_text(done.kept))
     if plan.sets and done.changed and not dry_run:

@@ -365,9 +365,10 @@ class Duty:
         of_backfills = self._backfill_places if wish.backfill else None
         fits = self._places.open(kind, batch=wish.batch) and (of_backfills is None or of_backfills.open(kind))
         # What another member did not begin is not offered around while there is a place for it here.
-        if wish.shared and not (fits and (wish.declined or sharing.within_share())):
+        if wish.shared and not (fits and (wish.declined or sharing.within_share(backfill=wish.backfill))):
             order = self._order(claim.task)
-            if (member := sharing.with_room(order, kind, wish.declined, full=not fits)) is not None:
+            member = sharing.with_room(order, kind, wish.declined, full=not fits, backfill=wish.backfill)
+            if member is not None:
                 sharing.begin(member, kind)
                 return Offer(claim.at_us, claim.task, claim.fire_at_us, member, claim.run_id)
         if not fits:

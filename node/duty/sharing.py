@@ -7,12 +7,15 @@ quicker, and an offer costs an entry. The run goes to the first member in the ta
 its share; if the owner has no place left, to the one that is least busy for its capacity.
 
 Tasks that are kept on one member stay there: those with a `pin`, a `key` or `sticky`, and continuous ones.
+
+Runs of backfills count for each other only: they give way, so that no other run goes to another member because of them,
+unless they leave it no place.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 from node.state.places import Places, for_batch
 from node.state.value import Member, Run, State
@@ -48,9 +51,11 @@ class Loads:
     """How many runs each member holds or is offered, as the state has it."""
 
     def __init__(self) -> None:
-        self._runs: dict[str, tuple[tuple[str, str, bool], ...]] = {}
+        self._runs: dict[str, tuple[_Counted, ...]] = {}
         self.batch: Counter[str] = Counter()
         """Runs of other than continuous work, by member."""
+        self.backfills: Counter[str] = Counter()
+        """Those of them that are of backfills, by member."""
         self.continuous: Counter[str] = Counter()
         """Runs of continuous work, by member."""
         self.kinds: Counter[tuple[str, str]] = Counter()
@@ -62,29 +67,41 @@ class Loads:
         """Update the runs of `tasks`, which have changed."""
         for task in tasks:
             for run in self._runs.pop(task, ()):
-                self._count(*run, -1)
+                self._count(run, -1)
             if run_ids := state.runs_of.get(task):
                 found = tuple(one for run_id in run_ids if (one := _counted(state.runs[run_id])) is not None)
                 self._runs[task] = found
                 for run in found:
-                    self._count(*run, 1)
+                    self._count(run, 1)
 
     def keeps(self, bound: str, places: Places) -> bool:
         """Whether there is continuous work of a bound ("": of any kind), for which a member keeps a place at least."""
         return any(number and bound in ("", places.bound_of(kind)) for kind, number in self.streams.items())
 
-    def _count(self, member: str, kind: str, continuous: bool, by: int) -> None:
+    def _count(self, run: "_Counted", by: int) -> None:
+        member, kind, continuous, backfill = run
         if continuous:
             self.streams[kind] += by
         if member:
             (self.continuous if continuous else self.batch)[member] += by
             self.kinds[member, kind] += by
+            if backfill:
+                self.backfills[member] += by
 
 
-def _counted(run: Run) -> tuple[str, str, bool] | None:
+class _Counted(NamedTuple):
+    """What counts of a run: the member that holds it or is offered it ("": none), and what it is."""
+
+    member: str
+    kind: str
+    continuous: bool
+    backfill: bool
+
+
+def _counted(run: Run) -> _Counted | None:
     member = (run.node if run.state in HELD else run.offered) or ""
     continuous = run.spec.continuous and not run.action
-    return (member, run.spec.kind, continuous) if member or continuous else None
+    return _Counted(member, run.spec.kind, continuous, bool(run.backfill)) if member or continuous else None
 
 
 class Sharing:
@@ -102,7 +119,7 @@ class Sharing:
         self._members = {member.id: member for member in able} if me.places.runs and len(able) > 1 else {}
         self._given: Counter[str] = Counter()
         self._given_kinds: Counter[tuple[str, str]] = Counter()
-        self._shares: dict[str, int] = {}
+        self._shares: dict[bool, dict[str, int]] = {}
 
     @cached_property
     def _due(self) -> Mapping[str, int]:
@@ -115,18 +132,21 @@ class Sharing:
         others = (member for member in self._members.values() if member.id != self._me.id)
         return sum(max(0, self._limit(member) - self._loads.batch[member.id]) for member in others)
 
-    def within_share(self) -> bool:
-        """Whether one more run here is within this member's share."""
-        if not self._members or self._load(self._me.id) < _quarter(self._me):
+    def within_share(self, *, backfill: bool = False) -> bool:
+        """Whether one more run here, which may be of a `backfill`, is within this member's share."""
+        if not self._members:
             return True
-        return self._load(self._me.id) < self._share(self._me.id)
+        busy = self._busy(self._me.id, backfill)
+        return busy < _quarter(self._me) or busy < self._share(self._me.id, backfill)
 
     def begin(self, member: str, kind: str) -> None:
         """Count one more run on a member: it begins it, or is offered it."""
         self._given[member] += 1
         self._given_kinds[member, kind] += 1
 
-    def with_room(self, order: Sequence[str], kind: str, besides: str = "", *, full: bool = False) -> str | None:
+    def with_room(
+        self, order: Sequence[str], kind: str, besides: str = "", *, full: bool = False, backfill: bool = False
+    ) -> str | None:
         """Return the other member to offer a run to: the first in `order` that has less than its share. None: none.
 
         `full`: this member has no place, so that a member which has one is found even if it has its share: the one
@@ -134,7 +154,7 @@ class Sharing:
         """
         others = [self._members[one] for one in order if one in self._members and one not in (self._me.id, besides)]
         able = [member for member in others if self._fits(member, kind)]
-        first = next((one.id for one in able if self._load(one.id) < self._least_share(one)), None)
+        first = next((one.id for one in able if self._busy(one.id, backfill) < self._least_share(one, backfill)), None)
         if first is None and full and able:
             return min(able, key=lambda one: ((self._load(one.id) + 1) / one.capacity, order.index(one.id))).id
         return first
@@ -157,19 +177,25 @@ class Sharing:
         held = self._loads.continuous[member.id]
         return for_batch(member.places.runs, held, continuous=self._loads.keeps("", member.places))
 
-    def _least_share(self, member: Member) -> int:
-        return max(self._share(member.id), _quarter(member))
+    def _least_share(self, member: Member, backfill: bool) -> int:
+        return max(self._share(member.id, backfill), _quarter(member))
+
+    def _busy(self, member: str, backfill: bool) -> int:
+        """The runs of a member that count for one more, which may be of a backfill."""
+        return self._load(member) - (0 if backfill else self._loads.backfills[member])
 
     def _load(self, member: str) -> int:
         due = 0 if member == self._me.id else self._due.get(member, 0)
         return self._loads.batch[member] + self._given[member] + due
 
-    def _share(self, member: str) -> int:
-        if not self._shares:
+    def _share(self, member: str, backfill: bool) -> int:
+        if backfill not in self._shares:
             capacity = sum(one.capacity for one in self._members.values())
-            work = self._own + sum(self._due.values()) + sum(self._loads.batch[one] for one in self._members)
-            self._shares = {one.id: -(-work * one.capacity // capacity) for one in self._members.values()}
-        return self._shares[member]
+            batch, backfills = self._loads.batch, self._loads.backfills
+            held = sum(batch[one] - (0 if backfill else backfills[one]) for one in self._members)
+            work = self._own + sum(self._due.values()) + held
+            self._shares[backfill] = {one.id: -(-work * one.capacity // capacity) for one in self._members.values()}
+        return self._shares[backfill][member]
 
 
 def _quarter(member: Member) -> int:

@@ -13,7 +13,7 @@ from node.state.value import Member, TaskRow
 from tests.simulation.rules import Rules, instead
 
 
-def finds_nobody(_self: Sharing, _order: Sequence[str], _kind: str, _besides: str = "", *, full: bool = False) -> None:
+def finds_nobody(_self: Sharing, _order: Sequence[str], _kind: str, _besides: str = "", **_how: bool) -> None:
     """Nothing is offered."""
 
 

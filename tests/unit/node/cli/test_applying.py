@@ -229,7 +229,8 @@ def test_an_empty_set_says_that_there_is_nothing_to_do(
 ) -> None:
     cluster.registered = []
     applied(cluster, ["-f", str(tmp_path), "--set", "site", "--prune", "--allow-empty"])
-    assert capsys.readouterr().out == "there is nothing to do: the files contain no task, and the set has none\n"
+    said = "no task is in the files or the set, and pools and calendars are as in the files"
+    assert capsys.readouterr().out == f"there is nothing to change: {said}\n"
 
 
 def test_pools_are_changed_before_the_tasks_and_shown_as_they_differ(

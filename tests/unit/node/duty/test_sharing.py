@@ -61,6 +61,14 @@ def test_a_member_keeps_what_is_due_while_it_works_in_no_more_than_a_quarter_of_
     assert begun(entries(sharing(busy, due, run(busy, "running"), places=4), places=4)) == (0, ["b"])
 
 
+def test_because_of_a_backfill_nothing_else_is_offered_unless_it_leaves_no_place() -> None:
+    rows = [task(f"w{number}") for number in range(3)]
+    works = [run(row, "running", number, backfill=1) for number, row in enumerate(rows, 1)]
+    due = task("due", **DUE)
+    assert begun(entries(sharing(*rows[:2], due, *works[:2], places=4), places=4)) == (1, [])
+    assert begun(entries(sharing(*rows, due, *works, places=4), places=4)) == (0, ["b"])
+
+
 def test_a_full_member_offers_what_waits_for_as_many_places_as_the_others_have() -> None:
     rows = [task(f"w{number}", overlap="allow") for number in range(6)]
     works = [run(row, "running", number, node) for row, node in zip(rows, "aaabbc", strict=True) for number in (1,)]
