@@ -133,7 +133,7 @@ class Sharing:
         return sum(max(0, self._limit(member) - self._loads.batch[member.id]) for member in others)
 
     def within_share(self, *, backfill: bool = False) -> bool:
-        """Whether one more run here, which may be of a `backfill`, is within this member's share."""
+        """Whether one more run here is within this member's share. `backfill`: it is of one, as in `with_room`."""
         if not self._members:
             return True
         busy = self._busy(self._me.id, backfill)
@@ -150,7 +150,8 @@ class Sharing:
         """Return the other member to offer a run to: the first in `order` that has less than its share. None: none.
 
         `full`: this member has no place, so that a member which has one is found even if it has its share: the one
-        with the smallest load for its capacity. `besides` is not offered it.
+        with the smallest load for its capacity. `besides` is not offered it. `backfill`: the run is of one, for which
+        other runs of backfills count.
         """
         others = [self._members[one] for one in order if one in self._members and one not in (self._me.id, besides)]
         able = [member for member in others if self._fits(member, kind)]

@@ -27,7 +27,7 @@ RULES_POOLS: Final = 9
 
 WOKEN_MAX: Final = 16
 """How many tasks that wait for a pool decide anew when something of it is freed. The task that starts next by its rate
-is looked for among the first so many, too."""
+is looked for among as many."""
 
 
 def pool_shortage(pools: Map[str, Pool], needs: PoolNeeds, backfill: int = 0) -> str | None:

@@ -247,6 +247,16 @@ class Forger:
             case "started", _, _:
                 for _ in range(1000):
                     end.send(msgpack.packb(["Started"]))
+            case "ends unheard", _, _:
+                supervisor, worker = os.getppid(), os.getpid()
+                os.kill(supervisor, signal.SIGSTOP)
+                if os.fork() == 0:
+                    while Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                        time.sleep(0.01)
+                    os.kill(supervisor, signal.SIGCONT)
+                    os._exit(0)
+                for _ in range(270):  # with the report of the end that is all that a channel of 208 KiB holds, nearly
+                    end.send(msgpack.packb(["Started"]))
             case "reports", _, _:
                 for report in (["Done", '{"first": 1}', False], ["Failed", "second", True, False, False], ["Started"]):
                     end.send(msgpack.packb(report))

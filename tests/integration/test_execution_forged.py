@@ -82,6 +82,16 @@ def test_a_start_is_told_once(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+def test_a_report_behind_all_that_a_channel_holds_is_read(tmp_path: Path) -> None:
+    """The worker has ended before its supervisor reads any of it. 256 frames were read, and the run was failed."""
+
+    async def scene(made: Attempts) -> None:
+        ended = await made.ended(made.launch({"what": "ends unheard"}, FORGER))
+        assert (ended.end, ended.error) == ("succeeded", None)
+
+    play(tmp_path, scene)
+
+
 def test_a_report_is_the_last_word(tmp_path: Path) -> None:
     """What came after it was taken, a checkpoint too."""
 
