@@ -1,15 +1,20 @@
 """Two versions side by side: a cluster of this tree and one of another tree, asked in turn, request by request.
 
-    python -m bench.beside OTHER [--tasks 10000] [--requests 1000] [--runs 200] [--restarts 5] [--idle-seconds 120]
+    python -m bench.beside OTHER [--tasks 10000] [--rounds 6] [--requests 300] [--runs 150] [--idle-seconds 30]
 
 OTHER is the folder of another version, set up by `make setup .venv/bench`. While one cluster answers, the other is
 idle, so other load on the machine affects both alike. First both are idle for some time, and the processor time of
 their nodes is compared; last, a follower of each is stopped and started again, until it is ready. Runs are started by
-hand: from the request to their claim, and from that to the beginning of their work, as the clusters tell it. The ratio
-is this tree's figure to the other's: below 1.00 this tree is quicker.
+hand: from the request to their claim, and from that to the beginning of their work, as the clusters tell it.
+
+Each round has new clusters, started in the other order than in the round before: two clusters of one and the same
+version differ by up to a tenth for as long as they run, in how their heartbeats fall together and where their memory
+lies. The ratio is this tree's figure to the other's (below 1.00 this tree is quicker): of each round, and at the end
+its geometric mean over the rounds with the standard error of that.
 """
 
 import json
+import math
 import os
 import random
 import statistics
@@ -88,74 +93,92 @@ def cluster_of(tree: Path, tasks: int) -> Iterator[OneCluster]:
         process.stdin.write("\n")
 
 
+Ratios = dict[str, list[float]]
+"""What was measured, and the ratio of each round."""
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Measure and print."""
     parser = options_of(__doc__)
     parser.add_argument("other", type=Path)
     parser.add_argument("--tasks", type=int, default=10_000)
-    parser.add_argument("--requests", type=int, default=1_000)
-    parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--restarts", type=int, default=5)
-    parser.add_argument("--idle-seconds", type=float, default=120)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--requests", type=int, default=300)
+    parser.add_argument("--runs", type=int, default=150)
+    parser.add_argument("--restarts", type=int, default=1)
+    parser.add_argument("--idle-seconds", type=float, default=30)
     options = parser.parse_args(arguments)
-    with ExitStack() as stack:
-        trees = {"this": Path.cwd(), "other": options.other.resolve()}
-        clusters = {name: stack.enter_context(cluster_of(tree, options.tasks)) for name, tree in trees.items()}
-        time.sleep(max(5.0, options.tasks / 5_000))  # the cost of registering the tasks does not count
-        _idle(clusters, options.idle_seconds)
-        for role in ("leader", "follower"):
-            ways = {name: Connection(cluster.urls[role], cluster.token) for name, cluster in clusters.items()}
-            beside = f"{role}, {options.tasks:,} tasks"
-            names = [f"put-{role}-{number}" for number in range(options.requests)]
-            _in_turn(f"PUT of a task, {beside}", ways, names, lambda way, name: way.call("PUT", _at(name), spec(name)))
-            owners = [f"listed-{number * 7919 % options.tasks}" for number in range(options.requests)]
-            _in_turn(f"GET .../owner, {beside}", ways, owners, lambda way, name: way.call("GET", _at(name, "owner")))
-            _in_turn(f"GET /healthz, {beside}", ways, names, lambda way, _: way.call("GET", "/healthz"))
-            _runs(beside, ways, owners[: options.runs])
-            for way in ways.values():
-                way.close()
-        _restarts(f"restart of a follower, {options.tasks:,} tasks", clusters, options.restarts)
+    trees = {"this": Path.cwd(), "other": options.other.resolve()}
+    ratios: Ratios = {}
+    for number in range(options.rounds):
+        order = list(trees) if number % 2 == 0 else list(reversed(trees))
+        print(f"round {number + 1} of {options.rounds}, {options.tasks:,} tasks, {order[0]} first", flush=True)
+        with ExitStack() as stack:
+            clusters = {name: stack.enter_context(cluster_of(trees[name], options.tasks)) for name in order}
+            time.sleep(max(5.0, options.tasks / 5_000))  # the cost of registering the tasks does not count
+            _idle(ratios, clusters, options.idle_seconds)
+            for role in ("leader", "follower"):
+                _requests(ratios, role, clusters, options)
+            _restarts(ratios, clusters, options.restarts)
+    print(f"{options.tasks:,} tasks, {options.rounds} rounds")
+    for what, found in ratios.items():
+        logs = [math.log(ratio) for ratio in found]
+        error = statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.nan
+        print(f"  {what:32} {math.exp(statistics.fmean(logs)):.3f} +- {error:.3f}", flush=True)
+
+
+def _requests(ratios: Ratios, role: str, clusters: Mapping[str, OneCluster], options: Any) -> None:
+    ways = {name: Connection(cluster.urls[role], cluster.token) for name, cluster in clusters.items()}
+    names = [f"put-{role}-{number}" for number in range(options.requests)]
+    _in_turn(ratios, f"PUT of a task, {role}", ways, names, lambda way, name: way.call("PUT", _at(name), spec(name)))
+    owners = [f"listed-{number * 7919 % options.tasks}" for number in range(options.requests)]
+    _in_turn(ratios, f"GET .../owner, {role}", ways, owners, lambda way, name: way.call("GET", _at(name, "owner")))
+    _in_turn(ratios, f"GET /healthz, {role}", ways, names, lambda way, _: way.call("GET", "/healthz"))
+    _runs(ratios, role, ways, owners[: options.runs])
+    for way in ways.values():
+        way.close()
 
 
 def _at(name: str, *more: str) -> str:
     return path("v1", "tasks", name, *more)
 
 
-def _idle(clusters: dict[str, OneCluster], seconds: float) -> None:
-    """Print the processor time of the leaders and of a follower each, over the same time."""
+def _idle(ratios: Ratios, clusters: Mapping[str, OneCluster], seconds: float) -> None:
+    """Compare the processor time of the leaders and of a follower each, over the same time."""
     pids = {(name, role): pid for name, cluster in clusters.items() for role, pid in cluster.pids.items()}
     before = {key: cost_of(pid).cpu_s for key, pid in pids.items()}
     time.sleep(seconds)
     share = {key: 100 * (cost_of(pid).cpu_s - before[key]) / seconds for key, pid in pids.items()}
     for role in ("leader", "follower"):
-        this, other = share["this", role], share["other", role]
-        print(f"{f'idle {role}':40} {this:.3f} beside {other:.3f} % of a core: {this / other:.2f}", flush=True)
+        _print(ratios, f"idle {role}", share["this", role], share["other", role], "% of a core")
 
 
-def _in_turn(what: str, ways: dict[str, Connection], names: list[str], ask: Callable[[Connection, str], Any]) -> None:
-    """Ask both clusters for each name, in a drawn order, and print the figures of both and their ratios."""
-    took: dict[str, list[float]] = {title: [] for title in ways}
+def _in_turn(
+    ratios: Ratios, what: str, ways: Mapping[str, Connection], names: list[str], ask: Callable[[Connection, str], Any]
+) -> None:
+    """Ask both clusters for each name, in a drawn order, and compare how long they took."""
+    took_ms: dict[str, list[float]] = {title: [] for title in ways}
     for name in names:
         for title in random.sample(list(ways), len(ways)):
             begun = time.perf_counter()
             ask(ways[title], name)
-            took[title].append((time.perf_counter() - begun) * 1000)
-    _print_beside(what, took)
+            took_ms[title].append((time.perf_counter() - begun) * 1000)
+    _compare(ratios, what, took_ms)
 
 
-def _runs(beside: str, ways: dict[str, Connection], names: list[str]) -> None:
-    """Run each task by hand on both clusters, in a drawn order, and print how soon it was claimed and begun."""
-    claimed: dict[str, list[float]] = {title: [] for title in ways}
-    began: dict[str, list[float]] = {title: [] for title in ways}
+def _runs(ratios: Ratios, role: str, ways: Mapping[str, Connection], names: list[str]) -> None:
+    """Run each task by hand on both clusters, in a drawn order, and compare how soon it was claimed and begun."""
+    claimed_ms: dict[str, list[float]] = {title: [] for title in ways}
+    began_ms: dict[str, list[float]] = {title: [] for title in ways}
     for name in names:
         for title in random.sample(list(ways), len(ways)):
             run_id = ways[title].call("POST", _at(name, "runs"))["run_id"]
             run = _ended(ways[title], run_id)
             asked, claim, begin = (datetime.fromisoformat(run[at]) for at in ("fire_at", "claimed_at", "started_at"))
-            claimed[title].append(1000 * (claim - asked).total_seconds())
-            began[title].append(1000 * (begin - claim).total_seconds())
-    _print_beside(f"claim of a run, {beside}", claimed)
-    _print_beside(f"its beginning, {beside}", began)
+            claimed_ms[title].append(1000 * (claim - asked).total_seconds())
+            began_ms[title].append(1000 * (begin - claim).total_seconds())
+    _compare(ratios, f"claim of a run, {role}", claimed_ms)
+    _compare(ratios, f"its beginning, {role}", began_ms)
 
 
 def _ended(way: Connection, run_id: str) -> Any:
@@ -166,22 +189,25 @@ def _ended(way: Connection, run_id: str) -> Any:
     return wait_for(f"the end of {run_id}", ended, deadline_s=60)
 
 
-def _restarts(what: str, clusters: dict[str, OneCluster], count: int) -> None:
+def _restarts(ratios: Ratios, clusters: Mapping[str, OneCluster], count: int) -> None:
     took_s: dict[str, list[float]] = {title: [] for title in clusters}
     for _ in range(count):
         for title in random.sample(list(clusters), len(clusters)):
             took_s[title].append(clusters[title].restart())
     this, other = (statistics.median(took_s[title]) for title in ("this", "other"))
-    print(f"{what:40} {this:.2f} beside {other:.2f} s: {this / other:.2f}", flush=True)
+    _print(ratios, "restart of a follower", this, other, "s")
 
 
-def _print_beside(what: str, took: Mapping[str, list[float]]) -> None:
-    this, other = (statistics.quantiles(took[title], n=20) for title in ("this", "other"))
-    figures = (f"{p} {this[at]:.2f} beside {other[at]:.2f} ms: {this[at] / other[at]:.2f}" for p, at in _CUTS)
-    print(f"{what:40} {', '.join(figures)}", flush=True)
+def _compare(ratios: Ratios, what: str, took_ms: Mapping[str, list[float]]) -> None:
+    this, other = (statistics.quantiles(took_ms[title], n=20) for title in ("this", "other"))
+    for name, at in (("p50", 9), ("p95", 18)):
+        _print(ratios, f"{what}, {name}", this[at], other[at], "ms")
 
 
-_CUTS: Final = (("p50", 9), ("p95", 18))
+def _print(ratios: Ratios, what: str, this: float, other: float, unit: str) -> None:
+    ratios.setdefault(what, []).append(this / other)
+    print(f"  {what:32} {this:.3f} beside {other:.3f} {unit}: {this / other:.2f}", flush=True)
+
 
 if __name__ == "__main__":
     main(sys.argv[1:])
