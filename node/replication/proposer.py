@@ -81,7 +81,10 @@ class Proposer:
         return self._begin(self._numbered(entry), timeout_s)
 
     async def propose(self, entry: Entry, timeout_s: float) -> Result:
-        """Propose an entry and wait for its result, at most `timeout_s`. Raises the same errors as `send`."""
+        """Propose an entry and wait for its result, at most `timeout_s`. Raises the same errors as `send`.
+
+        If the caller is cancelled, what it has proposed goes on, and keeps its place, until there is a result.
+        """
         return await self._in_place(self._numbered(entry), timeout_s)
 
     async def insist(self, entry: Entry, worth: Callable[[], bool]) -> Result | None:
@@ -103,6 +106,17 @@ class Proposer:
                 _log.debug("%s is not committed yet, retrying: %s", type(entry).__name__, error)
             await self._sleep(AGAIN_S)
         return None
+
+    async def _enter(self, until_s: float) -> None:
+        """Wait for a place among those under way, until a time of the loop. Raises `Overloaded`."""
+        if not self._places.locked():
+            await self._places.acquire()  # at once
+            return
+        try:
+            async with asyncio.timeout_at(until_s):
+                await self._places.acquire()
+        except TimeoutError:
+            raise Overloaded(f"{IN_FLIGHT_MAX} proposals are under way here: try again later") from None
 
     def _numbered(self, entry: Entry) -> Proposal:
         session, sequence = self._numbers
@@ -137,12 +151,27 @@ class Proposer:
         """Propose once fewer than `IN_FLIGHT_MAX` are under way. This wait counts towards `timeout_s`."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + timeout_s
-        try:
-            async with asyncio.timeout_at(until_s):
-                await self._places.acquire()
-        except TimeoutError:
-            raise Overloaded(f"{IN_FLIGHT_MAX} proposals are under way here: try again later") from None
-        try:
-            return await asyncio.wrap_future(self._begin(proposal, until_s - loop.time()))
-        finally:
+        await self._enter(until_s)
+        answer: asyncio.Future[Result] = loop.create_future()
+
+        def ended(done: "Future[Result]") -> None:
             self._places.release()
+            if answer.cancelled():
+                return
+            if (error := done.exception()) is None:
+                answer.set_result(done.result())
+            else:
+                answer.set_exception(error)
+                answer.exception()  # asyncio would log it if the caller is cancelled before it hears of it
+
+        def tell(done: "Future[Result]") -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(ended, done)
+
+        try:
+            self._begin(proposal, until_s - loop.time()).add_done_callback(tell)
+        except BaseException:
+            self._places.release()
+            raise
+        # Not `wrap_future`, nor a task under `shield`: each makes the caller wait for further turns of a busy loop.
+        return await answer

@@ -173,17 +173,22 @@ class RequestContext:
 
     async def propose(self, entry: Entry) -> Result:
         """Commit an entry. Raises `Problem` if that is not possible, or if `apply` refuses the entry."""
-        return await self.committed(type(entry).__name__, self.node.propose(entry, self.server.limits.write_s))
+        return await self._result(type(entry).__name__, self.node.propose(entry, self.server.limits.write_s))
 
     async def committed(self, name: str, proposing: Awaitable[Result]) -> Result:
-        """Wait for a proposal's result, and count it in the metrics under `name`. Raises `Problem` if refused."""
-        # The proposal continues when the client disconnects, and when this wait times out.
-        proposal = asyncio.ensure_future(proposing)
-        proposal.add_done_callback(_retrieve_exception)
+        """Wait for a change of several proposals, counted in the metrics under `name`. Raises `Problem` if refused.
+
+        The change continues when the client disconnects, and when this wait times out.
+        """
+        change = asyncio.ensure_future(proposing)
+        change.add_done_callback(_retrieve_exception)
+        return await self._result(name, asyncio.shield(change))
+
+    async def _result(self, name: str, proposing: Awaitable[Result]) -> Result:
         with self.server.metrics.proposal(name) as outcome:
             try:
                 async with asyncio.timeout(self.server.limits.write_s + GRACE_S):
-                    result = await asyncio.shield(proposal)
+                    result = await proposing
             except (RaftError, BadEntry, TimeoutError) as error:
                 problem = problem_of_proposal(error)
                 outcome.code = problem.kind

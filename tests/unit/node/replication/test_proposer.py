@@ -117,6 +117,26 @@ def test_so_many_are_under_way_at_once_and_the_next_does_not_wait_for_longer_tha
     serving(scenario())
 
 
+def test_what_a_caller_has_given_up_keeps_its_place_until_there_is_a_result() -> None:
+    async def scenario() -> None:
+        log = Log()
+        proposer = Proposer("a", 7, log.send)
+        given_up = [asyncio.ensure_future(proposer.propose(ENTRY, 60)) for _ in range(IN_FLIGHT_MAX)]
+        await turns()
+        for task in given_up:
+            task.cancel()
+        await turns()
+        with pytest.raises(Overloaded):
+            await proposer.propose(ENTRY, 0)
+        log.open[0].set_exception(NoQuorum())
+        log.open[1].set_result(OK)
+        await turns()
+        log.answers = [OK]
+        assert await asyncio.gather(*(proposer.propose(ENTRY, 1) for _ in range(2))) == [OK, OK]
+
+    serving(scenario())
+
+
 def test_a_fault_in_apply_is_said_loudly(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         with caplog.at_level(logging.ERROR, "rota.proposer"):
