@@ -31,6 +31,7 @@ from tasks.definition.spec import (
     accepted,
     after_of,
     comes_after,
+    has_later_fields,
     read_spec,
     runs_on_each,
     same_spec,
@@ -92,20 +93,21 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
             if (refusal := _other_version(row, put.if_version, name)) is not None:
                 return refusal
             if present is not row:
-                if (why := needs_fault(draft, name, put.spec_packed, row)) is not None:
-                    return refused("invalid", why)
-                if (why := calendars_fault(draft, name, put.spec_packed, row)) is not None:
-                    return refused("invalid", why)
-                if (why := template_fault(draft, name, put.spec_packed)) is not None:
+                later = has_later_fields(fields)  # most tasks have none, and a starting member applies many of them
+                if later and (why := _later_fields_fault(draft, name, put.spec_packed, row)) is not None:
                     return refused("invalid", why)
                 if name in draft.carried and template_of(put.spec_packed) is None:
                     forget_carried(draft, name)
                 more_bytes += len(present.spec_packed) - (0 if row is None else len(row.spec_packed))
                 tasks[name] = present
                 draft.touched.add(name)
-                if name in draft.children or comes_after(put.spec_packed) or (row and comes_after(row.spec_packed)):
+                if (
+                    name in draft.children
+                    or (later and comes_after(put.spec_packed))
+                    or (row and comes_after(row.spec_packed))
+                ):
                     related.append(name)
-                if runs_on_each(put.spec_packed) != (row is not None and runs_on_each(row.spec_packed)):
+                if (later and runs_on_each(put.spec_packed)) != (row is not None and runs_on_each(row.spec_packed)):
                     on_each.append(name)
             if begins_anew:
                 begun_anew.append(name)
@@ -125,6 +127,15 @@ def put_tasks(draft: Draft, entry: PutTasks) -> Result:
             if run.trigger == "schedule":
                 stop_run(draft, run, "changed", entry.at_us)
     return Result("ok", {"tasks": lines})
+
+
+def _later_fields_fault(draft: Draft, name: str, packed: bytes, row: TaskRow | None) -> str | None:
+    """Describe why a task may not have what its definition says of pools, calendars or a template; None: it may."""
+    return (
+        needs_fault(draft, name, packed, row)
+        or calendars_fault(draft, name, packed, row)
+        or template_fault(draft, name, packed)
+    )
 
 
 def template_fault(draft: Draft, task: str, packed: bytes) -> str | None:
@@ -299,16 +310,15 @@ def _next(row: TaskRow, put: Put) -> TaskRow:
 def _created(draft: Draft, put: Put, spec: Spec, at_us: int) -> TaskRow:
     draft.placing_changed = True
     draft.orders += 1
-    new = TaskRow(
+    return TaskRow(
         spec_packed=put.spec_packed,
         placing=placing_of(spec, None),
         order=draft.orders,
         version=1,
         registered_at_us=at_us,
-        since_us=0,
-        through_us=0,
+        since_us=max(at_us, 1) if spec.continuous else at_us,  # as `counting_from` says
+        through_us=0 if spec.continuous else max(at_us, 0),
     )
-    return counting_from(new, at_us, continuous=spec.continuous)
 
 
 def _changed(draft: Draft, row: TaskRow, put: Put, spec: Spec, at_us: int) -> tuple[TaskRow, bool]:

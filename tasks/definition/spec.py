@@ -5,6 +5,7 @@ that is replicated. An accepted spec is complete: every default is written out, 
 version do not change registered tasks.
 """
 
+from collections.abc import Collection
 from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
@@ -192,6 +193,10 @@ def _labels(value: Any) -> Any:
     return {} if value is None else value
 
 
+_EMPTY: Final[dict[str, JsonValue]] = {"default": {}}
+"""What the schema says of a field whose default is made by `dict`. Given as a value, it would be copied deeply for each
+task, which takes longer than all other defaults together."""
+
 _LabelsOfTask = Annotated[dict[str, str], Field(max_length=100)]
 
 
@@ -204,7 +209,11 @@ class Spec(_Model):
         description="The task's name: letters, digits, `.`, `_` and `-`, 128 at most, beginning with a letter or digit"
     )
     kind: Name = Field(description="The kind of task, which must be offered by a member (`rota kinds`)")
-    params: dict[str, JsonValue] = Field(default={}, description="What the kind needs; each kind checks its own params")
+    params: dict[str, JsonValue] = Field(
+        default_factory=dict,
+        json_schema_extra=_EMPTY,
+        description="What the kind needs; each kind checks its own params",
+    )
     schedule: Schedule | None = Field(default=None, description="When the task is due; null: only when run by hand")
     key: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
         default=None,
@@ -212,14 +221,16 @@ class Spec(_Model):
         "prefer the same members",
     )
     group: Annotated[dict[str, str], BeforeValidator(_labels, json_schema_input_type=dict[str, str] | None)] = Field(
-        default={},
+        default_factory=dict,
+        json_schema_extra=_EMPTY,
         description="Labels that a member must have to run the task; `{node: ID}` binds it to one member",
         examples=[{"zone": "a"}],
     )
     labels: Describes[
         Annotated[_LabelsOfTask, BeforeValidator(_labels, json_schema_input_type=_LabelsOfTask | None)]
     ] = Field(
-        default={},
+        default_factory=dict,
+        json_schema_extra=_EMPTY,
         description="For people, and for channels and blackouts, which may be for tasks with some labels only "
         "(`rota notify`, `rota blackout`)",
         examples=[{"team": "bi"}],
@@ -277,7 +288,8 @@ class Spec(_Model):
         "Then it ends `upstream_late`, and does not run",
     )
     uses: Uses = Field(
-        default={},
+        default_factory=dict,
+        json_schema_extra=_EMPTY,
         description="How much of the cluster's pools a run uses while it works (`rota pools`): together, runs never "
         "use more than there is. A run that lacks something of a pool waits. `{db:orders: 1}` of a pool of 1 is a lock",
         examples=[{"dumps": 1}],
@@ -330,17 +342,30 @@ class Spec(_Model):
         return value
 
     @model_validator(mode="after")
-    def _can_be_met(self) -> "Spec":
-        every_s = self.deadlines.success_every_s
-        if every_s is not None and isinstance(self.schedule, Every) and every_s <= self.schedule.every_s:
+    def _is_consistent(self, info: ValidationInfo) -> "Spec":
+        """Check the fields against each other: one validator, since each of them costs every task a call."""
+        if self.deadlines.success_every_s is not None:
+            self._can_be_met(self.deadlines.success_every_s)
+        if self.after or self.wait_s != WAIT_S:
+            self._after_others()
+        if self.uses or self.rate is not None:
+            self._gives_back()
+        if self.each:
+            self._on_each()
+        if self.calendar is not None:
+            self._on_days(self.calendar, info)
+        if self.template and info.context is not ACCEPTED:
+            self._can_be_replaced()
+        return self
+
+    def _can_be_met(self, every_s: float) -> None:
+        if isinstance(self.schedule, Every) and every_s <= self.schedule.every_s:
             raise ValueError(
                 f"deadlines.success_every_s ({every_s:g}) must be more than schedule.every_s "
                 f"({self.schedule.every_s:g}): the next run is not due earlier"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _after_others(self) -> "Spec":
+    def _after_others(self) -> None:
         names = [one.task for one in self.after]
         if len(set(names)) < len(names):
             raise ValueError("after names a task twice")
@@ -350,10 +375,8 @@ class Spec(_Model):
             raise ValueError("a continuous task is always due, so it cannot come after others: remove `after`")
         if self.wait_s != WAIT_S and not (names and self.schedule is not None):
             raise ValueError("wait_s is for tasks with both `after` and `schedule`: remove it, or add what is missing")
-        return self
 
-    @model_validator(mode="after")
-    def _gives_back(self) -> "Spec":
+    def _gives_back(self) -> None:
         if self.uses and self.continuous:
             raise ValueError("a continuous task works all the time, so it would never give back what it uses of a pool")
         if self.rate is not None and self.continuous:
@@ -361,42 +384,29 @@ class Spec(_Model):
                 "rate is for tasks whose runs start anew; a continuous task goes on, and pauses for `retry.backoff_s` "
                 "after a failure: remove `rate`"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _on_each(self) -> "Spec":
-        if not self.each:
-            return self
+    def _on_each(self) -> None:
         if self.continuous:
             raise ValueError("each: a continuous task works on one member: make a task for each one, with a group")
         fields = type(self).model_fields
         if given := [name for name in _NOT_WITH_EACH if getattr(self, name) != fields[name].default]:
             raise ValueError(f"each: it runs on all members of its group, so {', '.join(given)} cannot be given, too")
-        return self
 
-    @model_validator(mode="after")
-    def _on_days(self, info: ValidationInfo) -> "Spec":
-        if self.calendar is None:
-            return self
+    def _on_days(self, calendar: CalendarRule, info: ValidationInfo) -> None:
         if not isinstance(self.schedule, Cron | At):
             raise ValueError(  # noqa: TRY004 - pydantic wants a ValueError
                 "calendar is for schedules with `cron` or `at`, whose times belong to days: remove it"
             )
-        if self.calendar.on_skip != "skip" and isinstance(self.schedule, Cron) and info.context is not ACCEPTED:
+        if calendar.on_skip != "skip" and isinstance(self.schedule, Cron) and info.context is not ACCEPTED:
             check_rare(self.schedule.cron, self.schedule.timezone)
-        return self
 
-    @model_validator(mode="after")
-    def _can_be_replaced(self, info: ValidationInfo) -> "Spec":
-        if not self.template or info.context is ACCEPTED:
-            return self
+    def _can_be_replaced(self) -> None:
         if self.continuous:
             raise ValueError("a continuous task has no occurrences that its params could depend on: remove `template`")
         windows = bool(self.after) if self.schedule is None else isinstance(self.schedule, Cron | Every)
         parents = tuple(one.task for one in self.after)
         wrong = template_faults(self.params, parents, windows=windows)
         raise_at("Spec", [(("params", *path), said) for path, said in wrong])
-        return self
 
     @property
     def bound(self) -> bool:
@@ -430,13 +440,30 @@ _WRITTEN_OUT: Final = (
     *("name", "kind", "params", "schedule", "key", "group", "pin", "sticky", "weight", "standbys", "overlap"),
     *("catch_up", "timeout_s", "retry", "failover", "enabled", "set"),
 )
-_LATER: Final = {name: of.default for name, of in Spec.model_fields.items() if name not in _WRITTEN_OUT}
+_LATER: Final = {
+    name: of.get_default(call_default_factory=True)
+    for name, of in Spec.model_fields.items()
+    if name not in _WRITTEN_OUT
+}
 """The fields that were added later, with their defaults. A field is left out of the packed form while it has its
 default, so these defaults never change."""
+
+_LATER_NAMES: Final = frozenset(_LATER)
 
 
 _AS_WRITTEN: Final = ("params", "group", "labels")
 """The fields whose keys the task's author or a kind has chosen: `Spec.pack` keeps their order."""
+
+
+def has_later_fields(fields: Collection[str]) -> bool:
+    """Whether an unpacked spec has fields that were added later, such as `after`, `uses`, `each` and `calendar`.
+
+    >>> has_later_fields(msgpack.unpackb(Spec(name="a", kind="command").pack()))
+    False
+    >>> has_later_fields(msgpack.unpackb(Spec(name="a", kind="command", after=["b"]).pack()))
+    True
+    """
+    return not _LATER_NAMES.isdisjoint(fields)
 
 
 def same_spec(one: Any, other: Any) -> bool:
