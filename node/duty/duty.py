@@ -11,6 +11,7 @@ from node.duty.agenda import Agenda, first_look_us
 from node.duty.attempts import AT_A_TIME, Attempts, RunIndex, hand_overs
 from node.duty.decide import Wish, needs
 from node.duty.flight import Flight, subject_of
+from node.duty.giving_way import GivingWay
 from node.duty.overdue import Late, Overdue
 from node.duty.preparing import Preparing
 from node.duty.room import BackfillPlaces, FreePlaces, KindTerms, Starved, kind_of
@@ -83,6 +84,7 @@ class Duty:
         self._preparing = Preparing(me, self._kinds)
         self._places = FreePlaces(0, self._kinds, ())
         self._backfill_places: BackfillPlaces | None = None
+        self._giving_way = GivingWay()
         self._wanted: Mapping[str, Wanted] = {}
         self._hand_overs: tuple[list[str], int] | None = None
         """The runs to hand over, and the time until which this list is valid if the state does not change."""
@@ -131,6 +133,7 @@ class Duty:
         for known in (self._ready, self._others, self._starved, self._blacked_out, self._undecided, self.unreadable):
             known.clear()
         self._late.clear()
+        self._giving_way = GivingWay()
         # The state is immutable, so it can be iterated over slowly. Tasks that change meanwhile are added again.
         self._unseen.clear()
         self._unseen.extend((iter(self._state.tasks), iter(self._state.runs_of)))
@@ -214,7 +217,7 @@ class Duty:
             self._backfill_places = self._places_of_backfills(room + len(held), (*held, *absent))
             entries += self._claims(me, now_us)
             wake_us = now_us if self._ready else self._agenda.next_us()
-            wake_us = self._prepare(now_us, leads_us or {}, wake_us)
+            wake_us = self._prepare(now_us, leads_us or {}, wake_us, self._giving_way.until_us)
         return self._closing(orders, entries, lease, now_us, wake_us)
 
     def _working(self, held: Held, absent: list[str]) -> Iterator[str]:
@@ -251,11 +254,11 @@ class Duty:
             for name, places in most.items()
         }
 
-    def _prepare(self, now_us: int, leads_us: Mapping[str, int], wake_us: int | None) -> int | None:
-        """Decide which processes to prepare. Returns the time of the next decision on this."""
+    def _prepare(self, now_us: int, leads_us: Mapping[str, int], *times_us: int | None) -> int | None:
+        """Decide which processes to prepare. Returns when this is decided on again, or the first of `times_us`."""
         assert self._owners is not None
         self._wanted, again_us = self._preparing.wanted(self._owners, now_us, leads_us, self._places)
-        return min((time for time in (wake_us, again_us) if time is not None), default=None)
+        return min((time for time in (*times_us, again_us) if time is not None), default=None)
 
     def _clock_put_back(self) -> None:
         """Forget times that come from a clock that was ahead, so that no task waits until the clock gets there."""
@@ -311,12 +314,14 @@ class Duty:
         """Pick the tasks whose time has come, `most` at most, for the next step. Returns their number."""
         due = self._agenda.due(now_us, most)
         self._late.come(self._state, due, now_us)
+        self._giving_way.came(due, now_us)
         self._ready.update((task, None) for _, task in due)
         return len(due)
 
     def _claims(self, me: Member, now_us: int) -> list[Entry]:
         """Decide on the tasks whose time has come. Returns the entries, which include claims for the free places."""
         self.take_due(now_us)
+        self._ready.update(dict.fromkeys(self._giving_way.released(now_us)))
         # The tasks that have waited the longest, as many as could run now, compete with tasks that have just come due.
         if self._starved:
             elsewhere = self._sharing(me, 0).room_elsewhere
@@ -348,6 +353,8 @@ class Duty:
             sharing.begin(self._me, "")
         for wish in wishes:
             task = wish.claim.task
+            if wish.backfill and self._giving_way.holds(task, now_us, self._agenda.next_us()):
+                continue
             if (entry := self._begun(wish, sharing)) is not None:
                 entries.append(entry)
                 continue

@@ -8,6 +8,7 @@ from immutables import Map
 
 from node.duty.backfills import AGAIN_US, BackfillKeeper, counted, next_time_us
 from node.duty.decide import needs
+from node.duty.giving_way import AFTER_US, BEFORE_US, HELD_BACK_US
 from node.duty.overdue import unbegun_since_us
 from node.duty.turns import MY_TURN, turn_of
 from node.state.backfill import BackfillRow
@@ -18,7 +19,7 @@ from node.state.occurrences import Enqueue, Start
 from node.state.settings import ChangeSettings
 from node.state.value import Run
 from tasks.definition.spec import Cron, Every, Spec, timing
-from tests.unit.node.duty.given import LEASE, NOW, S, duty, run, task, world
+from tests.unit.node.duty.given import LEASE, NOW, Owners, S, duty, run, task, world
 from tests.unit.node.state.given import NOW_US, History, packed
 from tests.unit.node.state.test_backfills import FROM_US, HOUR, active, advance, begin, claim, do
 from tests.unit.node.state.test_joins import MINUTE, after
@@ -191,3 +192,33 @@ def test_runs_of_backfills_start_at_a_rate_after_all_others() -> None:
     live_id = history.must(Start(NOW_US, "b"))["run_id"]
     assert turn_of(history.state, "b", packed, NOW_US, live_id) == MY_TURN
     assert not turn_of(history.state, "a", first.spec_packed, NOW_US, first.run_id).mine
+
+
+def test_its_runs_do_not_begin_just_before_or_after_other_work_falls_due() -> None:
+    copy = task("copy", paused=True)
+    live = task("live", since_us=NOW - 10 * S + BEFORE_US // 2, schedule=Every(every_s=10))
+    state = world(copy, live, backfilled(copy, "waiting", 1))
+    decides = duty(state, Owners({"live": "b"}))
+    due_us = NOW + BEFORE_US // 2
+    for now_us, woken_us in ((NOW, due_us), (due_us, due_us + AFTER_US), (due_us + 1, due_us + AFTER_US)):
+        step = decides.step(now_us, LEASE, {}, 8)
+        assert (step.entries, step.wake_us, step.waiting_for_room) == ((), woken_us, ())
+    [claim] = decides.step(due_us + AFTER_US, LEASE, {}, 8).entries
+    assert isinstance(claim, Claim)
+    assert claim.task == "copy"
+
+
+def test_where_other_work_falls_due_all_the_time_its_runs_begin_a_little_later() -> None:
+    copy = task("copy", paused=True)
+    rows = [
+        task(f"live-{number}", since_us=NOW - 10 * S + number * 50_000, schedule=Every(every_s=10))
+        for number in range(200)
+    ]
+    state = world(copy, *rows, backfilled(copy, "waiting", 1))
+    decides = duty(state, Owners({row.spec.name: "b" for row in rows}))
+    while decides.step(NOW, None, {}, 8).wake_us == NOW:
+        pass  # until it knows when each task is due
+    now_us: int | None = NOW
+    while now_us is not None and not (step := decides.step(now_us, LEASE, {}, 8)).entries:
+        now_us = step.wake_us
+    assert now_us == NOW + HELD_BACK_US
