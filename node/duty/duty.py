@@ -348,8 +348,9 @@ class Duty:
         if not wishes:
             return entries
         wishes.sort(key=attrgetter("rank"))
-        sharing = self._sharing(me, self._flight.claims + len(wishes))
-        for _ in range(self._flight.claims):
+        claims = self._claims_that_count()
+        sharing = self._sharing(me, claims + sum(not wish.backfill for wish in wishes))
+        for _ in range(claims):
             sharing.begin(self._me, "")
         for wish in wishes:
             task = wish.claim.task
@@ -366,15 +367,21 @@ class Duty:
             self._starved.add(wish)
         return entries
 
+    def _claims_that_count(self) -> int:
+        """Return how many claims are in flight that count for this member's share: all but those of backfills."""
+        if not self._state.backfills:
+            return self._flight.claims
+        runs = (self._state.runs.get(claim.run_id or "") for claim in self._flight.claimed())
+        return sum(run is None or not run.backfill for run in runs)
+
     def _begun(self, wish: Wish, sharing: Sharing) -> Claim | Offer | None:
         """Return the claim, if there is a place for it here; or the offer of its run to a member that has more room."""
         claim, kind = wish.claim, kind_of(self._state, wish.claim)
         of_backfills = self._backfill_places if wish.backfill else None
         fits = self._places.open(kind, batch=wish.batch) and (of_backfills is None or of_backfills.open(kind))
         # What another member did not begin is not offered around while there is a place for it here.
-        if wish.shared and not (fits and (wish.declined or sharing.within_share(backfill=wish.backfill))):
-            order = self._order(claim.task)
-            member = sharing.with_room(order, kind, wish.declined, full=not fits, backfill=wish.backfill)
+        if wish.shared and not (fits and (wish.declined or sharing.within_share())):
+            member = sharing.with_room(self._order(claim.task), kind, wish.declined, full=not fits)
             if member is not None:
                 sharing.begin(member, kind)
                 return Offer(claim.at_us, claim.task, claim.fire_at_us, member, claim.run_id)
@@ -383,7 +390,7 @@ class Duty:
         self._places.take(kind, batch=wish.batch)
         if of_backfills is not None:
             of_backfills.take(kind)
-        if wish.batch and not wish.counted:
+        if wish.batch and not (wish.counted or wish.backfill):
             sharing.begin(self._me, kind)
         return claim
 

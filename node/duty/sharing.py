@@ -8,8 +8,8 @@ its share; if the owner has no place left, to the one that is least busy for its
 
 Tasks that are kept on one member stay there: those with a `pin`, a `key` or `sticky`, and continuous ones.
 
-Runs of backfills count for each other only: they give way, so that no other run goes to another member because of them,
-unless they leave it no place.
+Runs of backfills stay with the owner, and do not count: they give way, so that no other run goes to another member
+because of them, unless they leave it no place.
 """
 
 from collections import Counter
@@ -119,7 +119,6 @@ class Sharing:
         self._members = {member.id: member for member in able} if me.places.runs and len(able) > 1 else {}
         self._given: Counter[str] = Counter()
         self._given_kinds: Counter[tuple[str, str]] = Counter()
-        self._shares: dict[bool, dict[str, int]] = {}
 
     @cached_property
     def _due(self) -> Mapping[str, int]:
@@ -132,30 +131,27 @@ class Sharing:
         others = (member for member in self._members.values() if member.id != self._me.id)
         return sum(max(0, self._limit(member) - self._loads.batch[member.id]) for member in others)
 
-    def within_share(self, *, backfill: bool = False) -> bool:
-        """Whether one more run here is within this member's share. `backfill`: it is of one, as in `with_room`."""
+    def within_share(self) -> bool:
+        """Whether one more run here is within this member's share."""
         if not self._members:
             return True
-        busy = self._busy(self._me.id, backfill)
-        return busy < _quarter(self._me) or busy < self._share(self._me.id, backfill)
+        busy = self._busy(self._me.id)
+        return busy < _quarter(self._me) or busy < self._shares[self._me.id]
 
     def begin(self, member: str, kind: str) -> None:
         """Count one more run on a member: it begins it, or is offered it."""
         self._given[member] += 1
         self._given_kinds[member, kind] += 1
 
-    def with_room(
-        self, order: Sequence[str], kind: str, besides: str = "", *, full: bool = False, backfill: bool = False
-    ) -> str | None:
+    def with_room(self, order: Sequence[str], kind: str, besides: str = "", *, full: bool = False) -> str | None:
         """Return the other member to offer a run to: the first in `order` that has less than its share. None: none.
 
         `full`: this member has no place, so that a member which has one is found even if it has its share: the one
-        with the smallest load for its capacity. `besides` is not offered it. `backfill`: the run is of one, for which
-        other runs of backfills count.
+        with the smallest load for its capacity. `besides` is not offered it.
         """
         others = [self._members[one] for one in order if one in self._members and one not in (self._me.id, besides)]
         able = [member for member in others if self._fits(member, kind)]
-        first = next((one.id for one in able if self._busy(one.id, backfill) < self._least_share(one, backfill)), None)
+        first = next((one.id for one in able if self._busy(one.id) < self._least_share(one)), None)
         if first is None and full and able:
             return min(able, key=lambda one: ((self._load(one.id) + 1) / one.capacity, order.index(one.id))).id
         return first
@@ -178,25 +174,23 @@ class Sharing:
         held = self._loads.continuous[member.id]
         return for_batch(member.places.runs, held, continuous=self._loads.keeps("", member.places))
 
-    def _least_share(self, member: Member, backfill: bool) -> int:
-        return max(self._share(member.id, backfill), _quarter(member))
+    def _least_share(self, member: Member) -> int:
+        return max(self._shares[member.id], _quarter(member))
 
-    def _busy(self, member: str, backfill: bool) -> int:
-        """The runs of a member that count for one more, which may be of a backfill."""
-        return self._load(member) - (0 if backfill else self._loads.backfills[member])
+    def _busy(self, member: str) -> int:
+        """The runs of a member that count for its share."""
+        return self._load(member) - self._loads.backfills[member]
 
     def _load(self, member: str) -> int:
         due = 0 if member == self._me.id else self._due.get(member, 0)
         return self._loads.batch[member] + self._given[member] + due
 
-    def _share(self, member: str, backfill: bool) -> int:
-        if backfill not in self._shares:
-            capacity = sum(one.capacity for one in self._members.values())
-            batch, backfills = self._loads.batch, self._loads.backfills
-            held = sum(batch[one] - (0 if backfill else backfills[one]) for one in self._members)
-            work = self._own + sum(self._due.values()) + held
-            self._shares[backfill] = {one.id: -(-work * one.capacity // capacity) for one in self._members.values()}
-        return self._shares[backfill][member]
+    @cached_property
+    def _shares(self) -> dict[str, int]:
+        capacity = sum(one.capacity for one in self._members.values())
+        held = sum(self._loads.batch[one] - self._loads.backfills[one] for one in self._members)
+        work = self._own + sum(self._due.values()) + held
+        return {one.id: -(-work * one.capacity // capacity) for one in self._members.values()}
 
 
 def _quarter(member: Member) -> int:

@@ -69,6 +69,13 @@ def test_because_of_a_backfill_nothing_else_is_offered_unless_it_leaves_no_place
     assert begun(entries(sharing(*rows, due, *works, places=4), places=4)) == (0, ["b"])
 
 
+def test_what_is_due_of_backfills_makes_no_share_greater_and_is_offered_to_nobody() -> None:
+    busy, due = task("busy"), task("due", **DUE)
+    rows = [task(f"w{number}") for number in range(3)]
+    waiting = [run(row, "waiting", number, backfill=1) for number, row in enumerate(rows, 1)]
+    assert begun(entries(sharing(busy, run(busy, "running"), *rows, due, *waiting, places=4), places=4)) == (0, ["b"])
+
+
 def test_a_full_member_offers_what_waits_for_as_many_places_as_the_others_have() -> None:
     rows = [task(f"w{number}", overlap="allow") for number in range(6)]
     works = [run(row, "running", number, node) for row, node in zip(rows, "aaabbc", strict=True) for number in (1,)]
