@@ -313,8 +313,8 @@ class Duty:
     def take_due(self, now_us: int, most: int = sys.maxsize) -> int:
         """Pick the tasks whose time has come, `most` at most, for the next step. Returns their number."""
         due = self._agenda.due(now_us, most)
-        self._late.come(self._state, due, now_us)
-        self._giving_way.came(due, now_us)
+        if self._late.come(self._state, due, now_us):
+            self._giving_way.came(now_us)
         self._ready.update((task, None) for _, task in due)
         return len(due)
 

@@ -5,7 +5,6 @@ minutes or seconds, so that there is time between them, and it costs a backfill 
 which other work falls due. Where there is no such time, its runs begin all the same, half a second later.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
 BEFORE_US: Final = 100_000
@@ -23,16 +22,15 @@ class GivingWay:
 
     def __init__(self) -> None:
         self._came_us = 0
-        """When the last task came whose time was foreseen."""
+        """When other work was last due."""
         self._since_us: dict[str, int] = {}
         """Since when each task is held back. A dict, so that the decisions do not depend on how strings hash."""
         self.until_us: int | None = None
         """When those that are held back are decided on again; None: none is."""
 
-    def came(self, due: Iterable[tuple[int, str]], now_us: int) -> None:
-        """Note tasks whose time has come, as pairs of the time that was set (0: at once) and the task."""
-        if any(at_us for at_us, _ in due):
-            self._came_us = now_us
+    def came(self, now_us: int) -> None:
+        """Note that other work is due now."""
+        self._came_us = now_us
 
     def released(self, now_us: int) -> list[str]:
         """Return the tasks that are to be decided on again: all that are held back, once their time has come."""
@@ -49,7 +47,7 @@ class GivingWay:
         >>> giving_way = GivingWay()
         >>> giving_way.holds("copy", 850_000, 1_000_000), giving_way.holds("copy", 920_000, 1_000_000)
         (False, True)
-        >>> giving_way.came([(1_000_000, "live")], 1_000_000)
+        >>> giving_way.came(1_000_000)
         >>> giving_way.until_us, giving_way.holds("copy", 1_050_000, None), giving_way.holds("copy", 1_100_000, None)
         (1100000, True, False)
         """

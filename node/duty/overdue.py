@@ -32,11 +32,12 @@ class Late:
     def __init__(self) -> None:
         self._since_us: dict[str, int] = {}
 
-    def come(self, state: State, tasks: list[tuple[int, str]], now_us: int) -> None:
+    def come(self, state: State, tasks: list[tuple[int, str]], now_us: int) -> bool:
         """Note tasks whose time has come, as pairs of the time that was set (0: at once) and the task.
 
-        What a blackout holds is late from its end on.
+        What a blackout holds is late from its end on. Returns whether something is due now, other than of backfills.
         """
+        something = False
         exact = len(tasks) <= EXACT_MAX
         for at_us, task in tasks:
             try:
@@ -49,6 +50,8 @@ class Late:
                 since_us = since_us if blackout is None else max(since_us, blackout.until_us)
             if since_us is not None:
                 self._since_us.setdefault(task, since_us)
+                something = something or since_us <= now_us
+        return something
 
     def forget(self, task: str) -> None:
         """Forget a task that has changed, or one of whose runs has."""
