@@ -1,5 +1,6 @@
 """Runs that clients start: by hand, and as an action of a kind."""
 
+import asyncio
 from datetime import datetime
 from typing import Annotated, Any, Final
 
@@ -18,6 +19,9 @@ from node.http.door.request_context import RequestContext
 from node.state.occurrences import Start
 from node.state.times import EPOCH, micros
 from tasks.definition.cron import check_at
+
+_TURNS_TO_CLAIM: Final = 2
+"""The turns of the event loop from a new state to the claim: one for its placement, and one for the decision."""
 
 
 class StartedView(TypedDict):
@@ -122,7 +126,7 @@ async def start_action(context: RequestContext) -> web.Response:
         args=dict(given.args),
         member=on_member(context, name, given.member, needed=True),
     )
-    return _started(context, (await context.propose(entry)).value)
+    return _started(context, await _begun(context, entry))
 
 
 def on_member(context: RequestContext, task: str, member: str | None, *, needed: bool = False) -> str:
@@ -179,7 +183,18 @@ async def propose_run(
     params = params_by_hand(context.state, row, params, at_us, downstream=downstream)
     await _refuse_bad_params(context, params)
     entry = Start(now_us, name, params, fire_at_us, key, downstream=downstream, member=member)
-    return (await context.propose(entry)).value
+    return await _begun(context, entry)
+
+
+async def _begun(context: RequestContext, entry: Start) -> dict[str, Any]:
+    """Propose a start, and return its result. Raises `Problem`.
+
+    If this member owns the task, it goes first: the claim is proposed before the client is answered.
+    """
+    value = (await context.propose(entry)).value
+    for _ in range(_TURNS_TO_CLAIM):
+        await asyncio.sleep(0)
+    return value
 
 
 def _started(context: RequestContext, value: dict[str, Any]) -> web.Response:
