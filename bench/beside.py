@@ -131,8 +131,14 @@ def _requests(ratios: Ratios, role: str, clusters: Mapping[str, OneCluster], opt
     ways = {name: Connection(cluster.urls[role], cluster.token) for name, cluster in clusters.items()}
     names = [f"put-{role}-{number}" for number in range(options.requests)]
     _in_turn(ratios, f"PUT of a task, {role}", ways, names, lambda way, name: way.call("PUT", _at(name), spec(name)))
-    owners = [f"listed-{number * 7919 % options.tasks}" for number in range(options.requests)]
-    _in_turn(ratios, f"GET .../owner, {role}", ways, owners, lambda way, name: way.call("GET", _at(name, "owner")))
+    owners = [f"listed-{number * 7919 % options.tasks}" for number in range(max(options.requests, options.runs))]
+    _in_turn(
+        ratios,
+        f"GET .../owner, {role}",
+        ways,
+        owners[: len(names)],
+        lambda way, name: way.call("GET", _at(name, "owner")),
+    )
     _in_turn(ratios, f"GET /healthz, {role}", ways, names, lambda way, _: way.call("GET", "/healthz"))
     _runs(ratios, role, ways, owners[: options.runs])
     for way in ways.values():
