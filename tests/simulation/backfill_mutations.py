@@ -93,14 +93,14 @@ BACKFILL_MUTANTS: Final[dict[str, Rules]] = {
 """By name."""
 
 BACKFILLS_SHOWN_BY: Final[dict[str, int]] = {
-    "backfill-position": 738,
+    "backfill-position": 1078,
     "backfill-beside": 8,
     "backfill-overlap": 8,
     "backfill-last": 8,
-    "backfill-half": 388,
+    "backfill-half": 658,
     "backfill-half-of-pool": 78,
-    "backfill-over": 468,
+    "backfill-over": 8,
     "backfill-backwards": 8,
-    "backfill-pauses": 208,
+    "backfill-pauses": 218,
 }
 """A seed whose history shows it (`tests.simulation.mutants`)."""
