@@ -57,7 +57,7 @@ test-changed: lint  ## style, types, import contracts, and the tests of what dif
 
 test-more: .venv/bench spark-classes  ## longer tests, and rounds of faults against real nodes
 	@$(PYTEST) -m more
-	@$(BIN)/python -m tests.simulation --histories 220 --first 80
+	@$(BIN)/python -m tests.simulation --histories 120 --first 80
 	@$(BIN)/python -m bench.blackout --rounds 5
 	@$(BIN)/python -m bench.chaos --loopback --nodes 3 --rounds 6
 	@$(MAKE) --no-print-directory test-browser
