@@ -8,10 +8,10 @@ which other work falls due. Where there is no such time, its runs begin all the 
 from typing import Final
 
 BEFORE_US: Final = 100_000
-"""For so long before other work falls due no run of a backfill begins, in microseconds."""
+"""The time before other work falls due in which no run of a backfill begins, in microseconds."""
 
 AFTER_US: Final = 100_000
-"""For so long after other work has fallen due none begins, in microseconds."""
+"""The time after other work has fallen due in which none begins, in microseconds."""
 
 HELD_BACK_US: Final = 500_000
 """How long one task's run is held back at most, in microseconds."""

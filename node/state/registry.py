@@ -310,14 +310,15 @@ def _next(row: TaskRow, put: Put) -> TaskRow:
 def _created(draft: Draft, put: Put, spec: Spec, at_us: int) -> TaskRow:
     draft.placing_changed = True
     draft.orders += 1
+    since_us, through_us = _counted_from(at_us, 0, continuous=spec.continuous)
     return TaskRow(
         spec_packed=put.spec_packed,
         placing=placing_of(spec, None),
         order=draft.orders,
         version=1,
         registered_at_us=at_us,
-        since_us=max(at_us, 1) if spec.continuous else at_us,  # as `counting_from` says
-        through_us=0 if spec.continuous else max(at_us, 0),
+        since_us=since_us,
+        through_us=through_us,
     )
 
 
@@ -345,9 +346,13 @@ def counting_from(row: TaskRow, at_us: int, *, continuous: bool) -> TaskRow:
     `through_us` never goes back, however the proposers' clocks differ: a claimed occurrence must not be claimed
     again.
     """
-    if continuous:
-        return replace(row, since_us=max(at_us, row.through_us + 1), series=None)
-    return replace(row, since_us=at_us, through_us=max(at_us, row.through_us), series=None)
+    since_us, through_us = _counted_from(at_us, row.through_us, continuous=continuous)
+    return replace(row, since_us=since_us, through_us=through_us, series=None)
+
+
+def _counted_from(at_us: int, through_us: int, *, continuous: bool) -> tuple[int, int]:
+    """Return `since_us` and `through_us` of a schedule that counts from `at_us`, and was decided up to `through_us`."""
+    return (max(at_us, through_us + 1), through_us) if continuous else (at_us, max(at_us, through_us))
 
 
 def placing_of(spec: Spec, incumbent: str | None) -> Task:

@@ -448,8 +448,6 @@ _LATER: Final = {
 """The fields that were added later, with their defaults. A field is left out of the packed form while it has its
 default, so these defaults never change."""
 
-_LATER_NAMES: Final = frozenset(_LATER)
-
 
 _AS_WRITTEN: Final = ("params", "group", "labels")
 """The fields whose keys the task's author or a kind has chosen: `Spec.pack` keeps their order."""
@@ -463,7 +461,7 @@ def has_later_fields(fields: Collection[str]) -> bool:
     >>> has_later_fields(msgpack.unpackb(Spec(name="a", kind="command", after=["b"]).pack()))
     True
     """
-    return not _LATER_NAMES.isdisjoint(fields)
+    return not _LATER.keys().isdisjoint(fields)
 
 
 def same_spec(one: Any, other: Any) -> bool:

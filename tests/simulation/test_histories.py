@@ -1,6 +1,6 @@
 """The promise, over seeded histories of a minute each (docs/explanation/leases-and-claims.md).
 
-ROTA_HISTORIES=5000 tells that many, ROTA_SEED=1000 begins with that seed. `make test-more` tells the next 220.
+ROTA_HISTORIES=5000 tells that many, ROTA_SEED=1000 begins with that seed. `make test-more` tells the next 120.
 """
 
 import os
